@@ -1,0 +1,219 @@
+"""What a comparison needs installed: a virtual environment for each contender, and perf_analyzer."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+PEER_VERSION = "0.7.0"
+
+_PEER_REQUIREMENTS = [f"nvidia-pytriton=={PEER_VERSION}", "numpy<2"]
+_PEER_PYTHONS = ((3, 8), (3, 13))
+_PERF_ANALYZER_REQUIREMENT = "tritonclient==2.50.0"
+# What perf_analyzer links to and few machines have; the peer's wheel carries both under names with a hash inside.
+_PERF_ANALYZER_LIBRARIES = {"libb64.so.0d": "libb64-*.so.0d", "libcudart.so.12": "libcudart-*.so.12*"}
+_NOT_INSTALLED = ("benchmarks/", "build/", "docs/", "examples/", "tests/")
+
+
+class SetupError(RuntimeError):
+    """Something that the comparison needs could not be installed or found."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One side of the comparison.
+
+    Attributes:
+        name: ``ours`` or ``peer``.
+        title: what the table calls it.
+        python: interpreter of its virtual environment.
+        variables: environment variables of its server's process.
+    """
+
+    name: str
+    title: str
+    python: Path
+    variables: dict[str, str]
+
+
+@dataclass(frozen=True)
+class PerfAnalyzer:
+    """NVIDIA's load generator.
+
+    Attributes:
+        binary: the executable.
+        variables: environment variables it runs with.
+    """
+
+    binary: Path
+    variables: dict[str, str]
+
+
+def prepare_ours(cache: Path, base_python: Path) -> Contender:
+    """Install this repository as it stands now; done again only when its sources have changed.
+
+    Args:
+        cache: folder that keeps the virtual environments from run to run.
+        base_python: interpreter to make the virtual environment with.
+
+    Raises:
+        SetupError: if the repository does not install.
+    """
+    python = _virtual_environment(cache / "ours", base_python, [str(REPOSITORY)], _fingerprint_of_sources())
+    return ours_in(python)
+
+
+def ours_in(python: Path) -> Contender:
+    """Take an environment that has this project installed already, such as an editable one."""
+    return Contender("ours", f"this project ({_git_description()})", python, _clean_environment())
+
+
+def prepare_peer(cache: Path, base_python: Path) -> Contender:
+    """Install nvidia-pytriton, unless an earlier run has.
+
+    Args:
+        cache: folder that keeps the virtual environments from run to run.
+        base_python: interpreter to make the virtual environment with: Python 3.8 to 3.13, with a shared libpython.
+
+    Raises:
+        SetupError: if the interpreter does not fit, or the package does not install.
+    """
+    libpython = _libpython_folder(base_python)
+    python = _virtual_environment(cache / "peer", base_python, _PEER_REQUIREMENTS, "")
+    variables = _clean_environment()
+    variables["LD_LIBRARY_PATH"] = str(libpython)
+    return Contender("peer", f"nvidia-pytriton {PEER_VERSION}", python, variables)
+
+
+def prepare_perf_analyzer(cache: Path, peer: Contender) -> PerfAnalyzer:
+    """Fetch perf_analyzer and lay the libraries it needs beside it.
+
+    Args:
+        cache: folder that keeps it from run to run.
+        peer: nvidia-pytriton's environment, whose server brings those libraries.
+
+    Raises:
+        SetupError: if the wheel or a library is not to be had.
+    """
+    folder = cache / "perf_analyzer"
+    binary = folder / "perf_analyzer"
+    if not binary.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        options = ["--no-deps", "--only-binary=:all:", f"--dest={folder}"]
+        _command([str(peer.python), "-m", "pip", "download", "--quiet", *options, _PERF_ANALYZER_REQUIREMENT])
+        wheel = _only_match(folder, "tritonclient-*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            member = next(name for name in archive.namelist() if name.endswith("/bin/perf_analyzer"))
+            unfinished = binary.with_suffix(".part")
+            with archive.open(member) as source, unfinished.open("wb") as target:
+                shutil.copyfileobj(source, target)
+        unfinished.chmod(0o755)
+        unfinished.rename(binary)
+        wheel.unlink()
+    libraries = folder / "lib"
+    libraries.mkdir(exist_ok=True)
+    bundled = _only_match(peer.python.parent.parent, "lib/python3*/site-packages/nvidia_pytriton.libs")
+    for soname, pattern in _PERF_ANALYZER_LIBRARIES.items():
+        link = libraries / soname
+        link.unlink(missing_ok=True)
+        link.symlink_to(_only_match(bundled, pattern))
+    variables = _clean_environment()
+    variables["LD_LIBRARY_PATH"] = str(libraries)
+    return PerfAnalyzer(binary, variables)
+
+
+def versions(python: Path) -> dict[str, str]:
+    """Name the versions of Python and of the packages that matter to speed in an environment."""
+    script = (
+        "import importlib.metadata as m, json, platform\n"
+        "print(json.dumps({'python': platform.python_version(), **{p: m.version(p) for p in ('numpy', 'pyzmq')}}))"
+    )
+    found: dict[str, str] = json.loads(_command([str(python), "-c", script]))
+    return found
+
+
+def _virtual_environment(folder: Path, base_python: Path, requirements: list[str], fingerprint: str) -> Path:
+    python = folder / "bin" / "python"
+    stamp = folder / "installed.json"
+    wanted = json.dumps([str(base_python), requirements, fingerprint])
+    if stamp.exists() and stamp.read_text() == wanted:
+        return python
+    print(f"installing {' '.join(requirements)} into {folder}", file=sys.stderr)
+    if folder.exists():
+        shutil.rmtree(folder)
+    _command([str(base_python), "-m", "venv", str(folder)])
+    _command([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements])
+    stamp.write_text(wanted)
+    return python
+
+
+def _libpython_folder(python: Path) -> Path:
+    """Find the folder of the shared libpython that nvidia-pytriton's server looks for."""
+    script = (
+        "import json, sys, sysconfig\n"
+        "print(json.dumps([sys.version_info[:2], *map(sysconfig.get_config_var, ('LIBDIR', 'MULTIARCH'))]))"
+    )
+    version, libdir, multiarch = json.loads(_command([str(python), "-c", script]))
+    oldest, newest = _PEER_PYTHONS
+    if not oldest <= tuple(version) <= newest:
+        raise SetupError(
+            f"nvidia-pytriton {PEER_VERSION} runs on Python 3.8 to 3.13, and {python} is {version[0]}.{version[1]}: "
+            "name another interpreter with --python"
+        )
+    soname = f"libpython{version[0]}.{version[1]}.so.1.0"
+    for folder in (Path(libdir), Path(libdir, multiarch or "")):
+        if (folder / soname).exists():
+            return folder
+    raise SetupError(
+        f"nvidia-pytriton {PEER_VERSION} needs {soname}, which is not in {libdir}: install it, or name an interpreter "
+        "built with --enable-shared with --python"
+    )
+
+
+def _fingerprint_of_sources() -> str:
+    """Hash whatever a build could read; ask git which files those are."""
+    listed = _command(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=REPOSITORY)
+    digest = hashlib.sha256()
+    for name in sorted(filter(None, listed.split("\0"))):
+        path = REPOSITORY / name
+        if not name.startswith(_NOT_INSTALLED) and path.is_file():
+            digest.update(name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _git_description() -> str:
+    try:
+        return _command(["git", "describe", "--always", "--dirty"], cwd=REPOSITORY).strip()
+    except SetupError:
+        return "not committed"
+
+
+def _clean_environment() -> dict[str, str]:
+    """Leave out what would put a package or a library of one contender in the way of the other's."""
+    unwanted = {"PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LD_PRELOAD"}
+    return {name: value for name, value in os.environ.items() if name not in unwanted}
+
+
+def _only_match(folder: Path, pattern: str) -> Path:
+    matches = sorted(folder.glob(pattern))
+    if len(matches) != 1:
+        raise SetupError(f"expected one {pattern} in {folder}, found {len(matches)}: remove the folder and run again")
+    return matches[0]
+
+
+def _command(command: list[str], cwd: Path | None = None) -> str:
+    try:
+        finished = subprocess.run(command, cwd=cwd, env=_clean_environment(), capture_output=True, text=True)
+    except OSError as error:
+        raise SetupError(f"{command[0]} cannot be run: {error}") from error
+    if finished.returncode != 0:
+        raise SetupError(f"`{' '.join(command)}` failed:\n{finished.stdout}{finished.stderr}")
+    return finished.stdout

@@ -1,0 +1,174 @@
+"""A contender's server as a subprocess: started, timed, stopped, and certain to be gone afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_SCRIPT = Path(__file__).with_name("serve_identity.py")
+_START_TIMEOUT_S = 120.0
+_STOP_TIMEOUT_S = 60.0
+_END_TIMEOUT_S = 15.0
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class ServiceError(RuntimeError):
+    """A contender's server did not start, or did not stop, as it should."""
+
+
+@dataclass
+class Service:
+    """A running server with identity models.
+
+    Attributes:
+        grpc_port: where it answers gRPC, on 127.0.0.1.
+        ready_s: seconds from ``Triton()`` until Triton reported every model ready.
+        stop_s: seconds that ``Triton.stop()`` took; known once ``stop`` has returned.
+    """
+
+    process: subprocess.Popen[str]
+    grpc_port: int
+    log: Path
+    ready_s: float = field(init=False)
+    stop_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Wait until the server is ready."""
+        self.ready_s = self._read_event("ready", _START_TIMEOUT_S)
+
+    def stop(self) -> None:
+        """Stop the server in good order.
+
+        Raises:
+            ServiceError: if it does not report that, or its process does not end, within a minute.
+        """
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.stop_s = self._read_event("stopped", _STOP_TIMEOUT_S)
+        try:
+            self.process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired as error:
+            raise ServiceError(
+                f"the process still ran {_STOP_TIMEOUT_S:.0f} s after stop(); its log: {self.log}"
+            ) from error
+
+    def _read_event(self, event: str, timeout_s: float) -> float:
+        assert self.process.stdout is not None
+        readable, _, _ = select.select([self.process.stdout], [], [], timeout_s)
+        line = self.process.stdout.readline() if readable else ""
+        if line:
+            report = json.loads(line)
+            if report["event"] == event:
+                return float(report["seconds"])
+        reason = "its process ended" if readable else f"{timeout_s:.0f} s passed"
+        tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
+        raise ServiceError(f"{reason} before the server was {event!r}; the end of its log, {self.log}:\n{tail}")
+
+
+@contextlib.contextmanager
+def serving(python: Path, environment: Mapping[str, str], log: Path, *, models: int, size: int) -> Iterator[Service]:
+    """Serve identity models for the length of a ``with`` block.
+
+    Args:
+        python: interpreter of the contender's virtual environment.
+        environment: environment variables of the server's process.
+        log: file that takes whatever the server prints.
+        models: how many models to bind.
+        size: float32 values per sample.
+
+    Yields:
+        The service, ready to answer; stopped at the end of the block unless the block did that itself.
+
+    Raises:
+        ServiceError: if it does not start, or does not stop.
+    """
+    _adopt_orphans()
+    http_port, grpc_port, metrics_port = _free_ports(3)
+    command = [str(python), str(_SCRIPT), f"--models={models}", f"--size={size}"]
+    command += [f"--http-port={http_port}", f"--grpc-port={grpc_port}", f"--metrics-port={metrics_port}"]
+    log.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with log.open("w") as output:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                env=dict(environment),
+                cwd=log.parent,
+                text=True,
+                start_new_session=True,
+            )
+        with process:
+            try:
+                service = Service(process, grpc_port, log)
+                yield service
+                if process.poll() is None:
+                    service.stop()
+            finally:
+                _end(process)
+    finally:
+        _end_descendants()
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Let the process clean up after itself, and kill it where that takes too long."""
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_END_TIMEOUT_S)
+    finally:
+        process.kill()
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _adopt_orphans() -> None:
+    """Make this process the parent of descendants whose own parent dies, so that none slips away.
+
+    A process group is not enough: a server may be started in a session of its own.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
+
+
+def _end_descendants() -> None:
+    while True:
+        for pid in _descendants(os.getpid()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def _descendants(root: int) -> set[int]:
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            # The command, in parentheses, may hold spaces; the parent is the second field after it.
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    found: set[int] = set()
+    generation = {root}
+    while generation:
+        generation = {pid for pid, parent in parents.items() if parent in generation}
+        found |= generation
+    return found

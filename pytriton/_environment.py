@@ -1,0 +1,39 @@
+"""The environment that the package is installed in."""
+
+from __future__ import annotations
+
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+
+_NAME = "pytriton"
+_RIVAL = "nvidia-pytriton"
+
+
+def installed_version() -> str:
+    """The version of the installed package; ``0+source`` for a source folder that is not installed."""
+    own = _find(_NAME)
+    return own.version if own else "0+source"
+
+
+def check_environment() -> None:
+    """Refuse an environment that `nvidia-pytriton` shares, because both packages own the folder ``pytriton/``.
+
+    Raises:
+        ImportError: `nvidia-pytriton` is installed next to this package.
+    """
+    rival = _find(_RIVAL)
+    if rival is None:
+        return
+    own = _find(_NAME)
+    folder = rival.locate_file("")
+    if own is not None and own.locate_file("") == folder:
+        raise ImportError(
+            f"{_RIVAL} {rival.version} and {_NAME} {own.version} are both installed in {folder} and overwrite each "
+            f"other's files: uninstall both with `pip uninstall -y {_RIVAL} {_NAME}`, then install {_NAME} again."
+        )
+
+
+def _find(name: str) -> Distribution | None:
+    try:
+        return distribution(name)
+    except PackageNotFoundError:
+        return None

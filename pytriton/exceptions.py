@@ -1,0 +1,53 @@
+"""Errors that PyTriton raises on the server's side."""
+
+from __future__ import annotations
+
+
+class PyTritonError(Exception):
+    """Base of every error that PyTriton raises on the server's side.
+
+    Args:
+        message: What was wrong, in one sentence.
+    """
+
+    def __init__(self, message: str) -> None:
+        """Store the message.
+
+        Args:
+            message: What was wrong, in one sentence.
+        """
+        super().__init__(message)
+        self._message = message
+
+    @property
+    def message(self) -> str:
+        """What was wrong, in one sentence."""
+        return self._message
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return self._message
+
+
+class PyTritonValidationError(PyTritonError):
+    """Data that crosses the inference callable does not fit what was declared."""
+
+
+class PyTritonInvalidOperationError(PyTritonError):
+    """An operation was asked for at a moment when it cannot be done."""
+
+
+class PyTritonBadParameterError(PyTritonError):
+    """An argument has a value that cannot work."""
+
+
+class PyTritonModelConfigError(PyTritonError):
+    """The settings of a model contradict each other."""
+
+
+class PyTritonUnrecoverableError(PyTritonError):
+    """Raised by an inference callable that can serve no further request; the server shuts down."""
+
+
+class PyTritonRuntimeError(PyTritonError):
+    """Something outside of the program's own arguments failed while it ran."""

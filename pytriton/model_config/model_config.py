@@ -1,0 +1,73 @@
+"""How a model is served."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonModelConfigError
+from pytriton.model_config.common import MAX_INT32, DynamicBatcher, ModelWarmup, check_integer
+
+
+@dataclasses.dataclass
+class ModelConfig:
+    """How a model is served.
+
+    Args:
+        batching: Every input and output has the batch as its first dimension, and Triton gathers requests into batches.
+        max_batch_size: Samples that a batch may have; without meaning when `batching` is False.
+        batcher: How requests are gathered; without meaning when `batching` is False.
+        response_cache: Triton answers a request that it has seen before by itself (`TritonConfig.cache_config`).
+        decoupled: The inference callable may answer a request with any number of responses.
+        model_warmup: Requests that Triton sends before it reports the model ready.
+
+    Raises:
+        PyTritonBadParameterError: A field has a value that cannot work.
+        PyTritonModelConfigError: Two fields contradict each other.
+
+    Examples:
+        >>> config = ModelConfig(max_batch_size=16, batcher=DynamicBatcher(max_queue_delay_microseconds=500))
+    """
+
+    batching: bool = True
+    max_batch_size: int = 4
+    batcher: DynamicBatcher = dataclasses.field(default_factory=DynamicBatcher)
+    response_cache: bool = False
+    decoupled: bool = False
+    model_warmup: list[ModelWarmup] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        self.check()
+
+    def check(self) -> None:
+        """Check the fields, which may have been set since the configuration was made.
+
+        Raises:
+            PyTritonBadParameterError: A field has a value that cannot work.
+            PyTritonModelConfigError: Two fields contradict each other.
+        """
+        check_integer("ModelConfig.max_batch_size", self.max_batch_size, 1, MAX_INT32)
+        if not isinstance(self.batcher, DynamicBatcher):
+            raise PyTritonBadParameterError(f"ModelConfig.batcher is {self.batcher!r}; use a DynamicBatcher.")
+        self.batcher.check()
+        if self.batching:
+            for size in self.batcher.preferred_batch_size or ():
+                if size > self.max_batch_size:
+                    raise PyTritonModelConfigError(
+                        f"DynamicBatcher.preferred_batch_size has {size}, over the ModelConfig.max_batch_size of "
+                        f"{self.max_batch_size}; raise max_batch_size, or drop that size."
+                    )
+        if self.decoupled and self.response_cache:
+            raise PyTritonModelConfigError(
+                "ModelConfig has both decoupled and response_cache, and Triton caches no decoupled responses; "
+                "set one of them to False."
+            )
+        limit = self.max_batch_size if self.batching else 1
+        for warmup in self.model_warmup or ():
+            if not isinstance(warmup, ModelWarmup):
+                raise PyTritonBadParameterError(f"ModelConfig.model_warmup has {warmup!r}; use a ModelWarmup.")
+            if warmup.batch_size > limit:
+                raise PyTritonModelConfigError(
+                    f"ModelWarmup {warmup.name!r} has batch_size {warmup.batch_size}, over the {limit} of its model; "
+                    f"use at most {limit}."
+                )

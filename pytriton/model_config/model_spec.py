@@ -1,0 +1,251 @@
+"""Everything that Triton needs to know of one bound model."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+import pathlib
+import re
+from collections.abc import Iterator, Sequence
+
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonModelConfigError
+from pytriton.model_config.common import MAX_INT32, DynamicBatcher, ModelWarmup, WarmupInput, check_integer
+from pytriton.model_config.model_config import ModelConfig
+from pytriton.model_config.tensor import Tensor
+
+_MAX_NAME_BYTES = 255
+# What a folder's name bears and a URL carries unescaped.
+_MODEL_NAME = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*", re.ASCII)
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelSpec:
+    """A model as it is bound: checked, and each tensor named.
+
+    Args:
+        name: Name in URLs and in the model repository.
+        version: From 1 up.
+        inputs: Inputs, in order. One without a name is called ``INPUT_<position>``, positions from 1.
+        outputs: Outputs, in order; at least one. One without a name is called ``OUTPUT_<position>``.
+        config: How it is served; copied, so that later changes to it do not reach the model.
+        instances: How many inference callables share the load.
+        strict: Outputs are checked against `outputs`.
+
+    Raises:
+        PyTritonBadParameterError: A field has a value that cannot work.
+        PyTritonModelConfigError: Two fields contradict each other.
+
+    Examples:
+        >>> spec = ModelSpec.create("Double", [Tensor((-1,), "float32")], [Tensor((-1,), "float32")])
+        >>> spec.inputs[0].name
+        'INPUT_1'
+    """
+
+    name: str
+    version: int
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    config: ModelConfig
+    instances: int
+    strict: bool = False
+
+    @classmethod
+    def create(
+        cls,
+        name: str,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        *,
+        version: int = 1,
+        config: ModelConfig | None = None,
+        instances: int = 1,
+        strict: bool = False,
+    ) -> ModelSpec:
+        """Make a spec as `Triton.bind` is called: what most models leave out has a default.
+
+        Args:
+            name: Name in URLs and in the model repository.
+            inputs: Inputs, in order.
+            outputs: Outputs, in order.
+            version: From 1 up.
+            config: How it is served; `ModelConfig()` by default.
+            instances: How many inference callables share the load.
+            strict: Outputs are checked against `outputs`.
+
+        Returns:
+            The spec.
+
+        Raises:
+            PyTritonBadParameterError: An argument has a value that cannot work.
+            PyTritonModelConfigError: Two arguments contradict each other.
+        """
+        return cls(
+            name=name,
+            version=version,
+            inputs=tuple(inputs),
+            outputs=tuple(outputs),
+            config=ModelConfig() if config is None else config,
+            instances=instances,
+            strict=strict,
+        )
+
+    def __post_init__(self) -> None:
+        """Check the fields and name the tensors."""
+        _check_model_name(self.name)
+        where = f"Model {self.name!r}"
+        check_integer(f"{where}: model_version", self.version, 1, MAX_INT32)
+        check_integer(f"{where}: the number of instances", self.instances, 1, MAX_INT32)
+        if not isinstance(self.config, ModelConfig):
+            raise PyTritonBadParameterError(f"{where}: config is {self.config!r}; use a ModelConfig.")
+        object.__setattr__(self, "config", copy.deepcopy(self.config))
+        try:
+            self.config.check()
+        except (PyTritonBadParameterError, PyTritonModelConfigError) as error:
+            raise type(error)(f"{where}: {error.message}") from error
+        object.__setattr__(self, "inputs", _named(self.inputs, "input", where))
+        object.__setattr__(self, "outputs", _named(self.outputs, "output", where))
+        if not self.outputs:
+            raise PyTritonBadParameterError(f"{where} has no outputs; give it at least one Tensor.")
+        for warmup in self.config.model_warmup or ():
+            self._check_warmup(warmup, f"{where}: warm-up {warmup.name!r}")
+
+    @property
+    def model_name(self) -> str:
+        """The same as `name`."""
+        return self.name
+
+    @property
+    def model_version(self) -> int:
+        """The same as `version`."""
+        return self.version
+
+    @property
+    def batching(self) -> bool:
+        """`ModelConfig.batching`."""
+        return self.config.batching
+
+    @property
+    def max_batch_size(self) -> int:
+        """`ModelConfig.max_batch_size`."""
+        return self.config.max_batch_size
+
+    @property
+    def batcher(self) -> DynamicBatcher:
+        """`ModelConfig.batcher`."""
+        return self.config.batcher
+
+    @property
+    def decoupled(self) -> bool:
+        """`ModelConfig.decoupled`."""
+        return self.config.decoupled
+
+    @property
+    def response_cache(self) -> bool:
+        """`ModelConfig.response_cache`."""
+        return self.config.response_cache
+
+    def warmup_files(self) -> dict[str, pathlib.Path]:
+        """Files that belong into the folder ``warmup`` of the model, beside its version's folder.
+
+        Returns:
+            The path of the user's file, by the name under which the model configuration speaks of it.
+        """
+        return {
+            warmup_file_name(number, position): pathlib.Path(data.input_data_file)
+            for number, warmup in enumerate(self.config.model_warmup or ())
+            for position, data in enumerate(warmup.inputs.values())
+            if data.input_data_file
+        }
+
+    def _check_warmup(self, warmup: ModelWarmup, where: str) -> None:
+        tensors = {str(tensor.name): tensor for tensor in self.inputs}
+        for name in warmup.inputs:
+            if name not in tensors:
+                raise PyTritonModelConfigError(
+                    f"{where} has the input {name!r}, which the model lacks; it has {', '.join(map(repr, tensors))}."
+                )
+        for name, tensor in tensors.items():
+            data = warmup.inputs.get(name)
+            if data is None:
+                if not tensor.optional:
+                    raise PyTritonModelConfigError(f"{where} lacks the input {name!r}; add a WarmupInput for it.")
+                continue
+            if data.datatype != tensor.datatype:
+                raise PyTritonModelConfigError(
+                    f"{where} gives the input {name!r} as {data.datatype.name}; it is {tensor.datatype.name}."
+                )
+            shape = tuple(data.shape)
+            fits = len(shape) == len(tensor.shape) and all(
+                wanted in (-1, given) for wanted, given in zip(tensor.shape, shape, strict=True)
+            )
+            if not fits:
+                raise PyTritonModelConfigError(
+                    f"{where} gives the input {name!r} the shape {shape}, which does not fit {tensor.shape}; "
+                    "leave the batch dimension out and fill in each -1."
+                )
+            if data.input_data_file:
+                _check_warmup_file(pathlib.Path(data.input_data_file), data, f"{where}: input {name!r}")
+
+
+def warmup_file_name(number: int, position: int) -> str:
+    """Name of a warm-up file within the model's folder ``warmup``.
+
+    Args:
+        number: The warm-up's place in `ModelConfig.model_warmup`, from 0.
+        position: The input's place in `ModelWarmup.inputs`, from 0.
+
+    Returns:
+        The name.
+    """
+    return f"warmup_{number}_{position}"
+
+
+def _check_warmup_file(path: pathlib.Path, data: WarmupInput, where: str) -> None:
+    try:
+        size = path.stat().st_size if path.is_file() else None
+    except OSError:
+        size = None
+    if size is None:
+        raise PyTritonBadParameterError(
+            f"{where} comes from {str(path)!r}, which is not a file that can be read; write the path of one."
+        )
+    wanted = math.prod(data.shape) * data.datatype.itemsize
+    if size < wanted:
+        raise PyTritonBadParameterError(
+            f"{where} comes from {str(path)!r}, which has {size} bytes, while {data.datatype.name} of shape "
+            f"{tuple(data.shape)} takes {wanted}; write one whole sample into it."
+        )
+
+
+def _check_model_name(name: object) -> None:
+    if not isinstance(name, str) or not _MODEL_NAME.fullmatch(name) or len(name) > _MAX_NAME_BYTES:
+        shown = name if not isinstance(name, str) or len(name) <= _MAX_NAME_BYTES else f"{name[:40]}…"
+        raise PyTritonBadParameterError(
+            f"Model name {shown!r} cannot be the name of a folder and a part of a URL; "
+            f"use 1 to {_MAX_NAME_BYTES} letters, digits, '_', '-', '~' and '.', not starting with '.'."
+        )
+
+
+def _named(tensors: Sequence[Tensor], kind: str, where: str) -> tuple[Tensor, ...]:
+    named = tuple(_each_named(tensors, kind, where))
+    first_at: dict[str | None, int] = {}
+    for position, tensor in enumerate(named, start=1):
+        if tensor.name in first_at:
+            raise PyTritonBadParameterError(
+                f"{where} has two {kind}s named {tensor.name!r}, number {first_at[tensor.name]} and number {position}; "
+                "give each a name of its own."
+            )
+        first_at[tensor.name] = position
+    return named
+
+
+def _each_named(tensors: Sequence[Tensor], kind: str, where: str) -> Iterator[Tensor]:
+    for position, tensor in enumerate(tensors, start=1):
+        if not isinstance(tensor, Tensor):
+            raise PyTritonBadParameterError(
+                f"{where}: {kind} number {position} is {tensor!r}; use a pytriton.model_config.Tensor."
+            )
+        # Of BF16, this finds out that ml_dtypes is not installed.
+        tensor.datatype.numpy_dtype  # noqa: B018
+        yield tensor if tensor.name else dataclasses.replace(tensor, name=f"{kind.upper()}_{position}")

@@ -1,0 +1,114 @@
+"""What one input or output of a model is."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from typing import Any
+
+import numpy as np
+
+from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.model_config.datatypes import Datatype, datatype_of
+
+_MAX_DIM = 2**63 - 1
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Tensor:
+    """One input or output of a model.
+
+    Two tensors are equal when they describe the same thing: ``dtype=np.float32`` and ``dtype="float32"`` do.
+
+    Args:
+        shape: Size of each dimension **without the batch dimension**; -1 where it varies (it may then also be 0).
+            ``()`` is a scalar. Triton has no tensors without a dimension, so a client sends a scalar as shape ``(1,)``
+            of a model without batching and as ``(batch, 1)`` of one with batching. The latter, Triton turns into
+            ``(batch,)`` for the inference callable.
+        dtype: Type of the elements, as any of ``np.float32``, ``np.dtype("float32")``, ``"float32"``, ``bytes``,
+            ``str``, ``object``, ``bool``, ``int``, ``float``, ``ml_dtypes.bfloat16``. Bytes, strings and objects are
+            all Triton's ``BYTES``.
+        name: Its name in requests and responses. Without one it is called by its position from 1: ``INPUT_1``,
+            ``OUTPUT_1``.
+        optional: A request may leave this input out. Has no meaning for an output.
+
+    Raises:
+        PyTritonBadParameterError: A dimension is neither -1 nor a positive integer, Triton has no such dtype, or the
+            name is empty.
+
+    Examples:
+        >>> Tensor(name="image", dtype=np.uint8, shape=(-1, -1, 3)).datatype.name
+        'UINT8'
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any] | type[np.dtype[Any]] | type[object] | str
+    name: str | None = None
+    optional: bool | None = False
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        if self.name is not None and not (isinstance(self.name, str) and self.name and _encodable(self.name)):
+            raise PyTritonBadParameterError(
+                f"Tensor name {self.name!r} is not a non-empty string of Unicode text; name it, or leave the name out "
+                "to have it called by its position."
+            )
+        object.__setattr__(self, "shape", _checked_shape(self.shape, self._label))
+        try:
+            datatype = datatype_of(self.dtype)
+        except PyTritonBadParameterError as error:
+            raise PyTritonBadParameterError(f"{self._label}: {error.message}") from error
+        object.__setattr__(self, "_datatype", datatype)
+
+    @property
+    def datatype(self) -> Datatype:
+        """Triton's datatype of the elements."""
+        datatype: Datatype = self._datatype  # type: ignore[attr-defined]
+        return datatype
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether the other tensor describes the same thing."""
+        if not isinstance(other, Tensor):
+            return NotImplemented
+        return self._key == other._key
+
+    def __hash__(self) -> int:
+        """Hash what the tensor describes."""
+        return hash(self._key)
+
+    @property
+    def _key(self) -> tuple[object, ...]:
+        return self.name, self.shape, self.datatype.code, bool(self.optional)
+
+    @property
+    def _label(self) -> str:
+        return "Tensor" if self.name is None else f"Tensor {self.name!r}"
+
+
+def _encodable(text: str) -> bool:
+    """Tell whether UTF-8 can carry the text: lone surrogates it cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _checked_shape(shape: Any, label: str) -> tuple[int, ...]:
+    try:
+        dims = tuple(operator.index(dim) for dim in shape)
+    except TypeError as error:
+        raise PyTritonBadParameterError(
+            f"{label} has shape {shape!r}, which is not a sequence of integers; write one like (-1, 3), or (1,)."
+        ) from error
+    for dim in dims:
+        if dim == 0:
+            raise PyTritonBadParameterError(
+                f"{label} has shape {dims} with a dimension of 0, which Triton does not accept; "
+                "write -1, a varying dimension may be 0."
+            )
+        if dim < -1 or dim > _MAX_DIM:
+            raise PyTritonBadParameterError(
+                f"{label} has shape {dims} with a dimension of {dim}; write a positive size, or -1 where it varies."
+            )
+    return dims

@@ -1,0 +1,134 @@
+"""A model's configuration as Triton knows it: the message ``ModelConfig`` of its protocol, as a dictionary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from pytriton.model_config.common import DynamicBatcher, ModelWarmup, QueuePolicy
+from pytriton.model_config.model_spec import ModelSpec, warmup_file_name
+from pytriton.model_config.tensor import Tensor
+
+BACKEND_NAME = "pytriton"
+
+Message = dict[str, Any]
+"""A protobuf message: values are numbers, booleans, strings, messages, or lists and maps of these."""
+
+_NO_PARAMETERS: Mapping[str, str] = MappingProxyType({})
+
+
+class EnumValue(str):
+    """The name of a value of a protobuf enumeration: a string in JSON, a bare word in the text format."""
+
+    __slots__ = ()
+
+
+class MessageMap(dict[Any, Message]):
+    """A protobuf map: an object in JSON, a list of keys and values in the text format."""
+
+
+def triton_model_config(
+    spec: ModelSpec, parameters: Mapping[str, str] = _NO_PARAMETERS, versions: Sequence[int] = ()
+) -> Message:
+    """Put together the model configuration that Triton reads; it can be written as JSON as it is.
+
+    A scalar input or output (``shape=()``) has ``dims: [1]``, for Triton has no tensors without a dimension. With
+    batching, ``reshape`` takes that dimension away again on the way to the backend, and adds it on the way back;
+    without batching Triton allows no such reshape, and the backend sees shape ``[1]``.
+
+    Args:
+        spec: The model.
+        parameters: What the backend is to know beside it.
+        versions: Which versions of the model are served; none leaves it to Triton, which serves the latest.
+
+    Returns:
+        The configuration.
+    """
+    config = spec.config
+    message: Message = {
+        "name": spec.name,
+        "backend": BACKEND_NAME,
+        "max_batch_size": int(config.max_batch_size) if config.batching else 0,
+    }
+    if versions:
+        message["version_policy"] = {"specific": {"versions": _numbers(versions)}}
+    if spec.inputs:
+        message["input"] = [_tensor(tensor, config.batching, optional=bool(tensor.optional)) for tensor in spec.inputs]
+    message["output"] = [_tensor(tensor, config.batching, optional=False) for tensor in spec.outputs]
+    message["instance_group"] = [{"count": int(spec.instances), "kind": EnumValue("KIND_CPU")}]
+    if config.batching:
+        message["dynamic_batching"] = _dynamic_batching(config.batcher)
+    if config.response_cache:
+        message["response_cache"] = {"enable": True}
+    if config.decoupled:
+        message["model_transaction_policy"] = {"decoupled": True}
+    if config.model_warmup:
+        message["model_warmup"] = [_warmup(number, each) for number, each in enumerate(config.model_warmup)]
+    message["parameters"] = MessageMap({key: {"string_value": value} for key, value in parameters.items()})
+    return message
+
+
+def _tensor(tensor: Tensor, batching: bool, *, optional: bool) -> Message:
+    message: Message = {
+        "name": str(tensor.name),
+        "data_type": EnumValue(tensor.datatype.config_name),
+        "dims": _numbers(tensor.shape or (1,)),
+    }
+    if batching and not tensor.shape:
+        message["reshape"] = {"shape": []}
+    if optional:
+        message["optional"] = True
+    return message
+
+
+def _dynamic_batching(batcher: DynamicBatcher) -> Message:
+    # Present even when empty: its presence is what turns dynamic batching on.
+    message: Message = {}
+    if batcher.preferred_batch_size:
+        message["preferred_batch_size"] = _numbers(batcher.preferred_batch_size)
+    message["max_queue_delay_microseconds"] = int(batcher.max_queue_delay_microseconds)
+    message["preserve_ordering"] = bool(batcher.preserve_ordering)
+    if batcher.priority_levels:
+        message["priority_levels"] = int(batcher.priority_levels)
+        message["default_priority_level"] = int(batcher.default_priority_level)
+    if batcher.default_queue_policy is not None:
+        message["default_queue_policy"] = _queue_policy(batcher.default_queue_policy)
+    policies = batcher.priority_queue_policy or {}
+    message["priority_queue_policy"] = MessageMap(
+        {int(level): _queue_policy(policy) for level, policy in policies.items()}
+    )
+    return message
+
+
+def _queue_policy(policy: QueuePolicy) -> Message:
+    return {
+        "timeout_action": EnumValue(policy.timeout_action.value),
+        "default_timeout_microseconds": int(policy.default_timeout_microseconds),
+        "allow_timeout_override": bool(policy.allow_timeout_override),
+        "max_queue_size": int(policy.max_queue_size),
+    }
+
+
+def _warmup(number: int, warmup: ModelWarmup) -> Message:
+    inputs = MessageMap()
+    for position, (name, data) in enumerate(warmup.inputs.items()):
+        content: Message = {
+            "data_type": EnumValue(data.datatype.config_name),
+            "dims": _numbers(tuple(data.shape) or (1,)),
+        }
+        if data.input_data_file:
+            content["input_data_file"] = warmup_file_name(number, position)
+        else:
+            content["zero_data" if data.zero_data else "random_data"] = True
+        inputs[name] = content
+    return {
+        "name": warmup.name,
+        "batch_size": int(warmup.batch_size),
+        "inputs": inputs,
+        "count": int(warmup.count),
+    }
+
+
+def _numbers(values: Sequence[int]) -> list[int]:
+    return [int(value) for value in values]

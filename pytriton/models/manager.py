@@ -1,0 +1,148 @@
+"""What is bound, and what of it the server has loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from pytriton.exceptions import (
+    PyTritonInvalidOperationError,
+    PyTritonModelConfigError,
+    PyTritonRuntimeError,
+    PyTritonUnrecoverableError,
+)
+from pytriton.models.model import Model
+from pytriton.models.store import ModelStore
+from pytriton.proxy.registry import Registry
+from pytriton.server.control import ServerControl
+
+_POLL_S = 0.01
+
+
+@dataclasses.dataclass(frozen=True)
+class Deployment:
+    """A server that models are loaded into.
+
+    Attributes:
+        store: How models get there.
+        registry: Where instances in the server find their workers.
+        control: How the server is told to load and unload.
+        on_unrecoverable: Told when an inference callable gives up for good.
+    """
+
+    store: ModelStore
+    registry: Registry
+    control: ServerControl
+    on_unrecoverable: Callable[[PyTritonUnrecoverableError], None]
+
+
+class ModelManager:
+    """Keeps the bound models, and loads them into the server while there is one."""
+
+    def __init__(self) -> None:
+        """Starts with no models and no server."""
+        self._models: dict[tuple[str, int], Model] = {}
+        self._deployment: Deployment | None = None
+        self._lock = threading.RLock()
+
+    def __iter__(self) -> Iterator[Model]:
+        """The bound models, in the order in which they were bound."""
+        return iter(list(self._models.values()))
+
+    def add(self, model: Model) -> None:
+        """Binds a model, in place of one of the same name and version; loads it where there is a server.
+
+        Raises:
+            PyTritonModelConfigError: Another version of the model has other inputs, outputs or settings.
+            PyTritonInvalidOperationError: The server refuses the model.
+        """
+        with self._lock:
+            key = (model.spec.name, model.spec.version)
+            for other in self._versions(model.spec.name):
+                if other.spec.version != model.spec.version:
+                    _check_same(other, model)
+            replaced = self._models.get(key)
+            self._models[key] = model
+            if self._deployment is None:
+                return
+            model.open(self._deployment.registry, self._deployment.on_unrecoverable)
+            try:
+                self._load(model.spec.name, self._deployment)
+            except PyTritonInvalidOperationError:
+                del self._models[key]
+                model.close(self._deployment.registry, timeout_s=0)
+                if replaced is not None:
+                    self._models[key] = replaced
+                    with contextlib.suppress(PyTritonInvalidOperationError):
+                        self._load(replaced.spec.name, self._deployment)
+                raise
+            if replaced is not None:
+                replaced.retire(self._deployment.registry)
+
+    def deploy(self, deployment: Deployment) -> None:
+        """Loads all models into a server, and from now on each that is added."""
+        with self._lock:
+            self._deployment = deployment
+            for model in self:
+                model.open(deployment.registry, deployment.on_unrecoverable)
+            for name in self._names():
+                self._load(name, deployment)
+
+    def withdraw(self, timeout_s: float, *, unload: bool) -> None:
+        """Takes the models out of the server again.
+
+        Args:
+            timeout_s: How long to wait for requests that are being served.
+            unload: Whether the server is there to be told.
+        """
+        with self._lock:
+            deployment = self._deployment
+            if deployment is None:
+                return
+            self._deployment = None
+            deadline = time.monotonic() + timeout_s
+            if unload:
+                self._unload(deployment, deadline)
+            for model in self:
+                model.close(deployment.registry, max(0.0, deadline - time.monotonic()))
+
+    def _names(self) -> list[str]:
+        return list(dict.fromkeys(name for name, _ in self._models))
+
+    def _versions(self, name: str) -> list[Model]:
+        return [model for (each, _), model in self._models.items() if each == name]
+
+    def _load(self, name: str, deployment: Deployment) -> None:
+        versions = self._versions(name)
+        spec = versions[-1].spec
+        spec = dataclasses.replace(spec, instances=max(model.spec.instances for model in versions))
+        files: dict[str, bytes] = {}
+        for model in versions:
+            files |= model.files(deployment.registry)
+        try:
+            deployment.store.put(spec, [model.spec.version for model in versions], files)
+        except PyTritonRuntimeError as error:
+            raise PyTritonInvalidOperationError(f"The server cannot load model {name!r}: {error}") from error
+
+    def _unload(self, deployment: Deployment, deadline: float) -> None:
+        names = self._names()
+        try:
+            for name in names:
+                deployment.control.unload(name)
+            while time.monotonic() < deadline and not all(map(deployment.control.is_unloaded, names)):
+                time.sleep(_POLL_S)
+        except (PyTritonRuntimeError, OSError):
+            return  # the server is going, or gone
+
+
+def _check_same(one: Model, other: Model) -> None:
+    """Versions of one model share its configuration."""
+    for field in ("inputs", "outputs", "config"):
+        if getattr(one.spec, field) != getattr(other.spec, field):
+            raise PyTritonModelConfigError(
+                f"Versions {one.spec.version} and {other.spec.version} of model {one.spec.name!r} have different "
+                f"{field}; Triton keeps one configuration for all versions: make them equal, or use another model name."
+            )

@@ -1,0 +1,76 @@
+"""One binding: a model and the inference callables that serve it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonUnrecoverableError
+from pytriton.model_config.model_spec import ModelSpec
+from pytriton.proxy.registry import Registry
+from pytriton.proxy.signature import Signature
+from pytriton.proxy.worker import InferenceCallable, Worker
+
+_numbers = itertools.count(1)
+
+
+class Model:
+    """One version of a model, bound to inference callables.
+
+    Args:
+        spec: What the model is.
+        infer_funcs: One inference callable per instance.
+
+    Raises:
+        PyTritonBadParameterError: Something among the inference callables cannot be called.
+    """
+
+    def __init__(self, spec: ModelSpec, infer_funcs: Sequence[InferenceCallable]) -> None:
+        """Checks the callables; `open` lets them be called."""
+        for infer_func in infer_funcs:
+            if not callable(infer_func):
+                raise PyTritonBadParameterError(
+                    f"Model {spec.name!r}: infer_func is {infer_func!r}, which cannot be called; give a function, or "
+                    "a list of functions for several instances."
+                )
+        self.spec = spec
+        self._infer_funcs = tuple(infer_funcs)
+        self._binding = f"{spec.name}-{spec.version}-{next(_numbers)}"
+        self._workers: list[Worker] = []
+
+    def open(self, registry: Registry, on_unrecoverable: Callable[[PyTritonUnrecoverableError], None]) -> None:
+        """Lets instances in the server find the inference callables."""
+        signature = Signature(self.spec)
+        self._workers = [Worker(infer_func, signature, on_unrecoverable) for infer_func in self._infer_funcs]
+        registry.add(self._binding, self._workers)
+
+    def files(self, registry: Registry) -> dict[str, bytes]:
+        """What the server reads of this version, besides the configuration.
+
+        Args:
+            registry: Where the instances find their workers.
+
+        Returns:
+            Contents by path within the model's folder.
+        """
+        worker = f"registry={registry.endpoint}\nbinding={self._binding}\n"
+        files = {f"{self.spec.version}/worker": worker.encode()}
+        for name, source in self.spec.warmup_files().items():
+            files[f"warmup/{name}"] = source.read_bytes()
+        return files
+
+    def retire(self, registry: Registry) -> None:
+        """Admits no more instances; those that are connected finish what they have."""
+        registry.remove(self._binding)
+
+    def close(self, registry: Registry, timeout_s: float) -> None:
+        """Disconnects all instances.
+
+        Args:
+            registry: Where they found their workers.
+            timeout_s: How long to wait for callables that are running.
+        """
+        self.retire(registry)
+        for worker in self._workers:
+            worker.close(timeout_s)
+        self._workers = []

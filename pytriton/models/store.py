@@ -1,0 +1,66 @@
+"""Where the server gets a model's configuration and files from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from pytriton.model_config.model_spec import ModelSpec
+from pytriton.model_config.pbtxt import model_config_pbtxt
+from pytriton.model_config.triton_config import triton_model_config
+from pytriton.server.control import ServerControl
+
+
+class ModelStore(Protocol):
+    """Brings a model to the server."""
+
+    def put(self, spec: ModelSpec, versions: Sequence[int], files: Mapping[str, bytes]) -> None:
+        """Gives the server a model's configuration and files, and has it load the model, or load it again.
+
+        Args:
+            spec: What all versions of the model have in common.
+            versions: The versions that are served.
+            files: Contents by path within the model's folder.
+
+        Raises:
+            PyTritonRuntimeError: The server cannot load the model.
+        """
+
+
+class FolderStore:
+    """A model repository on disk, of a server that runs with it."""
+
+    def __init__(self, repository: pathlib.Path, control: ServerControl) -> None:
+        """Writes to ``repository``."""
+        self._repository = repository
+        self._control = control
+
+    def put(self, spec: ModelSpec, versions: Sequence[int], files: Mapping[str, bytes]) -> None:
+        """See `ModelStore`."""
+        folder = self._repository / spec.name
+        contents = {**files, "config.pbtxt": model_config_pbtxt(spec, versions=versions).encode()}
+        for name, content in contents.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+        self._control.load(spec.name)
+
+
+class UploadStore:
+    """Sends models through the server's repository API, for a server whose folders are not ours to write."""
+
+    def __init__(self, control: ServerControl) -> None:
+        """Sends by way of ``control``."""
+        self._control = control
+
+    def put(self, spec: ModelSpec, versions: Sequence[int], files: Mapping[str, bytes]) -> None:
+        """See `ModelStore`."""
+        # Triton takes a model whose configuration is as before for unchanged, whatever its files hold.
+        mark = hashlib.sha256(b"".join(files.values())).hexdigest()
+        config = json.dumps(triton_model_config(spec, {"pytriton_files": mark}, versions))
+        self._control.load(spec.name, config, files)
+        if not self._control.is_loaded(spec.name):
+            # The server has just unloaded what a killed process had left under that name, and took the new one along.
+            self._control.load(spec.name, config, files)

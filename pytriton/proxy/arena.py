@@ -1,0 +1,201 @@
+"""Shared memory without a name, handed out in blocks. Twin of ``backend/arena.h``.
+
+Each side of a connection owns one arena, in which it alone allocates; the other side maps it, reads, and releases. An
+arena is a sparse memfd: its capacity is address space, and pages are taken only where something was written. Blocks are
+powers of two (buddies), so no history of sizes can fragment it for good.
+
+A block starts with a header of ``BLOCK_HEADER`` bytes whose first word is 1 while the block is in use. Whoever read the
+block stores 0 there: releasing costs one store, whenever and in whatever thread it happens.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import resource
+import time
+import weakref
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+BLOCK_HEADER = 64
+
+_MIN_ORDER = 12  # a page
+_MAX_CAPACITY = 1 << 36
+_COLLECT_PER_ALLOCATION = 8
+_FALLOC_FL_KEEP_SIZE = 1
+_FALLOC_FL_PUNCH_HOLE = 2
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+
+
+class ArenaError(Exception):
+    """Shared memory that is not to be had."""
+
+
+def default_capacity() -> int:
+    """As much address space as the machine has memory, 64 GiB or an eighth of the process's limit at most, in bytes."""
+    capacity = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY:
+        capacity = min(capacity, limit // 16)
+    return min(_MAX_CAPACITY, 1 << (capacity - 1).bit_length())
+
+
+class Arena:
+    """The arena that this side allocates in. Used by one thread."""
+
+    def __init__(self, capacity: int | None = None) -> None:
+        self.capacity = 1 << ((capacity or default_capacity()) - 1).bit_length()
+        self.fd = os.memfd_create("pytriton", os.MFD_CLOEXEC)
+        os.ftruncate(self.fd, self.capacity)
+        self.memory = mmap.mmap(self.fd, self.capacity)
+        self._words = memoryview(self.memory).cast("q")
+        # Per order: (offset, when it was freed, whether it has pages); the block freed last is used first.
+        self._free: list[list[tuple[int, float, bool]]] = [[] for _ in range(self.capacity.bit_length())]
+        self._free[-1].append((0, 0.0, False))
+        self._used: deque[tuple[int, int]] = deque()  # (offset, order), the oldest first
+
+    def allocate(self, size: int) -> int:
+        """Takes a block.
+
+        Args:
+            size: Bytes that are wanted.
+
+        Returns:
+            Offset in the arena of the block's first usable byte.
+
+        Raises:
+            ArenaError: There is no room.
+        """
+        self._collect(_COLLECT_PER_ALLOCATION)
+        order = max(_MIN_ORDER, (size + BLOCK_HEADER - 1).bit_length())
+        if order >= len(self._free):
+            raise ArenaError(f"results of {size} bytes are larger than shared memory may be ({self.capacity} bytes)")
+        free = self._free[order]
+        offset = free.pop()[0] if free else self._split(order)
+        self._words[offset >> 3] = 1
+        self._used.append((offset, order))
+        return offset + BLOCK_HEADER
+
+    def trim(self, before: float) -> None:
+        """Gives pages back to the system.
+
+        Args:
+            before: ``time.monotonic()`` since when a block must have been free to lose its pages.
+        """
+        self._collect(len(self._used))
+        for order, blocks in enumerate(self._free):
+            for i, (offset, since, dirty) in enumerate(blocks):
+                if dirty and since <= before:
+                    _libc.fallocate(self.fd, _FALLOC_FL_PUNCH_HOLE | _FALLOC_FL_KEEP_SIZE, offset, 1 << order)
+                    blocks[i] = (offset, since, False)
+
+    def in_use(self) -> int:
+        """How many blocks the other side has not released yet."""
+        self._collect(len(self._used))
+        return len(self._used)
+
+    def close(self) -> None:
+        """Forgets the file; the memory goes when the last view of it does."""
+        os.close(self.fd)
+        self.fd = -1
+
+    def _split(self, order: int) -> int:
+        offset = self._take(order)
+        if offset is None:
+            self._collect(len(self._used))
+            self._merge()
+            offset = self._take(order)
+        if offset is None:
+            raise ArenaError(
+                f"no room for results of {1 << order} bytes: {len(self._used)} earlier blocks are still in use"
+            )
+        return offset
+
+    def _take(self, order: int) -> int | None:
+        """Takes a free block of the order, splitting a larger one where there is none."""
+        for larger in range(order, len(self._free)):
+            if self._free[larger]:
+                offset, since, dirty = self._free[larger].pop()
+                for half in range(larger - 1, order - 1, -1):
+                    self._free[half].append((offset + (1 << half), since, dirty))
+                return offset
+        return None
+
+    def _collect(self, limit: int) -> None:
+        """Looks at up to ``limit`` used blocks and takes back those that the other side released."""
+        used = self._used
+        words = self._words
+        for _ in range(min(limit, len(used))):
+            offset, order = used.popleft()
+            if words[offset >> 3] == 0:
+                self._free[order].append((offset, time.monotonic(), True))
+            else:
+                used.append((offset, order))  # held for long: look at others before it comes up again
+
+    def _merge(self) -> None:
+        """Joins free buddies. Only done when a block is wanted that is not there: sizes come back again and again."""
+        for order in range(_MIN_ORDER, len(self._free) - 1):
+            size = 1 << order
+            blocks = {block[0]: block for block in self._free[order]}
+            for offset in sorted(blocks):
+                buddy = offset + size
+                if offset % (2 * size) == 0 and buddy in blocks:
+                    first, second = blocks.pop(offset), blocks.pop(buddy)
+                    self._free[order + 1].append((offset, max(first[1], second[1]), first[2] or second[2]))
+            self._free[order] = list(blocks.values())
+
+
+class Lease(np.ndarray[Any, np.dtype[np.uint8]]):
+    """The bytes of a block of the other side's arena.
+
+    Arrays made from it hold it as their base, so it lives as long as anyone looks at the block; when it dies, the block
+    goes back to its owner.
+    """
+
+    __slots__ = ("_arena", "_index")
+    _arena: PeerArena
+    _index: int
+
+    def __del__(self) -> None:
+        # Slices of a lease are of its class, but are no leases: they lack the arena.
+        arena = getattr(self, "_arena", None)
+        if arena is not None and arena.words is not None:
+            arena.words[self._index] = 0
+
+
+class PeerArena:
+    """The arena that the other side allocates in."""
+
+    def __init__(self, fd: int) -> None:
+        """Maps the arena behind ``fd``, which is closed, as large as it is."""
+        try:
+            self.memory = mmap.mmap(fd, os.fstat(fd).st_size)
+        finally:
+            os.close(fd)
+        self.words: memoryview[int] | None = memoryview(self.memory).cast("q")
+        """The arena as words; None in a fork, where leases have no say about blocks that the parent uses."""
+        _peer_arenas.add(self)
+
+    def lease(self, offset: int, size: int) -> Lease:
+        """``size`` bytes of the block that starts at ``offset``; they stay valid while anything refers to them."""
+        lease: Lease = np.ndarray.__new__(Lease, (size,), np.uint8, self.memory, offset)
+        lease._arena = self
+        lease._index = (offset - BLOCK_HEADER) >> 3
+        return lease
+
+
+_peer_arenas: weakref.WeakSet[PeerArena] = weakref.WeakSet()
+
+
+def _forget_in_fork() -> None:
+    for arena in _peer_arenas:
+        arena.words = None
+
+
+os.register_at_fork(after_in_child=_forget_in_fork)

@@ -1,0 +1,286 @@
+#include "batch.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "datatype.h"
+#include "triton_error.h"
+
+namespace pytriton {
+
+namespace {
+
+constexpr int64_t kLengthSize = 4;  // BYTES elements are preceded by, or counted in, uint32
+
+// Calls `body(data, size)` for each piece of memory that makes up an input.
+template <typename Body>
+void ForEachBuffer(const InputView& view, const std::string& name, Body body) {
+  for (uint32_t i = 0; i < view.buffer_count; ++i) {
+    const void* data = nullptr;
+    uint64_t size = 0;
+    TRITONSERVER_MemoryType type = TRITONSERVER_MEMORY_CPU;
+    int64_t type_id = 0;
+    Check(TRITONBACKEND_InputBuffer(view.input, i, &data, &size, &type, &type_id));
+    if (type == TRITONSERVER_MEMORY_GPU) {
+      throw TritonError(
+          TRITONSERVER_ERROR_UNSUPPORTED,
+          "input '" + name + "' lies in GPU memory, which Python models cannot read: send it from memory");
+    }
+    body(static_cast<const char*>(data), static_cast<int64_t>(size));
+  }
+}
+
+// The input's bytes in one piece; `scratch` holds them where Triton has them in several.
+const char* Contiguous(const InputView& view, const std::string& name, std::string* scratch) {
+  const char* first = nullptr;
+  if (view.buffer_count != 1) scratch->reserve(view.byte_size);
+  ForEachBuffer(view, name, [&](const char* data, int64_t size) {
+    first = data;
+    if (view.buffer_count != 1) scratch->append(data, size);
+  });
+  return view.buffer_count == 1 ? first : scratch->data();
+}
+
+// Walks over the elements of a BYTES tensor as Triton has them, each behind its length. Returns whether it is well
+// formed.
+template <typename Body>
+bool ForEachElement(const char* data, int64_t size, int64_t count, Body body) {
+  int64_t position = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    uint32_t length = 0;
+    if (size - position < kLengthSize) return false;
+    std::memcpy(&length, data + position, kLengthSize);
+    position += kLengthSize;
+    if (size - position < length) return false;
+    body(data + position, length);
+    position += length;
+  }
+  return position == size;
+}
+
+void CheckData(const InputView& view, const std::string& name) {
+  const int64_t count = ElementCount(view.shape, view.rank);
+  bool fits = count >= 0;
+  if (view.datatype == TRITONSERVER_TYPE_BYTES) {
+    std::string scratch;
+    const char* data = Contiguous(view, name, &scratch);
+    fits = fits && ForEachElement(data, view.byte_size, count, [](const char*, uint32_t) {});
+  } else {
+    ForEachBuffer(view, name, [](const char*, int64_t) {});
+    fits = fits && view.byte_size == count * ItemSize(view.datatype);
+  }
+  if (!fits) {
+    throw TritonError(TRITONSERVER_ERROR_INVALID_ARG, "the data of input '" + name + "' (" +
+                                                          std::to_string(view.byte_size) +
+                                                          " bytes) does not match its shape and datatype");
+  }
+}
+
+Parameter ReadParameter(TRITONBACKEND_Request* request, uint32_t index) {
+  const char* key = nullptr;
+  TRITONSERVER_ParameterType type;
+  const void* value = nullptr;
+  Check(TRITONBACKEND_RequestParameter(request, index, &key, &type, &value));
+  Parameter parameter;
+  parameter.key = key;
+  switch (type) {
+    case TRITONSERVER_PARAMETER_INT:
+      parameter.type = ParameterType::kInt;
+      parameter.number = *static_cast<const int64_t*>(value);
+      break;
+    case TRITONSERVER_PARAMETER_BOOL:
+      parameter.type = ParameterType::kBool;
+      parameter.number = *static_cast<const bool*>(value) ? 1 : 0;
+      break;
+    case TRITONSERVER_PARAMETER_DOUBLE:
+      parameter.type = ParameterType::kDouble;
+      std::memcpy(&parameter.number, value, sizeof(parameter.number));
+      break;
+    default:
+      parameter.text = static_cast<const char*>(value);
+  }
+  return parameter;
+}
+
+Details ReadDetails(TRITONBACKEND_Request* request) {
+  Details details;
+  const char* id = nullptr;
+  Check(TRITONBACKEND_RequestId(request, &id));
+  if (id != nullptr) details.id = id;
+  uint32_t parameter_count = 0;
+  Check(TRITONBACKEND_RequestParameterCount(request, &parameter_count));
+  for (uint32_t i = 0; i < parameter_count; ++i) details.parameters.push_back(ReadParameter(request, i));
+  return details;
+}
+
+// Index of `name`, looked for from `guess` on: clients mostly keep the configuration's order.
+size_t Find(const std::vector<std::string>& names, const char* name, size_t guess) {
+  for (size_t i = 0; i < names.size(); ++i) {
+    const size_t index = (guess + i) % names.size();
+    if (names[index] == name) return index;
+  }
+  throw TritonError(TRITONSERVER_ERROR_INVALID_ARG, std::string("the worker does not know the tensor '") + name + "'");
+}
+
+}  // namespace
+
+Batch::Batch(const AdmissionMessage& model, TRITONBACKEND_Request** requests, uint32_t request_count) : model_(model) {
+  requests_.reserve(request_count);
+  views_.reserve(request_count * model.inputs.size());
+  wanted_.reserve(request_count * model.outputs.size());
+  for (uint32_t i = 0; i < request_count; ++i) {
+    try {
+      Examine(requests[i]);
+      requests_.push_back(requests[i]);
+    } catch (const TritonError& error) {
+      rejections_.push_back({requests[i], error.code(), error.what()});
+    }
+    views_.resize(requests_.size() * model.inputs.size());
+    wanted_.resize(requests_.size() * model.outputs.size());
+    message_.details.resize(requests_.size());
+    if (model.batching) message_.rows.resize(requests_.size());
+  }
+  message_.request_count = static_cast<int64_t>(requests_.size());
+  const auto& details = message_.details;
+  if (std::all_of(details.begin(), details.end(), [](const Details& each) { return each.empty(); })) {
+    message_.details.clear();
+  }
+  for (size_t i = 0; i < requests_.size(); ++i) total_rows_ += rows(i);
+}
+
+void Batch::Examine(TRITONBACKEND_Request* request) {
+  const size_t row = requests_.size();
+  views_.resize((row + 1) * model_.inputs.size());
+  uint32_t input_count = 0;
+  Check(TRITONBACKEND_RequestInputCount(request, &input_count));
+  int64_t request_rows = 1;
+  for (uint32_t i = 0; i < input_count; ++i) {
+    InputView view;
+    const char* name = nullptr;
+    uint64_t byte_size = 0;
+    Check(TRITONBACKEND_RequestInputByIndex(request, i, &view.input));
+    Check(TRITONBACKEND_InputProperties(view.input, &name, &view.datatype, &view.shape, &view.rank, &byte_size,
+                                        &view.buffer_count));
+    view.byte_size = static_cast<int64_t>(byte_size);
+    CheckData(view, name);
+    if (view.rank > 0) request_rows = view.shape[0];
+    views_[row * model_.inputs.size() + Find(model_.inputs, name, i)] = view;
+  }
+
+  Details details = ReadDetails(request);
+  wanted_.resize((row + 1) * model_.outputs.size());
+  uint32_t output_count = 0;
+  Check(TRITONBACKEND_RequestOutputCount(request, &output_count));
+  for (uint32_t i = 0; i < output_count; ++i) {
+    const char* name = nullptr;
+    Check(TRITONBACKEND_RequestOutputName(request, i, &name));
+    wanted_[row * model_.outputs.size() + Find(model_.outputs, name, i)] = 1;
+  }
+  for (size_t i = 0; i < model_.outputs.size(); ++i) {
+    if (wanted_[row * model_.outputs.size() + i] != 0) details.outputs.push_back(static_cast<int64_t>(i));
+  }
+  details.all_outputs = details.outputs.size() == model_.outputs.size();
+  if (details.all_outputs) details.outputs.clear();
+
+  message_.details.resize(row + 1);
+  message_.details[row] = std::move(details);
+  if (model_.batching) {
+    message_.rows.resize(row + 1);
+    message_.rows[row] = request_rows;
+  }
+}
+
+// Whether the requests' tensors of one input make one tensor when they lie back to back.
+bool Batch::Stackable(size_t input) const {
+  const InputView& first = view(0, input);
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    const InputView& each = view(i, input);
+    if (each.input == nullptr) return false;
+    if (i > 0 && (each.rank == 0 || each.rank != first.rank || each.datatype != first.datatype ||
+                  !std::equal(each.shape + 1, each.shape + each.rank, first.shape + 1))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void Batch::LayOut() {
+  for (size_t input = 0; input < model_.inputs.size(); ++input) {
+    Column column;
+    column.position = static_cast<int64_t>(input);
+    column.stacked = Stackable(input);
+    bool present = false;
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      const InputView& each = view(i, input);
+      if (each.input == nullptr) {
+        column.tensors.emplace_back();
+        continue;
+      }
+      column.datatype = each.datatype;
+      if (column.stacked && i > 0) {
+        column.tensors[0].size += each.byte_size;
+        column.tensors[0].shape[0] += each.shape[0];
+      } else {
+        column.tensors.push_back({data_size_, each.byte_size, {each.shape, each.shape + each.rank}});
+      }
+      if (!column.stacked) data_size_ += Aligned(each.byte_size);
+      present = true;
+    }
+    if (column.stacked) data_size_ += Aligned(column.tensors[0].size);
+    if (present) message_.columns.push_back(std::move(column));
+  }
+}
+
+Block Batch::Write(Arena* arena, int64_t* size) {
+  LayOut();
+  MessageWriter writer;
+  Encode(message_, &writer);
+  *size = writer.head_size() + data_size_;
+  const Block block = arena->Allocate(*size);
+  writer.CopyTo(block.data);
+  try {
+    CopyTo(block.data + writer.head_size());
+  } catch (...) {
+    arena->Discard(block);
+    throw;
+  }
+  return block;
+}
+
+void Batch::CopyTo(char* data) const {
+  for (const Column& column : message_.columns) {
+    const std::string& name = model_.inputs[column.position];
+    // BYTES: lengths go in front, contents behind them; both of all requests where they are stacked.
+    const Tensor& whole = column.tensors[0];
+    char* target = data + whole.offset;
+    char* contents = target + ElementCount(whole.shape.data(), whole.shape.size()) * kLengthSize;
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      const InputView& each = view(i, column.position);
+      if (each.input == nullptr) continue;
+      const int64_t count = ElementCount(each.shape, each.rank);
+      if (!column.stacked) {
+        target = data + column.tensors[i].offset;
+        contents = target + count * kLengthSize;
+      }
+      if (column.datatype == TRITONSERVER_TYPE_BYTES) {
+        std::string scratch;
+        const char* source = Contiguous(each, name, &scratch);
+        ForEachElement(source, each.byte_size, count, [&](const char* element, uint32_t length) {
+          std::memcpy(target, &length, kLengthSize);
+          target += kLengthSize;
+          std::memcpy(contents, element, length);
+          contents += length;
+        });
+      } else {
+        ForEachBuffer(each, name, [&](const char* source, int64_t length) {
+          if (length > 0) std::memcpy(target, source, length);  // empty pieces may have no address
+          target += length;
+        });
+      }
+    }
+  }
+}
+
+}  // namespace pytriton

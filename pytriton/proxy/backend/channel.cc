@@ -1,0 +1,104 @@
+#include "channel.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace pytriton {
+
+namespace {
+
+std::string SystemError(const std::string& what) { return what + ": " + std::strerror(errno); }
+
+}  // namespace
+
+Channel::Channel(const std::string& path) : socket_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+  if (!socket_.valid()) throw ChannelError(SystemError("cannot create a socket"));
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) throw ChannelError("the worker's socket path is too long: " + path);
+  std::memcpy(address.sun_path, path.data(), path.size());
+  if (connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    throw ChannelError(SystemError("cannot reach the worker at " + path));
+  }
+}
+
+void Channel::Send(const Bell& bell, int fd) {
+  Bell copy = bell;
+  iovec data = {&copy, sizeof(copy)};
+  msghdr message = {};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  if (fd >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &fd, sizeof(int));
+  }
+  ssize_t sent;
+  do {
+    sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  if (sent != static_cast<ssize_t>(sizeof(bell))) throw ChannelError(SystemError("the worker is gone"));
+}
+
+Bell Channel::Receive(FileDescriptor* fd, int timeout_s) {
+  if (timeout_s > 0) {
+    const timeval timeout = {timeout_s, 0};
+    setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+  }
+  Bell bell;
+  iovec data = {&bell, sizeof(bell)};
+  msghdr message = {};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  if (fd != nullptr) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+  }
+  ssize_t received;
+  do {
+    received = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
+  } while (received < 0 && errno == EINTR);
+  if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) throw ChannelError("the worker did not answer");
+  if (received <= 0) throw ChannelError("the worker is gone");
+  if (received != static_cast<ssize_t>(sizeof(bell))) throw ChannelError("the worker sent something that is no bell");
+  if (fd != nullptr) {
+    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+      if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+      int value;
+      std::memcpy(&value, CMSG_DATA(header), sizeof(value));
+      fd->Reset(value);
+    }
+  }
+  if (timeout_s > 0) {
+    const timeval forever = {0, 0};
+    setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &forever, sizeof(forever));
+  }
+  return bell;
+}
+
+FileDescriptor Channel::Process() const {
+  ucred peer = {};
+  socklen_t size = sizeof(peer);
+  if (getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0) return FileDescriptor();
+  return FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+}
+
+bool Channel::Idle() const {
+  pollfd events = {socket_.get(), POLLIN, 0};
+  return poll(&events, 1, 0) == 0;
+}
+
+}  // namespace pytriton

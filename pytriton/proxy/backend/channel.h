@@ -1,0 +1,41 @@
+// The narrow path between a model instance and its worker: a Unix SEQPACKET socket that carries bells and, in the
+// handshake, the file descriptors of the arenas. It costs two thread wake-ups per round trip and tells at once when the
+// other side is gone. Twin of `channel.py`.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include "arena.h"
+#include "protocol.h"
+
+namespace pytriton {
+
+class ChannelError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class Channel {
+ public:
+  // Connects to the worker that listens at `path`.
+  explicit Channel(const std::string& path);
+
+  // `fd` travels along unless it is -1. Throws ChannelError when the worker is gone.
+  void Send(const Bell& bell, int fd = -1);
+
+  // Waits for a bell, and for a file descriptor with it where `fd` is given. With `timeout_s`, throws ChannelError when
+  // nothing comes in that time; else waits until a bell comes or the worker is gone, which throws ChannelError.
+  Bell Receive(FileDescriptor* fd = nullptr, int timeout_s = 0);
+
+  // A descriptor that becomes readable when the worker's process ends; not valid where the system cannot tell.
+  FileDescriptor Process() const;
+
+  // Whether the worker is there and has nothing to say, as between two batches.
+  bool Idle() const;
+
+ private:
+  FileDescriptor socket_;
+};
+
+}  // namespace pytriton

@@ -1,0 +1,57 @@
+#include "housekeeper.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace pytriton {
+
+namespace {
+
+constexpr std::chrono::milliseconds kPeriod(500);
+constexpr std::chrono::seconds kIdle(1);  // how long a block stays free before its pages are given back
+
+// Those that are still held elsewhere; forgets the others.
+template <typename T>
+std::vector<std::shared_ptr<T>> Living(std::vector<std::weak_ptr<T>>* watched) {
+  std::vector<std::shared_ptr<T>> living;
+  watched->erase(std::remove_if(watched->begin(), watched->end(), [](const auto& each) { return each.expired(); }),
+                 watched->end());
+  for (const std::weak_ptr<T>& each : *watched) {
+    if (std::shared_ptr<T> locked = each.lock()) living.push_back(std::move(locked));
+  }
+  return living;
+}
+
+}  // namespace
+
+Housekeeper::Housekeeper() : thread_([this] { Run(); }) {}
+
+Housekeeper::~Housekeeper() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+  }
+  stop_.notify_one();
+  thread_.join();
+}
+
+void Housekeeper::Watch(const std::shared_ptr<Arena>& arena, const std::shared_ptr<Owner>& owner) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  arenas_.push_back(arena);
+  owners_.push_back(owner);
+}
+
+void Housekeeper::Run() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!stop_.wait_for(lock, kPeriod, [this] { return stopping_; })) {
+    const std::vector<std::shared_ptr<Arena>> arenas = Living(&arenas_);
+    const std::vector<std::shared_ptr<Owner>> owners = Living(&owners_);
+    lock.unlock();
+    for (const std::shared_ptr<Arena>& arena : arenas) arena->Trim(Arena::Clock::now() - kIdle);
+    for (const std::shared_ptr<Owner>& owner : owners) owner->UnloadIfGone();
+    lock.lock();
+  }
+}
+
+}  // namespace pytriton

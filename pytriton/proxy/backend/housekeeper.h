@@ -1,0 +1,37 @@
+// Looks after all instances now and then, off the hot path: gives memory back after a burst, and unloads models whose
+// process has ended.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "arena.h"
+#include "owner.h"
+
+namespace pytriton {
+
+class Housekeeper {
+ public:
+  Housekeeper();
+  ~Housekeeper();
+  Housekeeper(const Housekeeper&) = delete;
+  Housekeeper& operator=(const Housekeeper&) = delete;
+
+  // Looks after an instance's arena and owner from now on, for as long as someone else holds them.
+  void Watch(const std::shared_ptr<Arena>& arena, const std::shared_ptr<Owner>& owner);
+
+ private:
+  void Run();
+
+  std::mutex mutex_;
+  std::condition_variable stop_;
+  bool stopping_ = false;
+  std::vector<std::weak_ptr<Arena>> arenas_;
+  std::vector<std::weak_ptr<Owner>> owners_;
+  std::thread thread_;
+};
+
+}  // namespace pytriton

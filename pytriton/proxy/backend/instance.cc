@@ -1,0 +1,148 @@
+#include "instance.h"
+
+#include <chrono>
+#include <utility>
+
+#include "registration.h"
+#include "triton_error.h"
+
+namespace pytriton {
+
+namespace {
+
+constexpr int kLoadTimeoutMs = 10000;
+constexpr int kReconnectTimeoutMs = 500;  // requests are waiting
+
+uint64_t Now() {
+  const auto since_start = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(since_start).count();
+}
+
+std::string ConfigOf(TRITONBACKEND_Model* model) {
+  TRITONSERVER_Message* config = nullptr;
+  Check(TRITONBACKEND_ModelConfig(model, 1, &config));
+  const char* json = nullptr;
+  size_t size = 0;
+  TRITONSERVER_Error* error = TRITONSERVER_MessageSerializeToJson(config, &json, &size);
+  std::string text = error == nullptr ? std::string(json, size) : std::string();
+  LogIfError(TRITONSERVER_MessageDelete(config), "cannot delete a model configuration");
+  Check(error);
+  return text;
+}
+
+}  // namespace
+
+Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect)
+    : instance_(instance), on_connect_(std::move(on_connect)) {
+  const char* name = nullptr;
+  Check(TRITONBACKEND_ModelInstanceName(instance, &name));
+  identity_.instance = name;
+  TRITONBACKEND_Model* model = nullptr;
+  Check(TRITONBACKEND_ModelInstanceModel(instance, &model));
+  Check(TRITONBACKEND_ModelServer(model, &server_));
+  Check(TRITONBACKEND_ModelName(model, &name));
+  identity_.model = name;
+  uint64_t version = 0;
+  Check(TRITONBACKEND_ModelVersion(model, &version));
+  identity_.version = static_cast<int64_t>(version);
+  identity_.config = ConfigOf(model);
+  TRITONBACKEND_ArtifactType type;
+  const char* folder = nullptr;
+  Check(TRITONBACKEND_ModelRepository(model, &type, &folder));
+  const WorkerFile file = WorkerFile::Read(std::string(folder) + "/" + std::to_string(version) + "/worker");
+  registry_ = file.registry;
+  identity_.binding = file.binding;
+  Connect(kLoadTimeoutMs);
+}
+
+void Instance::Connect(int timeout_ms) {
+  connection_ = std::make_shared<Connection>(Register(registry_, identity_, timeout_ms));
+  owner_ = std::make_shared<Owner>(connection_->process(), server_, identity_.model);
+  on_connect_(connection_->arena(), owner_);
+}
+
+void Instance::Execute(TRITONBACKEND_Request** requests, uint32_t request_count) {
+  Timing timing;
+  timing.exec_start = Now();
+  if (connection_ != nullptr && !connection_->alive()) connection_.reset();  // its worker died between two batches
+  if (connection_ == nullptr) {
+    try {
+      Connect(kReconnectTimeoutMs);
+    } catch (const std::exception& error) {
+      const std::string reason = "model '" + identity_.model + "' has no worker: " + error.what();
+      for (uint32_t i = 0; i < request_count; ++i) Reject(requests[i], TRITONSERVER_ERROR_UNAVAILABLE, reason);
+      return;
+    }
+  }
+  const std::shared_ptr<Connection> connection = connection_;  // a failure below drops it before the batch is done
+  Batch batch(connection->model(), requests, request_count);
+  for (const Rejection& rejection : batch.rejections()) {
+    Reject(rejection.request, rejection.code, "model '" + identity_.model + "': " + rejection.reason);
+  }
+  if (batch.requests().empty()) return;
+  Finish(batch, Infer(connection.get(), &batch, &timing), timing);
+}
+
+std::vector<bool> Instance::Infer(Connection* connection, Batch* batch, Timing* timing) {
+  try {
+    int64_t size = 0;
+    const Block block = batch->Write(connection->arena().get(), &size);
+    const Bell bell = connection->RoundTrip(BellKind::kBatch, block.offset, size);
+    const char* message = connection->worker_arena().At(bell.offset, bell.size);
+    MessageReader reader(message, bell.size);
+    const ResultMessage result = DecodeResult(&reader);
+    timing->compute_start = result.compute_start_ns;
+    timing->compute_end = result.compute_end_ns;
+    for (const Failure& failure : result.failures) {
+      if (!failure.detail.empty()) Log(TRITONSERVER_LOG_ERROR, failure.detail);
+    }
+    std::vector<bool> succeeded = Respond(*batch, connection->model(), result, message + reader.data_offset());
+    connection->worker_arena().Release(bell.offset);
+    return succeeded;
+  } catch (const ChannelError& error) {
+    connection_.reset();
+    return Fail(*batch, TRITONSERVER_ERROR_UNAVAILABLE, error.what());
+  } catch (const ProtocolError& error) {
+    connection_.reset();
+    return Fail(*batch, TRITONSERVER_ERROR_INTERNAL, error.what());
+  } catch (const std::exception& error) {
+    return Fail(*batch, TRITONSERVER_ERROR_INTERNAL, error.what());
+  }
+}
+
+std::vector<bool> Instance::Fail(const Batch& batch, TRITONSERVER_Error_Code code, const std::string& reason) const {
+  const std::string message = "model '" + identity_.model + "': " + reason;
+  Log(TRITONSERVER_LOG_ERROR, message);
+  for (TRITONBACKEND_Request* request : batch.requests()) RespondError(request, code, message);
+  return std::vector<bool>(batch.requests().size(), false);
+}
+
+void Instance::Finish(const Batch& batch, const std::vector<bool>& succeeded, const Timing& timing) const {
+  const uint64_t exec_end = Now();
+  bool any = false;
+  for (size_t i = 0; i < batch.requests().size(); ++i) {
+    any = any || succeeded[i];
+    LogIfError(
+        TRITONBACKEND_ModelInstanceReportStatistics(instance_, batch.requests()[i], succeeded[i], timing.exec_start,
+                                                    timing.compute_start, timing.compute_end, exec_end),
+        "cannot report a request's statistics");
+    Release(batch.requests()[i]);
+  }
+  if (!any) return;
+  LogIfError(TRITONBACKEND_ModelInstanceReportBatchStatistics(instance_, batch.total_rows(), timing.exec_start,
+                                                              timing.compute_start, timing.compute_end, exec_end),
+             "cannot report a batch's statistics");
+}
+
+void Instance::Reject(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& reason) const {
+  RespondError(request, code, reason);
+  LogIfError(TRITONBACKEND_ModelInstanceReportStatistics(instance_, request, false, 0, 0, 0, 0),
+             "cannot report a request's statistics");
+  Release(request);
+}
+
+void Instance::Release(TRITONBACKEND_Request* request) const {
+  LogIfError(TRITONBACKEND_RequestRelease(request, TRITONSERVER_REQUEST_RELEASE_ALL), "cannot release a request");
+}
+
+}  // namespace pytriton

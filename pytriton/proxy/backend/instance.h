@@ -1,0 +1,50 @@
+// One model instance: takes batches from Triton, has its worker infer them, and answers.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "batch.h"
+#include "connection.h"
+#include "owner.h"
+#include "responses.h"
+#include "triton_api.h"
+
+namespace pytriton {
+
+class Instance {
+ public:
+  using Observer = std::function<void(const std::shared_ptr<Arena>&, const std::shared_ptr<Owner>&)>;
+
+  // Finds the instance's worker and connects to it; throws when there is none. `on_connect` hears of each connection.
+  Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect);
+
+  // Infers a batch and answers all of its requests, whatever happens. Owns the requests from here on.
+  void Execute(TRITONBACKEND_Request** requests, uint32_t request_count);
+
+ private:
+  // When the stages of a batch began, for Triton's statistics: CLOCK_MONOTONIC in nanoseconds.
+  struct Timing {
+    uint64_t exec_start = 0;
+    uint64_t compute_start = 0;
+    uint64_t compute_end = 0;
+  };
+
+  void Connect(int timeout_ms);
+  std::vector<bool> Infer(Connection* connection, Batch* batch, Timing* timing);
+  std::vector<bool> Fail(const Batch& batch, TRITONSERVER_Error_Code code, const std::string& reason) const;
+  void Finish(const Batch& batch, const std::vector<bool>& succeeded, const Timing& timing) const;
+  void Reject(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& reason) const;
+  void Release(TRITONBACKEND_Request* request) const;
+
+  TRITONBACKEND_ModelInstance* const instance_;
+  const Observer on_connect_;
+  TRITONSERVER_Server* server_ = nullptr;
+  std::string registry_;
+  RegistrationMessage identity_;
+  std::shared_ptr<Connection> connection_;  // null while there is no worker
+  std::shared_ptr<Owner> owner_;
+};
+
+}  // namespace pytriton

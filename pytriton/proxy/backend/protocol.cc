@@ -1,0 +1,255 @@
+#include "protocol.h"
+
+#include <utility>
+
+namespace pytriton {
+
+namespace {
+
+constexpr int64_t kHasRows = 1;
+constexpr int64_t kHasDetails = 2;
+
+int64_t ReadRequestCount(MessageReader* reader) {
+  const int64_t count = reader->Word();
+  if (count < 0) throw ProtocolError("a message counts less than no requests");
+  return count;
+}
+
+void WriteTensor(const Tensor& tensor, MessageWriter* writer) {
+  writer->Word(tensor.offset);
+  writer->Word(tensor.size);
+  writer->Word(static_cast<int64_t>(tensor.shape.size()));
+  for (int64_t dim : tensor.shape) writer->Word(dim);
+}
+
+Tensor ReadTensor(MessageReader* reader) {
+  Tensor tensor;
+  tensor.offset = reader->Word();
+  tensor.size = reader->Word();
+  tensor.shape.resize(reader->Count());
+  for (int64_t& dim : tensor.shape) dim = reader->Word();
+  return tensor;
+}
+
+void WriteColumns(const std::vector<Column>& columns, MessageWriter* writer) {
+  writer->Word(static_cast<int64_t>(columns.size()));
+  for (const Column& column : columns) writer->WriteColumn(column);
+}
+
+std::vector<Column> ReadColumns(int64_t request_count, MessageReader* reader) {
+  std::vector<Column> columns;
+  const int64_t count = reader->Count(3);
+  columns.reserve(count);
+  for (int64_t i = 0; i < count; ++i) columns.push_back(reader->ReadColumn(request_count));
+  return columns;
+}
+
+void WriteTexts(const std::vector<std::string>& texts, MessageWriter* writer) {
+  writer->Word(static_cast<int64_t>(texts.size()));
+  for (const std::string& text : texts) writer->Text(text);
+}
+
+std::vector<std::string> ReadTexts(MessageReader* reader) {
+  std::vector<std::string> texts(reader->Count(2));
+  for (std::string& text : texts) text = reader->Text();
+  return texts;
+}
+
+void WriteDetails(const Details& details, MessageWriter* writer) {
+  writer->Text(details.id);
+  writer->Word(details.all_outputs ? -1 : static_cast<int64_t>(details.outputs.size()));
+  if (!details.all_outputs) {
+    for (int64_t output : details.outputs) writer->Word(output);
+  }
+  writer->Word(static_cast<int64_t>(details.parameters.size()));
+  for (const Parameter& parameter : details.parameters) {
+    writer->Text(parameter.key);
+    writer->Word(static_cast<int64_t>(parameter.type));
+    if (parameter.type == ParameterType::kString) {
+      writer->Text(parameter.text);
+    } else {
+      writer->Word(parameter.number);
+    }
+  }
+}
+
+Details ReadDetails(MessageReader* reader) {
+  Details details;
+  details.id = reader->Text();
+  const int64_t outputs = reader->Word();
+  details.all_outputs = outputs < 0;
+  for (int64_t i = 0; i < outputs; ++i) details.outputs.push_back(reader->Word());
+  details.parameters.resize(reader->Count(3));
+  for (Parameter& parameter : details.parameters) {
+    parameter.key = reader->Text();
+    parameter.type = static_cast<ParameterType>(reader->Word());
+    if (parameter.type == ParameterType::kString) {
+      parameter.text = reader->Text();
+    } else {
+      parameter.number = reader->Word();
+    }
+  }
+  return details;
+}
+
+}  // namespace
+
+void MessageWriter::WriteColumn(const Column& column) {
+  Word(column.position);
+  Word(column.datatype);
+  Word(column.stacked ? 1 : 0);
+  for (const Tensor& tensor : column.tensors) WriteTensor(tensor, this);
+}
+
+void MessageWriter::CopyTo(char* target) {
+  const size_t words_size = words_.size() * 8;
+  words_[0] = static_cast<int64_t>(words_size);
+  words_[1] = head_size();
+  std::memcpy(target, words_.data(), words_size);
+  std::memcpy(target + words_size, heap_.data(), heap_.size());
+}
+
+MessageReader::MessageReader(const char* message, int64_t size) : message_(message), size_(size) {
+  word_count_ = size / 8;
+  heap_offset_ = Word();
+  data_offset_ = Word();
+  if (heap_offset_ < 16 || heap_offset_ > data_offset_ || data_offset_ > size) {
+    throw ProtocolError("a message says that its parts lie outside of it");
+  }
+  word_count_ = heap_offset_ / 8;
+}
+
+int64_t MessageReader::Word() {
+  if (position_ >= word_count_) throw ProtocolError("a message ends too early");
+  int64_t value;
+  std::memcpy(&value, message_ + position_ * 8, sizeof(value));
+  ++position_;
+  return value;
+}
+
+int64_t MessageReader::Count(int64_t words) {
+  const int64_t count = Word();
+  if (count < 0 || count > (word_count_ - position_) / words) {
+    throw ProtocolError("a message counts more than it holds");
+  }
+  return count;
+}
+
+std::string_view MessageReader::Text() {
+  const int64_t offset = Word();
+  const int64_t size = Word();
+  const int64_t heap_size = data_offset_ - heap_offset_;
+  if (offset < 0 || size < 0 || offset > heap_size || size > heap_size - offset) {
+    throw ProtocolError("a text lies outside of its message");
+  }
+  return {message_ + heap_offset_ + offset, static_cast<size_t>(size)};
+}
+
+Column MessageReader::ReadColumn(int64_t request_count) {
+  Column column;
+  column.position = Word();
+  column.datatype = Word();
+  column.stacked = Word() != 0;
+  const int64_t tensors = column.stacked ? 1 : request_count;
+  if (tensors > (word_count_ - position_) / 3) throw ProtocolError("a message counts more than it holds");
+  column.tensors.reserve(tensors);
+  for (int64_t i = 0; i < tensors; ++i) {
+    Tensor tensor = ReadTensor(this);
+    const int64_t room = size_ - data_offset_;
+    if (tensor.offset >= 0 && (tensor.size < 0 || tensor.offset > room || tensor.size > room - tensor.offset)) {
+      throw ProtocolError("a tensor lies outside of its message");
+    }
+    column.tensors.push_back(std::move(tensor));
+  }
+  return column;
+}
+
+void Encode(const BatchMessage& message, MessageWriter* writer) {
+  writer->Word(message.request_count);
+  writer->Word((message.rows.empty() ? 0 : kHasRows) | (message.details.empty() ? 0 : kHasDetails));
+  for (int64_t rows : message.rows) writer->Word(rows);
+  WriteColumns(message.columns, writer);
+  for (const Details& details : message.details) WriteDetails(details, writer);
+}
+
+BatchMessage DecodeBatch(MessageReader* reader) {
+  BatchMessage message;
+  message.request_count = ReadRequestCount(reader);
+  const int64_t flags = reader->Word();
+  if (flags & kHasRows) {
+    for (int64_t i = 0; i < message.request_count; ++i) message.rows.push_back(reader->Word());
+  }
+  message.columns = ReadColumns(message.request_count, reader);
+  if (flags & kHasDetails) {
+    for (int64_t i = 0; i < message.request_count; ++i) message.details.push_back(ReadDetails(reader));
+  }
+  return message;
+}
+
+void Encode(const ResultMessage& message, MessageWriter* writer) {
+  writer->Word(message.request_count);
+  writer->Word(message.compute_start_ns);
+  writer->Word(message.compute_end_ns);
+  writer->Word(static_cast<int64_t>(message.failures.size()));
+  for (const Failure& failure : message.failures) {
+    writer->Word(failure.request);
+    writer->Word(failure.code);
+    writer->Text(failure.message);
+    writer->Text(failure.detail);
+  }
+  WriteColumns(message.columns, writer);
+}
+
+ResultMessage DecodeResult(MessageReader* reader) {
+  ResultMessage message;
+  message.request_count = ReadRequestCount(reader);
+  message.compute_start_ns = reader->Word();
+  message.compute_end_ns = reader->Word();
+  message.failures.resize(reader->Count(6));
+  for (Failure& failure : message.failures) {
+    failure.request = reader->Word();
+    failure.code = reader->Word();
+    failure.message = reader->Text();
+    failure.detail = reader->Text();
+  }
+  message.columns = ReadColumns(message.request_count, reader);
+  return message;
+}
+
+void Encode(const RegistrationMessage& message, MessageWriter* writer) {
+  writer->Text(message.binding);
+  writer->Text(message.model);
+  writer->Word(message.version);
+  writer->Text(message.instance);
+  writer->Text(message.config);
+}
+
+RegistrationMessage DecodeRegistration(MessageReader* reader) {
+  RegistrationMessage message;
+  message.binding = reader->Text();
+  message.model = reader->Text();
+  message.version = reader->Word();
+  message.instance = reader->Text();
+  message.config = reader->Text();
+  return message;
+}
+
+void Encode(const AdmissionMessage& message, MessageWriter* writer) {
+  writer->Text(message.socket);
+  writer->Word(message.ticket);
+  writer->Word(message.batching ? 1 : 0);
+  WriteTexts(message.inputs, writer);
+  WriteTexts(message.outputs, writer);
+}
+
+AdmissionMessage DecodeAdmission(MessageReader* reader) {
+  AdmissionMessage message;
+  message.socket = reader->Text();
+  message.ticket = reader->Word();
+  message.batching = reader->Word() != 0;
+  message.inputs = ReadTexts(reader);
+  message.outputs = ReadTexts(reader);
+  return message;
+}
+
+}  // namespace pytriton

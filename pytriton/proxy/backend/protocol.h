@@ -1,0 +1,197 @@
+// The layout of what the proxy backend and its workers tell each other. Twin of `protocol.py`; told in docs/wire.md.
+//
+// Bells (32 bytes on a socket) say where in shared memory a message lies. A message is a run of little-endian 64-bit
+// words, then a heap of strings, then tensor data; all its offsets are relative to its own parts, so it can lie
+// anywhere.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace pytriton {
+
+// Raised whenever the layout changes; a different version on the other side is refused.
+constexpr int64_t kProtocolVersion = 1;
+
+// Tensor data starts at multiples of this, so that any vector instruction may read it.
+constexpr int64_t kAlignment = 64;
+
+enum class BellKind : int64_t { kHello = 1, kWelcome = 2, kBatch = 3, kResult = 4 };
+
+// What travels on the socket. `offset` and `size` tell where the message lies in the sender's arena.
+struct Bell {
+  int64_t kind = 0;
+  int64_t sequence = 0;  // of the batch; in kHello the ticket from the registry
+  int64_t offset = 0;
+  int64_t size = 0;
+};
+static_assert(sizeof(Bell) == 32);
+
+constexpr int64_t Aligned(int64_t size) { return (size + kAlignment - 1) & ~(kAlignment - 1); }
+
+class ProtocolError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Where one tensor lies, relative to the message's data. A tensor that is absent has the offset -1.
+// Elements of BYTES lie as their lengths (uint32 each), then their bytes back to back.
+struct Tensor {
+  int64_t offset = -1;
+  int64_t size = 0;
+  std::vector<int64_t> shape;
+
+  bool operator==(const Tensor& other) const {
+    return offset == other.offset && size == other.size && shape == other.shape;
+  }
+};
+
+// One input or output over all requests of a batch: a single tensor when it is stacked (the requests' tensors lie back
+// to back along the first dimension), else one tensor per request.
+struct Column {
+  int64_t position = 0;  // of the input or output in the model's configuration
+  int64_t datatype = 0;
+  bool stacked = false;
+  std::vector<Tensor> tensors;
+
+  bool operator==(const Column& other) const {
+    return position == other.position && datatype == other.datatype && stacked == other.stacked &&
+           tensors == other.tensors;
+  }
+};
+
+enum class ParameterType : int64_t { kString = 0, kInt = 1, kBool = 2, kDouble = 4 };
+
+struct Parameter {
+  std::string key;
+  ParameterType type = ParameterType::kString;
+  std::string text;    // of a kString
+  int64_t number = 0;  // of a kInt or kBool; the bits of a kDouble
+
+  bool operator==(const Parameter& other) const {
+    return key == other.key && type == other.type && text == other.text && number == other.number;
+  }
+};
+
+// What a request brings besides its tensors. Most bring nothing.
+struct Details {
+  std::string id;
+  bool all_outputs = true;
+  std::vector<int64_t> outputs;  // positions of the requested outputs, unless all are
+  std::vector<Parameter> parameters;
+
+  bool empty() const { return id.empty() && all_outputs && parameters.empty(); }
+  bool operator==(const Details& other) const {
+    return id == other.id && all_outputs == other.all_outputs && outputs == other.outputs &&
+           parameters == other.parameters;
+  }
+};
+
+// Backend to worker: requests to infer.
+struct BatchMessage {
+  int64_t request_count = 0;
+  std::vector<int64_t> rows;  // first dimension of each request; empty where the model does not batch
+  std::vector<Column> columns;
+  std::vector<Details> details;  // empty where no request has any
+};
+
+// A request that failed, or with `request` -1 the whole batch.
+struct Failure {
+  int64_t request = -1;
+  int64_t code = 0;     // TRITONSERVER_Error_Code
+  std::string message;  // for the client
+  std::string detail;   // for the server's log
+
+  bool operator==(const Failure& other) const {
+    return request == other.request && code == other.code && message == other.message && detail == other.detail;
+  }
+};
+
+// Worker to backend: what came of a batch.
+struct ResultMessage {
+  int64_t request_count = 0;
+  int64_t compute_start_ns = 0;  // CLOCK_MONOTONIC, when the inference callable was called
+  int64_t compute_end_ns = 0;    // and when it had returned
+  std::vector<Failure> failures;
+  std::vector<Column> columns;
+};
+
+// Backend to registry: a model instance looks for its worker.
+struct RegistrationMessage {
+  std::string binding;  // which of the controller's bindings the model is
+  std::string model;
+  int64_t version = 0;
+  std::string instance;
+  std::string config;  // the model's configuration as JSON
+};
+
+// Registry to backend: where the worker is, and the names that positions stand for.
+struct AdmissionMessage {
+  std::string socket;
+  int64_t ticket = 0;
+  bool batching = false;
+  std::vector<std::string> inputs;
+  std::vector<std::string> outputs;
+};
+
+// Puts words and strings together. The first two words say where the heap and the data start.
+class MessageWriter {
+ public:
+  MessageWriter() { Clear(); }
+
+  void Clear() {
+    words_.assign(2, 0);
+    heap_.clear();
+  }
+  void Word(int64_t value) { words_.push_back(value); }
+  void Text(std::string_view text) {
+    Word(static_cast<int64_t>(heap_.size()));
+    Word(static_cast<int64_t>(text.size()));
+    heap_.append(text);
+  }
+  void WriteColumn(const Column& column);
+
+  // Bytes before the data; the data is meant to start right there.
+  int64_t head_size() const { return Aligned(static_cast<int64_t>(words_.size() * 8 + heap_.size())); }
+  void CopyTo(char* target);
+
+ private:
+  std::vector<int64_t> words_;
+  std::string heap_;
+};
+
+// Takes a message apart. Every access is checked against `size`: the other side may be anything.
+class MessageReader {
+ public:
+  MessageReader(const char* message, int64_t size);
+
+  int64_t Word();
+  // A word that counts things of at least `words` words each: what cannot fit is refused before it is allocated.
+  int64_t Count(int64_t words = 1);
+  std::string_view Text();
+  Column ReadColumn(int64_t request_count);
+  int64_t data_offset() const { return data_offset_; }
+
+ private:
+  const char* message_;
+  int64_t size_;
+  int64_t position_ = 0;  // in words
+  int64_t word_count_ = 0;
+  int64_t heap_offset_ = 0;
+  int64_t data_offset_ = 0;
+};
+
+void Encode(const BatchMessage& message, MessageWriter* writer);
+void Encode(const ResultMessage& message, MessageWriter* writer);
+void Encode(const RegistrationMessage& message, MessageWriter* writer);
+void Encode(const AdmissionMessage& message, MessageWriter* writer);
+BatchMessage DecodeBatch(MessageReader* reader);
+ResultMessage DecodeResult(MessageReader* reader);
+RegistrationMessage DecodeRegistration(MessageReader* reader);
+AdmissionMessage DecodeAdmission(MessageReader* reader);
+
+}  // namespace pytriton

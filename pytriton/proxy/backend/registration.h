@@ -1,0 +1,31 @@
+// Asking the controller's registry, over ZeroMQ, which worker serves a model instance. Twin of `registry.py`.
+//
+// Request (REQ): "pytriton", the protocol's version as text, a RegistrationMessage.
+// Reply (REP): "admitted", an AdmissionMessage; or "refused", the reason as text.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include "protocol.h"
+
+namespace pytriton {
+
+class RegistrationError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// What the controller leaves in the model's version folder, in a file named `worker`: one `key=value` per line.
+struct WorkerFile {
+  std::string registry;  // ZeroMQ endpoint
+  std::string binding;   // which of the controller's bindings the model is
+
+  // Throws RegistrationError when the file is missing or lacks a key.
+  static WorkerFile Read(const std::string& path);
+};
+
+// Returns who serves the instance. Throws RegistrationError when the registry refuses or does not answer.
+AdmissionMessage Register(const std::string& registry, const RegistrationMessage& registration, int timeout_ms);
+
+}  // namespace pytriton

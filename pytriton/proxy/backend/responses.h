@@ -1,0 +1,21 @@
+// What came of a batch on its way from the worker to Triton.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "batch.h"
+#include "protocol.h"
+#include "triton_api.h"
+
+namespace pytriton {
+
+// Answers one request with an error.
+void RespondError(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& message);
+
+// Answers each request of the batch, with the outputs it asked for or with its error. `data` is where the result's
+// tensors lie. Returns per request whether it succeeded.
+std::vector<bool> Respond(const Batch& batch, const AdmissionMessage& model, const ResultMessage& result,
+                          const char* data);
+
+}  // namespace pytriton

@@ -1,0 +1,229 @@
+"""The requests of one batch on their way to the inference callable."""
+
+from __future__ import annotations
+
+from collections.abc import KeysView, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from pytriton.exceptions import PyTritonValidationError
+from pytriton.model_config.datatypes import DTYPE_BY_CODE
+from pytriton.proxy.arena import Lease
+from pytriton.proxy.protocol import LENGTH_SIZE, BatchMessage, Column, MessageReader, Tensor, decode_batch
+from pytriton.proxy.signature import Signature
+from pytriton.proxy.types import Array, Request
+
+_BYTES_CODE = 13
+_UINT32 = np.dtype(np.uint32)
+
+
+class Batch:
+    """Requests that lie in shared memory. Arrays are made of it when they are asked for, without a copy."""
+
+    __slots__ = ("_columns", "_data_offset", "_lease", "_message", "_signature", "_stacked", "_starts")
+
+    def __init__(self, lease: Lease, signature: Signature) -> None:
+        """Reads the message at the start of ``lease``."""
+        reader = MessageReader(lease, 0, lease.nbytes)
+        self._message: BatchMessage = decode_batch(reader)
+        self._data_offset = reader.data_offset
+        self._lease = lease
+        self._signature = signature
+        self._stacked: dict[str, Array] | None = None
+        self._columns: dict[int, Array] | None = None
+        self._starts: list[int] | None = None
+
+    @property
+    def request_count(self) -> int:
+        """How many requests there are."""
+        return self._message.request_count
+
+    @property
+    def rows(self) -> list[int]:
+        """First dimension of each request; empty where the model does not batch."""
+        return self._message.rows
+
+    def requests(self) -> list[Request]:
+        """The requests, each of which looks its inputs up when they are first asked for."""
+        details = self._message.details
+        if not details:
+            return [BatchRequest(self, index) for index in range(self._message.request_count)]
+        requests: list[Request] = []
+        outputs = self._signature.outputs
+        for index, each in enumerate(details):
+            request = BatchRequest(self, index)
+            request.parameters = each.parameters or None
+            request.request_id = each.id or None
+            if each.outputs is not None:
+                request.requested_output_names = [outputs[output].name for output in each.outputs]
+            requests.append(request)
+        return requests
+
+    def requested_outputs(self, request: int) -> list[int] | None:
+        """Indices of the outputs that the client wants, or None when it wants all."""
+        details = self._message.details
+        return details[request].outputs if details else None
+
+    def stacked(self) -> dict[str, Array] | None:
+        """Every input as one array over all requests; None where the requests differ in inputs or in shapes."""
+        if self._stacked is None:
+            columns = self._message.columns
+            if not all(column.stacked for column in columns):
+                return None
+            names = self._signature.inputs
+            self._stacked = {names[position]: array for position, array in self._stacked_columns().items()}
+        return self._stacked
+
+    def inputs_of(self, request: int) -> dict[str, Array]:
+        """The inputs of one request, by name."""
+        if self._message.request_count == 1:
+            stacked = self.stacked()
+            if stacked is not None:
+                return stacked
+        names = self._signature.inputs
+        inputs = {}
+        stacked_inputs = self._stacked_columns()
+        for column in self._message.columns:
+            name = names[column.position]
+            if column.stacked:
+                start, stop = self._span(request)
+                inputs[name] = stacked_inputs[column.position][start:stop]
+            elif column.tensors[request].offset >= 0:
+                inputs[name] = self._array(column, request)
+        return inputs
+
+    def _stacked_columns(self) -> dict[int, Array]:
+        """The stacked inputs by position: made once, for strings are decoded for it."""
+        if self._columns is None:
+            self._columns = {
+                column.position: self._array(column, 0) for column in self._message.columns if column.stacked
+            }
+        return self._columns
+
+    def _span(self, request: int) -> tuple[int, int]:
+        if self._starts is None:
+            self._starts = [0]
+            for rows in self._message.rows:
+                self._starts.append(self._starts[-1] + rows)
+        return self._starts[request], self._starts[request + 1]
+
+    def _array(self, column: Column, number: int) -> Array:
+        tensor = column.tensors[number]
+        offset = self._data_offset + tensor.offset
+        shape = () if column.position in self._signature.scalar_inputs else tensor.shape
+        if column.datatype == _BYTES_CODE:
+            return self._bytes_array(offset, tensor).reshape(shape)
+        return np.ndarray(shape, DTYPE_BY_CODE[column.datatype], cast(Any, self._lease), offset)
+
+    def _bytes_array(self, offset: int, tensor: Tensor) -> Array:
+        count = 1
+        for dim in tensor.shape:
+            count *= dim
+        array = np.empty(count, np.object_)
+        lengths: Array = np.ndarray((count,), _UINT32, cast(Any, self._lease), offset)
+        ends = np.cumsum(lengths, dtype=np.int64).tolist()
+        contents = self._lease[offset + count * LENGTH_SIZE : offset + tensor.size].tobytes()
+        array[:] = [contents[start:end] for start, end in zip([0, *ends], ends)]  # noqa: B905  (one longer by design)
+        return array
+
+
+class BatchRequest(Request):
+    """A request that looks its inputs up in its batch when they are first asked for."""
+
+    # Of the class: most requests have none of them, and a batch may have many requests.
+    _data = None  # type: ignore[assignment]
+    parameters: dict[str, Any] | None = None
+    span: Any | None = None
+    requested_output_names: list[str] | None = None
+    request_id: str | None = None
+
+    def __init__(self, batch: Batch, index: int) -> None:
+        """Stands for request number ``index`` of ``batch``."""
+        self._batch = batch
+        self._index = index
+
+    @property
+    def data(self) -> dict[str, Array]:
+        """The arrays by name."""
+        if self._data is None:
+            self._data = self._batch.inputs_of(self._index)
+        return self._data
+
+    @data.setter
+    def data(self, data: dict[str, Array]) -> None:
+        self._data = data
+
+
+def stack_requests(requests: Sequence[Mapping[str, Array]]) -> tuple[dict[str, Array], list[int]]:
+    """Joins the inputs of requests along their first dimension.
+
+    Requests that came together from the server, and that nobody has touched, are joined without a copy.
+
+    Args:
+        requests: Requests of one batch, or dictionaries of arrays.
+
+    Returns:
+        The inputs by name, and the number of rows of each request.
+
+    Raises:
+        PyTritonValidationError: The requests differ in their inputs or in their shapes.
+    """
+    batch = _whole_batch(requests)
+    if batch is not None:
+        inputs = batch.stacked()
+        if inputs is not None:
+            return inputs, batch.rows
+    names = list(requests[0])
+    for request in requests:
+        if set(request) != set(names):
+            raise PyTritonValidationError(
+                f"requests with different inputs cannot be joined: {sorted(names)} and {sorted(request)}; put "
+                "@group_by_keys or @fill_optionals above @batch"
+            )
+    stacked = {}
+    for name in names:
+        arrays = [request[name] for request in requests]
+        shapes = {array.shape[1:] for array in arrays}
+        if len(shapes) > 1:
+            raise PyTritonValidationError(
+                f"requests whose input {name!r} differs in shape cannot be joined: {sorted(shapes)}; let "
+                "clients send one shape, use @sample in place of @batch, or set max_batch_size=1"
+            )
+        stacked[name] = np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
+    if type(requests[0]) is BatchRequest and not requests[0]._batch.rows:
+        return stacked, []  # the model does not batch
+    first = names[0] if names else None
+    return stacked, [len(request[first]) if first is not None else 1 for request in requests]
+
+
+def common_inputs(requests: Sequence[Mapping[str, Array]]) -> KeysView[str] | None:
+    """Names of the inputs that requests have in common, where they can be joined without a copy.
+
+    It does not touch the requests, so that `stack_requests` still joins them without a copy afterwards.
+
+    Args:
+        requests: Requests of one batch, or dictionaries of arrays.
+
+    Returns:
+        The names; None where the requests have to be looked at one by one.
+    """
+    batch = _whole_batch(requests)
+    inputs = None if batch is None else batch.stacked()
+    return None if inputs is None else inputs.keys()
+
+
+def _whole_batch(requests: Sequence[Any]) -> Batch | None:
+    """The batch that the requests are, all of it, in order, and as it came."""
+    if not requests or type(requests[0]) is not BatchRequest:
+        return None
+    batch: Batch = requests[0]._batch
+    if len(requests) != batch.request_count:
+        return None
+    for index, request in enumerate(requests):
+        # A touched request has `_data`: what its inputs are may have been changed.
+        if type(request) is not BatchRequest or request._index != index or request._data is not None:
+            return None
+        if request._batch is not batch:
+            return None
+    return batch

@@ -1,0 +1,77 @@
+"""The narrow path between a model instance and its worker. Twin of ``backend/channel.h``.
+
+A Unix SEQPACKET socket carries bells and, in the handshake, the file descriptors of the arenas. It costs two thread
+wake-ups per round trip and tells at once when the other side is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+
+from pytriton.proxy.protocol import BELL, Bell
+
+IDLE_S = 1
+"""How long :meth:`Channel.receive` waits before it reports that nothing came."""
+
+
+class Channel:
+    """One end of a connection."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        # A timeout of Python's own would cost another system call per bell.
+        connected.setblocking(True)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", IDLE_S, 0))
+
+    def send(self, bell: Bell, fd: int | None = None) -> None:
+        """Rings. ``fd`` travels along where it is given.
+
+        Raises:
+            OSError: The other side is gone.
+        """
+        data = BELL.pack(*bell)
+        if fd is None:
+            self._socket.send(data, socket.MSG_NOSIGNAL)
+        else:
+            socket.send_fds(self._socket, [data], [fd])
+
+    def receive(self) -> Bell | None:
+        """Waits for a bell.
+
+        Returns:
+            The bell, or None when none came for ``IDLE_S`` seconds.
+
+        Raises:
+            EOFError: The other side is gone.
+        """
+        try:
+            data = self._socket.recv(BELL.size)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise EOFError from error
+        if len(data) != BELL.size:
+            raise EOFError
+        return Bell._make(BELL.unpack(data))
+
+    def receive_fd(self) -> tuple[Bell, int]:
+        """Waits for a bell that brings a file descriptor.
+
+        Raises:
+            EOFError: The other side is gone, silent for ``IDLE_S`` seconds, or brought nothing.
+        """
+        try:
+            data, fds, _, _ = socket.recv_fds(self._socket, BELL.size, 1)
+        except OSError as error:
+            raise EOFError from error
+        if len(data) != BELL.size or not fds:
+            raise EOFError
+        return Bell._make(BELL.unpack(data)), fds[0]
+
+    def close(self) -> None:
+        """Ends the connection; whoever waits on it, here or there, is told so."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()

@@ -1,0 +1,410 @@
+"""The layout of what the proxy backend and its workers tell each other. Twin of ``backend/protocol.h``.
+
+Bells (32 bytes on a socket) say where in shared memory a message lies. A message is a run of little-endian 64-bit
+words, then a heap of strings, then tensor data; all its offsets are relative to its own parts, so it can lie anywhere.
+``docs/wire.md`` tells the layout word by word.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+PROTOCOL_VERSION = 1
+"""Raised whenever the layout changes; a different version on the other side is refused."""
+
+ALIGNMENT = 64
+"""Tensor data starts at multiples of this, so that any vector instruction may read it."""
+
+LENGTH_SIZE = 4
+"""Bytes that hold the length of one BYTES element."""
+
+_HAS_ROWS = 1
+_HAS_DETAILS = 2
+_TEXT = struct.Struct("<2q")
+_DOUBLE = struct.Struct("<d")
+_INTEGER = struct.Struct("<q")
+
+
+class ProtocolError(Exception):
+    """A message that does not hold what it says."""
+
+
+class BellKind(enum.IntEnum):
+    """What a bell rings for."""
+
+    HELLO = 1
+    WELCOME = 2
+    BATCH = 3
+    RESULT = 4
+
+
+class Bell(NamedTuple):
+    """What travels on the socket: ``offset`` and ``size`` tell where a message lies in the sender's arena."""
+
+    kind: int
+    sequence: int
+    offset: int
+    size: int
+
+
+BELL = struct.Struct("<4q")
+
+
+class Tensor(NamedTuple):
+    """Where one tensor lies, relative to its message's data; an absent tensor has the offset -1.
+
+    Elements of BYTES lie as their lengths (uint32 each), then their bytes back to back.
+    """
+
+    offset: int
+    size: int
+    shape: tuple[int, ...]
+
+
+ABSENT = Tensor(-1, 0, ())
+
+
+class Column(NamedTuple):
+    """One input or output over all requests of a batch.
+
+    ``position`` is that of the input or output in the model's configuration.
+
+    It is a single tensor when it is stacked (the requests' tensors lie back to back along the first dimension), else
+    one tensor per request.
+    """
+
+    position: int
+    datatype: int
+    stacked: bool
+    tensors: list[Tensor]
+
+
+class ParameterType(enum.IntEnum):
+    """Triton's types of request parameters."""
+
+    STRING = 0
+    INT = 1
+    BOOL = 2
+    DOUBLE = 4
+
+
+ParameterValue = str | int | bool | float
+
+
+@dataclass
+class Details:
+    """What a request brings besides its tensors. ``outputs`` is None when all outputs are requested."""
+
+    id: str = ""
+    outputs: list[int] | None = None
+    parameters: dict[str, ParameterValue] = field(default_factory=dict)
+
+
+@dataclass
+class BatchMessage:
+    """Backend to worker: requests to infer.
+
+    ``rows`` holds the first dimension of each request, and nothing where the model does not batch; ``details`` holds
+    nothing where no request has any.
+    """
+
+    request_count: int
+    rows: list[int]
+    columns: list[Column]
+    details: list[Details]
+
+
+class Failure(NamedTuple):
+    """A request that failed, or with ``request`` -1 the whole batch."""
+
+    request: int
+    code: int
+    message: str
+    detail: str
+
+
+@dataclass
+class ResultMessage:
+    """Worker to backend: what came of a batch. Times are CLOCK_MONOTONIC in nanoseconds."""
+
+    request_count: int
+    compute_start_ns: int
+    compute_end_ns: int
+    failures: list[Failure]
+    columns: list[Column]
+
+
+@dataclass
+class RegistrationMessage:
+    """Backend to registry: a model instance looks for its worker. ``config`` is the model's configuration as JSON."""
+
+    binding: str
+    model: str
+    version: int
+    instance: str
+    config: str
+
+
+@dataclass
+class AdmissionMessage:
+    """Registry to backend: where the worker is, and the names that positions stand for."""
+
+    socket: str
+    ticket: int
+    batching: bool
+    inputs: list[str]
+    outputs: list[str]
+
+
+def aligned(size: int) -> int:
+    """The next multiple of ``ALIGNMENT``."""
+    return (size + ALIGNMENT - 1) & -ALIGNMENT
+
+
+class MessageWriter:
+    """Puts words and strings together. The first two words say where the heap and the data start."""
+
+    __slots__ = ("_heap", "words")
+
+    def __init__(self) -> None:
+        self.words: list[int] = [0, 0]
+        self._heap = bytearray()
+
+    def text(self, text: str) -> None:
+        """Adds a string."""
+        try:
+            data = text.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:  # half a character, as in an exception's text: not worth a batch
+            data = text.encode("utf-8", "backslashreplace")
+        self.words += (len(self._heap), len(data))
+        self._heap += data
+
+    def columns(self, columns: list[Column]) -> None:
+        """Adds the inputs or outputs of a batch."""
+        words = self.words
+        words.append(len(columns))
+        for position, datatype, stacked, tensors in columns:
+            words += (position, datatype, 1 if stacked else 0)
+            for offset, size, shape in tensors:
+                words += (offset, size, len(shape))
+                words += shape
+
+    def head_size(self) -> int:
+        """Bytes before the data; the data is meant to start right there."""
+        return aligned(len(self.words) * 8 + len(self._heap))
+
+    def write_to(self, buffer: Any, offset: int) -> None:
+        """Writes words and heap into a writable buffer."""
+        words = self.words
+        count = len(words)
+        words[0] = count * 8
+        words[1] = self.head_size()
+        struct.pack_into(f"<{count}q", buffer, offset, *words)
+        if self._heap:
+            start = offset + count * 8
+            buffer[start : start + len(self._heap)] = self._heap
+
+    def to_bytes(self) -> bytes:
+        """The message on its own, without data."""
+        buffer = bytearray(self.head_size())
+        self.write_to(buffer, 0)
+        return bytes(buffer)
+
+
+class MessageReader:
+    """Takes a message apart that lies in ``buffer`` at ``offset``.
+
+    Its methods, and the functions that decode with it, raise ProtocolError where the message does not hold what it
+    says: the other side may be anything.
+    """
+
+    __slots__ = ("_buffer", "_heap_size", "_heap_start", "_position", "_words", "data_offset")
+
+    def __init__(self, buffer: Any, offset: int, size: int) -> None:
+        if size < _TEXT.size:
+            raise ProtocolError("a message is too short to have a head")
+        heap_offset, self.data_offset = _TEXT.unpack_from(buffer, offset)
+        if not _TEXT.size <= heap_offset <= self.data_offset <= size:
+            raise ProtocolError("a message says that its parts lie outside of it")
+        self._buffer = buffer
+        self._heap_start = offset + heap_offset
+        self._heap_size = self.data_offset - heap_offset
+        self._words: tuple[int, ...] = struct.unpack_from(f"<{heap_offset // 8}q", buffer, offset)
+        self._position = 2
+
+    def word(self) -> int:
+        """The next word."""
+        position = self._position
+        self._position = position + 1
+        try:
+            return self._words[position]
+        except IndexError:
+            raise ProtocolError("a message ends too early") from None
+
+    def count(self) -> int:
+        """The next word, which counts something."""
+        count = self.word()
+        if count < 0:
+            raise ProtocolError("a message counts less than nothing")
+        return count
+
+    def take(self, count: int) -> tuple[int, ...]:
+        """The next words."""
+        position = self._position
+        self._position = end = position + count
+        if not position <= end <= len(self._words):
+            raise ProtocolError("a message ends too early")
+        return self._words[position:end]
+
+    def text(self) -> str:
+        """The next string."""
+        offset, size = self.take(2)
+        if offset < 0 or size < 0 or offset + size > self._heap_size:
+            raise ProtocolError("a text lies outside of its message")
+        start = self._heap_start + offset
+        return bytes(self._buffer[start : start + size]).decode("utf-8", "surrogateescape")
+
+    def columns(self, request_count: int) -> list[Column]:
+        """The inputs or outputs of a batch of ``request_count`` requests."""
+        words = self._words
+        count = self.count()
+        position = self._position
+        columns = []
+        try:
+            for _ in range(count):
+                number, datatype, stacked = words[position : position + 3]
+                position += 3
+                tensors = []
+                for _ in range(1 if stacked else request_count):
+                    offset, size, rank = words[position : position + 3]
+                    position += 3
+                    if rank < 0:
+                        raise ProtocolError("a tensor has less than no dimensions")
+                    tensors.append(Tensor(offset, size, words[position : position + rank]))
+                    position += rank
+                columns.append(Column(number, datatype, stacked != 0, tensors))
+        except ValueError:  # fewer words than there are to unpack
+            raise ProtocolError("a message ends too early") from None
+        self._position = position
+        self.take(0)  # the last shape may have been cut short
+        return columns
+
+
+def encode_batch(message: BatchMessage) -> MessageWriter:
+    """Lays a batch's head out."""
+    writer = MessageWriter()
+    words = writer.words
+    words += (message.request_count, (_HAS_ROWS if message.rows else 0) | (_HAS_DETAILS if message.details else 0))
+    words += message.rows
+    writer.columns(message.columns)
+    for details in message.details:
+        writer.text(details.id)
+        words.append(-1 if details.outputs is None else len(details.outputs))
+        words += details.outputs or ()
+        words.append(len(details.parameters))
+        for key, value in details.parameters.items():
+            writer.text(key)
+            _write_parameter(writer, value)
+    return writer
+
+
+def _write_parameter(writer: MessageWriter, value: ParameterValue) -> None:
+    words = writer.words
+    if isinstance(value, bool):
+        words += (ParameterType.BOOL, int(value))
+    elif isinstance(value, int):
+        words += (ParameterType.INT, value)
+    elif isinstance(value, float):
+        words += (ParameterType.DOUBLE, _INTEGER.unpack(_DOUBLE.pack(value))[0])
+    else:
+        words.append(ParameterType.STRING)
+        writer.text(value)
+
+
+def decode_batch(reader: MessageReader) -> BatchMessage:
+    """Reads a batch's head."""
+    request_count, flags = reader.count(), reader.word()
+    rows = list(reader.take(request_count)) if flags & _HAS_ROWS else []
+    columns = reader.columns(request_count)
+    details = [_read_details(reader) for _ in range(request_count)] if flags & _HAS_DETAILS else []
+    return BatchMessage(request_count, rows, columns, details)
+
+
+def _read_details(reader: MessageReader) -> Details:
+    request_id = reader.text()
+    output_count = reader.word()
+    outputs = None if output_count < 0 else list(reader.take(output_count))
+    parameters: dict[str, ParameterValue] = {}
+    for _ in range(reader.count()):
+        key = reader.text()
+        kind = reader.word()
+        if kind == ParameterType.STRING:
+            parameters[key] = reader.text()
+        elif kind == ParameterType.BOOL:
+            parameters[key] = reader.word() != 0
+        elif kind == ParameterType.DOUBLE:
+            parameters[key] = _DOUBLE.unpack(_INTEGER.pack(reader.word()))[0]
+        else:
+            parameters[key] = reader.word()
+    return Details(request_id, outputs, parameters)
+
+
+def encode_result(message: ResultMessage) -> MessageWriter:
+    """Lays a result's head out."""
+    writer = MessageWriter()
+    words = writer.words
+    words += (message.request_count, message.compute_start_ns, message.compute_end_ns, len(message.failures))
+    for request, code, text, detail in message.failures:
+        words += (request, code)
+        writer.text(text)
+        writer.text(detail)
+    writer.columns(message.columns)
+    return writer
+
+
+def decode_result(reader: MessageReader) -> ResultMessage:
+    """Reads a result's head."""
+    request_count, start, end = reader.count(), reader.word(), reader.word()
+    failures = [Failure(reader.word(), reader.word(), reader.text(), reader.text()) for _ in range(reader.count())]
+    return ResultMessage(request_count, start, end, failures, reader.columns(request_count))
+
+
+def encode_registration(message: RegistrationMessage) -> bytes:
+    """A registration as it travels over ZeroMQ."""
+    writer = MessageWriter()
+    writer.text(message.binding)
+    writer.text(message.model)
+    writer.words.append(message.version)
+    writer.text(message.instance)
+    writer.text(message.config)
+    return writer.to_bytes()
+
+
+def decode_registration(data: bytes) -> RegistrationMessage:
+    """Reads a registration."""
+    reader = MessageReader(data, 0, len(data))
+    return RegistrationMessage(reader.text(), reader.text(), reader.word(), reader.text(), reader.text())
+
+
+def encode_admission(message: AdmissionMessage) -> bytes:
+    """An admission as it travels over ZeroMQ."""
+    writer = MessageWriter()
+    writer.text(message.socket)
+    writer.words += (message.ticket, int(message.batching))
+    for names in (message.inputs, message.outputs):
+        writer.words.append(len(names))
+        for name in names:
+            writer.text(name)
+    return writer.to_bytes()
+
+
+def decode_admission(data: bytes) -> AdmissionMessage:
+    """Reads an admission."""
+    reader = MessageReader(data, 0, len(data))
+    socket, ticket, batching = reader.text(), reader.word(), reader.word() != 0
+    inputs = [reader.text() for _ in range(reader.count())]
+    outputs = [reader.text() for _ in range(reader.count())]
+    return AdmissionMessage(socket, ticket, batching, inputs, outputs)

@@ -1,0 +1,378 @@
+"""What an inference callable returned, on its way to the server."""
+
+from __future__ import annotations
+
+import itertools
+import traceback
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from pytriton.exceptions import PyTritonValidationError
+from pytriton.proxy.arena import Arena
+from pytriton.proxy.batch import Batch
+from pytriton.proxy.protocol import (
+    ABSENT,
+    Column,
+    Failure,
+    ResultMessage,
+    Tensor,
+    aligned,
+    encode_result,
+)
+from pytriton.proxy.signature import OutputSignature, Signature
+from pytriton.proxy.types import Array, Request
+
+ERROR_INTERNAL = 1
+"""``TRITONSERVER_ERROR_INTERNAL``."""
+
+_BYTES_CODE = 13
+_BYTES_KINDS = "OSUT"
+_WHOLE_BATCH = -1
+_PLAIN_OUTPUTS = frozenset({dict, list, tuple})
+
+Outputs = Mapping[str, Array] | Sequence[Array]
+
+
+class StackedOutputs(Sequence[Outputs]):
+    """The outputs of a whole batch, as ``@batch`` callables return them.
+
+    To whoever looks, it is a list with the outputs of each request; a worker takes it as a whole, so that nothing is
+    cut into pieces on the way back to the server.
+
+    Args:
+        outputs: Arrays over all requests, by name or in the order of the model's outputs.
+        rows: Number of rows of each request.
+
+    Raises:
+        PyTritonValidationError: ``outputs`` are no arrays, or do not have as many rows as the requests.
+    """
+
+    def __init__(self, outputs: object, rows: list[int]) -> None:
+        """Checks that the rows add up."""
+        self.rows = rows
+        self.outputs = _as_outputs(outputs)
+        total = sum(rows)
+        for position, array in enumerate(_arrays(self.outputs)):
+            if isinstance(array, np.ndarray) and array.ndim > 0 and len(array) != total:
+                name = (
+                    repr(list(self.outputs)[position])
+                    if isinstance(self.outputs, Mapping)
+                    else f"number {position + 1}"
+                )
+                raise PyTritonValidationError(
+                    f"output {name} has {len(array)} rows, but the batch has {total}: its first dimension is the batch"
+                )
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        index = range(len(self))[index]
+        start = sum(self.rows[:index])
+        return self._cut(start, start + self.rows[index])
+
+    def __iter__(self) -> Iterator[Outputs]:
+        start = 0
+        for rows in self.rows:
+            yield self._cut(start, start + rows)
+            start += rows
+
+    def _cut(self, start: int, stop: int) -> Outputs:
+        if isinstance(self.outputs, Mapping):
+            return {name: array[start:stop] for name, array in self.outputs.items()}
+        return [array[start:stop] for array in self.outputs]
+
+
+class OutputColumn(NamedTuple):
+    """One output over all requests: one array when it is stacked, else one (or None) for each request."""
+
+    position: int
+    stacked: Array | None
+    arrays: list[Array | None]
+
+
+def collect_outputs(returned: object, batch: Batch, signature: Signature) -> tuple[list[OutputColumn], list[Failure]]:
+    """Sorts what an inference callable returned by outputs, and checks it.
+
+    Args:
+        returned: One response per request: a dictionary, list or tuple of arrays, a request (whose inputs become the
+            outputs), or an exception.
+        batch: The requests.
+        signature: What was declared of the model.
+
+    Returns:
+        The outputs that were returned, and the requests that failed.
+
+    Raises:
+        PyTritonValidationError: Something does not fit what was declared.
+    """
+    if isinstance(returned, StackedOutputs) and len(returned) == batch.request_count:
+        by_index = _by_index(returned.outputs, signature)
+        if len(by_index) < len(signature.outputs):
+            for request in range(batch.request_count):
+                _check_requested(by_index, batch.requested_outputs(request), signature)
+        columns = [
+            OutputColumn(index, _checked(array, signature.outputs[index], signature), [])
+            for index, array in by_index.items()
+        ]
+        return columns, []
+    responses = _as_responses(returned, batch.request_count)
+    failures = []
+    arrays: dict[int, list[Array | None]] = {}
+    for request, response in enumerate(responses):
+        if isinstance(response, BaseException):
+            failures.append(failure_of(response, signature.model, request))
+            continue
+        by_index = _by_index(_as_outputs(response), signature)
+        _check_requested(by_index, batch.requested_outputs(request), signature)
+        for index, array in by_index.items():
+            column = arrays.setdefault(index, [None] * len(responses))
+            column[request] = _checked(array, signature.outputs[index], signature)
+    return [OutputColumn(index, None, column) for index, column in arrays.items()], failures
+
+
+def failure_of(error: BaseException, model: str, request: int = _WHOLE_BATCH) -> Failure:
+    """The failure that an exception is: one sentence for the client, the whole traceback for the server's log.
+
+    Args:
+        error: What was raised or returned.
+        model: The model's name.
+        request: Which request failed; -1 for the whole batch.
+    """
+    if isinstance(error, PyTritonValidationError):
+        message = f"model {model!r}: {error}"
+    else:
+        message = f"model {model!r}: {type(error).__name__}: {error}"
+    trace = "".join(traceback.format_exception(type(error), error, _from_callable(error.__traceback__))).rstrip()
+    message = message.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")  # as a C string may have it
+    return Failure(request, ERROR_INTERNAL, message, f"model {model!r}: the inference callable failed\n{trace}")
+
+
+def _from_callable(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback from the user's code on, without the frames of this package that lead there."""
+    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("pytriton."):
+        trace = trace.tb_next
+    return trace
+
+
+def write_result(
+    columns: list[OutputColumn],
+    failures: list[Failure],
+    batch: Batch,
+    signature: Signature,
+    times_ns: tuple[int, int],
+    arena: Arena,
+) -> tuple[int, int]:
+    """Copies outputs into a block of the arena.
+
+    Args:
+        columns: The outputs.
+        failures: The requests that failed.
+        batch: The requests.
+        signature: What was declared of the model.
+        times_ns: When the inference callable was called and when it returned (CLOCK_MONOTONIC).
+        arena: Where the result goes.
+
+    Returns:
+        Offset and size of the message.
+
+    Raises:
+        ArenaError: There is no room.
+    """
+    layout = _Layout()
+    laid_out = [_lay_out(column, batch, signature, layout) for column in columns]
+    writer = encode_result(ResultMessage(batch.request_count, *times_ns, failures, laid_out))
+    head_size = writer.head_size()
+    size = head_size + layout.size
+    offset = arena.allocate(size)
+    writer.write_to(arena.memory, offset)
+    data = offset + head_size
+    for position, array in layout.arrays:
+        target: Array = np.ndarray(array.shape, array.dtype, cast(Any, arena.memory), data + position)
+        target[...] = array
+    return offset, size
+
+
+class _Layout:
+    """Which array goes where, relative to the message's data."""
+
+    __slots__ = ("arrays", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.arrays: list[tuple[int, Array]] = []
+
+    def add(self, arrays: Sequence[Array], shape: tuple[int, ...], code: int) -> Tensor:
+        """Places arrays back to back as one tensor of ``shape``."""
+        offset = self.size
+        if code == _BYTES_CODE:
+            lengths, contents = _bytes_parts(arrays)
+            self.arrays += ((offset, lengths), (offset + lengths.nbytes, contents))
+            size = lengths.nbytes + contents.nbytes
+        else:
+            size = 0
+            for array in arrays:
+                self.arrays.append((offset + size, array))
+                size += array.nbytes
+        self.size += aligned(size)
+        return Tensor(offset, size, shape)
+
+
+def _lay_out(column: OutputColumn, batch: Batch, signature: Signature, layout: _Layout) -> Column:
+    position, stacked, arrays = column
+    code = signature.outputs[position].code
+    if stacked is not None:
+        return Column(position, code, True, [layout.add([stacked], stacked.shape, code)])
+    if _stackable(arrays, batch):
+        shape = cast(Array, arrays[0]).shape
+        if len(arrays) > 1:
+            shape = (sum(batch.rows), *shape[1:])
+        return Column(position, code, True, [layout.add(cast("list[Array]", arrays), shape, code)])
+    tensors = [ABSENT if array is None else layout.add([array], array.shape, code) for array in arrays]
+    return Column(position, code, False, tensors)
+
+
+def _stackable(arrays: list[Array | None], batch: Batch) -> bool:
+    first = arrays[0]
+    if len(arrays) == 1:
+        return first is not None
+    return (
+        first is not None
+        and bool(batch.rows)
+        and all(
+            array is not None and array.shape[0] == rows and array.shape[1:] == first.shape[1:]
+            for array, rows in zip(arrays, batch.rows, strict=True)
+        )
+    )
+
+
+def _bytes_parts(arrays: Sequence[Array]) -> tuple[Array, Array]:
+    """Lengths and contents of the elements of arrays of bytes or strings."""
+    items: list[Any] = list(itertools.chain.from_iterable(array.ravel().tolist() for array in arrays))
+    try:
+        contents = b"".join(items)
+    except TypeError:
+        items = [_to_bytes(item) for item in items]
+        contents = b"".join(items)
+    lengths = np.fromiter(map(len, items), np.uint32, len(items))
+    return lengths, np.frombuffer(contents, np.uint8)
+
+
+def _to_bytes(item: object) -> bytes:
+    if isinstance(item, str):
+        return item.encode("utf-8")
+    if isinstance(item, bytes | bytearray | memoryview):
+        return bytes(item)
+    raise PyTritonValidationError(f"an output of bytes holds {item!r}, which is {_a(item)}: use bytes or str")
+
+
+def _as_responses(returned: object, count: int) -> Sequence[object]:
+    if not isinstance(returned, Sequence) or isinstance(returned, str | bytes):
+        raise PyTritonValidationError(
+            f"the inference callable returned {_a(returned)}, not a list with one response per request; without @batch "
+            "or @sample it takes a list of requests and returns a list of responses"
+        )
+    if len(returned) != count:
+        raise PyTritonValidationError(
+            f"the inference callable returned {len(returned)} responses to {count} requests: return one per request"
+        )
+    return returned
+
+
+def _as_outputs(outputs: object) -> Outputs:
+    if type(outputs) in _PLAIN_OUTPUTS:  # looked at first: asking the abstract classes takes a microsecond
+        return outputs  # type: ignore[return-value]
+    if isinstance(outputs, Mapping) or (isinstance(outputs, Sequence) and not isinstance(outputs, str | bytes)):
+        return outputs
+    raise PyTritonValidationError(
+        f"the inference callable returned {_a(outputs)}: return a dictionary of arrays by output name, or a list or "
+        "tuple of arrays in the order of the outputs"
+    )
+
+
+def _arrays(outputs: Outputs) -> Iterable[Array]:
+    if isinstance(outputs, dict | Mapping):
+        return outputs.values()
+    return outputs
+
+
+def _by_index(outputs: Outputs, signature: Signature) -> dict[int, Array]:
+    """Outputs by their position in the model's configuration."""
+    kind = type(outputs)
+    if (
+        kind not in _PLAIN_OUTPUTS
+        and isinstance(outputs, Request)
+        and not all(name in signature.output_index for name in outputs)
+    ):
+        outputs = list(outputs.values())  # a request that is returned as it came: its inputs are the outputs
+    if isinstance(outputs, dict | Mapping):
+        try:
+            return {signature.output_index[name]: array for name, array in outputs.items()}
+        except KeyError as error:
+            raise PyTritonValidationError(
+                f"the inference callable returned an output {error.args[0]!r} that the model does not have: its "
+                f"outputs are {', '.join(map(repr, signature.output_index))}"
+            ) from None
+    if len(outputs) > len(signature.outputs):
+        raise PyTritonValidationError(
+            f"the inference callable returned {len(outputs)} outputs, but the model has {len(signature.outputs)}: "
+            f"{', '.join(map(repr, signature.output_index))}"
+        )
+    return dict(enumerate(outputs))
+
+
+def _check_requested(by_index: dict[int, Array], requested: list[int] | None, signature: Signature) -> None:
+    if requested is None:
+        if len(by_index) == len(signature.outputs):
+            return
+        requested = list(range(len(signature.outputs)))
+    for index in requested:
+        if index not in by_index:
+            raise PyTritonValidationError(
+                f"the inference callable did not return the output {signature.outputs[index].name!r}"
+            )
+
+
+def _checked(array: object, output: OutputSignature, signature: Signature) -> Array:
+    """The array, if it is as declared."""
+    if not isinstance(array, np.ndarray):
+        raise PyTritonValidationError(
+            f"output {output.name!r} is {_a(array)}, not a NumPy array: convert it with np.asarray"
+        )
+    dtype = array.dtype
+    if (
+        dtype is not output.dtype
+        and dtype != output.dtype
+        and not (output.code == _BYTES_CODE and dtype.kind in _BYTES_KINDS)
+    ):
+        hint = "" if dtype.kind in "MmVc" else f": convert it with .astype({output.dtype.name!r})"
+        raise PyTritonValidationError(
+            f"output {output.name!r} has dtype {dtype}, but {_declared(output)} was declared{hint}"
+        )
+    if array.ndim != output.rank:
+        dims, were = ("dimension", "was") if output.rank == 1 else ("dimensions", "were")
+        batch = ", the batch among them," if signature.batching else ""
+        raise PyTritonValidationError(
+            f"output {output.name!r} has shape {array.shape}, but {output.rank} {dims}{batch} {were} declared"
+        )
+    if signature.strict and any(wanted not in (-1, dim) for wanted, dim in zip(output.shape, array.shape, strict=True)):
+        raise PyTritonValidationError(
+            f"output {output.name!r} has shape {array.shape}, but {output.shape} was declared (-1 is any size)"
+        )
+    return array if array.ndim else array.reshape(1)  # Triton has no tensors without a dimension
+
+
+def _declared(output: OutputSignature) -> str:
+    return "bytes" if output.code == _BYTES_CODE else str(output.dtype)
+
+
+def _a(value: object) -> str:
+    if value is None:
+        return "None"
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' or name == 'ndarray' else 'a'} {name}"

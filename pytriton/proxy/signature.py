@@ -1,0 +1,61 @@
+"""A model's inputs and outputs, prepared for the hot path."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pytriton.model_config.datatypes import DTYPE_BY_CODE
+from pytriton.model_config.model_spec import ModelSpec
+
+
+class OutputSignature(NamedTuple):
+    """What was declared of one output.
+
+    ``rank`` and ``shape`` include the batch dimension (-1) where the model batches.
+    """
+
+    name: str
+    code: int
+    dtype: np.dtype[Any]
+    rank: int
+    shape: tuple[int, ...]
+
+
+class Signature:
+    """What a worker needs to know of its model.
+
+    Attributes:
+        spec: The model as it was bound.
+        model: The model's name.
+        batching: Whether the first dimension of every tensor is the batch.
+        strict: Whether outputs are checked against the declared dimensions, besides their dtype and rank.
+        inputs: Names of the inputs, in order.
+        scalar_inputs: Positions of the inputs without a dimension, which Triton knows as having one, of size 1.
+        outputs: The outputs, in order.
+        output_index: Position of each output by name.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        """Prepares the inputs and outputs of ``spec``."""
+        self.spec = spec
+        self.model = spec.name
+        self.batching = spec.config.batching
+        self.strict = spec.strict
+        self.inputs = [str(tensor.name) for tensor in spec.inputs]
+        self.scalar_inputs = frozenset(
+            index for index, tensor in enumerate(spec.inputs) if not self.batching and tensor.shape == ()
+        )
+        batch_shape = (-1,) if self.batching else ()
+        self.outputs = [
+            OutputSignature(
+                str(tensor.name),
+                tensor.datatype.code,
+                DTYPE_BY_CODE[tensor.datatype.code],
+                len(batch_shape) + len(tensor.shape),
+                batch_shape + tuple(tensor.shape),
+            )
+            for tensor in spec.outputs
+        ]
+        self.output_index = {output.name: index for index, output in enumerate(self.outputs)}

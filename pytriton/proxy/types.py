@@ -1,0 +1,87 @@
+"""What inference callables take and return."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class _NamedArrays(MutableMapping[str, Array]):
+    """A dictionary of arrays under the attribute ``data``."""
+
+    def __init__(self, data: dict[str, Array]) -> None:
+        self._data = data
+
+    @property
+    def data(self) -> dict[str, Array]:
+        """The arrays by name."""
+        return self._data
+
+    @data.setter
+    def data(self, data: dict[str, Array]) -> None:
+        self._data = data
+
+    def __getitem__(self, name: str) -> Array:
+        return self.data[name]
+
+    def __setitem__(self, name: str, value: Array) -> None:
+        self.data[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self.data[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.data)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+
+class Request(_NamedArrays):
+    """One inference request: its inputs by name, as in a dictionary.
+
+    Attributes:
+        data: Input arrays by name, in the order of the model's inputs. Where the model batches, their first dimension
+            is the request's batch size.
+        parameters: What the client sent besides tensors, or None.
+        span: Reserved for tracing.
+        requested_output_names: Names of the outputs that the client wants, or None when it wants all.
+        request_id: The id that the client gave the request, or None.
+
+    Examples:
+        >>> request = Request({"x": np.zeros((1, 2), np.float32)}, parameters={"temperature": 1})
+        >>> request["x"].shape, request.parameters["temperature"]
+        ((1, 2), 1)
+    """
+
+    def __init__(
+        self,
+        data: dict[str, Array],
+        parameters: dict[str, Any] | None = None,
+        span: Any | None = None,
+        requested_output_names: list[str] | None = None,
+        request_id: str | None = None,
+    ) -> None:
+        super().__init__(data)
+        self.parameters = parameters
+        self.span = span
+        self.requested_output_names = requested_output_names
+        self.request_id = request_id
+
+    def __repr__(self) -> str:
+        return f"Request({self.data!r}, parameters={self.parameters!r})"
+
+
+class Response(_NamedArrays):
+    """One inference response: its outputs by name, as in a dictionary.
+
+    Attributes:
+        data: Output arrays by name. Where the model batches, their first dimension is the request's batch size.
+    """
+
+    def __repr__(self) -> str:
+        return f"Response({self.data!r})"

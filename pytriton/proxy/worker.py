@@ -1,0 +1,150 @@
+"""Calls an inference callable for the model instances that are connected to it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from pytriton.exceptions import PyTritonUnrecoverableError
+from pytriton.proxy.arena import Arena, ArenaError, PeerArena
+from pytriton.proxy.batch import Batch
+from pytriton.proxy.channel import Channel
+from pytriton.proxy.context import MODEL
+from pytriton.proxy.protocol import Bell, BellKind, ProtocolError
+from pytriton.proxy.responses import collect_outputs, failure_of, write_result
+from pytriton.proxy.signature import Signature
+
+LOGGER = logging.getLogger(__name__)
+
+InferenceCallable = Callable[..., Any]
+
+_TRIM_AFTER_S = 1.0
+
+
+class Worker:
+    """One inference callable of a model.
+
+    A model instance in the server connects to one worker, which serves it in a thread of its own. While a model is
+    being reloaded, its old and its new instance are connected at the same time; the callable still serves one batch at
+    a time.
+
+    Args:
+        infer_func: The inference callable: takes the list of requests of a batch, returns a list of responses.
+        signature: What was declared of the model.
+        on_unrecoverable: Told of a PyTritonUnrecoverableError that the callable raised, once its requests are answered.
+    """
+
+    def __init__(
+        self,
+        infer_func: InferenceCallable,
+        signature: Signature,
+        on_unrecoverable: Callable[[PyTritonUnrecoverableError], None] | None = None,
+    ) -> None:
+        """Keeps the callable; `serve` calls it."""
+        self._infer_func = infer_func
+        self._signature = signature
+        self._on_unrecoverable = on_unrecoverable
+        self._turn = threading.Lock()
+        self._threads: dict[threading.Thread, Channel] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @property
+    def signature(self) -> Signature:
+        """What was declared of the model."""
+        return self._signature
+
+    @property
+    def connections(self) -> int:
+        """How many model instances are connected."""
+        return len(self._threads)
+
+    def start(self, channel: Channel, peer_fd: int) -> None:
+        """Serves a model instance in a new thread until it disconnects.
+
+        Args:
+            channel: The connection, behind its hello.
+            peer_fd: File descriptor of the instance's arena.
+        """
+        thread = threading.Thread(
+            target=self._run, args=(channel, peer_fd), name=f"pytriton-worker-{self._signature.model}", daemon=True
+        )
+        with self._lock:
+            if self._closed:
+                channel.close()
+                os.close(peer_fd)
+                return
+            self._threads[thread] = channel
+        thread.start()
+
+    def close(self, timeout_s: float) -> None:
+        """Disconnects, and waits for the batch that is being served.
+
+        Args:
+            timeout_s: How long to wait for the inference callable to return.
+        """
+        with self._lock:
+            self._closed = True
+            threads = dict(self._threads)
+        for channel in threads.values():
+            channel.close()
+        deadline = time.monotonic() + timeout_s
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _run(self, channel: Channel, peer_fd: int) -> None:
+        MODEL.set(self._signature.spec)
+        arena = Arena()
+        try:
+            peer = PeerArena(peer_fd)
+            channel.send(Bell(BellKind.WELCOME, 0, 0, 0), arena.fd)
+            self._serve(channel, peer, arena)
+        except (EOFError, OSError):
+            LOGGER.debug("An instance of model %r disconnected.", self._signature.model)
+        except BaseException:
+            LOGGER.exception("A worker of model %r failed and drops its connection.", self._signature.model)
+        finally:
+            channel.close()
+            arena.close()
+            with self._lock:
+                self._threads.pop(threading.current_thread(), None)
+
+    def _serve(self, channel: Channel, peer: PeerArena, arena: Arena) -> None:
+        while True:
+            bell = channel.receive()
+            if bell is None:
+                arena.trim(time.monotonic() - _TRIM_AFTER_S)
+                continue
+            if bell.kind != BellKind.BATCH:
+                raise ProtocolError(f"a bell of kind {bell.kind} rang, which only a newer server could know")
+            with self._turn:
+                offset, size, unrecoverable = self._infer(
+                    Batch(peer.lease(bell.offset, bell.size), self._signature), arena
+                )
+            channel.send(Bell(BellKind.RESULT, bell.sequence, offset, size))
+            if unrecoverable is not None and self._on_unrecoverable is not None:
+                self._on_unrecoverable(unrecoverable)
+
+    def _infer(self, batch: Batch, arena: Arena) -> tuple[int, int, PyTritonUnrecoverableError | None]:
+        """Serves a batch, and writes what came of it into the arena."""
+        signature = self._signature
+        unrecoverable = None
+        start = end = time.monotonic_ns()
+        try:
+            returned = self._infer_func(batch.requests())
+            end = time.monotonic_ns()
+            columns, failures = collect_outputs(returned, batch, signature)
+            return (*write_result(columns, failures, batch, signature, (start, end), arena), None)
+        except ArenaError as error:
+            failure = failure_of(error, signature.model)
+        except PyTritonUnrecoverableError as error:
+            failure = failure_of(error, signature.model)
+            unrecoverable = error
+        except BaseException as error:  # SystemExit too: the requests must be answered, and the server goes on
+            failure = failure_of(error, signature.model)
+        return (*write_result([], [failure], batch, signature, (start, max(start, end)), arena), unrecoverable)

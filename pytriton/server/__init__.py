@@ -1,0 +1,1 @@
+"""The tritonserver subprocess: its flags, its start, its watch, its end."""

@@ -1,0 +1,263 @@
+"""The settings of tritonserver, and the flags that carry them."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import logging
+import os
+import pathlib
+import re
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from pytriton.exceptions import PyTritonBadParameterError
+
+LOGGER = logging.getLogger(__name__)
+
+ENVIRONMENT_PREFIX = "PYTRITON_TRITON_CONFIG_"
+
+_BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+_LIST_ITEM = re.compile(r"(?P<field>.+)_(?P<index>\d+)")
+
+
+@dataclasses.dataclass
+class TritonConfig:
+    """Settings of tritonserver. What is None is left to the server, or to PyTriton where it needs a value.
+
+    Args:
+        model_repository: Folder with models of your own, served beside the bound ones.
+        id: Identifier of the server.
+        log_verbose: Level of verbose logging; 0 is off.
+        log_file: File for the server's log.
+        exit_timeout_secs: How long the server waits for inferences in flight when it ends, in seconds.
+        exit_on_error: The server ends when something fails at its start.
+        strict_readiness: The server is ready only when all models are.
+        allow_http: Serve HTTP.
+        http_address: Address to serve HTTP at.
+        http_port: Port to serve HTTP at; 0 is any free one.
+        http_header_forward_pattern: Regular expression of the HTTP headers that become request parameters.
+        http_thread_count: Threads that handle HTTP requests.
+        http_restricted_api: Endpoints that need a header, as ``<api>,<api>:<header>=<value>``.
+        allow_grpc: Serve gRPC.
+        grpc_address: Address to serve gRPC at.
+        grpc_port: Port to serve gRPC at; 0 is any free one.
+        grpc_header_forward_pattern: Regular expression of the gRPC headers that become request parameters.
+        grpc_infer_allocation_pool_size: Request and response objects kept for reuse.
+        grpc_use_ssl: Serve gRPC over TLS.
+        grpc_use_ssl_mutual: Serve gRPC over mutual TLS.
+        grpc_server_cert: PEM file with the server's certificate.
+        grpc_server_key: PEM file with the server's key.
+        grpc_root_cert: PEM file with the root certificate.
+        grpc_infer_response_compression_level: ``none``, ``low``, ``medium`` or ``high``.
+        grpc_keepalive_time: Milliseconds until a keepalive ping is sent.
+        grpc_keepalive_timeout: Milliseconds that a ping waits for its acknowledgement.
+        grpc_keepalive_permit_without_calls: Pings are sent without calls in flight, too.
+        grpc_http2_max_pings_without_data: Pings that may be sent without data; 0 is no limit.
+        grpc_http2_min_recv_ping_interval_without_data: Least milliseconds between two pings of a client without data.
+        grpc_http2_max_ping_strikes: Bad pings until a connection is closed; 0 is no limit.
+        grpc_restricted_protocol: Endpoints that need a header, as ``<protocol>,<protocol>:<header>=<value>``.
+        allow_metrics: Serve metrics.
+        allow_gpu_metrics: Metrics tell of GPUs.
+        allow_cpu_metrics: Metrics tell of the CPU.
+        metrics_interval_ms: Milliseconds between two measurements.
+        metrics_port: Port to serve metrics at; 0 is any free one.
+        metrics_address: Address to serve metrics at.
+        allow_sagemaker: Serve SageMaker's API.
+        sagemaker_port: Port to serve it at.
+        sagemaker_safe_port_range: Ports that other endpoints may have beside it, as ``<first>-<last>``.
+        sagemaker_thread_count: Threads that handle its requests.
+        allow_vertex_ai: Serve Vertex AI's API.
+        vertex_ai_port: Port to serve it at.
+        vertex_ai_thread_count: Threads that handle its requests.
+        vertex_ai_default_model: Model that its requests without a model's name go to.
+        metrics_config: Settings of the metrics, each ``<setting>=<value>``.
+        trace_config: Settings of tracing, each ``<mode>,<setting>=<value>`` or ``<setting>=<value>``.
+        cache_config: Settings of the response cache, each ``<cache>,<setting>=<value>``.
+        cache_directory: Folder with the caches' libraries.
+        buffer_manager_thread_count: Threads that copy tensors within the server.
+
+    Examples:
+        >>> config = TritonConfig(http_port=9000, cache_config=["local,size=1048576"])
+    """
+
+    model_repository: pathlib.Path | None = None
+    id: str | None = None
+    log_verbose: int | None = None
+    log_file: pathlib.Path | None = None
+    exit_timeout_secs: int | None = None
+    exit_on_error: bool | None = None
+    strict_readiness: bool | None = None
+    allow_http: bool | None = None
+    http_address: str | None = None
+    http_port: int | None = None
+    http_header_forward_pattern: str | None = None
+    http_thread_count: int | None = None
+    http_restricted_api: str | None = None
+    allow_grpc: bool | None = None
+    grpc_address: str | None = None
+    grpc_port: int | None = None
+    grpc_header_forward_pattern: str | None = None
+    grpc_infer_allocation_pool_size: int | None = None
+    grpc_use_ssl: bool | None = None
+    grpc_use_ssl_mutual: bool | None = None
+    grpc_server_cert: pathlib.Path | None = None
+    grpc_server_key: pathlib.Path | None = None
+    grpc_root_cert: pathlib.Path | None = None
+    grpc_infer_response_compression_level: str | None = None
+    grpc_keepalive_time: int | None = None
+    grpc_keepalive_timeout: int | None = None
+    grpc_keepalive_permit_without_calls: bool | None = None
+    grpc_http2_max_pings_without_data: int | None = None
+    grpc_http2_min_recv_ping_interval_without_data: int | None = None
+    grpc_http2_max_ping_strikes: int | None = None
+    grpc_restricted_protocol: str | None = None
+    allow_metrics: bool | None = None
+    allow_gpu_metrics: bool | None = None
+    allow_cpu_metrics: bool | None = None
+    metrics_interval_ms: int | None = None
+    metrics_port: int | None = None
+    metrics_address: str | None = None
+    allow_sagemaker: bool | None = None
+    sagemaker_port: int | None = None
+    sagemaker_safe_port_range: str | None = None
+    sagemaker_thread_count: int | None = None
+    allow_vertex_ai: bool | None = None
+    vertex_ai_port: int | None = None
+    vertex_ai_thread_count: int | None = None
+    vertex_ai_default_model: str | None = None
+    metrics_config: list[str] | None = None
+    trace_config: list[str] | None = None
+    cache_config: list[str] | None = None
+    cache_directory: str | None = None
+    buffer_manager_thread_count: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every field by name, the unset ones as None."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, config: dict[str, Any]) -> TritonConfig:
+        """Make a configuration from a dictionary, as it may come from a file.
+
+        A key that is no field is left out, and a warning tells of it.
+
+        Args:
+            config: Values by field name; text stands for any type (``"8000"``, ``"true"``).
+
+        Returns:
+            The configuration.
+
+        Raises:
+            PyTritonBadParameterError: A value does not have its field's type.
+        """
+        values = {}
+        for name, value in config.items():
+            if name not in _FIELD_TYPES:
+                _warn_of_unknown(f"TritonConfig has no field {name!r}, which is ignored", str(name), "")
+            elif value is not None:
+                values[name] = _converted(value, _FIELD_TYPES[name], f"TritonConfig.{name}")
+        return cls(**values)
+
+    @classmethod
+    def from_env(cls) -> TritonConfig:
+        """Make a configuration from the environment.
+
+        The field ``http_port`` is read from ``PYTRITON_TRITON_CONFIG_HTTP_PORT``; the items of a list, such as
+        ``cache_config``, from ``PYTRITON_TRITON_CONFIG_CACHE_CONFIG_0``, ``…_1`` and so on. An empty variable is as
+        good as none. A variable with that prefix that is no field is left out, and a warning tells of it.
+
+        Returns:
+            The configuration.
+
+        Raises:
+            PyTritonBadParameterError: A value does not have its field's type.
+        """
+        values: dict[str, Any] = {}
+        items: dict[str, dict[int, str]] = {}
+        for variable, text in os.environ.items():
+            if not variable.startswith(ENVIRONMENT_PREFIX) or not text:
+                continue
+            name = variable[len(ENVIRONMENT_PREFIX) :].lower()
+            item = _LIST_ITEM.fullmatch(name)
+            if name in _FIELD_TYPES:
+                values[name] = _converted(text, _FIELD_TYPES[name], f"Environment variable {variable}")
+            elif item and _FIELD_TYPES.get(item["field"]) is list:
+                items.setdefault(item["field"], {})[int(item["index"])] = text
+            else:
+                _warn_of_unknown(
+                    f"Environment variable {variable} names no field of TritonConfig and is ignored",
+                    name,
+                    ENVIRONMENT_PREFIX,
+                )
+        for name, by_index in items.items():
+            values[name] = values.get(name, []) + [by_index[index] for index in sorted(by_index)]
+        return cls(**values)
+
+
+def server_flags(config: TritonConfig) -> list[str]:
+    """Write a configuration as arguments of tritonserver.
+
+    Args:
+        config: The settings; those that are None become no flag.
+
+    Returns:
+        One ``--name=value`` for each setting, and one for each item of a list. A False `grpc_use_ssl_mutual` becomes
+        none: it is the default, and the flag alone would turn TLS on.
+
+    Examples:
+        >>> server_flags(TritonConfig(http_port=8000, allow_grpc=False))
+        ['--http-port=8000', '--allow-grpc=false']
+    """
+    flags = []
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        # Triton 2.51 turns TLS on whenever it sees the flag for mutual TLS, even with `false`.
+        if value is None or (field.name == "grpc_use_ssl_mutual" and not value):
+            continue
+        for item in value if isinstance(value, (list, tuple)) else [value]:
+            text = str(item).lower() if isinstance(item, bool) else str(item)
+            flags.append(f"--{field.name.replace('_', '-')}={text}")
+    return flags
+
+
+def _field_type(annotation: Any) -> type:
+    """Find `int` in `int | None`, and `list` in `list[str] | None`."""
+    if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
+        (annotation,) = (member for member in typing.get_args(annotation) if member is not types.NoneType)
+    found: type = typing.get_origin(annotation) or annotation
+    return found
+
+
+_FIELD_TYPES: Mapping[str, type] = {
+    name: _field_type(annotation) for name, annotation in typing.get_type_hints(TritonConfig).items()
+}
+
+
+def _converted(value: Any, wanted: type, what: str) -> Any:
+    if wanted is list:
+        return [str(item) for item in value] if isinstance(value, (list, tuple)) else [str(value)]
+    if wanted is pathlib.Path and isinstance(value, (str, os.PathLike)):
+        return pathlib.Path(value)
+    if wanted is str and not isinstance(value, (list, tuple, dict)):
+        return str(value)
+    if wanted is bool:
+        boolean = _BOOLEANS.get(str(value).strip().lower())
+        if boolean is None:
+            raise PyTritonBadParameterError(f"{what} is {value!r}; use true or false.")
+        return boolean
+    if wanted is int and not isinstance(value, (bool, float)):
+        try:
+            return int(value)
+        except (TypeError, ValueError):
+            pass
+    kind = {int: "an integer", str: "text", pathlib.Path: "a path"}[wanted]
+    raise PyTritonBadParameterError(f"{what} is {value!r}; use {kind}.")
+
+
+def _warn_of_unknown(problem: str, name: str, prefix: str) -> None:
+    near = difflib.get_close_matches(name, _FIELD_TYPES, n=1)
+    nearest = f"{prefix}{near[0].upper()}" if prefix and near else "".join(near)
+    LOGGER.warning("%s%s", problem, f"; did you mean {nearest}?" if nearest else ".")

@@ -1,0 +1,225 @@
+"""What the controller asks of a running server: whether it is ready, to load a model, to unload one."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import json
+import urllib.parse
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from pytriton.constants import DEFAULT_GRPC_PORT, DEFAULT_HTTP_PORT, TRITON_ACCESS_HEADER
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
+from pytriton.server.config import TritonConfig
+from pytriton.server.ports import reachable
+
+_TIMEOUT_S = 5.0
+
+
+class ServerControl(Protocol):
+    """How the controller speaks with the server."""
+
+    def is_ready(self) -> bool:
+        """Whether the server takes requests."""
+
+    def load(self, model: str, config: str | None = None, files: Mapping[str, bytes] | None = None) -> None:
+        """Loads a model, or loads it again.
+
+        Args:
+            model: Its name.
+            config: Its configuration as JSON, in place of what the repository has.
+            files: Contents by path within its folder, in place of what the repository has.
+
+        Raises:
+            PyTritonRuntimeError: The server cannot.
+        """
+
+    def unload(self, model: str) -> None:
+        """Starts to unload a model. Raises PyTritonRuntimeError when the server cannot."""
+
+    def is_loaded(self, model: str) -> bool:
+        """Whether a model takes requests."""
+
+    def states(self) -> dict[tuple[str, int], str]:
+        """What the server says of each model and version that it knows; nothing when it does not answer."""
+
+    def is_unloaded(self, model: str) -> bool:
+        """Whether nothing is left of a model."""
+
+
+class HttpControl:
+    """Speaks HTTP, through the standard library: a client library takes longer to import than the server to start."""
+
+    def __init__(self, host: str, port: int, access_token: str | None = None) -> None:
+        """Speaks with the server at ``host`` and ``port``."""
+        self._host = host
+        self._port = port
+        self._headers = {TRITON_ACCESS_HEADER: access_token} if access_token else {}
+
+    def is_ready(self) -> bool:
+        """See `ServerControl`."""
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            return self._request("GET", "/v2/health/ready", _TIMEOUT_S)[0] == http.HTTPStatus.OK
+        return False
+
+    def load(self, model: str, config: str | None = None, files: Mapping[str, bytes] | None = None) -> None:
+        """See `ServerControl`."""
+        body = b""
+        if config is not None:
+            parameters = {"config": config}
+            for name, content in (files or {}).items():
+                parameters[f"file:{name}"] = base64.b64encode(content).decode()
+            body = json.dumps({"parameters": parameters}).encode()
+        self._post(f"/v2/repository/models/{urllib.parse.quote(model)}/load", body)
+
+    def unload(self, model: str) -> None:
+        """See `ServerControl`."""
+        self._post(f"/v2/repository/models/{urllib.parse.quote(model)}/unload")
+
+    def states(self) -> dict[tuple[str, int], str]:
+        """See `ServerControl`."""
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            status, body = self._request("POST", "/v2/repository/index", _TIMEOUT_S, b"")
+            if status == http.HTTPStatus.OK:
+                return {
+                    (entry["name"], int(entry["version"])): _state(entry.get("state"), entry.get("reason"))
+                    for entry in json.loads(body)
+                    if entry.get("version")
+                }
+        return {}
+
+    def is_loaded(self, model: str) -> bool:
+        """See `ServerControl`."""
+        path = f"/v2/models/{urllib.parse.quote(model)}/ready"
+        return self._request("GET", path, _TIMEOUT_S)[0] == http.HTTPStatus.OK
+
+    def is_unloaded(self, model: str) -> bool:
+        """See `ServerControl`."""
+        status, body = self._request("POST", "/v2/repository/index", _TIMEOUT_S, b"")
+        if status != http.HTTPStatus.OK:
+            return True
+        return all(
+            _is_gone(entry.get("state"), entry.get("reason")) for entry in json.loads(body) if entry["name"] == model
+        )
+
+    def _post(self, path: str, body: bytes = b"") -> None:
+        try:
+            # Loading takes as long as the model's warm-up does.
+            status, answer = self._request("POST", path, None, body)
+        except (OSError, http.client.HTTPException) as error:
+            raise PyTritonRuntimeError(f"The server at {self._host}:{self._port} does not answer: {error!r}") from error
+        if status != http.HTTPStatus.OK:
+            raise PyTritonRuntimeError(_error_text(answer))
+
+    def _request(self, method: str, path: str, timeout_s: float | None, body: bytes | None = None) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
+        try:
+            connection.request(method, path, body, self._headers)
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+
+class GrpcControl:
+    """Speaks gRPC, where HTTP is switched off."""
+
+    def __init__(self, host: str, port: int, access_token: str | None = None) -> None:
+        """Speaks with the server at ``host`` and ``port``."""
+        # Imported here because it takes longer than everything else at start-up.
+        from tritonclient import grpc, utils
+
+        url = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._client: Any = grpc.InferenceServerClient(url)
+        self._error: type[Exception] = utils.InferenceServerException
+        # Triton's front end for gRPC looks for restricted keys under this prefix.
+        self._headers = {f"triton-grpc-protocol-{TRITON_ACCESS_HEADER}": access_token} if access_token else None
+
+    def is_ready(self) -> bool:
+        """See `ServerControl`."""
+        with contextlib.suppress(self._error):
+            return bool(self._client.is_server_ready(headers=self._headers, client_timeout=_TIMEOUT_S))
+        return False
+
+    def load(self, model: str, config: str | None = None, files: Mapping[str, bytes] | None = None) -> None:
+        """See `ServerControl`."""
+        uploads = {f"file:{name}": content for name, content in (files or {}).items()} or None
+        try:
+            self._client.load_model(model, headers=self._headers, config=config, files=uploads)
+        except self._error as error:
+            raise PyTritonRuntimeError(str(error)) from error
+
+    def unload(self, model: str) -> None:
+        """See `ServerControl`."""
+        try:
+            self._client.unload_model(model, headers=self._headers)
+        except self._error as error:
+            raise PyTritonRuntimeError(str(error)) from error
+
+    def states(self) -> dict[tuple[str, int], str]:
+        """See `ServerControl`."""
+        with contextlib.suppress(self._error):
+            index = self._client.get_model_repository_index(headers=self._headers).models
+            return {
+                (entry.name, int(entry.version)): _state(entry.state, entry.reason) for entry in index if entry.version
+            }
+        return {}
+
+    def is_loaded(self, model: str) -> bool:
+        """See `ServerControl`."""
+        return bool(self._client.is_model_ready(model, headers=self._headers))
+
+    def is_unloaded(self, model: str) -> bool:
+        """See `ServerControl`."""
+        index = self._client.get_model_repository_index(headers=self._headers).models
+        return all(_is_gone(entry.state, entry.reason) for entry in index if entry.name == model)
+
+
+def control_of(config: TritonConfig) -> ServerControl:
+    """How to speak with a server that was started with ``config``, whose ports are filled in."""
+    if config.allow_http is not False:
+        assert config.http_port is not None
+        return HttpControl(reachable(config.http_address), config.http_port)
+    assert config.grpc_port is not None
+    return GrpcControl(reachable(config.grpc_address), config.grpc_port)
+
+
+def control_of_url(url: str, access_token: str | None = None) -> ServerControl:
+    """How to speak with the server at a URL.
+
+    Args:
+        url: ``host``, ``host:port``, or either behind ``http://`` or ``grpc://``.
+        access_token: The server's token, for the endpoints that ask for it.
+
+    Raises:
+        PyTritonBadParameterError: The URL is none of these.
+    """
+    parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
+    kinds: dict[str, tuple[type[HttpControl] | type[GrpcControl], int]] = {
+        "http": (HttpControl, DEFAULT_HTTP_PORT),
+        "grpc": (GrpcControl, DEFAULT_GRPC_PORT),
+    }
+    try:
+        port = parts.port
+    except ValueError:
+        port = -1
+    if parts.scheme not in kinds or not parts.hostname or port == -1 or parts.path not in ("", "/"):
+        raise PyTritonBadParameterError(f"{url!r} is no URL of a server; use host, host:port, http://... or grpc://...")
+    kind, default_port = kinds[parts.scheme]
+    return kind(parts.hostname, port or default_port, access_token)
+
+
+def _is_gone(state: str | None, reason: str | None) -> bool:
+    return not state or (state == "UNAVAILABLE" and reason in ("unloaded", "", None))
+
+
+def _state(state: str | None, reason: str | None) -> str:
+    return ": ".join(filter(None, [state, reason]))
+
+
+def _error_text(body: bytes) -> str:
+    with contextlib.suppress(ValueError, AttributeError):
+        return str(json.loads(body).get("error"))
+    return body.decode(errors="replace")

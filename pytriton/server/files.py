@@ -1,0 +1,120 @@
+"""Where the server's files are: those that come with the package, or those of a server of the user's own."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Sequence
+
+import pytriton
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
+
+SERVER_PATH_VARIABLE = "PYTRITON_SERVER_PATH"
+"""Environment variable that names a server's folder, like ``/opt/tritonserver``, to use in place of the bundled one."""
+
+_BACKEND = "pytriton"
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerFiles:
+    """The files of a server.
+
+    Attributes:
+        root: The server's folder, with ``bin``, ``lib``, ``backends`` and ``caches``.
+        launcher: The program that starts the server and ties it to this process.
+        backend: The folder of the proxy backend, which always comes with the package.
+    """
+
+    root: pathlib.Path
+    launcher: pathlib.Path
+    backend: pathlib.Path
+
+    @property
+    def executable(self) -> pathlib.Path:
+        """The program ``tritonserver``."""
+        return self.root / "bin" / "tritonserver"
+
+    @property
+    def libraries(self) -> pathlib.Path:
+        """The folder of the libraries that the server needs."""
+        return self.root / "lib"
+
+    @property
+    def caches(self) -> pathlib.Path:
+        """The folder of the server's response caches."""
+        return self.root / "caches"
+
+    @property
+    def repository_agents(self) -> pathlib.Path:
+        """The folder of the server's repository agents."""
+        return self.root / "repoagents"
+
+    def backends(self, folder: pathlib.Path) -> pathlib.Path:
+        """A folder that holds the server's backends and the proxy backend.
+
+        Args:
+            folder: Where links go when the two are not in one place already.
+        """
+        own = self.root / "backends"
+        if own == self.backend.parent:
+            return own
+        folder.mkdir(exist_ok=True)
+        found = [path for path in own.iterdir() if path.name != _BACKEND] if own.is_dir() else []
+        for path in (*found, self.backend):
+            link = folder / path.name
+            link.unlink(missing_ok=True)
+            link.symlink_to(path)
+        return folder
+
+
+def find_server(path: str | os.PathLike[str] | None = None) -> ServerFiles:
+    """Finds the server to start.
+
+    Args:
+        path: A server's folder, like ``/opt/tritonserver``. By default the one that the environment variable
+            ``PYTRITON_SERVER_PATH`` names, else the server that comes with the package.
+
+    Raises:
+        PyTritonBadParameterError: There is no server in the folder.
+        PyTritonRuntimeError: The package was installed without its server or its backend.
+    """
+    package_path = list(pytriton.__path__)
+    chosen = path or os.environ.get(SERVER_PATH_VARIABLE)
+    if not chosen:
+        files = own_files(package_path)
+        if not os.access(files.executable, os.X_OK):
+            raise _incomplete("The Triton server is missing from ", package_path)
+        return files
+    files = dataclasses.replace(own_files(package_path), root=pathlib.Path(chosen).expanduser().absolute())
+    if not os.access(files.executable, os.X_OK):
+        where = "server_path" if path else f"the environment variable {SERVER_PATH_VARIABLE}"
+        raise PyTritonBadParameterError(
+            f"There is no Triton server in {files.root} ({where}): {files.executable} is not a program. Name a folder "
+            "like /opt/tritonserver, or none to use the server that comes with pytriton."
+        )
+    return files
+
+
+def own_files(package_path: Sequence[str]) -> ServerFiles:
+    """The files that come with the package: launcher and backend, and unless it was built without it, the server.
+
+    Args:
+        package_path: Folders that make up the package; an editable install has two.
+
+    Raises:
+        PyTritonRuntimeError: They are not there.
+    """
+    for folder in package_path:
+        root = pathlib.Path(folder) / "tritonserver"
+        files = ServerFiles(root, root / "bin" / "pytriton-launch", root / "backends" / _BACKEND)
+        if os.access(files.launcher, os.X_OK) and files.backend.is_dir():
+            return files
+    raise _incomplete("The proxy backend is missing from ", package_path)
+
+
+def _incomplete(what: str, package_path: Sequence[str]) -> PyTritonRuntimeError:
+    return PyTritonRuntimeError(
+        f"{what}{' and '.join(package_path)}/tritonserver: install the package with `pip install "
+        ".`, which builds and fetches what it needs, rather than run from the source folder."
+    )

@@ -1,0 +1,200 @@
+"""A server that this process starts, watches and stops."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import pathlib
+import signal
+import time
+from collections.abc import Callable
+
+import zmq
+
+from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
+from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonRuntimeError
+from pytriton.server.config import TritonConfig, server_flags
+from pytriton.server.control import control_of
+from pytriton.server.files import ServerFiles, find_server
+from pytriton.server.ports import give_back, reachable, take, with_ports
+from pytriton.server.process import ServerProcess
+from pytriton.utils.workspace import Workspace
+
+LOGGER = logging.getLogger(__name__)
+
+_READY_POLL_S = 0.01
+# Triton.stop waits for requests in flight before it ends the server, which then takes up to a second. It is not to wait
+# again, for clients that keep idle connections open.
+_SERVER_EXIT_TIMEOUT_S = 0
+_EXIT_GRACE_S = 1.2
+
+
+class LocalServer:
+    """A tritonserver subprocess, with the model repository that it loads from.
+
+    Args:
+        config: Its settings.
+        workspace: Where the model repository goes.
+        path: The folder of a server in place of the bundled one.
+        on_exit: Called once the process has ended.
+
+    Raises:
+        PyTritonRuntimeError: A port is in use, or the server cannot be started.
+        PyTritonBadParameterError: A setting has a value that cannot work.
+    """
+
+    def __init__(
+        self,
+        config: TritonConfig,
+        workspace: Workspace,
+        path: str | os.PathLike[str] | None,
+        on_exit: Callable[[], None],
+    ) -> None:
+        """Starts the process; it gets ready in the background."""
+        files = find_server(path)
+        self.config = with_ports(config)
+        self.control = control_of(self.config)
+        self.repository = workspace.path / "models"
+        self.repository.mkdir(exist_ok=True)
+        take(self.config)
+        try:
+            self.process = ServerProcess(
+                str(files.launcher),
+                _command(files, self.config, self.repository, workspace.path / "backends"),
+                _environment(files),
+                on_exit,
+            )
+        except BaseException:
+            give_back(self.config)
+            raise
+        self._stopping = False
+        self._own_models: list[str] = []
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended without being asked to."""
+        return not self.is_alive() and not self._stopping
+
+    def is_alive(self) -> bool:
+        """Whether its process runs."""
+        return self.process.is_alive()
+
+    def wait_until_ready(self) -> None:
+        """Waits until it takes requests.
+
+        Raises:
+            PyTritonRuntimeError: It ended, or takes too long.
+        """
+        deadline = time.monotonic() + DEFAULT_TRITON_STARTUP_TIMEOUT_S
+        while not self.control.is_ready():
+            if self.process.wait(_READY_POLL_S):
+                raise PyTritonRuntimeError(self.obituary())
+            if time.monotonic() > deadline:
+                raise PyTritonRuntimeError(
+                    f"The server is not ready after {DEFAULT_TRITON_STARTUP_TIMEOUT_S} s. Its last lines:\n"
+                    f"{self.process.log.tail()}"
+                )
+        LOGGER.info("Serving on %s.", ", ".join(self.urls()))
+
+    def load_repository(self) -> None:
+        """Loads the models of ``TritonConfig.model_repository``: the user's own, where there are any.
+
+        Raises:
+            PyTritonInvalidOperationError: The server cannot load one.
+        """
+        repository = self.config.model_repository
+        if repository is None or self._own_models:
+            return
+        for folder in sorted(pathlib.Path(repository).iterdir()):
+            if not folder.is_dir() or folder.name.startswith("."):
+                continue
+            try:
+                self.control.load(folder.name)
+            except PyTritonRuntimeError as error:
+                raise PyTritonInvalidOperationError(
+                    f"The server cannot load model {folder.name!r} from {repository}: {error}"
+                ) from error
+            self._own_models.append(folder.name)
+
+    def prepare_to_stop(self) -> None:
+        """Unloads the user's own models, which may be made of bound ones, before those are unloaded."""
+        self._stopping = True
+        with contextlib.suppress(PyTritonRuntimeError):  # the server may be gone
+            for name in reversed(self._own_models):
+                self.control.unload(name)
+
+    def stop(self) -> None:
+        """Ends the process."""
+        self._stopping = True
+        self.process.stop(_EXIT_GRACE_S)
+        give_back(self.config)
+
+    def urls(self) -> list[str]:
+        """Where it is reached from this host."""
+        urls = []
+        if self.config.allow_http is not False:
+            urls.append(f"http://{_host(self.config.http_address)}:{self.config.http_port}")
+        if self.config.allow_grpc is not False:
+            urls.append(f"grpc://{_host(self.config.grpc_address)}:{self.config.grpc_port}")
+        return urls
+
+    def how_it_ended(self) -> str:
+        """By which signal, or with which status."""
+        code = self.process.returncode
+        if code is not None and code < 0:
+            return f"was killed by {signal.Signals(-code).name}"
+        return f"exited with status {code}"
+
+    def obituary(self) -> str:
+        """How it ended, and what it said last."""
+        return f"The server {self.how_it_ended()} by itself. Its last lines:\n{self.process.log.tail()}"
+
+
+def _host(address: str | None) -> str:
+    host = reachable(address)
+    return f"[{host}]" if ":" in host else host
+
+
+def overlaid(config: TritonConfig, over: TritonConfig) -> TritonConfig:
+    """``config``, with what is set in ``over``."""
+    return dataclasses.replace(config, **{name: value for name, value in over.to_dict().items() if value is not None})
+
+
+def _command(files: ServerFiles, config: TritonConfig, repository: pathlib.Path, backends: pathlib.Path) -> list[str]:
+    has_gpu = pathlib.Path("/dev/nvidiactl").exists() or pathlib.Path("/dev/dxg").exists()
+    defaults = TritonConfig(exit_timeout_secs=_SERVER_EXIT_TIMEOUT_S, allow_gpu_metrics=None if has_gpu else False)
+    command = [
+        str(files.executable),
+        f"--model-repository={repository}",
+        *server_flags(overlaid(defaults, config)),
+        "--model-control-mode=explicit",
+        f"--backend-directory={files.backends(backends)}",
+        f"--repoagent-directory={files.repository_agents}",
+    ]
+    if config.cache_directory is None:
+        command.append(f"--cache-directory={files.caches}")
+    if not has_gpu:
+        command.append("--pinned-memory-pool-byte-size=0")
+    return command
+
+
+def _environment(files: ServerFiles) -> dict[str, str]:
+    environment = dict(os.environ)
+    libraries = [str(files.libraries), environment.get("LD_LIBRARY_PATH", "")]
+    environment["LD_LIBRARY_PATH"] = ":".join(filter(None, libraries))
+    libzmq = _libzmq_path()
+    if libzmq is not None:
+        environment["PYTRITON_LIBZMQ"] = libzmq
+    return environment
+
+
+def _libzmq_path() -> str | None:
+    """The library that pyzmq has loaded, wherever it comes from; the backend opens the same."""
+    zmq.zmq_version()
+    for line in pathlib.Path("/proc/self/maps").read_text().splitlines():
+        path = line.split(maxsplit=5)[-1]
+        if "libzmq" in path.rsplit("/", 1)[-1]:
+            return path
+    return None

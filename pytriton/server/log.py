@@ -1,0 +1,61 @@
+"""The server's log lines, as records of Python's logging."""
+
+from __future__ import annotations
+
+import collections
+import logging
+import re
+
+LOGGER = logging.getLogger("pytriton.server.tritonserver")
+
+_LEVELS = {"I": logging.INFO, "W": logging.WARNING, "E": logging.ERROR, "F": logging.CRITICAL, "V": logging.DEBUG}
+_LINE = re.compile(r"(?P<level>[IWEFV])\d{4} \d{2}:\d{2}:\d{2}\.\d+ \d+ \S+:\d+\] (?P<text>.*)", re.DOTALL)
+# What the server says of a machine without a GPU at every start; no warning to those who do not want one.
+_NO_GPU = ("CUDA", "Cuda", "NVML", "DCGM", "GPU metrics", "pinned")
+# Said at ERROR of every model that is sent through the repository API; nothing is amiss.
+_HARMLESS = "Failed to set config modification time"
+_TAIL_LINES = 20
+
+
+class ServerLog:
+    """Takes the server's output line by line.
+
+    Records go to the logger ``pytriton.server.tritonserver`` at the level that the server gave them.
+    """
+
+    def __init__(self) -> None:
+        """Starts with nothing said."""
+        self._tail: collections.deque[str] = collections.deque(maxlen=_TAIL_LINES)
+        self._level = logging.INFO
+
+    def write(self, line: str) -> None:
+        """Logs one line."""
+        line = line.rstrip("\n")
+        if not line:
+            return
+        self._tail.append(line)
+        match = _LINE.fullmatch(line)
+        if match is not None:
+            self._level = _LEVELS[match["level"]]
+            line = _unquoted(match["text"])
+        level = self._level
+        if line.startswith(("+-", "| ", _HARMLESS)):
+            level = logging.DEBUG  # tables of settings too
+        elif not line.startswith("model '") and any(word in line for word in _NO_GPU):  # those are callables' errors
+            level = min(level, logging.INFO)
+        if line:
+            LOGGER.log(level, "%s", line)
+
+    def tail(self) -> str:
+        """The last lines, for an error message."""
+        return "\n".join(self._tail)
+
+
+def _unquoted(text: str) -> str:
+    r"""The server writes messages in quotes, with line ends as ``\n``."""
+    if len(text) < 2 or not (text[0] == text[-1] == '"'):
+        return text
+    try:
+        return text[1:-1].encode("latin-1", "backslashreplace").decode("unicode_escape")
+    except UnicodeDecodeError:
+        return text[1:-1]

@@ -1,0 +1,130 @@
+"""The ports that the server is to listen on."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import socket
+from typing import Any
+
+from pytriton.constants import DEFAULT_GRPC_PORT, DEFAULT_HTTP_PORT, DEFAULT_METRICS_PORT, TRITON_LOCAL_IP
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
+from pytriton.server.config import TritonConfig
+
+_ANY_ADDRESS = "0.0.0.0"
+_MAX_PORT = 65535
+
+
+# Ports of this process's servers: one that was just started does not listen yet, and would not be noticed.
+_taken: set[int] = set()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Listener:
+    """One of the server's listening sockets, and the settings that it comes from."""
+
+    port: str
+    address: str
+    allow: str
+    default_port: int
+
+    def allowed(self, config: TritonConfig) -> bool:
+        """Whether the server is to listen there at all."""
+        return getattr(config, self.allow) is not False
+
+
+_LISTENERS = (
+    _Listener("http_port", "http_address", "allow_http", DEFAULT_HTTP_PORT),
+    _Listener("grpc_port", "grpc_address", "allow_grpc", DEFAULT_GRPC_PORT),
+    _Listener("metrics_port", "metrics_address", "allow_metrics", DEFAULT_METRICS_PORT),
+)
+
+
+def with_ports(config: TritonConfig) -> TritonConfig:
+    """Fills the ports in, after a look whether they can be had.
+
+    Args:
+        config: The server's settings. A port that is None takes its default, 0 takes any free one.
+
+    Returns:
+        The settings with a number for every port that the server listens on.
+
+    Raises:
+        PyTritonBadParameterError: A port is no port, two settings name the same one, or an address is not of this host.
+        PyTritonRuntimeError: A port is in use.
+    """
+    if config.allow_http is False and config.allow_grpc is False:
+        raise PyTritonBadParameterError(
+            "TritonConfig.allow_http and TritonConfig.allow_grpc are both False, so nobody could reach the server; "
+            "allow one of them."
+        )
+    chosen: dict[str, Any] = {}
+    held: list[socket.socket] = []
+    try:
+        for listener in _LISTENERS:
+            if not listener.allowed(config):
+                continue
+            port = getattr(config, listener.port)
+            port = listener.default_port if port is None else port
+            _check_port(port, listener.port, chosen)
+            address = getattr(config, listener.address)
+            if address is None and listener.port == "metrics_port":
+                address = config.http_address
+            bound = _bind(address or _ANY_ADDRESS, port, listener)
+            held.append(bound)  # kept until all are chosen, so that no free port is chosen twice
+            chosen[listener.port] = bound.getsockname()[1]
+    finally:
+        for each in held:
+            each.close()
+    return dataclasses.replace(config, **chosen)
+
+
+def take(config: TritonConfig) -> None:
+    """Keeps other servers of this process off the ports of ``config``, as `with_ports` filled them in."""
+    _taken.update(getattr(config, listener.port) for listener in _LISTENERS if listener.allowed(config))
+
+
+def give_back(config: TritonConfig) -> None:
+    """Lets other servers of this process have the ports of ``config`` again."""
+    for listener in _LISTENERS:
+        _taken.discard(getattr(config, listener.port))
+
+
+def reachable(address: str | None) -> str:
+    """The address under which a server that listens on ``address`` is reached from this host."""
+    if address in (None, "", _ANY_ADDRESS):
+        return TRITON_LOCAL_IP
+    return "::1" if address == "::" else str(address)
+
+
+def _check_port(port: int, setting: str, chosen: dict[str, Any]) -> None:
+    if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= _MAX_PORT:
+        raise PyTritonBadParameterError(f"TritonConfig.{setting} is {port!r}; use a port from 1 to {_MAX_PORT}, or 0.")
+    for other, taken in chosen.items():
+        if port and port == taken:
+            raise PyTritonBadParameterError(
+                f"TritonConfig.{setting} and TritonConfig.{other} are both {port}; give each a port of its own."
+            )
+
+
+def _bind(address: str, port: int, listener: _Listener) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does: TIME_WAIT is no hindrance
+        if port in _taken:
+            raise OSError(errno.EADDRINUSE, "taken by another server of this process")
+        bound.bind((address, port))
+        bound.listen()
+    except OSError as error:
+        bound.close()
+        if error.errno == errno.EADDRINUSE:
+            raise PyTritonRuntimeError(
+                f"Port {port} (TritonConfig.{listener.port}) is in use on {address}: stop what listens there, or "
+                f"choose another port with TritonConfig({listener.port}=...)."
+            ) from None
+        raise PyTritonBadParameterError(
+            f"Cannot listen on {address} port {port} (TritonConfig.{listener.address}, TritonConfig.{listener.port}): "
+            f"{error.strerror or error}."
+        ) from error
+    return bound

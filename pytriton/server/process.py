@@ -1,0 +1,106 @@
+"""The tritonserver subprocess: started, watched, and stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from pytriton.exceptions import PyTritonRuntimeError
+from pytriton.server.log import ServerLog
+
+
+class ServerProcess:
+    """A subprocess that ends when this process does, whatever ends it.
+
+    The kernel ties it to the thread that starts it; that thread also reads its output and waits for its end.
+
+    Args:
+        command: Launcher, and behind it what it is to run; the launcher is given this process's id as its first
+            argument.
+        environment: The subprocess's environment variables.
+        on_exit: Called in the watching thread once the subprocess has ended.
+
+    Raises:
+        PyTritonRuntimeError: It cannot be started.
+    """
+
+    def __init__(
+        self,
+        launcher: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        on_exit: Callable[[], None],
+    ) -> None:
+        """Starts the subprocess."""
+        self.log = ServerLog()
+        self._command = [launcher, str(os.getpid()), *command]
+        self._environment = dict(environment)
+        self._on_exit = on_exit
+        self._process: subprocess.Popen[str] | None = None
+        self._error: OSError | None = None
+        self._started = threading.Event()
+        self._ended = threading.Event()
+        threading.Thread(target=self._run, name="pytriton-server", daemon=True).start()
+        self._started.wait()
+        if self._error is not None:
+            raise PyTritonRuntimeError(f"The server cannot be started: {self._error}") from self._error
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit status, or minus the signal that ended it; None while it runs."""
+        return self._process.returncode if self._process is not None and self._ended.is_set() else None
+
+    def is_alive(self) -> bool:
+        """Whether it runs."""
+        return not self._ended.is_set()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Waits for its end.
+
+        Returns:
+            Whether it has ended.
+        """
+        return self._ended.wait(timeout_s)
+
+    def stop(self, timeout_s: float) -> None:
+        """Asks it to end, and ends it when it has not after ``timeout_s`` seconds."""
+        for number, patience_s in ((signal.SIGTERM, timeout_s), (signal.SIGKILL, None)):
+            if self._process is not None and self.is_alive():
+                self._process.send_signal(number)
+                self._ended.wait(patience_s)
+
+    def _run(self) -> None:
+        try:
+            process = subprocess.Popen(
+                self._command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                start_new_session=True,  # Ctrl-C in a terminal reaches this process, which stops the server in order
+            )
+        except OSError as error:
+            self._error = error
+            self._ended.set()
+            self._started.set()
+            return
+        self._process = process
+        self._started.set()
+        assert process.stdout is not None
+        with process.stdout as output:
+            for line in output:
+                self.log.write(line)
+        process.wait()
+        self._ended.set()
+        self._on_exit()

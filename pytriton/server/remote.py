@@ -1,0 +1,64 @@
+"""A server that another process has started, on this host."""
+
+from __future__ import annotations
+
+import time
+
+from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
+from pytriton.exceptions import PyTritonRuntimeError
+from pytriton.server.control import control_of_url
+
+_READY_POLL_S = 0.1
+
+
+class RemoteServer:
+    """A server that another process has started, on this host.
+
+    Args:
+        url: Where it is.
+        access_token: Its token, for the endpoints that ask for it.
+
+    Raises:
+        PyTritonBadParameterError: The URL is none.
+    """
+
+    def __init__(self, url: str, access_token: str | None) -> None:
+        """Does not speak with the server yet."""
+        self._url = url
+        self.control = control_of_url(url, access_token)
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has gone."""
+        return not self.is_alive()
+
+    def is_alive(self) -> bool:
+        """Whether it answers."""
+        return self.control.is_ready()
+
+    def wait_until_ready(self) -> None:
+        """Waits until it takes requests.
+
+        Raises:
+            PyTritonRuntimeError: It takes too long.
+        """
+        deadline = time.monotonic() + DEFAULT_TRITON_STARTUP_TIMEOUT_S
+        while not self.control.is_ready():
+            if time.monotonic() > deadline:
+                raise PyTritonRuntimeError(
+                    f"The server at {self._url} is not ready after {DEFAULT_TRITON_STARTUP_TIMEOUT_S} s."
+                )
+            time.sleep(_READY_POLL_S)
+
+    def load_repository(self) -> None:
+        """Does nothing: whoever started it has loaded what it has."""
+
+    def prepare_to_stop(self) -> None:
+        """Does nothing: it goes on."""
+
+    def stop(self) -> None:
+        """Does nothing: it goes on."""
+
+    def obituary(self) -> str:
+        """What became of it."""
+        return f"The server at {self._url} does not answer any more."

@@ -1,0 +1,416 @@
+"""The Triton Inference Server, and the models bound to it."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+from typing import Any, TypeVar
+
+from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
+from pytriton.decorators.stages import check_infer_func
+from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonRuntimeError, PyTritonUnrecoverableError
+from pytriton.model_config.model_config import ModelConfig
+from pytriton.model_config.model_spec import ModelSpec
+from pytriton.model_config.tensor import Tensor
+from pytriton.models.manager import Deployment, ModelManager
+from pytriton.models.model import Model
+from pytriton.models.store import FolderStore, UploadStore
+from pytriton.notebook import model_rows, triton_html
+from pytriton.proxy.registry import Registry
+from pytriton.server.config import TritonConfig
+from pytriton.server.local import LocalServer, overlaid
+from pytriton.server.remote import RemoteServer
+from pytriton.utils.workspace import Workspace
+
+LOGGER = logging.getLogger(__name__)
+
+MONITORING_PERIOD_S = 10.0
+
+_DEFAULT_EXIT_TIMEOUT_S = 30
+
+__all__ = [
+    "DEFAULT_TRITON_STARTUP_TIMEOUT_S",
+    "MONITORING_PERIOD_S",
+    "RemoteTriton",
+    "Triton",
+    "TritonBase",
+    "TritonConfig",
+    "TritonLifecyclePolicy",
+]
+
+
+@dataclasses.dataclass
+class TritonLifecyclePolicy:
+    """When the server starts, and how models get there.
+
+    Attributes:
+        launch_triton_on_startup: Start the server when the `Triton` object is made, so that it gets ready while the
+            models are being prepared, rather than in `Triton.run`.
+        local_model_store: The server reads models from the workspace's folder; by default too, for a server that
+            `Triton` starts. `RemoteTriton` sends them through the server's repository API.
+    """
+
+    launch_triton_on_startup: bool = True
+    local_model_store: bool = False
+
+
+_Self = TypeVar("_Self", bound="TritonBase")
+
+
+class TritonBase:
+    """Binds inference callables to a server: what `Triton` and `RemoteTriton` have in common."""
+
+    def __init__(
+        self,
+        workspace: Workspace | str | os.PathLike[str] | None,
+        exit_timeout_s: float = _DEFAULT_EXIT_TIMEOUT_S,
+    ) -> None:
+        """Makes the workspace.
+
+        Args:
+            workspace: The folder for sockets and, where the server reads it, the model repository.
+            exit_timeout_s: How long `stop` waits for requests in flight.
+        """
+        self._workspace = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
+        self._exit_timeout_s = exit_timeout_s
+        self._models = ModelManager()
+        self._server: LocalServer | RemoteServer | None = None
+        self._registry: Registry | None = None
+        self._deployed = False
+        self._owner = os.getpid()
+        self._lock = threading.RLock()
+        self._woken = threading.Event()  # serve() has something to look at
+        self._unrecoverable: PyTritonUnrecoverableError | None = None
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def bind(
+        self,
+        model_name: str,
+        infer_func: Callable[..., Any] | Sequence[Callable[..., Any]],
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        model_version: int = 1,
+        config: ModelConfig | None = None,
+        strict: bool = False,
+        trace_config: list[str] | None = None,
+    ) -> None:
+        """Serves an inference callable as a model.
+
+        While the server runs, the model is loaded before this returns; else `run` and `serve` load it. A model that is
+        bound again under the same name and version takes the place of the first.
+
+        Args:
+            model_name: The model's name, as in ``/v2/models/<model_name>/infer``.
+            infer_func: Takes the list of requests of a batch and returns a list of responses; decorators such as
+                `batch` give it a handier form. A list of callables makes as many instances, over which the load is
+                spread.
+            inputs: The inputs, in order; those without a name are called ``INPUT_1``, ``INPUT_2``, …
+            outputs: The outputs, in order; those without a name are called ``OUTPUT_1``, ``OUTPUT_2``, …
+            model_version: The model's version.
+            config: Batching and more; ``ModelConfig()`` by default.
+            strict: Check the shapes of outputs against what is declared, besides dtype and number of dimensions.
+            trace_config: Kept for scripts that pass it; use ``TritonConfig(trace_config=...)``.
+
+        Raises:
+            PyTritonBadParameterError: An argument has a value that cannot work.
+            PyTritonModelConfigError: Arguments contradict each other, or another version of the model.
+            PyTritonInvalidOperationError: The server refuses the model.
+        """
+        infer_funcs = [infer_func] if callable(infer_func) else list(infer_func)
+        spec = ModelSpec.create(
+            model_name,
+            inputs,
+            outputs,
+            version=model_version,
+            config=config,
+            instances=len(infer_funcs),
+            strict=strict,
+        )
+        for each in infer_funcs:
+            check_infer_func(each, spec)
+        model = Model(spec, infer_funcs)
+        with self._lock:
+            if self._server is not None:
+                self.connect()
+            self._models.add(model)
+
+    def connect(self) -> None:
+        """Waits until the server is ready, and loads what was bound before.
+
+        Raises:
+            PyTritonRuntimeError: The server cannot be started or reached, or has ended.
+            PyTritonInvalidOperationError: The server refuses a model.
+        """
+        with self._lock:
+            if self._server is None:
+                self._start()
+            server, registry = self._server, self._registry
+            assert server is not None
+            assert registry is not None
+            if self._deployed:
+                if server.failed:
+                    raise PyTritonRuntimeError(server.obituary())
+                return
+            try:
+                server.wait_until_ready()
+                store = (
+                    FolderStore(server.repository, server.control)
+                    if isinstance(server, LocalServer)
+                    else UploadStore(server.control)
+                )
+                self._models.deploy(Deployment(store, registry, server.control, self._on_unrecoverable))
+            except (PyTritonRuntimeError, PyTritonInvalidOperationError):
+                self.stop()
+                raise
+            self._deployed = True
+
+    def serve(self, monitoring_period_s: float = MONITORING_PERIOD_S) -> None:
+        """Serves until Ctrl-C, SIGTERM or `stop`; stops before it returns.
+
+        Args:
+            monitoring_period_s: How often, in seconds, it looks whether the server still answers. That a server of its
+                own has ended is noticed at once.
+
+        Raises:
+            PyTritonRuntimeError: The server ended by itself.
+            PyTritonUnrecoverableError: An inference callable raised it.
+        """
+        self._run()
+        server = self._server
+        assert server is not None
+        failed = False
+        try:
+            with _wake_on_signals(self._woken):
+                while server is self._server and not server.failed:
+                    if self._woken.wait(monitoring_period_s):
+                        self._woken.clear()
+                        break
+                    if not self.is_connected():
+                        LOGGER.warning("The server has not answered for a while.")
+            failed = server is self._server and server.failed  # before stop(), which is no failure
+        finally:
+            if server is self._server:
+                self.stop()
+        if self._unrecoverable is not None:
+            error, self._unrecoverable = self._unrecoverable, None
+            raise error
+        if failed:
+            raise PyTritonRuntimeError(server.obituary())
+
+    def stop(self) -> bool:
+        """Unloads the models, and stops a server of its own; callables that run may finish within the exit timeout.
+
+        Returns:
+            Whether there was anything to stop.
+        """
+        if os.getpid() != self._owner:
+            return False  # in a fork, which has no say in the parent's server
+        with self._lock:
+            server, self._server = self._server, None
+            registry, self._registry = self._registry, None
+            if server is None or registry is None:
+                return False
+            server.prepare_to_stop()
+            self._models.withdraw(self._exit_timeout_s, unload=server.is_alive())
+            server.stop()
+            registry.close()
+            self._workspace.clean()
+            self._deployed = False
+            atexit.unregister(self.stop)
+            self._woken.set()
+            return True
+
+    def is_alive(self) -> bool:
+        """Whether the server runs: its process, where it is of our own."""
+        server = self._server
+        return server is not None and server.is_alive()
+
+    def is_connected(self) -> bool:
+        """Whether the server answers and takes requests."""
+        server = self._server
+        return server is not None and server.is_alive() and server.control.is_ready()
+
+    def _run(self) -> None:
+        """Serves what is bound, in the background."""
+        with self._lock:
+            self.connect()
+            assert self._server is not None
+            try:
+                self._server.load_repository()
+            except PyTritonInvalidOperationError:
+                self.stop()
+                raise
+
+    def _start(self) -> None:
+        self._workspace.create()
+        self._woken.clear()
+        sockets = self._workspace.path / "sockets"
+        sockets.mkdir(mode=0o700, exist_ok=True)
+        registry = Registry(sockets)
+        try:
+            self._server = self._open()
+        except BaseException:
+            registry.close()
+            raise
+        self._registry = registry
+        atexit.register(self.stop)
+
+    def _open(self) -> LocalServer | RemoteServer:
+        """The server that models are bound to."""
+        raise NotImplementedError
+
+    def _on_unrecoverable(self, error: PyTritonUnrecoverableError) -> None:
+        LOGGER.error("An inference callable can serve no further request; the server shuts down: %s", error)
+        self._unrecoverable = error
+        # Not here: this is the worker's own thread, which stop() waits for.
+        threading.Thread(target=self.stop, name="pytriton-stop", daemon=True).start()
+
+
+class Triton(TritonBase):
+    """Serves Python functions on the Triton Inference Server.
+
+    The server is a subprocess; the functions run in this process. Use it as a context manager, or call `stop` in the
+    end.
+
+    Args:
+        config: The server's settings. What is None there is taken from environment variables
+            ``PYTRITON_TRITON_CONFIG_<FIELD>``, then from the server's defaults. Port 0 takes any free port.
+        workspace: The folder for the model repository and sockets; a temporary one by default.
+        triton_lifecycle_policy: When the server starts.
+        server_path: The folder of a server of your own, like ``/opt/tritonserver``, in place of the bundled one; also
+            by the environment variable ``PYTRITON_SERVER_PATH``.
+
+    Raises:
+        PyTritonRuntimeError: A port is in use, or the server cannot be started.
+        PyTritonBadParameterError: A setting has a value that cannot work.
+
+    Examples:
+        >>> @batch
+        ... def double(x):
+        ...     return {"y": x * 2}
+        >>> with Triton() as triton:  # doctest: +SKIP
+        ...     triton.bind(
+        ...         model_name="Double",
+        ...         infer_func=double,
+        ...         inputs=[Tensor(name="x", dtype=np.float32, shape=(-1,))],
+        ...         outputs=[Tensor(name="y", dtype=np.float32, shape=(-1,))],
+        ...         config=ModelConfig(max_batch_size=128),
+        ...     )
+        ...     triton.serve()
+    """
+
+    def __init__(
+        self,
+        *,
+        config: TritonConfig | None = None,
+        workspace: Workspace | str | os.PathLike[str] | None = None,
+        triton_lifecycle_policy: TritonLifecyclePolicy | None = None,
+        server_path: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Starts the server, unless the lifecycle policy leaves that to `run`."""
+        self._config = overlaid(TritonConfig.from_env(), config or TritonConfig())
+        timeout_s = self._config.exit_timeout_secs
+        super().__init__(workspace, _DEFAULT_EXIT_TIMEOUT_S if timeout_s is None else timeout_s)
+        self._server_path = server_path
+        policy = triton_lifecycle_policy or TritonLifecyclePolicy()
+        if policy.launch_triton_on_startup:
+            self._start()
+
+    @property
+    def config(self) -> TritonConfig:
+        """The server's settings; while it runs, with the numbers of the ports that it listens on."""
+        server = self._server
+        return dataclasses.replace(server.config if isinstance(server, LocalServer) else self._config)
+
+    def run(self) -> None:
+        """Starts the server if it does not run, and returns when all models are ready to serve.
+
+        Raises:
+            PyTritonRuntimeError: The server cannot be started, or ended while starting.
+            PyTritonInvalidOperationError: The server refuses a model.
+        """
+        self._run()
+
+    def _repr_html_(self) -> str:
+        """The models and how to ask them, for notebooks."""
+        server = self._server
+        alive = isinstance(server, LocalServer) and server.is_alive()
+        urls = server.urls() if isinstance(server, LocalServer) and alive else []
+        states = server.control.states() if server is not None and alive else {}
+        ended = server.how_it_ended() if isinstance(server, LocalServer) and server.failed else ""
+        return triton_html(model_rows((model.spec for model in self._models), states, urls), urls, alive, ended)
+
+    def _open(self) -> LocalServer:
+        return LocalServer(self._config, self._workspace, self._server_path, self._woken.set)
+
+
+class RemoteTriton(TritonBase):
+    """Serves Python functions on a server that another process of this host has started with `Triton`.
+
+    The functions run in this process. When it stops, its models are unloaded; when it is killed, the server unloads
+    them within seconds, and answers requests in flight with an error. Containers must share the folder of the
+    workspace: the server reaches this process by a socket in it.
+
+    Args:
+        url: Where the server is: ``host``, ``host:port``, ``http://...`` or ``grpc://...``.
+        workspace: The folder for sockets; a temporary one by default.
+        access_token: The server's token, where its repository API asks for one.
+
+    Raises:
+        PyTritonBadParameterError: The URL is none.
+
+    Examples:
+        >>> with RemoteTriton(url="localhost") as triton:  # doctest: +SKIP
+        ...     triton.bind("Double", double, inputs=[...], outputs=[...])
+        ...     triton.serve()
+    """
+
+    def __init__(
+        self,
+        url: str,
+        workspace: Workspace | str | os.PathLike[str] | None = None,
+        access_token: str | None = None,
+    ) -> None:
+        """Does not speak with the server yet; `bind`, `connect` and `serve` do."""
+        self._remote = RemoteServer(url, access_token)
+        super().__init__(workspace)
+
+    def __enter__(self) -> RemoteTriton:
+        self.connect()
+        return self
+
+    def _open(self) -> RemoteServer:
+        return self._remote
+
+
+@contextlib.contextmanager
+def _wake_on_signals(woken: threading.Event) -> Iterator[None]:
+    """Lets SIGINT and SIGTERM set the event, where this is the thread that hears of them."""
+
+    def wake(number: int, _: FrameType | None) -> None:
+        LOGGER.info("Stopping on %s.", signal.Signals(number).name)
+        woken.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    # A signal that is ignored, as in a background job, stays ignored.
+    numbers = [each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) is not signal.SIG_IGN]
+    previous = {number: signal.signal(number, wake) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)

@@ -1,0 +1,262 @@
+"""The folder that PyTriton keeps its files in while it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import logging
+import os
+import pathlib
+import shutil
+import tempfile
+import time
+import warnings
+import weakref
+from collections.abc import Iterator
+
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
+
+LOGGER = logging.getLogger(__name__)
+
+PYTRITON_HOME = "PYTRITON_HOME"
+
+_TEMPORARY_PREFIX = "pytriton-"
+# Tells what is to stay when the folder is cleaned. The folder is locked (flock) for as long as its owner lives, so that
+# what a killed process left behind can be told from what is in use.
+_OWNER_FILE = ".pytriton-owner"
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_SWEEP_TIMEOUT_S = 1.0
+
+
+class CleanupWarning(UserWarning):
+    """Warns of a workspace that could not be removed."""
+
+
+class Workspace:
+    """The folder that PyTriton keeps its files in while it runs.
+
+    Whatever was in the folder before stays there; whatever comes into it later is removed by `clean`, at the latest
+    when the process ends. The next workspace removes what a killed process left behind in the same place.
+
+    Args:
+        workspace_path: The folder. One that does not exist is made (for its owner alone) and removed again; one that
+            does keeps what it holds. None makes a folder ``pytriton-…`` for its owner alone, in the folder that the
+            environment variable ``PYTRITON_HOME`` names or, without it, in the system's folder for temporary files.
+
+    Raises:
+        PyTritonBadParameterError: The path is not a folder, or another PyTriton uses it.
+        PyTritonRuntimeError: The folder cannot be made or written.
+
+    Examples:
+        >>> workspace = Workspace()
+        >>> workspace.exists(), workspace.is_empty()
+        (True, True)
+        >>> workspace.clean()
+    """
+
+    def __init__(self, workspace_path: str | os.PathLike[str] | None = None) -> None:
+        """Make the folder, see the class.
+
+        Args:
+            workspace_path: The folder.
+        """
+        self._finalizer: weakref.finalize[..., Workspace] | None = None
+        self._temporary = workspace_path is None
+        self._path = _new_temporary_folder() if workspace_path is None else _absolute(workspace_path)
+        self.create()
+
+    @property
+    def path(self) -> pathlib.Path:
+        """Absolute path of the folder."""
+        return self._path
+
+    def create(self) -> None:
+        """Make the folder and take it into use, as `__init__` does; nothing happens while it is in use.
+
+        Raises:
+            PyTritonBadParameterError: The path is not a folder, or another PyTriton uses it.
+            PyTritonRuntimeError: The folder cannot be made or written.
+        """
+        if self._finalizer is not None and self._finalizer.alive:
+            return
+        with _named_errors(self._path):
+            made = _make_folder(self._path) or self._temporary
+            try:
+                lock, kept, made = _take(self._path, made)
+            except BaseException:
+                if made:
+                    with contextlib.suppress(OSError):
+                        self._path.rmdir()
+                raise
+        self._finalizer = weakref.finalize(self, _release, self._path, lock, kept, made, os.getpid())
+
+    def exists(self) -> bool:
+        """Tell whether the folder exists."""
+        return self._path.exists()
+
+    def is_empty(self) -> bool:
+        """Tell whether the folder holds nothing, or does not exist."""
+        return not self.exists() or all(entry.name == _OWNER_FILE for entry in self._path.iterdir())
+
+    def clean(self) -> None:
+        """Remove what came into the folder since it was taken into use, and the folder itself if it was made then.
+
+        Warns:
+            CleanupWarning: Something could not be removed.
+        """
+        if self._finalizer is not None:
+            self._finalizer()
+
+
+def sweep(folder: pathlib.Path) -> None:
+    """Remove what a killed process left in a folder that it used as its workspace.
+
+    Args:
+        folder: The folder; nothing happens when it is in use, or was never a workspace.
+    """
+    with contextlib.suppress(OSError):
+        lock = os.open(folder, _FOLDER_FLAGS | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            record = _read_record(folder)
+            if record is not None and os.fstat(lock).st_uid == os.getuid():
+                LOGGER.info("Removing %s, which a killed process left behind.", folder)
+                _remove(folder, *record)
+        finally:
+            os.close(lock)
+
+
+def _absolute(path: str | os.PathLike[str]) -> pathlib.Path:
+    return pathlib.Path(path).expanduser().absolute()
+
+
+def _new_temporary_folder() -> pathlib.Path:
+    home = os.environ.get(PYTRITON_HOME)
+    parent = _absolute(home or tempfile.gettempdir())
+    with _named_errors(parent):
+        _make_folder(parent)
+        for folder in parent.glob(f"{_TEMPORARY_PREFIX}*"):
+            sweep(folder)
+        return pathlib.Path(tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX, dir=parent))
+
+
+def _make_folder(path: pathlib.Path) -> bool:
+    """Make a folder unless it exists, and tell whether it did not."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        if path.is_dir():
+            return False
+        raise
+    return True
+
+
+def _take(folder: pathlib.Path, made: bool) -> tuple[int, list[str], bool]:
+    """Lock the folder, empty it of what a killed owner left, and write down who owns it now.
+
+    Returns the descriptor that holds the lock, the names that are to stay, and whether the folder itself is to go.
+    """
+    lock = os.open(folder, _FOLDER_FLAGS)
+    try:
+        locked = _locked(lock, folder)
+        record = _read_record(folder)
+        if record is not None:
+            if not locked:
+                raise _in_use(folder)
+            kept, made = record
+            _remove_entries(folder, kept)
+        else:
+            kept = [] if made else [entry.name for entry in folder.iterdir()]
+        (folder / _OWNER_FILE).write_text(json.dumps({"pid": os.getpid(), "made": made, "kept": kept}))
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock, kept, made
+
+
+def _locked(lock: int, folder: pathlib.Path) -> bool:
+    """Lock the folder; False where the file system has no such locks."""
+    deadline = time.monotonic() + _SWEEP_TIMEOUT_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            # Without a record it is no owner that holds the lock, but the sweep of another process, and not for long.
+            if _read_record(folder) is not None or time.monotonic() > deadline:
+                raise _in_use(folder) from None
+            time.sleep(0.001)
+        except OSError:
+            return False
+
+
+def _in_use(folder: pathlib.Path) -> PyTritonBadParameterError:
+    return PyTritonBadParameterError(
+        f"The workspace {str(folder)!r} is in use by another Triton; give each a folder of its own, or none."
+    )
+
+
+def _read_record(folder: pathlib.Path) -> tuple[list[str], bool] | None:
+    """Read which names are to stay in the folder, and whether the folder itself is to go."""
+    try:
+        record = json.loads((folder / _OWNER_FILE).read_text())
+        return [str(name) for name in record["kept"]], bool(record["made"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _release(folder: pathlib.Path, lock: int, kept: list[str], made: bool, pid: int) -> None:
+    if os.getpid() != pid:  # a forked child has the object too, but not the folder
+        return
+    try:
+        _remove(folder, kept, made)
+    finally:
+        # Closing alone would leave the lock to forked children.
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_UN)
+        os.close(lock)
+
+
+def _remove(folder: pathlib.Path, kept: list[str], made: bool) -> None:
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            _remove_entries(folder, kept)
+            (folder / _OWNER_FILE).unlink(missing_ok=True)
+            if made:
+                folder.rmdir()
+    except OSError as error:
+        warnings.warn(
+            f"The workspace {str(folder)!r} could not be removed ({error}); remove it by hand.",
+            CleanupWarning,
+            stacklevel=4,
+        )
+
+
+def _remove_entries(folder: pathlib.Path, kept: list[str]) -> None:
+    for entry in list(folder.iterdir()):
+        if entry.name in kept or entry.name == _OWNER_FILE:
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+
+
+@contextlib.contextmanager
+def _named_errors(path: pathlib.Path) -> Iterator[None]:
+    remedy = f"name another folder by workspace= or by the environment variable {PYTRITON_HOME}"
+    try:
+        yield
+    except (FileExistsError, NotADirectoryError) as error:
+        raise PyTritonBadParameterError(
+            f"The workspace {str(path)!r} is not a folder: {error.filename!r} is a file; {remedy}."
+        ) from error
+    except OSError as error:
+        also = "free some space, or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        raise PyTritonRuntimeError(
+            f"The workspace {str(path)!r} cannot be written ({error.strerror}); {also}{remedy}."
+        ) from error

@@ -1,0 +1,34 @@
+"""What all tests share: the signals of a terminal, and an environment in which nothing is set that PyTriton reads."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import tempfile
+
+import pytest
+
+for name in list(os.environ):
+    if name.startswith("PYTRITON_"):
+        del os.environ[name]
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a background job; scripts that tests run would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def home():
+    """Workspaces go here, not among the temporary files of others; its path is short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="pt-") as folder, pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYTRITON_HOME", folder)
+        yield pathlib.Path(folder)
+
+
+@pytest.fixture
+def own_home(monkeypatch):
+    """A folder for the workspaces of one test."""
+    with tempfile.TemporaryDirectory(prefix="pt-") as folder:
+        monkeypatch.setenv("PYTRITON_HOME", folder)
+        yield pathlib.Path(folder)

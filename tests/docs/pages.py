@@ -1,0 +1,172 @@
+"""The code blocks of Markdown pages, and a program that runs those of one page: ``python pages.py PAGE``.
+
+An HTML comment above a block says what is special about it:
+
+- ``<!-- test: skip (why) -->``: it is not run.
+- ``<!-- test: while serving -->``: it is run as if in another terminal, while ``triton.serve()`` above it serves.
+- ``<!-- test: output -->``: it is what the block above prints.
+
+All other Python blocks of a page share one namespace and are run in order. The server takes free ports, whatever the
+page says, and ``serve()`` is ended by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
+
+_COMMENT = re.compile(r"\s*<!-- (?P<kind>test|ci): (?P<text>.*) -->\s*")
+_FENCE = re.compile(r"(?P<indent>\s*)```(?P<language>\w*)")
+_PORT_SETTINGS = {"http_port": 8000, "grpc_port": 8001, "metrics_port": 8002}
+_SHELLS = ("bash", "console")
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """One fenced block.
+
+    Attributes:
+        page: The page's file.
+        line: Number of its first line of code.
+        language: What stands behind the fence.
+        code: Its text.
+        test: What the comment above it says to the tests.
+        ci: What the comment above it says to ``.ci/run``.
+    """
+
+    page: Path
+    line: int
+    language: str
+    code: str
+    test: str = ""
+    ci: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+    @property
+    def commands(self) -> list[str]:
+        """The command lines of a shell block; lines of a console that do not start with a prompt are its output."""
+        lines = self.code.replace("\\\n", " ").splitlines()
+        if self.language == "console" and any(line.startswith("$ ") for line in lines):
+            lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+        return [line for line in lines if line.strip() and not line.startswith("#")]
+
+
+def blocks_of(page: Path) -> list[Block]:
+    """The fenced blocks of a page, in order."""
+    return list(_blocks(page, page.read_text().splitlines()))
+
+
+def _blocks(page: Path, lines: list[str]) -> Iterator[Block]:
+    notes: dict[str, str] = {}
+    numbered = enumerate(lines, start=1)
+    for number, line in numbered:
+        comment = _COMMENT.fullmatch(line)
+        fence = _FENCE.match(line)
+        if comment is not None:
+            notes[comment["kind"]] = comment["text"]
+        elif fence is not None:
+            code = []
+            for _, inner in numbered:
+                if inner.strip() == "```":
+                    break
+                code.append(inner.removeprefix(fence["indent"]))
+            yield Block(page, number + 1, fence["language"], "\n".join(code) + "\n", **notes)
+            notes = {}
+        elif line.strip():
+            notes = {}
+
+
+class PageRun:
+    """Runs the blocks of one page."""
+
+    def __init__(self, page: Path) -> None:
+        self._blocks = collections.deque(blocks_of(page))
+        self._namespace: dict[str, Any] = {"__name__": "__main__"}
+        self._ports: dict[str, str] = {}
+        self._printed = ""
+
+    def run(self) -> None:
+        """Runs them all."""
+        self._patch()
+        while self._blocks:
+            block = self._blocks.popleft()
+            if block.test == "while serving":
+                raise AssertionError(f"{block}: nothing is being served here")
+            self._run(block, self._namespace)
+
+    def _patch(self) -> None:
+        from pytriton.triton import Triton, TritonConfig
+
+        initialize, serve = Triton.__init__, Triton.serve
+
+        def initialize_with_free_ports(triton: Triton, *, config: TritonConfig | None = None, **kwargs: Any) -> None:
+            wanted = config or TritonConfig()
+            anywhere = dataclasses.replace(wanted, http_port=0, grpc_port=0, metrics_port=0)
+            initialize(triton, config=anywhere, **kwargs)
+            for setting, default in _PORT_SETTINGS.items():
+                self._ports[str(getattr(wanted, setting) or default)] = str(getattr(triton.config, setting))
+
+        def serve_for_a_while(triton: Triton, monitoring_period_s: float = 10.0) -> None:
+            triton.run()
+            while self._blocks and self._blocks[0].test in ("while serving", "output"):
+                self._run(self._blocks.popleft(), {"__name__": "__main__"})
+            threading.Thread(target=_interrupt, args=(signal.getsignal(signal.SIGINT),), daemon=True).start()
+            serve(triton, monitoring_period_s)
+
+        Triton.__init__, Triton.serve = initialize_with_free_ports, serve_for_a_while  # type: ignore[assignment,method-assign]
+
+    def _run(self, block: Block, namespace: dict[str, Any]) -> None:
+        if block.test.startswith("skip"):
+            return
+        if block.test == "output":
+            if self._printed.strip() != block.code.strip():
+                raise AssertionError(f"{block}: the block above printed\n{self._printed}")
+        elif block.language == "python":
+            code = "\n" * (block.line - 1) + self._with_real_ports(block.code)
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                exec(compile(code, str(block.page), "exec", dont_inherit=True), namespace)
+            self._printed = printed.getvalue()
+        elif block.language in _SHELLS and block.test == "while serving":
+            command = self._with_real_ports("\n".join(block.commands))
+            done = subprocess.run(
+                ["bash", "-euo", "pipefail", "-c", command], capture_output=True, text=True, timeout=30, check=False
+            )
+            if done.returncode != 0:
+                raise AssertionError(f"{block}: status {done.returncode}\n{done.stdout}\n{done.stderr}")
+            self._printed = done.stdout
+
+    def _with_real_ports(self, code: str) -> str:
+        return re.sub(
+            r"\b(localhost|127\.0\.0\.1):(\d+)\b",
+            lambda match: f"{match[1]}:{self._ports.get(match[2], match[2])}",
+            code,
+        )
+
+
+def _interrupt(handler: object) -> None:
+    """Presses Ctrl-C as soon as `serve` listens for it."""
+    while signal.getsignal(signal.SIGINT) is handler:
+        time.sleep(0.001)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+if __name__ == "__main__":
+    PageRun(Path(sys.argv[1]).resolve()).run()

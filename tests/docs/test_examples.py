@@ -1,0 +1,102 @@
+"""The examples run as their README says."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ADD_SUB = ROOT / "examples" / "add_sub"
+FREE_PORTS = {f"PYTRITON_TRITON_CONFIG_{name}_PORT": "0" for name in ("HTTP", "GRPC", "METRICS")}
+
+
+def run(*command: str | Path) -> str:
+    done = subprocess.run(
+        [sys.executable, *map(str, command)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, **FREE_PORTS},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@contextlib.contextmanager
+def running(*command: str | Path) -> Iterator[subprocess.Popen[str]]:
+    """A program, which is ended by Ctrl-C."""
+    process = subprocess.Popen(
+        [sys.executable, "-u", *map(str, command)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, **FREE_PORTS},
+    )
+    try:
+        yield process
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def line_with(process: subprocess.Popen[str], pattern: str) -> re.Match[str]:
+    """Reads the program's output until a line that the pattern fits."""
+    assert process.stdout is not None
+    seen = []
+    for line in process.stdout:
+        seen.append(line)
+        match = re.search(pattern, line)
+        if match is not None:
+            return match
+    raise AssertionError("".join(seen))
+
+
+def test_quickstart_prints_answers_over_http_and_grpc() -> None:
+    printed = run(ADD_SUB / "quickstart.py")
+    for protocol in ("http", "grpc"):
+        assert f"tritonclient.{protocol}: add = [[11.0, 22.0, 33.0]], sub = [[-9.0, -18.0, -27.0]]" in printed
+
+
+def test_quickstart_says_how_to_keep_it_running() -> None:
+    printed = run(ADD_SUB / "quickstart.py")
+    shown = re.search(r"^python (examples/add_sub/quickstart.py) --serve --http-port (\d+)$", printed, re.MULTILINE)
+    assert shown is not None, printed
+    assert f"curl -s http://127.0.0.1:{shown[2]}/v2/models/AddSub/infer" in printed
+
+
+def test_quickstart_serves_the_curl_line_that_it_prints() -> None:
+    with running(ADD_SUB / "quickstart.py", "--serve") as process:
+        curl = line_with(process, r"^curl .*").group()
+        answer = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, timeout=30, check=True).stdout
+    assert '"data":[11.0,22.0,33.0]' in answer
+
+
+def test_server_answers_the_client() -> None:
+    with running(ADD_SUB / "server.py") as process:
+        serving = line_with(process, r"http://127\.0\.0\.1:(\d+), grpc://127\.0\.0\.1:(\d+)")
+        printed = run(ADD_SUB / "client.py", f"--http-url=127.0.0.1:{serving[1]}", f"--grpc-url=127.0.0.1:{serving[2]}")
+    assert printed.count("add: [[11.0, 22.0, 33.0]]") == 2
+
+
+def test_notebook_runs_as_a_program() -> None:
+    assert "sub: [[-9.0, -18.0, -27.0]]" in run(ADD_SUB / "notebook.py")
+
+
+@pytest.mark.parametrize("example", sorted(ADD_SUB.glob("*.py")), ids=lambda path: path.name)
+def test_readme_of_the_example_names_each_program(example: Path) -> None:
+    assert example.name in (ADD_SUB / "README.md").read_text()

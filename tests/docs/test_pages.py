@@ -1,0 +1,172 @@
+"""The code of the README and of the documentation does what the text around it says."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pages import PAGES, ROOT, Block, blocks_of
+
+from pytriton.server.config import ENVIRONMENT_PREFIX, TritonConfig
+
+BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+SHELL_BLOCKS = [block for block in BLOCKS if block.language in ("bash", "console")]
+PAGES_WITH_PYTHON = list(dict.fromkeys(block.page for block in BLOCKS if block.language == "python"))
+
+PROGRAMS = {
+    ".",
+    ".ci/run",
+    "apt-get",
+    "cat",
+    "cd",
+    "conda",
+    "curl",
+    "git",
+    "ldd",
+    "mkdocs",
+    "pip",
+    "ps",
+    "pytest",
+    "python",
+    "python3",
+    "ss",
+    "uv",
+}
+SOURCES = [
+    path.read_text()
+    for folder in ("pytriton", "build_tools", "cmake")
+    for path in sorted((ROOT / folder).rglob("*"))
+    if path.suffix in (".py", ".cc", ".h", ".cmake")
+]
+
+
+@pytest.mark.parametrize("page", PAGES_WITH_PYTHON, ids=lambda page: str(page.relative_to(ROOT)))
+def test_python_of_the_page_runs(page: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests/docs/pages.py"), str(page)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_block_has_a_language_and_a_known_directive(block: Block) -> None:
+    assert block.language
+    assert re.fullmatch(r"|skip \(.+\)|while serving|output", block.test), block.test
+    assert block.ci in ("", "quickstart", "tests")
+
+
+@pytest.mark.parametrize("block", SHELL_BLOCKS, ids=str)
+def test_commands_name_what_exists(block: Block) -> None:
+    for command in _commands(block):
+        _check_command(command)
+
+
+def test_readme_has_the_two_commands() -> None:
+    commands = {block.ci: block for block in blocks_of(ROOT / "README.md") if block.ci}
+    assert "examples/add_sub/quickstart.py" in commands["quickstart"].code
+    assert "pytest" in commands["tests"].code
+
+
+def test_readme_shows_ten_lines_that_run() -> None:
+    first = next(block for block in blocks_of(ROOT / "README.md") if block.language == "python")
+    assert len([line for line in first.code.splitlines() if line.strip()]) == 10
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page} links to {target}"
+
+
+def test_environment_variables_are_read_somewhere() -> None:
+    fields = TritonConfig().to_dict()
+    for page in PAGES:
+        for name in set(re.findall(r"\bPYTRITON_[A-Z0-9_]+\b", page.read_text())):
+            field = re.sub(r"_\d+$", "", name.removeprefix(ENVIRONMENT_PREFIX)).lower()
+            assert field in fields or name == ENVIRONMENT_PREFIX or any(name in source for source in SOURCES), name
+
+
+def test_error_sentences_are_those_of_the_code() -> None:
+    code = "\n".join(_without_seams(source) for source in SOURCES)
+    sentences = re.findall(r"^### `(.*)`$", (ROOT / "docs/troubleshooting.md").read_text(), re.MULTILINE)
+    assert len(sentences) > 20
+    for sentence in sentences:
+        for fragment in sentence.split("…"):
+            assert fragment.strip() in code, f"the code says nowhere {fragment!r}"
+
+
+def _without_seams(source: str) -> str:
+    """The source with string literals that stand one behind the other made one."""
+    joined = re.sub(r'(?<!\\)"\s*\n\s*f?"', "", source)
+    return joined.replace('\\"', '"')
+
+
+def _commands(block: Block) -> list[list[str]]:
+    """The words of each command of a shell block."""
+    lexer = shlex.shlex("\n".join(block.commands), posix=True, punctuation_chars="&|;\n")
+    lexer.whitespace = " \t"
+    lexer.whitespace_split = True
+    commands: list[list[str]] = [[]]
+    for word in lexer:
+        if set(word) <= set("&|;\n"):
+            commands.append([])
+        else:
+            commands[-1].append(word)
+    return commands
+
+
+def _check_command(words: list[str]) -> None:
+    while words and re.fullmatch(r"\w+=.*", words[0]):
+        words = words[1:]
+    if not words:
+        return
+    program, *arguments = words
+    assert program in PROGRAMS, f"unknown program {program!r}"
+    if program == "uv" and arguments[:1] == ["pip"]:
+        program, arguments = "pip", arguments[1:]
+    if program in ("python", "python3") and arguments[0].endswith(".py"):
+        _check_script(arguments[0], arguments[1:])
+    elif program == "pip" and arguments[0] == "install":
+        _check_extras(arguments[1:])
+    elif program == "pytest":
+        _check_pytest(arguments)
+    elif program == ".ci/run":
+        assert os.access(ROOT / program, os.X_OK)
+
+
+def _check_script(script: str, arguments: list[str]) -> None:
+    if not (ROOT / script).is_file():
+        assert script in ("server.py", "client.py", "app.py"), f"there is no {script}"  # the reader's own
+        return
+    flags = [argument for argument in arguments if argument.startswith("--")]
+    if flags:
+        usage = subprocess.run(
+            [sys.executable, str(ROOT / script), "--help"], capture_output=True, text=True, check=True, timeout=60
+        ).stdout
+        for flag in flags:
+            assert flag.split("=")[0] in usage, f"{script} knows no {flag}"
+
+
+def _check_extras(arguments: list[str]) -> None:
+    _, _, optional = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]")
+    for argument in arguments:
+        extras = re.fullmatch(r"\.\[(.*)\]", argument)
+        for extra in extras[1].split(",") if extras else ():
+            assert re.search(rf"^{re.escape(extra)} = \[", optional, re.MULTILINE), f"there is no extra {extra!r}"
+
+
+def _check_pytest(arguments: list[str]) -> None:
+    for argument in arguments:
+        if argument.startswith("tests"):
+            assert (ROOT / argument).exists(), f"there is no {argument}"

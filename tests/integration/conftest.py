@@ -1,0 +1,50 @@
+"""A running server for the tests of a module, and clients of both protocols."""
+
+from __future__ import annotations
+
+import itertools
+import pathlib
+import sys
+
+import pytest
+
+# Test modules are imported by their paths; what they share is found here.
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+import serving
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def triton():
+    """A server that runs for all tests of a module; each binds models of its own name."""
+    with serving.running_triton() as triton:
+        triton.run()
+        yield triton
+
+
+@pytest.fixture
+def name(request):
+    """A model's name that no other test has."""
+    return f"{request.node.originalname}_{next(_numbers)}"
+
+
+@pytest.fixture(params=["http", "grpc"])
+def client(request, triton):
+    """A client of each protocol in turn."""
+    with serving.client_of(triton, request.param) as client:
+        yield client
+
+
+@pytest.fixture
+def http_client(triton):
+    with serving.client_of(triton, "http") as client:
+        yield client
+
+
+@pytest.fixture
+def grpc_client(triton):
+    """A client that any number of threads may use at once."""
+    with serving.client_of(triton, "grpc") as client:
+        yield client

@@ -1,0 +1,3 @@
+from pytriton.triton import Triton
+
+triton = Triton()

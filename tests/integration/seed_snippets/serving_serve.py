@@ -1,0 +1,3 @@
+with Triton() as triton:
+    # ...
+    triton.serve()

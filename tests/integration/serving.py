@@ -1,0 +1,298 @@
+"""What the integration tests share: servers on free ports, clients of both protocols, and a patient `wait_until`."""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+
+import numpy as np
+import psutil
+import tritonclient.grpc
+import tritonclient.http
+from tritonclient.utils import InferenceServerException as InferenceServerException
+from tritonclient.utils import np_to_triton_dtype
+
+from pytriton.model_config import ModelConfig, Tensor
+from pytriton.triton import Triton, TritonConfig
+
+HOST = "127.0.0.1"
+FREE_PORTS = {"http_port": 0, "grpc_port": 0, "metrics_port": 0}
+# For scripts, which are run as a user would write them.
+FREE_PORTS_ENVIRONMENT = {f"PYTRITON_TRITON_CONFIG_{name.upper()}": "0" for name in FREE_PORTS}
+
+FLOATS_IN = [Tensor(name="x", shape=(-1,), dtype=np.float32)]
+FLOATS_OUT = [Tensor(name="y", shape=(-1,), dtype=np.float32)]
+NO_BATCHING = ModelConfig(batching=False)
+
+
+def free_config(**settings):
+    """Settings of a server on free ports."""
+    return TritonConfig(**{**FREE_PORTS, **settings})
+
+
+def bind_floats(triton, name, infer_func, **arguments):
+    """Binds a model with one input ``x`` and one output ``y``, float32 vectors."""
+    triton.bind(model_name=name, infer_func=infer_func, inputs=FLOATS_IN, outputs=FLOATS_OUT, **arguments)
+
+
+class Client:
+    """Sends arrays and receives arrays, over HTTP or gRPC, in the same words.
+
+    `infer` is for one thread at a time over HTTP, unless `concurrency` says otherwise.
+    """
+
+    def __init__(self, protocol, triton, concurrency=1):
+        self._module = {"http": tritonclient.http, "grpc": tritonclient.grpc}[protocol]
+        if protocol == "http":
+            url = f"{HOST}:{triton.config.http_port}"
+            self.raw = tritonclient.http.InferenceServerClient(url, concurrency, network_timeout=300)
+        else:
+            self.raw = tritonclient.grpc.InferenceServerClient(f"{HOST}:{triton.config.grpc_port}")
+
+    def result(self, model, inputs, *, outputs=None, datatypes=None, **options):
+        """Sends a request and returns the client library's own result."""
+        tensors = []
+        for name, array in inputs.items():
+            datatype = (datatypes or {}).get(name) or np_to_triton_dtype(array.dtype)
+            tensor = self._module.InferInput(name, list(array.shape), datatype)
+            tensor.set_data_from_numpy(array)
+            tensors.append(tensor)
+        wanted = None if outputs is None else [self._module.InferRequestedOutput(name) for name in outputs]
+        return self.raw.infer(model, tensors, outputs=wanted, **options)
+
+    def infer(self, model, inputs, **options):
+        """Sends a request and returns its outputs by name."""
+        result = self.result(model, inputs, **options)
+        response = result.get_response()
+        names = (
+            [output["name"] for output in response.get("outputs", [])]
+            if isinstance(response, dict)
+            else [output.name for output in response.outputs]
+        )
+        return {name: result.as_numpy(name) for name in names}
+
+    def close(self):
+        self.raw.close()
+
+
+@contextlib.contextmanager
+def client_of(triton, protocol="http", concurrency=1):
+    client = Client(protocol, triton, concurrency)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+@contextlib.contextmanager
+def connection_to(triton, timeout_s=60):
+    """A plain connection to the server's HTTP port."""
+    connection = http.client.HTTPConnection(HOST, triton.config.http_port, timeout=timeout_s)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def request_json(triton, method, path, body=None, headers=None):
+    """Speaks plain HTTP with the server: returns the status and the decoded answer."""
+    with connection_to(triton) as connection:
+        data = json.dumps(body).encode() if body is not None and not isinstance(body, bytes) else body
+        connection.request(method, path, data, headers or {})
+        response = connection.getresponse()
+        content = response.read()
+        return response.status, json.loads(content) if content else None
+
+
+def infer_json(triton, model, inputs, *, version=None, **fields):
+    """Sends a request as JSON: returns the status and the decoded answer."""
+    path = f"/v2/models/{model}" + (f"/versions/{version}" if version else "") + "/infer"
+    return request_json(triton, "POST", path, {"inputs": inputs, **fields})
+
+
+def json_floats(values, name="x"):
+    """One row of float32 as an input in JSON."""
+    return {"name": name, "shape": [1, len(values)], "datatype": "FP32", "data": values}
+
+
+def send_floats(triton, model, values, **fields):
+    """Sends one row of float32 as JSON and returns the row ``y`` of the answer, or its error."""
+    status, answer = infer_json(triton, model, [json_floats(values)], **fields)
+    return answer["outputs"][0]["data"] if status == 200 else answer["error"]
+
+
+def statistics_of(triton, model, version=1):
+    _, answer = request_json(triton, "GET", f"/v2/models/{model}/versions/{version}/stats")
+    return answer["model_stats"][0]
+
+
+def metrics_of(triton, model):
+    """A model's metrics by name, summed over its versions."""
+    url = f"http://{HOST}:{triton.config.metrics_port}/metrics"
+    with urllib.request.urlopen(url, timeout=10) as response:
+        lines = response.read().decode().splitlines()
+    metrics = collections.Counter()
+    for line in lines:
+        match = re.fullmatch(r'(\w+)\{.*\bmodel="([^"]*)".*\} (\S+)', line)
+        if match and match[2] == model:
+            metrics[match[1]] += float(match[3])
+    return metrics
+
+
+def at_once(count, send):
+    """Calls ``send(number)`` in ``count`` threads at the same time and returns what they returned, in order."""
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        return list(pool.map(send, range(count)))
+
+
+class Background(threading.Thread):
+    """Calls a function in a thread, and keeps what it returned or raised and when."""
+
+    def __init__(self, function):
+        super().__init__(daemon=True)
+        self._function = function
+        self.result = self.error = self.ended = None
+        self.start()
+
+    def run(self):
+        try:
+            self.result = self._function()
+        except BaseException as error:
+            self.error = error
+        self.ended = time.monotonic()
+
+    def finish(self, timeout_s=20):
+        self.join(timeout_s)
+        assert not self.is_alive(), "it still waits"
+        return self
+
+
+def held_model(triton, name, **arguments):
+    """Binds a model whose callable waits in its first call; returns the events 'it is called' and 'it may go on'."""
+    entered, gate = threading.Event(), threading.Event()
+
+    def hold(requests):
+        if not entered.is_set():
+            entered.set()
+            assert gate.wait(60)
+        return requests
+
+    bind_floats(triton, name, hold, **arguments)
+    return entered, gate
+
+
+def wait_until(condition, timeout_s=10.0, what="the condition"):
+    """Waits until a condition holds, and returns what it returned."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"{what} does not hold after {timeout_s} s"
+        time.sleep(0.005)
+
+
+def server_of(triton):
+    """The process of a running server."""
+    ports = triton.config
+    flag = f"--http-port={ports.http_port}" if ports.allow_http is not False else f"--grpc-port={ports.grpc_port}"
+    (server,) = (server for server in servers() if flag in server.cmdline())
+    return server
+
+
+def servers(pid=None):
+    return [child for child in psutil.Process(pid or os.getpid()).children() if child.name() == "tritonserver"]
+
+
+def is_running(process):
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+class Script:
+    """A user's script, running in a process of its own, in a folder of its own.
+
+    Args:
+        folder: For the script and its workspaces.
+        code: The script.
+    """
+
+    def __init__(self, folder, code, *arguments):
+        self.folder = folder
+        self._home = tempfile.TemporaryDirectory(prefix="pt-")  # a short path, for sockets
+        self.home = pathlib.Path(self._home.name)
+        self.path = folder / "script.py"
+        self.path.write_text(code)
+        self.process = subprocess.Popen(
+            [sys.executable, str(self.path), *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=(folder / "stderr").open("w"),
+            text=True,
+            cwd=folder,
+            env={**os.environ, **FREE_PORTS_ENVIRONMENT, "PYTRITON_HOME": str(self.home)},
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self._home.cleanup()
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    @property
+    def stderr(self):
+        return (self.folder / "stderr").read_text()
+
+    def line(self):
+        """The next line that it prints."""
+        line = self.process.stdout.readline()
+        assert line, f"the script ended:\n{self.stderr}"
+        return line.rstrip("\n")
+
+    def go_on(self):
+        """Lets it go on that waits for a line."""
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def wait(self, timeout_s=30):
+        """Waits for its end and returns its exit status."""
+        return self.process.wait(timeout_s)
+
+    def workspaces(self):
+        return sorted(path.name for path in self.home.glob("*"))
+
+
+def shared_memory():
+    """Names in /dev/shm."""
+    return {path.name for path in pathlib.Path("/dev/shm").iterdir()}
+
+
+def running_triton(**settings):
+    """A server on free ports, to be stopped by the caller (or as a context manager)."""
+    return Triton(config=free_config(**settings))

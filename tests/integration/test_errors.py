@@ -1,0 +1,355 @@
+"""What a client and the log are told when an inference callable fails, and that the next request is answered."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+from serving import (
+    FLOATS_IN,
+    FLOATS_OUT,
+    NO_BATCHING,
+    InferenceServerException,
+    at_once,
+    bind_floats,
+    connection_to,
+    infer_json,
+    json_floats,
+    send_floats,
+    wait_until,
+)
+
+from pytriton.decorators import batch, sample
+from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
+
+SERVER_LOG = "pytriton.server.tritonserver"
+TWO_OUTPUTS = [*FLOATS_OUT, Tensor(name="z", shape=(-1,), dtype=np.float32)]
+PATIENT = ModelConfig(max_batch_size=8, batcher=DynamicBatcher(max_queue_delay_microseconds=300_000))
+
+
+def fails_once(failing, outputs=1):
+    """An inference callable that fails with its first requests, and later returns its input as each output."""
+    calls = []
+
+    def infer(requests):
+        calls.append(len(requests))
+        if len(calls) == 1:
+            return failing(requests)
+        return [[each["x"]] * outputs for each in requests]
+
+    return infer
+
+
+def error_then_success(triton, name):
+    """Sends a request that is to fail and one that is not; returns the error that the client got."""
+    status, answer = infer_json(triton, name, [json_floats([1, 2])])
+    assert status == 500, answer
+    assert send_floats(triton, name, [3, 4]) == [3, 4]
+    error = answer["error"]
+    assert error.startswith(f"model '{name}': ")
+    assert "\n" not in error
+    return error.removeprefix(f"model '{name}': ")
+
+
+def logged(caplog, *texts):
+    """The record of the server's log that has all the texts."""
+    found = [
+        record.getMessage() for record in caplog.records if record.name == SERVER_LOG and record.levelname == "ERROR"
+    ]
+    return next((message for message in found if all(text in message for text in texts)), None)
+
+
+def explode(_):
+    raise ZeroDivisionError("the sky fell")
+
+
+def raise_from_cause(_):
+    try:
+        explode(None)
+    except ZeroDivisionError as error:
+        raise RuntimeError("cannot infer") from error
+
+
+def test_an_exception_reaches_the_client_as_a_sentence_and_the_log_as_a_traceback(triton, name, caplog):
+    bind_floats(triton, name, fails_once(explode))
+
+    assert error_then_success(triton, name) == "ZeroDivisionError: the sky fell"
+
+    message = wait_until(lambda: logged(caplog, name, "Traceback"))
+    assert f"model '{name}': the inference callable failed" in message
+    assert "in explode" in message
+    assert 'raise ZeroDivisionError("the sky fell")' in message
+    assert len(message.splitlines()) > 3
+
+
+def test_the_client_of_each_protocol_gets_the_error(triton, client, name):
+    bind_floats(triton, name, explode)
+
+    with pytest.raises(InferenceServerException) as caught:
+        client.infer(name, {"x": np.ones((1, 1), np.float32)})
+
+    assert caught.value.message() == f"model '{name}': ZeroDivisionError: the sky fell"
+
+
+def test_the_cause_of_an_exception_is_in_the_log(triton, name, caplog):
+    bind_floats(triton, name, fails_once(raise_from_cause))
+
+    assert error_then_success(triton, name) == "RuntimeError: cannot infer"
+    assert wait_until(lambda: logged(caplog, name, "the sky fell", "direct cause", "cannot infer"))
+
+
+def test_text_of_any_kind_is_told_as_it_is(triton, name, caplog):
+    text = "zażółć ✓ \"quoted\" 'single' back\\slash 100% {braces}"
+
+    def fail(_):
+        raise ValueError(text)
+
+    bind_floats(triton, name, fails_once(fail))
+
+    assert error_then_success(triton, name) == f"ValueError: {text}"
+    assert wait_until(lambda: logged(caplog, name, text))
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), MemoryError(), StopIteration()])
+def test_exceptions_that_are_no_errors_do_not_end_the_worker(triton, name, error):
+    def fail(_):
+        raise error
+
+    bind_floats(triton, name, fails_once(fail))
+
+    assert error_then_success(triton, name).startswith(type(error).__name__)
+
+
+PLAIN = {
+    "None": (
+        lambda requests: None,
+        "the inference callable returned None, not a list with one response per request",
+    ),
+    "a dictionary": (
+        lambda requests: {"y": requests[0]["x"]},
+        "the inference callable returned a dict, not a list with one response per request",
+    ),
+    "an array": (
+        lambda requests: requests[0]["x"],
+        "ndarray, not a list with one response per request",
+    ),
+    "no responses": (lambda requests: [], "the inference callable returned 0 responses to 1 requests"),
+    "too many responses": (lambda requests: [*requests, *requests], "returned 2 responses to 1 requests"),
+    "a response that is None": (lambda requests: [None], "the inference callable returned None: return a dictionary"),
+    "a response that is an array": (lambda requests: [requests[0]["x"]], "ndarray: return a dictionary"),
+    "a response that is text": (lambda requests: ["text"], "the inference callable returned a str"),
+    "an unknown output": (
+        lambda requests: [{"y": requests[0]["x"], "w": requests[0]["x"]}],
+        "returned an output 'w' that the model does not have: its outputs are 'y', 'z'",
+    ),
+    "a missing output": (lambda requests: [{"y": requests[0]["x"]}], "did not return the output 'z'"),
+    "too few outputs": (lambda requests: [[requests[0]["x"]]], "did not return the output 'z'"),
+    "too many outputs": (
+        lambda requests: [[requests[0]["x"]] * 3],
+        "returned 3 outputs, but the model has 2: 'y', 'z'",
+    ),
+    "a wrong dtype": (
+        lambda requests: [[requests[0]["x"], requests[0]["x"].astype(np.float64)]],
+        "output 'z' has dtype float64, but float32 was declared: convert it with .astype('float32')",
+    ),
+    "text for numbers": (
+        lambda requests: [[requests[0]["x"], np.array([["a"]])]],
+        "output 'z' has dtype <U1, but float32 was declared",
+    ),
+    "a wrong byte order": (
+        lambda requests: [[requests[0]["x"], requests[0]["x"].astype(">f4")]],
+        "output 'z' has dtype >f4, but float32 was declared",
+    ),
+    "too few dimensions": (
+        lambda requests: [[requests[0]["x"], requests[0]["x"][0]]],
+        "output 'z' has shape (2,), but 2 dimensions, the batch among them, were declared",
+    ),
+    "too many dimensions": (
+        lambda requests: [[requests[0]["x"], requests[0]["x"][None]]],
+        "output 'z' has shape (1, 1, 2), but 2 dimensions, the batch among them, were declared",
+    ),
+    "no array": (lambda requests: [[requests[0]["x"], [1.0, 2.0]]], "output 'z' is a list, not a NumPy array"),
+    "an output that is None": (lambda requests: [[requests[0]["x"], None]], "output 'z' is None, not a NumPy array"),
+    "a number": (lambda requests: [{"y": requests[0]["x"], "z": 1.5}], "output 'z' is a float, not a NumPy array"),
+}
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+def test_what_is_no_response_is_told_in_a_sentence(triton, name, kind, caplog):
+    returned, expected = PLAIN[kind]
+    triton.bind(name, fails_once(returned, outputs=2), FLOATS_IN, TWO_OUTPUTS)
+
+    assert expected in error_then_success(triton, name)
+    assert wait_until(lambda: logged(caplog, name, expected.split("'")[0]))
+
+
+BATCHED = {
+    "None": (lambda x: None, "the inference callable returned None"),
+    "an array": (lambda x: x, "ndarray: return a dictionary"),
+    "an unknown output": (lambda x: {"y": x, "z": x, "w": x}, "returned an output 'w'"),
+    "a missing output": (lambda x: {"z": x}, "did not return the output 'y'"),
+    "too many outputs": (lambda x: [x, x, x], "returned 3 outputs, but the model has 2"),
+    "a wrong dtype": (lambda x: [x, x.astype(np.int64)], "output 'z' has dtype int64, but float32 was declared"),
+    "a wrong rank": (lambda x: [x, x[..., None]], "output 'z' has shape (1, 2, 1), but 2 dimensions"),
+    "a scalar": (lambda x: [x, x.sum()], "output 'z' is a float32, not a NumPy array"),
+    "too many rows": (
+        lambda x: [x, np.concatenate([x, x])],
+        "output number 2 has 2 rows, but the batch has 1: its first dimension is the batch",
+    ),
+    "no rows": (lambda x: {"y": x[:0], "z": x}, "output 'y' has 0 rows, but the batch has 1"),
+    "no array": (lambda x: [x, [[1.0, 2.0]]], "output 'z' is a list, not a NumPy array"),
+    "an output that is None": (lambda x: [x, None], "output 'z' is None, not a NumPy array"),
+}
+
+
+@pytest.mark.parametrize("kind", BATCHED)
+def test_what_is_no_output_of_a_batch_is_told_in_a_sentence(triton, name, kind):
+    returned, expected = BATCHED[kind]
+    triton.bind(name, fails_once(batch(returned), outputs=2), FLOATS_IN, TWO_OUTPUTS)
+
+    assert expected in error_then_success(triton, name)
+
+
+def test_what_is_no_output_of_a_sample_is_told_in_a_sentence(triton, name):
+    triton.bind(name, fails_once(sample(lambda x: None), outputs=2), FLOATS_IN, TWO_OUTPUTS)
+
+    assert "the inference callable returned None" in error_then_success(triton, name)
+
+
+def test_a_callable_that_does_not_take_the_inputs_is_told_so(triton, name):
+    bind_floats(triton, name, batch(lambda other: [other]))
+
+    assert "unexpected keyword argument 'x'" in send_floats(triton, name, [1])
+
+
+def test_objects_that_are_no_bytes_are_told_so(triton, name):
+    triton.bind(
+        name,
+        batch(lambda x: [np.array([[b"a", 7]], object)]),
+        FLOATS_IN,
+        [Tensor(name="y", shape=(-1,), dtype=bytes)],
+    )
+
+    assert send_floats(triton, name, [1]) == (
+        f"model '{name}': an output of bytes holds 7, which is an int: use bytes or str"
+    )
+
+
+def test_an_error_is_that_of_every_request_of_its_batch(triton, grpc_client, name):
+    bind_floats(triton, name, explode, config=PATIENT)
+
+    def send(number):
+        with pytest.raises(InferenceServerException) as caught:
+            grpc_client.infer(name, {"x": np.full((1, 1), number, np.float32)})
+        return caught.value.message()
+
+    assert set(at_once(5, send)) == {f"model '{name}': ZeroDivisionError: the sky fell"}
+
+
+def test_an_exception_that_is_returned_fails_its_request_alone(triton, grpc_client, name):
+    sizes = []
+
+    def odd_fails(requests):
+        sizes.append(len(requests))
+        return [
+            ValueError(f"odd: {request['x'].item():.0f}") if request["x"].item() % 2 else {"y": request["x"]}
+            for request in requests
+        ]
+
+    bind_floats(triton, name, odd_fails, config=PATIENT)
+
+    def send(number):
+        try:
+            return grpc_client.infer(name, {"x": np.full((1, 1), number, np.float32)})["y"].item()
+        except InferenceServerException as error:
+            return error.message()
+
+    assert at_once(6, send) == [
+        number if number % 2 == 0 else f"model '{name}': ValueError: odd: {number}" for number in range(6)
+    ]
+    assert max(sizes) > 1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"\x05", id="half a length"),
+        pytest.param(struct.pack("<I", 5) + b"abc", id="shorter than its length"),
+        pytest.param(struct.pack("<I", 2**32 - 1) + b"abc", id="a length beyond all memory"),
+        pytest.param(struct.pack("<I", 1) + b"abc", id="longer than its length"),
+        pytest.param(struct.pack("<I1sI", 1, b"a", 0), id="one element too many"),
+    ],
+)
+def test_malformed_bytes_are_refused_and_the_next_request_is_answered(triton, http_client, name, data):
+    triton.bind(
+        name,
+        batch(lambda x: [x]),
+        [Tensor(name="x", shape=(-1,), dtype=bytes)],
+        [Tensor(name="y", shape=(-1,), dtype=bytes)],
+    )
+    import json
+
+    head = json.dumps(
+        {"inputs": [{"name": "x", "shape": [1, 1], "datatype": "BYTES", "parameters": {"binary_data_size": len(data)}}]}
+    ).encode()
+
+    with connection_to(triton) as connection:
+        connection.request(
+            "POST", f"/v2/models/{name}/infer", head + data, {"Inference-Header-Content-Length": str(len(head))}
+        )
+        response = connection.getresponse()
+        answer = json.loads(response.read())
+
+    assert response.status == 400, answer
+    assert "x" in answer["error"]
+    assert http_client.infer(name, {"x": np.array([[b"abc"]], object)})["y"].tolist() == [[b"abc"]]
+
+
+def test_numbers_of_another_size_than_their_shape_are_refused(triton, http_client, name):
+    bind_floats(triton, name, batch(lambda x: [x]))
+
+    status, answer = infer_json(triton, name, [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2]}])
+
+    assert status >= 400
+    assert "shape" in answer["error"].lower()
+    assert send_floats(triton, name, [1]) == [1]
+
+
+def test_unknown_models_inputs_and_outputs_are_refused(triton, client, name):
+    bind_floats(triton, name, batch(lambda x: [x]))
+    x = np.ones((1, 1), np.float32)
+
+    with pytest.raises(InferenceServerException, match="unknown model"):
+        client.infer(f"{name}_other", {"x": x})
+    with pytest.raises(InferenceServerException, match=f"unexpected inference input 'w' for model '{name}'"):
+        client.infer(name, {"w": x})
+    with pytest.raises(InferenceServerException, match=f"unexpected inference output 'w' for model '{name}'"):
+        client.infer(name, {"x": x}, outputs=["w"])
+    assert client.infer(name, {"x": x})["y"].item() == 1
+
+
+def test_a_wrong_number_of_dimensions_is_refused_by_the_server(triton, client, name):
+    bind_floats(triton, name, batch(lambda x: [x]))
+
+    with pytest.raises(InferenceServerException, match=f"unexpected shape for input 'x' for model '{name}'"):
+        client.infer(name, {"x": np.ones((1, 1, 1), np.float32)})
+
+
+def test_an_output_larger_than_memory_is_told_and_the_next_request_is_answered(triton, name):
+    def enormous(requests):
+        return [[np.broadcast_to(np.float32(0), (1, 2**38))]]
+
+    bind_floats(triton, name, fails_once(enormous), config=ModelConfig(max_batch_size=1))
+
+    assert "larger than shared memory may be" in error_then_success(triton, name)
+
+
+def test_errors_of_a_model_without_batching(triton, name):
+    bind_floats(triton, name, sample(lambda x: [x[None]]), config=NO_BATCHING)
+
+    status, answer = infer_json(triton, name, [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}])
+
+    assert status == 500
+    assert answer["error"] == f"model '{name}': output 'y' has shape (1, 1), but 1 dimension was declared"

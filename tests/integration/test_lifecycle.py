@@ -1,0 +1,427 @@
+"""Start, run, stop, and what `Triton` says of itself meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+
+import numpy as np
+import psutil
+import pytest
+from serving import (
+    HOST,
+    Client,
+    bind_floats,
+    client_of,
+    connection_to,
+    free_config,
+    is_running,
+    request_json,
+    running_triton,
+    send_floats,
+    server_of,
+    servers,
+    shared_memory,
+    wait_until,
+)
+
+from pytriton.decorators import batch
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
+from pytriton.triton import Triton, TritonConfig, TritonLifecyclePolicy
+
+LATER = TritonLifecyclePolicy(launch_triton_on_startup=False)
+double = batch(lambda x: [x * 2])
+
+
+@contextlib.contextmanager
+def taken_port():
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        yield taken.getsockname()[1]
+
+
+def workspace_of(home):
+    return sorted(home.glob("pytriton-*"))
+
+
+def listening_addresses(triton):
+    connections = server_of(triton).net_connections("tcp")
+    return [connection.laddr for connection in connections if connection.status == psutil.CONN_LISTEN]
+
+
+def test_a_context_runs_a_server_and_stops_it(own_home):
+    before = shared_memory()
+    with running_triton() as triton:
+        bind_floats(triton, "double", double)
+        triton.run()
+        server = server_of(triton)
+        assert triton.is_alive()
+        assert triton.is_connected()
+        assert send_floats(triton, "double", [1]) == [2]
+        assert workspace_of(own_home)
+
+    assert not triton.is_alive()
+    assert not triton.is_connected()
+    assert not is_running(server)
+    assert not workspace_of(own_home)
+    assert shared_memory() <= before
+
+
+def test_without_a_context_the_user_stops_it():
+    triton = running_triton()
+    bind_floats(triton, "double", double)
+    triton.run()
+
+    assert send_floats(triton, "double", [1]) == [2]
+    assert triton.stop() is True
+    assert not servers()
+
+
+def test_stop_is_idempotent():
+    triton = running_triton()
+    triton.run()
+
+    assert [triton.stop(), triton.stop(), triton.stop()] == [True, False, False]
+
+
+def test_stop_before_anything_runs_does_nothing():
+    triton = Triton(config=free_config(), triton_lifecycle_policy=LATER)
+
+    assert triton.stop() is False
+
+
+def test_stop_from_several_threads_stops_once():
+    triton = running_triton()
+    triton.run()
+    stopped = []
+
+    threads = [threading.Thread(target=lambda: stopped.append(triton.stop())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(stopped) == [False, False, False, True]
+
+
+def test_run_twice_is_run_once():
+    with running_triton() as triton:
+        bind_floats(triton, "double", double)
+        triton.run()
+        server = server_of(triton)
+        triton.run()
+
+        assert server_of(triton) == server
+        assert send_floats(triton, "double", [1]) == [2]
+
+
+def test_run_stop_and_run_again_serves_what_was_bound():
+    triton = running_triton()
+    bind_floats(triton, "double", double)
+    for _ in range(3):
+        triton.run()
+        assert send_floats(triton, "double", [1]) == [2]
+        assert triton.stop()
+
+    bind_floats(triton, "triple", batch(lambda x: [x * 3]))
+    with triton:
+        triton.run()
+        assert [send_floats(triton, each, [1]) for each in ("double", "triple")] == [[2], [3]]
+
+
+def test_the_server_starts_when_the_policy_says():
+    triton = Triton(config=free_config(), triton_lifecycle_policy=LATER)
+    assert not triton.is_alive()
+    assert not servers()
+
+    with triton:
+        bind_floats(triton, "double", double)
+        assert not triton.is_alive()
+        triton.run()
+        assert triton.is_connected()
+        assert send_floats(triton, "double", [1]) == [2]
+
+
+def test_two_servers_run_side_by_side():
+    with running_triton() as one, running_triton() as other:
+        bind_floats(one, "model", double)
+        bind_floats(other, "model", batch(lambda x: [x * 3]))
+        one.run()
+        other.run()
+
+        assert one.config.http_port != other.config.http_port
+        assert [send_floats(each, "model", [1]) for each in (one, other)] == [[2], [3]]
+
+        one.stop()
+        assert send_floats(other, "model", [1]) == [3]
+
+
+def test_one_server_after_the_other_on_the_same_ports():
+    with running_triton() as first:
+        first.run()
+        config = first.config
+        with connection_to(first) as connection:  # the server ends first, which leaves the port in TIME_WAIT
+            connection.request("GET", "/v2/health/live")
+            connection.getresponse().read()
+            first.stop()
+    with Triton(config=config) as second:
+        second.run()
+
+        assert (second.config.http_port, second.config.grpc_port) == (config.http_port, config.grpc_port)
+        assert second.is_connected()
+
+
+def test_is_connected_tells_whether_the_server_answers():
+    with running_triton() as triton:
+        triton.run()
+        server = server_of(triton)
+        server.suspend()
+        try:
+            assert triton.is_alive()
+            connected = []
+            thread = threading.Thread(target=lambda: connected.append(triton.is_connected()))
+            thread.start()
+            thread.join(20)
+            assert connected == [False]
+        finally:
+            server.resume()
+        wait_until(triton.is_connected)
+
+
+def test_serve_returns_when_another_thread_stops():
+    triton = running_triton()
+    bind_floats(triton, "double", double)
+    returned = threading.Event()
+
+    def serve():
+        triton.serve()
+        returned.set()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    wait_until(triton.is_connected)
+    triton.run()
+    assert send_floats(triton, "double", [1]) == [2]
+
+    triton.stop()
+
+    assert returned.wait(5)
+    thread.join()
+    assert not servers()
+
+
+def test_stop_waits_for_requests_in_flight():
+    entered = threading.Event()
+
+    def slow(requests):
+        entered.set()
+        threading.Event().wait(0.5)
+        return requests
+
+    triton = running_triton()
+    bind_floats(triton, "slow", slow)
+    triton.run()
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(send_floats(triton, "slow", [5])))
+    thread.start()
+    assert entered.wait(30)
+    config = triton.config
+
+    triton.stop()
+    thread.join()
+
+    assert config.http_port
+    assert answers == [[5]]
+
+
+def test_a_callable_that_hangs_cannot_hold_stop_up_longer_than_the_exit_timeout():
+    entered, gate = threading.Event(), threading.Event()
+
+    def hang(requests):
+        entered.set()
+        gate.wait(60)
+        return requests
+
+    triton = running_triton(exit_timeout_secs=1)
+    bind_floats(triton, "hang", hang)
+    triton.run()
+    failed = threading.Event()
+
+    def send():
+        with client_of(triton) as client:
+            try:
+                client.infer("hang", {"x": np.ones((1, 1), np.float32)})
+            except Exception:
+                failed.set()
+
+    threading.Thread(target=send).start()
+    assert entered.wait(30)
+    start = time.monotonic()
+    try:
+        triton.stop()
+        assert time.monotonic() - start < 5
+        assert failed.wait(5)
+        assert not servers()
+    finally:
+        gate.set()
+
+
+@pytest.mark.parametrize("setting", ["http_port", "grpc_port", "metrics_port"])
+def test_a_port_in_use_is_reported_before_the_server_starts(own_home, setting):
+    with taken_port() as port:
+        message = rf"Port {port} \(TritonConfig\.{setting}\) is in use"
+        with pytest.raises(PyTritonRuntimeError, match=message):
+            Triton(config=free_config(**{setting: port}))
+
+        assert not servers()
+
+
+def test_a_port_in_use_is_reported_by_run_when_the_server_starts_there():
+    with taken_port() as port:
+        triton = Triton(config=free_config(grpc_port=port), triton_lifecycle_policy=LATER)
+        with pytest.raises(PyTritonRuntimeError, match=rf"Port {port} \(TritonConfig\.grpc_port\)"):
+            triton.run()
+        assert not triton.is_alive()
+    with triton:
+        triton.run()
+        assert triton.config.grpc_port == port
+
+
+def test_one_port_for_two_settings_is_refused():
+    with taken_port() as port:
+        pass
+    with pytest.raises(PyTritonBadParameterError, match=rf"grpc_port and TritonConfig\.http_port are both {port}"):
+        Triton(config=free_config(http_port=port, grpc_port=port))
+    assert not servers()
+
+
+def test_port_zero_takes_a_free_port_and_config_tells_which():
+    with running_triton() as triton:
+        triton.run()
+        config = triton.config
+
+        assert len({config.http_port, config.grpc_port, config.metrics_port} - {0, None}) == 3
+        assert request_json(triton, "GET", "/v2/health/ready")[0] == 200
+        with client_of(triton, "grpc") as client:
+            assert client.raw.is_server_ready()
+        listening = {laddr.port for laddr in listening_addresses(triton)}
+        assert listening == {config.http_port, config.grpc_port, config.metrics_port}
+
+
+def test_the_addresses_are_those_of_the_settings():
+    local = {"http_address": HOST, "grpc_address": HOST, "metrics_address": HOST}
+    with running_triton(**local) as triton:
+        triton.run()
+
+        listening = {
+            c.laddr.ip.removeprefix("::ffff:")
+            for c in server_of(triton).net_connections("tcp")
+            if c.status == psutil.CONN_LISTEN
+        }
+        assert listening == {HOST}
+
+
+def test_an_address_of_another_host_is_refused_by_name():
+    with pytest.raises(PyTritonBadParameterError, match=r"192\.0\.2\.1.*TritonConfig\.http_address"):
+        Triton(config=free_config(http_address="192.0.2.1"))
+    assert not servers()
+
+
+@pytest.mark.parametrize(("off", "on"), [("allow_http", "grpc"), ("allow_grpc", "http")])
+def test_one_protocol_is_enough(off, on):
+    with running_triton(**{off: False}) as triton:
+        bind_floats(triton, "double", double)
+        triton.run()
+
+        with client_of(triton, on) as client:
+            assert client.infer("double", {"x": np.ones((1, 1), np.float32)})["y"].item() == 2
+        assert triton.is_connected()
+
+
+def test_settings_come_from_the_environment_where_the_config_has_none(monkeypatch):
+    with taken_port() as port:
+        pass
+    monkeypatch.setenv("PYTRITON_TRITON_CONFIG_HTTP_PORT", str(port))
+    monkeypatch.setenv("PYTRITON_TRITON_CONFIG_GRPC_PORT", "1")
+    with Triton(config=TritonConfig(grpc_port=0, metrics_port=0)) as triton:
+        triton.run()
+
+        assert triton.config.http_port == port
+        assert triton.config.grpc_port > 1
+
+
+def test_a_workspace_of_the_users_own_keeps_what_was_in_it(tmp_path):
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w" / "mine").write_text("kept")
+    with Triton(config=free_config(), workspace=tmp_path / "w") as triton:
+        bind_floats(triton, "double", double)
+        triton.run()
+        assert (tmp_path / "w" / "models" / "double" / "config.pbtxt").exists()
+
+    assert [path.name for path in (tmp_path / "w").iterdir()] == ["mine"]
+
+
+def test_a_workspace_whose_path_is_too_long_for_sockets_is_refused_by_name(tmp_path):
+    long = tmp_path / ("x" * 100)
+
+    with pytest.raises(PyTritonBadParameterError, match=r"is too long for a socket.*workspace="):
+        Triton(config=free_config(), workspace=long)
+    assert not servers()
+
+
+def test_sockets_are_for_their_owner_alone(own_home):
+    with running_triton() as triton:
+        triton.run()
+        (workspace,) = workspace_of(own_home)
+        sockets = workspace / "sockets"
+
+        assert sockets.stat().st_mode & 0o777 == 0o700
+        assert {path.name for path in sockets.iterdir()} == {"registry", "workers"}
+
+
+def test_clients_of_a_stopped_server_fail():
+    with running_triton() as triton:
+        bind_floats(triton, "double", double)
+        triton.run()
+        client = Client("http", triton)
+        client.infer("double", {"x": np.ones((1, 1), np.float32)})
+    with pytest.raises(Exception, match=r"refused|closed|reset|None"):
+        client.infer("double", {"x": np.ones((1, 1), np.float32)})
+    client.close()
+
+
+FOUR_MODELS = 4
+LIMIT_READY_S = 1.0
+LIMIT_STOP_S = 1.5
+MARGIN = 2.0  # for a machine that does other things at the same time
+
+
+def start_with_four_models():
+    triton = running_triton()
+    for number in range(FOUR_MODELS):
+        bind_floats(triton, f"model_{number}", double)
+    triton.run()
+    return triton
+
+
+@pytest.mark.parametrize("with_connection", [False, True])
+def test_the_server_is_ready_within_a_second_and_stops_within_one_and_a_half(with_connection):
+    start = time.monotonic()
+    triton = start_with_four_models()
+    ready_s = time.monotonic() - start
+    with contextlib.ExitStack() as stack:
+        if with_connection:  # kept alive by the client until the very end
+            connection = stack.enter_context(connection_to(triton))
+            connection.request("GET", "/v2/health/live")
+            connection.getresponse().read()
+            client = stack.enter_context(client_of(triton, "grpc"))
+            assert client.raw.is_server_ready()
+        start = time.monotonic()
+        triton.stop()
+        stop_s = time.monotonic() - start
+
+    assert ready_s <= LIMIT_READY_S * MARGIN
+    assert stop_s <= LIMIT_STOP_S * MARGIN

@@ -1,0 +1,144 @@
+"""Functions served from a process of their own, on a server that another process has started."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import numpy as np
+import pytest
+from serving import (
+    FLOATS_IN,
+    FLOATS_OUT,
+    Script,
+    bind_floats,
+    client_of,
+    infer_json,
+    json_floats,
+    request_json,
+    send_floats,
+    wait_until,
+)
+
+from pytriton.decorators import batch
+from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.triton import RemoteTriton
+
+REMOTE = """
+import signal, sys, threading, time
+import numpy as np
+from pytriton.decorators import batch
+from pytriton.model_config import ModelConfig, Tensor
+from pytriton.triton import RemoteTriton
+
+@batch
+def triple(x):
+    if x[0, 0] < 0:
+        print("asleep", flush=True)
+        time.sleep(60)
+    return [x * 3]
+
+with RemoteTriton(url=sys.argv[1]) as triton:
+    triton.bind("Triple", triple, inputs=[Tensor((-1,), np.float32, "x")], outputs=[Tensor((-1,), np.float32, "y")])
+    def say():
+        while signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            time.sleep(0.002)
+        print("ready", flush=True)
+    threading.Thread(target=say).start()
+    triton.serve()
+print("after", flush=True)
+"""
+
+
+@batch
+def double(x):
+    return [x * 2]
+
+
+@pytest.fixture
+def remote(triton, tmp_path):
+    with Script(tmp_path, REMOTE, f"localhost:{triton.config.http_port}") as script:
+        assert script.line() == "ready", script.stderr
+        yield script
+
+
+def is_served(triton, model):
+    return request_json(triton, "GET", f"/v2/models/{model}/ready")[0] == 200
+
+
+@pytest.mark.parametrize("scheme", ["http", "grpc"])
+def test_a_model_is_sent_through_the_repository_api(triton, name, home, scheme):
+    port = getattr(triton.config, f"{scheme}_port")
+    with RemoteTriton(url=f"{scheme}://127.0.0.1:{port}", workspace=home / "remote") as remote:
+        bind_floats(remote, name, double)
+
+        assert remote.is_connected()
+        with client_of(triton) as client:
+            outputs = client.infer(name, {"x": np.array([[1, 2]], np.float32)})
+        np.testing.assert_array_equal(outputs["y"], [[2, 4]])
+    assert not is_served(triton, name)
+    assert not remote.is_connected()
+    assert triton.is_connected()
+
+
+def test_what_is_bound_before_connecting_is_loaded_then(triton, name):
+    remote = RemoteTriton(url=f"localhost:{triton.config.http_port}")
+    remote.bind(name, double, inputs=FLOATS_IN, outputs=FLOATS_OUT)
+    assert not is_served(triton, name)
+    remote.connect()
+    try:
+        assert send_floats(triton, name, [3]) == [6]
+    finally:
+        assert remote.stop()
+    assert not remote.stop()
+
+
+def test_functions_of_several_processes_are_served_side_by_side(triton, name, remote):
+    bind_floats(triton, name, double)
+
+    assert send_floats(triton, name, [1]) == [2]
+    assert send_floats(triton, "Triple", [1]) == [3]
+
+
+def test_a_process_that_ends_takes_its_models_along(triton, remote):
+    remote.signal(signal.SIGTERM)
+
+    assert remote.line() == "after"
+    assert remote.wait() == 0
+    assert not is_served(triton, "Triple")
+
+
+def test_the_models_of_a_killed_process_are_dropped_within_seconds(triton, remote):
+    assert send_floats(triton, "Triple", [1]) == [3]
+    remote.process.kill()
+    remote.wait()
+
+    wait_until(lambda: not is_served(triton, "Triple"), 5)
+    assert triton.is_connected()
+
+
+def test_a_killed_process_that_is_started_again_serves_again(triton, remote, tmp_path):
+    remote.process.kill()
+    remote.wait()
+    with Script(tmp_path, REMOTE, f"localhost:{triton.config.http_port}") as again:
+        assert again.line() == "ready", again.stderr
+        assert send_floats(triton, "Triple", [1]) == [3]
+
+
+def test_requests_in_flight_at_a_killed_process_are_answered_with_an_error(triton, remote):
+    answers = []
+    request = threading.Thread(target=lambda: answers.append(infer_json(triton, "Triple", [json_floats([-1])])))
+    request.start()
+    assert remote.line() == "asleep"
+    remote.process.kill()
+
+    request.join(5)
+    ((status, answer),) = answers
+    assert status >= 500 or status == 400
+    assert "model 'Triple': the worker is gone" in answer["error"]
+
+
+@pytest.mark.parametrize("url", ["ftp://localhost", "http://", "localhost:many", "http://localhost:8000/v2"])
+def test_a_url_that_is_none_is_refused(url):
+    with pytest.raises(PyTritonBadParameterError, match="is no URL of a server"):
+        RemoteTriton(url=url)

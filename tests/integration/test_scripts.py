@@ -1,0 +1,329 @@
+"""Scripts as users write them: whatever ends one, its server ends too, and nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import psutil
+import pytest
+from serving import Script, is_running, servers, shared_memory, wait_until
+
+GONE_S = 1.0
+
+SERVE = '''
+import os, signal, sys, threading, time
+import numpy as np
+from pytriton.decorators import batch
+from pytriton.model_config import ModelConfig, Tensor
+from pytriton.triton import Triton
+
+@batch
+def double(x):
+    return [x * 2]
+
+def serve_and_say(triton, text):
+    """Serves, and says something once it listens to signals."""
+    def say():
+        while signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            time.sleep(0.002)
+        print(text, flush=True)
+    threading.Thread(target=say).start()
+    triton.serve()
+
+def bind(triton):
+    triton.bind(
+        model_name="Double",
+        infer_func=double,
+        inputs=[Tensor(name="x", shape=(-1,), dtype=np.float32)],
+        outputs=[Tensor(name="y", shape=(-1,), dtype=np.float32)],
+        config=ModelConfig(max_batch_size=8),
+    )
+'''
+
+BLOCKING = (
+    SERVE
+    + """
+with Triton() as triton:
+    bind(triton)
+    serve_and_say(triton, "ready")
+print("after", flush=True)
+"""
+)
+
+WAITING = (
+    SERVE
+    + """
+with Triton() as triton:
+    bind(triton)
+    triton.run()
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+)
+
+NOTEBOOK = (
+    SERVE
+    + """
+triton = Triton()
+bind(triton)
+triton.run()
+print("ready", flush=True)
+sys.stdin.readline()  # until the test lets it go on
+"""
+)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs a script until it says that it is ready."""
+    started = []
+
+    def run(code, *arguments):
+        script = Script(tmp_path, code, *arguments)
+        started.append(script)
+        assert script.line().startswith("ready")
+        (script.server,) = servers(script.pid)
+        return script
+
+    yield run
+    for script in started:
+        script.__exit__()
+
+
+def assert_clean(script, shared_before):
+    assert not is_running(script.server)
+    assert script.workspaces() == []
+    assert shared_memory() <= shared_before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_serve_in_order(run, number):
+    before = shared_memory()
+    script = run(BLOCKING)
+
+    script.signal(number)
+
+    assert script.line() == "after"
+    assert script.wait() == 0, script.stderr
+    assert "Traceback" not in script.stderr
+    assert_clean(script, before)
+
+
+def test_ctrl_c_in_a_terminal_goes_to_the_script_alone(run):
+    script = run(BLOCKING)
+
+    assert os.getsid(script.server.pid) != os.getsid(script.pid)
+
+
+def test_ctrl_c_outside_of_serve_is_a_keyboard_interrupt_and_the_server_ends(run):
+    before = shared_memory()
+    script = run(WAITING)
+
+    script.signal(signal.SIGINT)
+
+    assert script.wait() != 0
+    assert "KeyboardInterrupt" in script.stderr
+    assert_clean(script, before)
+
+
+def test_sigterm_outside_of_serve_ends_the_server_too(run):
+    before = shared_memory()
+    script = run(WAITING)
+
+    script.signal(signal.SIGTERM)
+
+    assert script.wait() == -signal.SIGTERM
+    wait_until(lambda: not is_running(script.server), GONE_S)
+    assert shared_memory() <= before
+
+
+def test_an_exception_in_the_context_ends_the_server(run):
+    before = shared_memory()
+    script = run(WAITING.replace("time.sleep(60)", "input(); raise RuntimeError('on purpose')"))
+
+    script.go_on()
+
+    assert script.wait() == 1
+    assert "on purpose" in script.stderr
+    assert_clean(script, before)
+
+
+@pytest.mark.parametrize(("ending", "status"), [("", 0), ("sys.exit(3)", 3), ("raise RuntimeError('on purpose')", 1)])
+def test_a_script_that_ends_without_stop_ends_the_server(run, ending, status):
+    before = shared_memory()
+    script = run(NOTEBOOK + ending)
+
+    script.go_on()
+
+    assert script.wait() == status, script.stderr
+    assert_clean(script, before)
+
+
+def test_sigkill_of_the_script_ends_the_server_within_a_second(run):
+    before = shared_memory()
+    script = run(BLOCKING)
+
+    script.signal(signal.SIGKILL)
+    start = time.monotonic()
+    script.wait()
+    wait_until(lambda: not is_running(script.server), GONE_S)
+
+    assert time.monotonic() - start < GONE_S
+    assert shared_memory() <= before
+
+
+def test_the_next_run_removes_the_workspace_of_a_killed_one(run, monkeypatch):
+    script = run(BLOCKING)
+    script.signal(signal.SIGKILL)
+    script.wait()
+    wait_until(lambda: not is_running(script.server), GONE_S)
+    (left,) = script.workspaces()
+
+    from pytriton.utils.workspace import Workspace
+
+    monkeypatch.setenv("PYTRITON_HOME", str(script.home))
+    Workspace().clean()
+
+    assert left not in script.workspaces()
+
+
+def test_the_only_processes_are_the_users_and_tritonserver(run):
+    script = run(BLOCKING)
+
+    processes = psutil.Process(script.pid).children(recursive=True)
+
+    assert [process.name() for process in processes] == ["tritonserver"]
+
+
+def test_nothing_of_the_server_is_in_dev_shm_while_it_runs(run):
+    before = shared_memory()
+    run(BLOCKING)
+
+    assert shared_memory() <= before
+
+
+def test_the_end_of_a_fork_leaves_the_server_alone(run):
+    script = run(
+        WAITING.replace(
+            "    time.sleep(60)",
+            """
+    import multiprocessing
+    child = os.fork()
+    if child == 0:
+        sys.exit(0)  # runs the exit handlers that it has inherited
+    os.waitpid(child, 0)
+    forked = multiprocessing.get_context("fork").Process(target=int)
+    forked.start()
+    forked.join()
+    serve_and_say(triton, "alive" if triton.is_alive() and triton.is_connected() else "dead")
+""",
+        )
+    )
+
+    assert script.line() == "alive", script.stderr
+    assert is_running(script.server)
+    assert script.workspaces()
+    script.signal(signal.SIGINT)
+    assert script.wait() == 0
+
+
+def test_a_fork_that_lives_on_does_not_keep_the_server(run):
+    script = run(
+        WAITING.replace(
+            "    time.sleep(60)",
+            """
+    child = os.fork()
+    if child == 0:
+        time.sleep(20)
+        os._exit(0)
+    serve_and_say(triton, child)
+""",
+        )
+    )
+    child = psutil.Process(int(script.line()))
+
+    script.signal(signal.SIGINT)
+
+    assert script.wait() == 0
+    assert not is_running(script.server)
+    assert script.workspaces() == []
+    child.kill()
+
+
+def test_a_script_may_start_its_server_in_a_thread_that_ends(run):
+    script = run(
+        SERVE
+        + """
+triton = []
+thread = threading.Thread(target=lambda: triton.append(Triton()))
+thread.start()
+thread.join()
+(triton,) = triton
+bind(triton)
+triton.run()
+print("ready", flush=True)
+serve_and_say(triton, triton.is_connected())
+"""
+    )
+
+    assert script.line() == "True"
+    assert is_running(script.server)
+    script.signal(signal.SIGTERM)
+    assert script.wait() == 0
+
+
+def test_a_killed_server_ends_serve_with_an_error_that_tells_so(run):
+    script = run(BLOCKING)
+
+    script.server.kill()
+
+    assert script.wait() == 1
+    assert "PyTritonRuntimeError: The server was killed by SIGKILL by itself." in script.stderr
+    assert script.workspaces() == []
+
+
+def test_a_second_ctrl_c_while_it_stops_does_no_harm(run):
+    script = run(BLOCKING.replace("return [x * 2]", "import time; time.sleep(0.1); return [x * 2]"))
+
+    script.signal(signal.SIGINT)
+    script.signal(signal.SIGINT)
+    script.wait()
+
+    wait_until(lambda: not is_running(script.server), GONE_S)
+
+
+def test_a_signal_that_is_ignored_stays_so(run):
+    script = run(
+        SERVE
+        + """
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a background job
+def say():
+    while signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        time.sleep(0.002)
+    print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN, flush=True)
+with Triton() as triton:
+    triton.run()
+    print("ready", flush=True)
+    threading.Thread(target=say).start()
+    triton.serve()
+"""
+    )
+
+    assert script.line() == "True"
+    script.signal(signal.SIGTERM)
+    assert script.wait() == 0
+
+
+def test_the_signals_are_the_users_again_after_serve(run):
+    script = run(
+        BLOCKING
+        + """
+print(signal.getsignal(signal.SIGINT) is signal.default_int_handler, flush=True)
+print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, flush=True)
+"""
+    )
+    script.signal(signal.SIGINT)
+
+    assert [script.line() for _ in range(3)] == ["after", "True", "True"]

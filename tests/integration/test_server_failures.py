@@ -1,0 +1,169 @@
+"""Servers that die, and callables that give up: noticed within a second, and told to whoever waits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+from serving import (
+    FLOATS_IN,
+    FLOATS_OUT,
+    Background,
+    InferenceServerException,
+    bind_floats,
+    client_of,
+    held_model,
+    running_triton,
+    send_floats,
+    server_of,
+    servers,
+    wait_until,
+)
+
+from pytriton.decorators import batch
+from pytriton.exceptions import PyTritonRuntimeError, PyTritonUnrecoverableError
+
+NOTICED_S = 1.0
+X = np.ones((1, 1), np.float32)
+double = batch(lambda x: [x * 2])
+
+
+def test_a_killed_server_is_noticed_within_a_second():
+    with running_triton() as triton:
+        bind_floats(triton, "double", double)
+        triton.run()
+
+        start = time.monotonic()
+        server_of(triton).kill()
+        wait_until(lambda: not triton.is_alive(), NOTICED_S)
+
+        assert time.monotonic() - start < NOTICED_S
+        assert not triton.is_connected()
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_requests_in_flight_fail_when_the_server_is_killed(protocol):
+    with running_triton() as triton:
+        entered, gate = held_model(triton, "hold")
+        triton.run()
+        with client_of(triton, protocol) as client:
+            request = Background(lambda: client.infer("hold", {"x": X}))
+            assert entered.wait(30)
+
+            start = time.monotonic()
+            server_of(triton).kill()
+            request.finish()
+
+            assert request.ended - start < NOTICED_S
+            assert request.error is not None
+        gate.set()
+
+
+def test_serve_raises_when_the_server_is_killed(caplog):
+    triton = running_triton()
+    bind_floats(triton, "double", double)
+    serving = Background(lambda: triton.serve())
+    wait_until(triton.is_connected)
+
+    start = time.monotonic()
+    server_of(triton).kill()
+    serving.finish()
+
+    assert serving.ended - start < NOTICED_S
+    assert isinstance(serving.error, PyTritonRuntimeError)
+    assert "was killed by SIGKILL by itself" in str(serving.error)
+    assert not triton.is_alive()
+
+
+def test_a_server_that_was_killed_can_be_replaced():
+    triton = running_triton()
+    bind_floats(triton, "double", double)
+    triton.run()
+    server_of(triton).kill()
+    wait_until(lambda: not triton.is_alive())
+
+    assert triton.stop() is True
+    with triton:
+        triton.run()
+        assert send_floats(triton, "double", [1]) == [2]
+
+
+def test_run_tells_of_a_server_that_was_killed():
+    with running_triton() as triton:
+        triton.run()
+        server_of(triton).kill()
+        wait_until(lambda: not triton.is_alive())
+
+        with pytest.raises(PyTritonRuntimeError, match="SIGKILL"):
+            triton.run()
+
+
+def test_a_server_that_cannot_start_is_told_with_its_last_words():
+    with pytest.raises(PyTritonRuntimeError, match="exited with status") as caught:
+        running_triton(cache_config=["nosuchcache,size=1"]).run()
+
+    assert "nosuchcache" in str(caught.value)
+    assert not servers()
+
+
+def test_stop_after_a_kill_leaves_nothing(own_home):
+    triton = running_triton()
+    bind_floats(triton, "double", double)
+    triton.run()
+    server_of(triton).kill()
+    wait_until(lambda: not triton.is_alive())
+
+    triton.stop()
+
+    assert not list(own_home.iterdir())
+    wait_until(lambda: not [each for each in threading.enumerate() if each.name == "pytriton-worker-double"])
+
+
+def test_a_server_that_got_sigterm_from_elsewhere_makes_serve_raise():
+    triton = running_triton()
+    bind_floats(triton, "double", double)
+    serving = Background(lambda: triton.serve())
+    wait_until(triton.is_connected)
+
+    os.kill(server_of(triton).pid, signal.SIGTERM)
+    serving.finish()
+
+    assert isinstance(serving.error, PyTritonRuntimeError)
+    assert "exited with status" in str(serving.error)
+
+
+def give_up(requests):
+    raise PyTritonUnrecoverableError("the GPU fell off the bus")
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_an_unrecoverable_error_is_told_to_the_client_and_ends_the_server(protocol):
+    with running_triton() as triton:
+        bind_floats(triton, "double", double)
+        bind_floats(triton, "broken", give_up)
+        triton.run()
+        with client_of(triton, protocol) as client:
+            with pytest.raises(InferenceServerException) as caught:
+                client.infer("broken", {"x": X})
+
+            assert caught.value.message() == "model 'broken': PyTritonUnrecoverableError: the GPU fell off the bus"
+            wait_until(lambda: not triton.is_alive())
+    assert not servers()
+
+
+def test_serve_raises_the_unrecoverable_error():
+    triton = running_triton()
+    triton.bind("broken", batch(lambda x: give_up(x)), FLOATS_IN, FLOATS_OUT)
+    serving = Background(lambda: triton.serve())
+    wait_until(triton.is_connected)
+
+    send_floats(triton, "broken", [1])
+    serving.finish()
+
+    assert isinstance(serving.error, PyTritonUnrecoverableError)
+    assert str(serving.error) == "the GPU fell off the bus"
+    assert not servers()

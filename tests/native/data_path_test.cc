@@ -1,0 +1,807 @@
+// Batches on their way through the backend, from Triton's requests to a worker and back: `data_path_test BEHAVIOUR`, or
+// `--list`. Its sockets go to the current folder.
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "datatype.h"
+#include "fake_triton.h"
+#include "fake_worker.h"
+#include "instance.h"
+#include "registration.h"
+
+// Instead of registration.cc: workers are found without ZeroMQ.
+namespace pytriton {
+
+namespace {
+
+std::mutex admissions_mutex;
+std::map<std::string, AdmissionMessage> admissions;  // by the path of the model's worker file
+
+}  // namespace
+
+WorkerFile WorkerFile::Read(const std::string& path) { return {"registry", path}; }
+
+AdmissionMessage Register(const std::string&, const RegistrationMessage& registration, int) {
+  const std::lock_guard<std::mutex> lock(admissions_mutex);
+  const auto found = admissions.find(registration.binding);
+  if (found == admissions.end()) throw RegistrationError("it is not bound any more");
+  return found->second;
+}
+
+}  // namespace pytriton
+
+namespace {
+
+using fake_worker::Answer;
+using fake_worker::DataOf;
+using fake_worker::Echo;
+using fake_worker::EchoOf;
+using fake_worker::Serve;
+using fake_worker::Whole;
+using pytriton::AdmissionMessage;
+using pytriton::BatchMessage;
+using pytriton::Column;
+using pytriton::ElementCount;
+using pytriton::ItemSize;
+using pytriton::ResultMessage;
+using pytriton::Tensor;
+
+#define CHECK(condition)                                                           \
+  do {                                                                             \
+    if (!(condition)) {                                                            \
+      std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+      std::_Exit(1);                                                               \
+    }                                                                              \
+  } while (false)
+
+bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+using Strings = std::vector<std::string>;
+
+// A BYTES tensor as clients send it.
+std::string Serialized(const Strings& strings) {
+  std::string data;
+  for (const std::string& each : strings) {
+    const auto length = static_cast<uint32_t>(each.size());
+    data.append(reinterpret_cast<const char*>(&length), sizeof(length));
+    data += each;
+  }
+  return data;
+}
+
+std::string Noise(int64_t size, std::mt19937_64* random) {
+  std::string data(size, '\0');
+  for (char& byte : data) byte = static_cast<char>((*random)());
+  return data;
+}
+
+TRITONBACKEND_Input Numbers(const std::string& name, TRITONSERVER_DataType datatype, std::vector<int64_t> shape,
+                            std::mt19937_64* random) {
+  const int64_t size = ElementCount(shape.data(), shape.size()) * ItemSize(datatype);
+  return {name, datatype, std::move(shape), Noise(size, random)};
+}
+
+TRITONBACKEND_Input Bytes(const std::string& name, std::vector<int64_t> shape, const Strings& strings) {
+  return {name, TRITONSERVER_TYPE_BYTES, std::move(shape), Serialized(strings)};
+}
+
+// A request, and what it brought: the server's copy goes when the request is released.
+struct Sent {
+  Sent(std::vector<TRITONBACKEND_Input> inputs, Strings outputs) : inputs(inputs) {
+    request.inputs = std::move(inputs);
+    request.requested_outputs = std::move(outputs);
+  }
+
+  bool failed_with(TRITONSERVER_Error_Code code, const std::string& part) const {
+    return request.failed && request.error_code == code && Contains(request.error, part);
+  }
+
+  const std::vector<TRITONBACKEND_Input> inputs;
+  TRITONBACKEND_Request request;
+};
+
+// A model that is served by a worker. Its inputs are A, B, ..., its outputs OUT_A, OUT_B, ...
+class Model {
+ public:
+  Model(const std::string& name, int tensor_count, bool batching, Serve serve, size_t kept = 0)
+      : serve_(std::move(serve)), kept_(kept) {
+    admission_.socket = name + ".socket";
+    admission_.batching = batching;
+    for (int i = 0; i < tensor_count; ++i) {
+      admission_.inputs.push_back(std::string(1, static_cast<char>('A' + i)));
+      admission_.outputs.push_back("OUT_" + admission_.inputs.back());
+    }
+    model_.name = name;
+    model_.folder = "/models/" + name;
+    model_.backend = &backend_;
+    instance_.name = name + "_0";
+    instance_.model = &model_;
+    Bind();
+  }
+
+  ~Model() {
+    if (instance_.state != nullptr) TRITONSERVER_ErrorDelete(TRITONBACKEND_ModelInstanceFinalize(&instance_));
+    if (backend_.state != nullptr) TRITONSERVER_ErrorDelete(TRITONBACKEND_Finalize(&backend_));
+    Unbind();
+  }
+
+  void Bind() {
+    worker_ = std::make_unique<fake_worker::Worker>(admission_.socket, serve_, kept_);
+    const std::lock_guard<std::mutex> lock(pytriton::admissions_mutex);
+    pytriton::admissions[model_.folder + "/1/worker"] = admission_;
+  }
+
+  void Unbind() {
+    {
+      const std::lock_guard<std::mutex> lock(pytriton::admissions_mutex);
+      pytriton::admissions.erase(model_.folder + "/1/worker");
+    }
+    worker_.reset();
+  }
+
+  // As the server does it.
+  void Load() {
+    CHECK(TRITONBACKEND_Initialize(&backend_) == nullptr);
+    CHECK(TRITONBACKEND_ModelInstanceInitialize(&instance_) == nullptr);
+  }
+
+  void Execute(const std::vector<std::unique_ptr<Sent>>& batch) {
+    std::vector<TRITONBACKEND_Request*> requests;
+    for (const auto& sent : batch) requests.push_back(&sent->request);
+    CHECK(TRITONBACKEND_ModelInstanceExecute(&instance_, requests.data(), static_cast<uint32_t>(requests.size())) ==
+          nullptr);
+    CheckDone(batch);
+  }
+
+  // Invariants of every batch.
+  static void CheckDone(const std::vector<std::unique_ptr<Sent>>& batch) {
+    for (const auto& sent : batch) CHECK(sent->request.answered && sent->request.released);
+  }
+
+  // The outputs that the request wants are its inputs, as far as it has them.
+  void CheckEchoed(const Sent& sent) const {
+    CHECK(!sent.request.failed);
+    size_t outputs = 0;
+    for (const std::string& wanted : sent.request.requested_outputs) {
+      const auto input = std::find_if(sent.inputs.begin(), sent.inputs.end(),
+                                      [&](const auto& each) { return "OUT_" + each.name == wanted; });
+      if (input == sent.inputs.end()) continue;
+      ++outputs;
+      const auto output = sent.request.outputs.find(wanted);
+      CHECK(output != sent.request.outputs.end());
+      CHECK(output->second.datatype == input->datatype);
+      CHECK(output->second.shape == input->shape);
+      CHECK(output->second.bytes() == input->data());
+    }
+    CHECK(sent.request.outputs.size() == outputs);
+  }
+
+  // Executes the batch, whose requests all succeed.
+  void CheckServed(const std::vector<std::unique_ptr<Sent>>& batch) {
+    Execute(batch);
+    for (const auto& sent : batch) CheckEchoed(*sent);
+  }
+
+  std::unique_ptr<Sent> Request(std::vector<TRITONBACKEND_Input> inputs) const {
+    return std::make_unique<Sent>(std::move(inputs), admission_.outputs);
+  }
+
+  TRITONBACKEND_ModelInstance* instance() { return &instance_; }
+  fake_worker::Worker& worker() { return *worker_; }
+  int64_t connections() const { return worker_->connections(); }
+
+ private:
+  const Serve serve_;
+  const size_t kept_;
+  AdmissionMessage admission_;
+  TRITONBACKEND_Backend backend_;
+  TRITONBACKEND_Model model_;
+  TRITONBACKEND_ModelInstance instance_;
+  std::unique_ptr<fake_worker::Worker> worker_;
+};
+
+template <typename... Each>
+std::vector<std::unique_ptr<Sent>> BatchOf(Each... each) {
+  std::vector<std::unique_ptr<Sent>> batch;
+  (batch.push_back(std::move(each)), ...);
+  return batch;
+}
+
+// A worker that looks at each batch before it echoes it. The looks happen in its thread, before the answer.
+Serve Watched(std::function<void(const BatchMessage&, const char*)> look) {
+  return [look = std::move(look)](const BatchMessage& batch, const char* data) {
+    look(batch, data);
+    return Echo(batch, data);
+  };
+}
+
+void EqualShapesAreStacked() {
+  std::mt19937_64 random(1);
+  std::string expected;
+  Model model("stacked", 1, true, Watched([&](const BatchMessage& batch, const char* data) {
+                CHECK((batch.request_count == 3 && batch.rows == std::vector<int64_t>{1, 4, 2}));
+                CHECK(batch.details.empty());
+                CHECK(batch.columns.size() == 1 && batch.columns[0].stacked && batch.columns[0].tensors.size() == 1);
+                const Tensor& tensor = batch.columns[0].tensors[0];
+                CHECK((tensor.shape == std::vector<int64_t>{7, 3}));
+                CHECK(reinterpret_cast<uintptr_t>(data + tensor.offset) % pytriton::kAlignment == 0);
+                CHECK(std::string(data + tensor.offset, tensor.size) == expected);
+              }));
+  model.Load();
+  auto batch = BatchOf(model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {1, 3}, &random)}),
+                       model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {4, 3}, &random)}),
+                       model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {2, 3}, &random)}));
+  for (const auto& sent : batch) expected += sent->inputs[0].data();
+  model.CheckServed(batch);
+}
+
+void DifferentShapesLieApart() {
+  std::mt19937_64 random(2);
+  Model model("ragged", 1, true, Watched([](const BatchMessage& batch, const char*) {
+                CHECK(!batch.columns[0].stacked && batch.columns[0].tensors.size() == 2);
+              }));
+  model.Load();
+  model.CheckServed(BatchOf(model.Request({Numbers("A", TRITONSERVER_TYPE_INT16, {2, 3}, &random)}),
+                            model.Request({Numbers("A", TRITONSERVER_TYPE_INT16, {2, 5}, &random)})));
+  model.CheckServed(BatchOf(model.Request({Numbers("A", TRITONSERVER_TYPE_INT16, {2, 3}, &random)}),
+                            model.Request({Numbers("A", TRITONSERVER_TYPE_INT16, {2, 3, 1}, &random)})));
+  model.CheckServed(BatchOf(model.Request({Bytes("A", {1, 2}, {"a", std::string("\0b", 2)})}),
+                            model.Request({Bytes("A", {1, 3}, {"", "", "longer than a few bytes"})})));
+}
+
+void EveryDatatypeComesBack() {
+  std::mt19937_64 random(3);
+  Model model("datatypes", 1, true, Echo);
+  model.Load();
+  for (int datatype = TRITONSERVER_TYPE_BOOL; datatype <= TRITONSERVER_TYPE_BF16; ++datatype) {
+    if (datatype == TRITONSERVER_TYPE_BYTES) continue;
+    const auto type = static_cast<TRITONSERVER_DataType>(datatype);
+    model.CheckServed(BatchOf(model.Request({Numbers("A", type, {1, 5}, &random)}),
+                              model.Request({Numbers("A", type, {3, 5}, &random)})));
+  }
+}
+
+void BytesComeBack() {
+  Model model("bytes", 1, true,
+              Watched([](const BatchMessage& batch, const char*) { CHECK(batch.columns[0].stacked); }));
+  model.Load();
+  const std::string zeros("a\0\0", 3);
+  model.CheckServed(BatchOf(model.Request({Bytes("A", {1, 2}, {"", zeros})}),
+                            model.Request({Bytes("A", {2, 2}, {std::string(100000, 'x'), "", "", "\xff\xfe"})}),
+                            model.Request({Bytes("A", {1, 2}, {"", ""})})));
+}
+
+void MissingInputsAreLeftOut() {
+  std::mt19937_64 random(4);
+  Model model("optional", 3, true, Watched([](const BatchMessage& batch, const char*) {
+                CHECK(batch.columns.size() == 2);
+                CHECK(batch.columns[0].stacked && batch.columns[0].position == 0);
+                CHECK(!batch.columns[1].stacked && batch.columns[1].position == 2);
+                CHECK(batch.columns[1].tensors[0].offset == -1 && batch.columns[1].tensors[1].offset >= 0);
+              }));
+  model.Load();
+  model.CheckServed(BatchOf(model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {1, 3}, &random)}),
+                            model.Request({Bytes("C", {2, 1}, {"in another", "order"}),
+                                           Numbers("A", TRITONSERVER_TYPE_FP32, {2, 3}, &random)})));
+}
+
+void PiecesAreJoined() {
+  std::mt19937_64 random(5);
+  Model model("pieces", 2, true, Echo);
+  model.Load();
+  for (size_t first = 0; first < 14; ++first) {
+    auto numbers = Numbers("A", TRITONSERVER_TYPE_INT32, {2, 4}, &random);
+    auto strings = Bytes("B", {2, 1}, {"abc", "defgh"});
+    numbers.Split({first, 0, 3});
+    strings.Split({first, 0, 1});
+    auto whole = Numbers("A", TRITONSERVER_TYPE_INT32, {1, 4}, &random);
+    model.CheckServed(BatchOf(model.Request({numbers, strings}), model.Request({whole, Bytes("B", {1, 1}, {"x"})})));
+  }
+}
+
+void EmptyTensorsComeBack() {
+  Model model("empty", 2, true, Echo);
+  model.Load();
+  const TRITONBACKEND_Input numbers("A", TRITONSERVER_TYPE_FP64, {2, 0}, "");
+  TRITONBACKEND_Input no_buffers = numbers;
+  no_buffers.buffers.clear();
+  model.CheckServed(BatchOf(model.Request({numbers, Bytes("B", {2, 0}, {})})));
+  model.CheckServed(BatchOf(model.Request({numbers, Bytes("B", {2, 1}, {"", ""})}),
+                            model.Request({no_buffers, Bytes("B", {2, 0}, {})})));
+  model.CheckServed(BatchOf(model.Request({numbers}), model.Request({no_buffers})));
+}
+
+void ModelsWithoutBatchesHaveNoRows() {
+  std::mt19937_64 random(6);
+  Model model("single", 2, false, Watched([](const BatchMessage& batch, const char*) {
+                CHECK(batch.rows.empty() && batch.request_count == 1);
+              }));
+  model.Load();
+  model.CheckServed(BatchOf(model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {5}, &random)})));
+  model.CheckServed(
+      BatchOf(model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {2, 3, 4}, &random), Bytes("B", {1}, {"scalar"})})));
+}
+
+void DetailsReachTheWorker() {
+  std::mt19937_64 random(7);
+  Model model("details", 3, true, Watched([](const BatchMessage& batch, const char*) {
+                CHECK(batch.details.size() == 2);
+                const pytriton::Details& details = batch.details[1];
+                CHECK(batch.details[0].empty());
+                CHECK(details.id == "id-7");
+                CHECK((!details.all_outputs && details.outputs == std::vector<int64_t>{0, 2}));
+                CHECK(details.parameters.size() == 4);
+                CHECK(details.parameters[0].key == "text" && details.parameters[0].text == "h\xc3\xa9");
+                CHECK(details.parameters[1].type == pytriton::ParameterType::kInt);
+                CHECK(details.parameters[1].number == std::numeric_limits<int64_t>::min());
+                CHECK(details.parameters[2].type == pytriton::ParameterType::kBool);
+                CHECK(details.parameters[2].number == 1);
+                double number;
+                std::memcpy(&number, &details.parameters[3].number, sizeof(number));
+                CHECK(details.parameters[3].type == pytriton::ParameterType::kDouble && number == 0.5);
+              }));
+  model.Load();
+  const auto inputs = [&] {
+    return std::vector<TRITONBACKEND_Input>{Numbers("A", TRITONSERVER_TYPE_FP32, {1, 3}, &random),
+                                            Numbers("B", TRITONSERVER_TYPE_FP32, {1, 3}, &random),
+                                            Numbers("C", TRITONSERVER_TYPE_FP32, {1, 3}, &random)};
+  };
+  auto batch = BatchOf(model.Request(inputs()), model.Request(inputs()));
+  TRITONBACKEND_Request& request = batch[1]->request;
+  request.id = "id-7";
+  request.requested_outputs = {"OUT_C", "OUT_A"};
+  const double half = 0.5;
+  int64_t half_bits;
+  std::memcpy(&half_bits, &half, sizeof(half));
+  request.parameters = {{"text", TRITONSERVER_PARAMETER_STRING, "h\xc3\xa9", 0},
+                        {"int", TRITONSERVER_PARAMETER_INT, "", std::numeric_limits<int64_t>::min()},
+                        {"bool", TRITONSERVER_PARAMETER_BOOL, "", 1},
+                        {"double", TRITONSERVER_PARAMETER_DOUBLE, "", half_bits}};
+  model.CheckServed(batch);
+  CHECK(request.outputs.size() == 2);
+}
+
+void StatisticsAreReported() {
+  std::mt19937_64 random(8);
+  Model model("statistics", 1, true, [](const BatchMessage& batch, const char* data) {
+    ResultMessage result = EchoOf(batch);
+    result.compute_start_ns = 1000;
+    result.compute_end_ns = 2000;
+    if (batch.request_count == 2) result.failures.push_back({0, TRITONSERVER_ERROR_INTERNAL, "no", ""});
+    return Answer{Whole(result, DataOf(batch, data)), {}};
+  });
+  model.Load();
+  const auto request = [&](int64_t rows) {
+    return model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {rows, 3}, &random)});
+  };
+  model.Execute(BatchOf(request(1), request(2), request(3)));
+  model.Execute(BatchOf(request(1), request(4)));
+  const TRITONBACKEND_ModelInstance& instance = *model.instance();
+  CHECK(instance.succeeded == 4 && instance.failed == 1);
+  CHECK(instance.batches.size() == 2);
+  CHECK(instance.batches[0].rows == 6 && instance.batches[1].rows == 5);
+  CHECK(instance.batches[0].times[1] == 1000 && instance.batches[0].times[2] == 2000);
+  CHECK(instance.batches[0].times[0] <= instance.batches[0].times[3]);
+}
+
+void BadRequestsFailAlone() {
+  std::mt19937_64 random(9);
+  constexpr int64_t kHuge = int64_t{1} << 32;
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+  Model model("bad", 2, true, Echo);
+  model.Load();
+  const auto good = [&] {
+    return model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {2, 3}, &random), Bytes("B", {2, 1}, {"a", "b"})});
+  };
+  const auto strings = [](std::vector<int64_t> shape, const std::string& data) {
+    return TRITONBACKEND_Input("B", TRITONSERVER_TYPE_BYTES, std::move(shape), data);
+  };
+  const auto numbers = [](std::vector<int64_t> shape, const std::string& data) {
+    return TRITONBACKEND_Input("A", TRITONSERVER_TYPE_FP32, std::move(shape), data);
+  };
+  auto pieces = strings({1, 2}, Serialized({"ab", "cd"}) + "x");
+  pieces.Split({2, 5});
+  const std::vector<TRITONBACKEND_Input> bad = {
+      strings({1, 1}, "abc"),                                      // cut off in a length
+      strings({1, 1}, Serialized({"abc"}).substr(0, 6)),           // cut off in an element
+      strings({1, 2}, Serialized({"abc"})),                        // too few elements
+      strings({1, 1}, Serialized({"abc", "def"})),                 // too many
+      strings({1, 1}, std::string("\xff\xff\xff\xff", 4) + "ab"),  // a length beyond everything
+      strings({1, 1}, ""),
+      strings({kHuge, kHuge}, ""),
+      strings({kMax, 4}, Serialized({"abc"})),
+      strings({1, -1}, Serialized({"abc"})),
+      pieces,
+      numbers({1, 3}, "eleven byte"),
+      numbers({1, 3}, "thirteen byte"),
+      numbers({kHuge, kHuge}, ""),
+      numbers({kHuge, kHuge, 0}, ""),
+      numbers({1, kMax / 2}, "abcd"),
+      numbers({-1, -1}, "abcd"),
+      {"A", TRITONSERVER_TYPE_INVALID, {1, 1}, "abcd"},
+  };
+  for (const TRITONBACKEND_Input& input : bad) {
+    auto batch = BatchOf(good(), model.Request({input}), good());
+    model.Execute(batch);
+    model.CheckEchoed(*batch[0]);
+    model.CheckEchoed(*batch[2]);
+    CHECK(batch[1]->failed_with(TRITONSERVER_ERROR_INVALID_ARG, "model 'bad': the data of input '" + input.name));
+    CHECK(Contains(batch[1]->request.error, "does not match its shape and datatype"));
+    model.Execute(BatchOf(model.Request({input})));
+  }
+  auto unknown = BatchOf(good(), model.Request({{"Z", TRITONSERVER_TYPE_UINT8, {1, 1}, "z"}}));
+  model.Execute(unknown);
+  model.CheckEchoed(*unknown[0]);
+  CHECK(unknown[1]->failed_with(TRITONSERVER_ERROR_INVALID_ARG, "does not know the tensor 'Z'"));
+  CHECK(model.connections() == 1);
+}
+
+void GpuMemoryIsRefused() {
+  std::mt19937_64 random(10);
+  Model model("gpu", 1, true, Echo);
+  model.Load();
+  const auto request = [&] { return model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {1, 3}, &random)}); };
+  auto batch = BatchOf(request(), request(), request(), request());
+  batch[0]->request.inputs[0].buffers[0].type = TRITONSERVER_MEMORY_GPU;
+  batch[1]->request.inputs[0].buffers[0].type = TRITONSERVER_MEMORY_CPU_PINNED;
+  batch[2]->request.output_memory = TRITONSERVER_MEMORY_GPU;
+  model.Execute(batch);
+  CHECK(batch[0]->request.failed && Contains(batch[0]->request.error, "input 'A' lies in GPU memory"));
+  model.CheckEchoed(*batch[1]);
+  CHECK(batch[2]->failed_with(TRITONSERVER_ERROR_UNSUPPORTED, "output 'OUT_A' is wanted in GPU memory"));
+  model.CheckEchoed(*batch[3]);
+}
+
+void FailuresReachTheirRequests() {
+  std::mt19937_64 random(11);
+  bool whole = false;
+  Model model("failing", 1, true, [&](const BatchMessage& batch, const char* data) {
+    ResultMessage result = EchoOf(batch);
+    result.failures.push_back({whole ? -1 : 1, TRITONSERVER_ERROR_UNAVAILABLE, "said to the client", "the traceback"});
+    result.failures.push_back({77, TRITONSERVER_ERROR_INTERNAL, "of no request", ""});
+    if (whole) result.columns.clear();
+    return Answer{Whole(result, whole ? "" : DataOf(batch, data)), {}};
+  });
+  model.Load();
+  const auto request = [&] { return model.Request({Bytes("A", {1, 1}, {Noise(9, &random)})}); };
+  auto one = BatchOf(request(), request(), request());
+  model.Execute(one);
+  model.CheckEchoed(*one[0]);
+  CHECK(one[1]->failed_with(TRITONSERVER_ERROR_UNAVAILABLE, "said to the client"));
+  model.CheckEchoed(*one[2]);
+  CHECK(fake_triton::TakeLog() == "the traceback\n");
+  whole = true;
+  auto all = BatchOf(request(), request());
+  model.Execute(all);
+  for (const auto& sent : all) CHECK(sent->failed_with(TRITONSERVER_ERROR_UNAVAILABLE, "said to the client"));
+}
+
+void NonsenseFromTheWorkerFailsTheBatch() {
+  std::mt19937_64 random(12);
+  constexpr int64_t kHuge = int64_t{1} << 32;
+  using Change = std::function<void(ResultMessage*)>;
+  const std::vector<Change> lies = {
+      [](ResultMessage* result) { result->request_count = 3; },
+      [](ResultMessage* result) { result->request_count = -1; },
+      [](ResultMessage* result) { result->columns[0].position = 2; },
+      [](ResultMessage* result) { result->columns[0].position = -1; },
+      [](ResultMessage* result) { result->columns[0].tensors[0].shape[0] += 1; },
+      [](ResultMessage* result) { result->columns[0].tensors[0].shape.clear(); },
+      [](ResultMessage* result) { result->columns[0].tensors[0].shape[1] = 2; },
+      [](ResultMessage* result) { result->columns[0].tensors[0].shape = {2, kHuge, kHuge}; },
+      [](ResultMessage* result) { result->columns[0].tensors[0].shape = {2, -1, -3}; },
+      [](ResultMessage* result) { result->columns[0].tensors[0].offset = -1; },
+      [](ResultMessage* result) { result->columns[0].tensors[0].offset = kHuge; },
+      [](ResultMessage* result) { result->columns[0].tensors[0].size -= 4; },
+      [](ResultMessage* result) { result->columns[0].tensors[0].size = kHuge; },
+      [](ResultMessage* result) { result->columns[0].datatype = TRITONSERVER_TYPE_INT8; },
+      [](ResultMessage* result) { result->columns[0].datatype = 99; },
+      [](ResultMessage* result) { result->columns[1].tensors[0].shape = {2, int64_t{1} << 61}; },
+      [](ResultMessage* result) { result->columns[1].tensors[0].size = 7; },
+      [](ResultMessage* result) { result->columns[1].tensors[0].size = 8; },  // lengths without their strings
+  };
+  const Change* lie = nullptr;
+  pytriton::Bell bell;
+  Model model("lying", 2, true, [&](const BatchMessage& batch, const char* data) {
+    if (bell.kind != 0) return Answer{"x", bell};
+    ResultMessage result = EchoOf(batch);
+    if (lie != nullptr) (*lie)(&result);
+    return Answer{Whole(result, DataOf(batch, data)), {}};
+  });
+  model.Load();
+  const auto batch = [&] {
+    return BatchOf(model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {1, 3}, &random), Bytes("B", {1, 1}, {"one"})}),
+                   model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {1, 3}, &random), Bytes("B", {1, 1}, {"two"})}));
+  };
+  const auto check_failed = [&] {
+    auto requests = batch();
+    model.Execute(requests);
+    for (const auto& sent : requests) CHECK(sent->request.failed && sent->request.outputs.empty());
+  };
+  for (const Change& each : lies) {
+    lie = &each;
+    check_failed();
+    lie = nullptr;
+    model.CheckServed(batch());
+  }
+  const int64_t kind = static_cast<int64_t>(pytriton::BellKind::kResult);
+  const std::vector<pytriton::Bell> bells = {
+      {kind, 99999, 64, 64},
+      {99, 1, 64, 64},
+      {kind, -1, std::numeric_limits<int64_t>::max(), 64},
+      {kind, -1, 64, std::numeric_limits<int64_t>::max()},
+      {kind, -1, 0, 64},
+      {kind, -1, 64, -1},
+      {kind, -1, 64, 15},
+  };
+  for (const pytriton::Bell& each : bells) {
+    // Right after a new connection, so that the sequence may be right.
+    model.Unbind();
+    model.Bind();
+    model.Execute(batch());
+    bell = each;
+    if (bell.sequence == -1) bell.sequence = 1;
+    check_failed();
+    bell = {};
+    model.CheckServed(batch());
+  }
+}
+
+void MutatedAnswersNeverCrash() {
+  std::mt19937_64 random(13);
+  int64_t failed = 0;
+  Model model("mutated", 3, true, [&](const BatchMessage& batch, const char* data) {
+    std::string message = Echo(batch, data).message;
+    const int64_t kWords[] = {
+        0, 1, -1, 2, 3, 64, std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min(), 13, 11, 1 << 20};
+    const int changes = 1 + static_cast<int>(random() % 2);
+    for (int i = 0; i < changes; ++i) {
+      const int64_t word = random() % 4 == 0 ? static_cast<int64_t>(random()) : kWords[random() % std::size(kWords)];
+      std::memcpy(message.data() + random() % (message.size() / 8) * 8, &word, 8);
+    }
+    if (random() % 16 == 0) message.resize(random() % message.size());
+    return Answer{message, {}};
+  });
+  model.Load();
+  const auto request = [&](int64_t dim) {
+    return model.Request({Numbers("A", TRITONSERVER_TYPE_INT16, {1, 2}, &random), Bytes("B", {1, 2}, {"first", "2nd"}),
+                          Numbers("C", TRITONSERVER_TYPE_UINT8, {1, dim}, &random)});
+  };
+  constexpr int kBatches = 400;
+  for (int i = 0; i < kBatches; ++i) {
+    auto batch = BatchOf(request(1), request(1 + i % 2), request(1));
+    model.Execute(batch);
+    failed += batch[0]->request.failed ? 1 : 0;
+  }
+  CHECK(failed > kBatches / 10 && failed < kBatches);
+}
+
+void ADeadWorkerIsReplaced() {
+  std::mt19937_64 random(14);
+  bool dying = true;
+  Model model("mortal", 1, true, [&](const BatchMessage& batch, const char* data) {
+    if (std::exchange(dying, false)) return Answer{"", {}, true};
+    return Echo(batch, data);
+  });
+  model.Load();
+  const auto request = [&] { return model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {1, 3}, &random)}); };
+  auto lost = BatchOf(request(), request());
+  model.Execute(lost);
+  for (const auto& sent : lost) CHECK(sent->failed_with(TRITONSERVER_ERROR_UNAVAILABLE, "model 'mortal': "));
+  model.CheckServed(BatchOf(request(), request()));
+  CHECK(model.connections() == 2);
+  model.Unbind();
+  for (int i = 0; i < 3; ++i) {
+    auto orphans = BatchOf(request(), request());
+    model.Execute(orphans);
+    for (const auto& sent : orphans) CHECK(sent->failed_with(TRITONSERVER_ERROR_UNAVAILABLE, "model 'mortal'"));
+    if (i > 0) CHECK(Contains(orphans[0]->request.error, "has no worker: it is not bound any more"));
+  }
+  model.Bind();
+  model.CheckServed(BatchOf(request()));
+}
+
+void LoadingFailsWithoutAWorker() {
+  Model model("unbound", 1, true, Echo);
+  model.Unbind();
+  TRITONBACKEND_Backend backend;
+  model.instance()->model->backend = &backend;
+  CHECK(TRITONBACKEND_Initialize(&backend) == nullptr);
+  TRITONSERVER_Error* error = TRITONBACKEND_ModelInstanceInitialize(model.instance());
+  CHECK(error != nullptr && Contains(error->message, "not bound any more"));
+  CHECK(model.instance()->state == nullptr);
+  TRITONSERVER_ErrorDelete(error);
+  TRITONSERVER_ErrorDelete(TRITONBACKEND_Finalize(&backend));
+}
+
+void KeptBatchesStayAsTheyAre() {
+  std::mt19937_64 random(15);
+  Model model("kept", 2, true, Echo, 20);
+  model.Load();
+  for (int i = 0; i < 200; ++i) {
+    const auto size = static_cast<int64_t>(random() % 5000);
+    model.CheckServed(BatchOf(
+        model.Request({Numbers("A", TRITONSERVER_TYPE_FP64, {1, size}, &random), Bytes("B", {1, 1}, {"a"})}),
+        model.Request({Numbers("A", TRITONSERVER_TYPE_FP64, {2, size}, &random), Bytes("B", {2, 1}, {"b", "c"})})));
+  }
+}
+
+void ResultsStayUntilTheyAreAnswered() {
+  std::mt19937_64 random(16);
+  Model model("result", 1, true, Echo);
+  model.Load();
+  fake_triton::SetResponseHook([&] { model.worker().Trim(); });
+  for (int i = 0; i < 10; ++i) {
+    model.CheckServed(BatchOf(model.Request({Numbers("A", TRITONSERVER_TYPE_FP64, {1, 5000}, &random)}),
+                              model.Request({Numbers("A", TRITONSERVER_TYPE_FP64, {2, 5000}, &random)})));
+  }
+  fake_triton::SetResponseHook(nullptr);
+}
+
+// Trims arenas all the time, far more often than the housekeeper does.
+class Trimmer {
+ public:
+  ~Trimmer() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      done_ = true;
+    }
+    batches_.notify_one();
+    thread_.join();
+  }
+
+  void Watch(const std::shared_ptr<pytriton::Arena>& arena) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    arenas_.push_back(arena);
+  }
+
+  void Batch() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      ++count_;
+    }
+    batches_.notify_one();
+  }
+
+ private:
+  void Run() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (int64_t seen = 0;; seen = count_) {
+      batches_.wait(lock, [&] { return done_ || count_ > seen; });
+      if (done_) return;
+      const auto arenas = arenas_;
+      lock.unlock();
+      for (const auto& weak : arenas) {
+        if (const auto arena = weak.lock()) arena->Trim(pytriton::Arena::Clock::time_point::max());
+      }
+      lock.lock();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable batches_;
+  std::vector<std::weak_ptr<pytriton::Arena>> arenas_;
+  int64_t count_ = 0;
+  bool done_ = false;
+  std::thread thread_{[this] { Run(); }};
+};
+
+// A request of a random kind, and whether it can be served.
+std::pair<std::unique_ptr<Sent>, bool> RandomRequest(const Model& model, std::mt19937_64* random) {
+  const auto below = [random](uint64_t bound) { return static_cast<int64_t>((*random)() % bound); };
+  const auto cut = [&](TRITONBACKEND_Input* input) {
+    if (below(3) == 0) input->Split({static_cast<size_t>(below(9)), static_cast<size_t>(below(9))});
+  };
+  const int64_t rows = 1 + below(4);
+  std::vector<TRITONBACKEND_Input> inputs = {Numbers("A", TRITONSERVER_TYPE_FP32, {rows, 40}, random)};
+  if (below(8) > 0) inputs.push_back(Numbers("B", TRITONSERVER_TYPE_INT16, {rows, below(3)}, random));
+  if (below(4) > 0) {
+    Strings strings;
+    for (int64_t i = 0; i < rows * 2; ++i) strings.push_back(Noise(below(30), random));
+    inputs.push_back(Bytes("C", {rows, 2}, strings));
+  }
+  for (TRITONBACKEND_Input& input : inputs) cut(&input);
+  const bool bad = below(10) == 0;
+  if (bad) inputs.back().buffers.push_back({{'x'}});
+  std::shuffle(inputs.begin(), inputs.end(), *random);
+  auto sent = model.Request(inputs);
+  if (below(4) == 0) sent->request.requested_outputs = {"OUT_C", "OUT_A"};
+  if (below(4) == 0) sent->request.id = std::to_string(below(1000));
+  return {std::move(sent), !bad};
+}
+
+void InstancesRunSideBySide() {
+  constexpr int kInstances = 4;
+  constexpr int kBatches = 300;
+  Trimmer trimmer;
+  std::atomic<int64_t> served{0};
+  std::vector<std::thread> threads;
+  for (int number = 0; number < kInstances; ++number) {
+    threads.emplace_back([&trimmer, &served, number] {
+      std::mt19937_64 random(100 + number);
+      int64_t batches = 0;
+      Model model(
+          "instance-" + std::to_string(number), 3, true,
+          [&](const BatchMessage& batch, const char* data) {
+            if (++batches % 50 == 0) return Answer{"", {}, true};
+            return Echo(batch, data);
+          },
+          number * 2);
+      pytriton::Instance instance(model.instance(),
+                                  [&trimmer](const auto& arena, const auto&) { trimmer.Watch(arena); });
+      for (int i = 0; i < kBatches; ++i) {
+        std::vector<std::unique_ptr<Sent>> batch;
+        std::vector<TRITONBACKEND_Request*> requests;
+        std::vector<bool> good;
+        for (uint64_t n = 0; n <= random() % 6; ++n) {
+          auto [sent, is_good] = RandomRequest(model, &random);
+          requests.push_back(&sent->request);
+          good.push_back(is_good);
+          batch.push_back(std::move(sent));
+        }
+        instance.Execute(requests.data(), static_cast<uint32_t>(requests.size()));
+        trimmer.Batch();
+        Model::CheckDone(batch);
+        for (size_t n = 0; n < batch.size(); ++n) {
+          if (Contains(batch[n]->request.error, "gone")) continue;  // the worker hung up
+          CHECK(batch[n]->request.failed == !good[n]);
+          if (!good[n]) continue;
+          model.CheckEchoed(*batch[n]);
+          ++served;
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(served > kInstances * kBatches);
+}
+
+const std::vector<std::pair<std::string, void (*)()>> kBehaviours = {
+    {"equal_shapes_are_stacked", EqualShapesAreStacked},
+    {"different_shapes_lie_apart", DifferentShapesLieApart},
+    {"every_datatype_comes_back", EveryDatatypeComesBack},
+    {"bytes_come_back", BytesComeBack},
+    {"missing_inputs_are_left_out", MissingInputsAreLeftOut},
+    {"pieces_are_joined", PiecesAreJoined},
+    {"empty_tensors_come_back", EmptyTensorsComeBack},
+    {"models_without_batches_have_no_rows", ModelsWithoutBatchesHaveNoRows},
+    {"details_reach_the_worker", DetailsReachTheWorker},
+    {"statistics_are_reported", StatisticsAreReported},
+    {"bad_requests_fail_alone", BadRequestsFailAlone},
+    {"gpu_memory_is_refused", GpuMemoryIsRefused},
+    {"failures_reach_their_requests", FailuresReachTheirRequests},
+    {"nonsense_from_the_worker_fails_the_batch", NonsenseFromTheWorkerFailsTheBatch},
+    {"mutated_answers_never_crash", MutatedAnswersNeverCrash},
+    {"a_dead_worker_is_replaced", ADeadWorkerIsReplaced},
+    {"loading_fails_without_a_worker", LoadingFailsWithoutAWorker},
+    {"kept_batches_stay_as_they_are", KeptBatchesStayAsTheyAre},
+    {"results_stay_until_they_are_answered", ResultsStayUntilTheyAreAnswered},
+    {"instances_run_side_by_side", InstancesRunSideBySide},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string wanted = argc > 1 ? argv[1] : "";
+  for (const auto& [name, run] : kBehaviours) {
+    if (wanted == "--list") std::printf("%s\n", name.c_str());
+    if (wanted != name) continue;
+    run();
+    return 0;
+  }
+  return wanted == "--list" ? 0 : 2;
+}

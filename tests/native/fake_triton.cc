@@ -1,0 +1,314 @@
+#include "fake_triton.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+
+namespace {
+
+uint32_t api_major = 1;
+uint32_t api_minor = 19;
+
+std::function<void()> response_hook;
+
+std::mutex log_mutex;
+std::string log_text;
+
+void Require(bool condition, const char* rule) {
+  if (condition) return;
+  std::fprintf(stderr, "the backend breaks a rule of Triton's API: %s\n", rule);
+  std::abort();
+}
+
+void RequireLiving(const TRITONBACKEND_Request* request) {
+  Require(!request->released, "a released request belongs to the server");
+}
+
+}  // namespace
+
+std::string TRITONBACKEND_Input::data() const {
+  std::string whole;
+  for (const Buffer& buffer : buffers) whole.append(buffer.data.begin(), buffer.data.end());
+  return whole;
+}
+
+void TRITONBACKEND_Input::Split(const std::vector<size_t>& sizes) {
+  const std::string whole = data();
+  buffers.clear();
+  size_t position = 0;
+  for (size_t size : sizes) {
+    const size_t end = std::min(whole.size(), position + size);
+    buffers.push_back({{whole.begin() + position, whole.begin() + end}});
+    position = end;
+  }
+  buffers.push_back({{whole.begin() + position, whole.end()}});
+}
+
+namespace fake_triton {
+
+void SetApiVersion(uint32_t major, uint32_t minor) {
+  api_major = major;
+  api_minor = minor;
+}
+
+void SetResponseHook(std::function<void()> hook) { response_hook = std::move(hook); }
+
+std::string TakeLog() {
+  const std::lock_guard<std::mutex> lock(log_mutex);
+  return std::exchange(log_text, {});
+}
+
+}  // namespace fake_triton
+
+TRITONSERVER_Error* TRITONSERVER_ErrorNew(TRITONSERVER_Error_Code code, const char* message) {
+  return new TRITONSERVER_Error{code, message};
+}
+
+void TRITONSERVER_ErrorDelete(TRITONSERVER_Error* error) { delete error; }
+
+TRITONSERVER_Error_Code TRITONSERVER_ErrorCode(TRITONSERVER_Error* error) { return error->code; }
+
+const char* TRITONSERVER_ErrorMessage(TRITONSERVER_Error* error) { return error->message.c_str(); }
+
+TRITONSERVER_Error* TRITONSERVER_LogMessage(TRITONSERVER_LogLevel, const char*, int, const char* message) {
+  const std::lock_guard<std::mutex> lock(log_mutex);
+  log_text += message;
+  log_text += '\n';
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_MessageSerializeToJson(TRITONSERVER_Message* message, const char** base,
+                                                        size_t* size) {
+  *base = message->json.data();
+  *size = message->json.size();
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_MessageDelete(TRITONSERVER_Message* message) {
+  delete message;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ApiVersion(uint32_t* major, uint32_t* minor) {
+  *major = api_major;
+  *minor = api_minor;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_BackendSetState(TRITONBACKEND_Backend* backend, void* state) {
+  backend->state = state;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_BackendState(TRITONBACKEND_Backend* backend, void** state) {
+  *state = backend->state;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_BackendAttributeSetParallelModelInstanceLoading(
+    TRITONBACKEND_BackendAttribute* attributes, bool enabled) {
+  attributes->parallel_instance_loading = enabled;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelName(TRITONBACKEND_Model* model, const char** name) {
+  *name = model->name.c_str();
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelVersion(TRITONBACKEND_Model* model, uint64_t* version) {
+  *version = model->version;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerUnloadModel(TRITONSERVER_Server*, const char*) {
+  std::abort();  // the process that serves the models here is this one
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelServer(TRITONBACKEND_Model*, TRITONSERVER_Server** server) {
+  *server = nullptr;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelBackend(TRITONBACKEND_Model* model, TRITONBACKEND_Backend** backend) {
+  *backend = model->backend;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelConfig(TRITONBACKEND_Model* model, uint32_t, TRITONSERVER_Message** config) {
+  *config = new TRITONSERVER_Message{"{\"name\": \"" + model->name + "\"}"};
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelRepository(TRITONBACKEND_Model* model, TRITONBACKEND_ArtifactType* type,
+                                                  const char** location) {
+  *type = TRITONBACKEND_ARTIFACT_FILESYSTEM;
+  *location = model->folder.c_str();
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceName(TRITONBACKEND_ModelInstance* instance, const char** name) {
+  *name = instance->name.c_str();
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceModel(TRITONBACKEND_ModelInstance* instance,
+                                                     TRITONBACKEND_Model** model) {
+  *model = instance->model;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceState(TRITONBACKEND_ModelInstance* instance, void** state) {
+  *state = instance->state;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceSetState(TRITONBACKEND_ModelInstance* instance, void* state) {
+  instance->state = state;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportStatistics(TRITONBACKEND_ModelInstance* instance,
+                                                                TRITONBACKEND_Request* request, bool success, uint64_t,
+                                                                uint64_t, uint64_t, uint64_t) {
+  RequireLiving(request);
+  Require(success != request->failed, "statistics say what came of a request");
+  ++(success ? instance->succeeded : instance->failed);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportBatchStatistics(TRITONBACKEND_ModelInstance* instance,
+                                                                     uint64_t batch_size, uint64_t exec_start_ns,
+                                                                     uint64_t compute_start_ns, uint64_t compute_end_ns,
+                                                                     uint64_t exec_end_ns) {
+  instance->batches.push_back({batch_size, {exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns}});
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_RequestId(TRITONBACKEND_Request* request, const char** id) {
+  RequireLiving(request);
+  *id = request->id.c_str();
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_RequestInputCount(TRITONBACKEND_Request* request, uint32_t* count) {
+  RequireLiving(request);
+  *count = static_cast<uint32_t>(request->inputs.size());
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_RequestInputByIndex(TRITONBACKEND_Request* request, uint32_t index,
+                                                      TRITONBACKEND_Input** input) {
+  RequireLiving(request);
+  *input = &request->inputs.at(index);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_RequestOutputCount(TRITONBACKEND_Request* request, uint32_t* count) {
+  RequireLiving(request);
+  *count = static_cast<uint32_t>(request->requested_outputs.size());
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_RequestOutputName(TRITONBACKEND_Request* request, uint32_t index, const char** name) {
+  RequireLiving(request);
+  *name = request->requested_outputs.at(index).c_str();
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_RequestParameterCount(TRITONBACKEND_Request* request, uint32_t* count) {
+  RequireLiving(request);
+  *count = static_cast<uint32_t>(request->parameters.size());
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_RequestParameter(TRITONBACKEND_Request* request, uint32_t index, const char** key,
+                                                   TRITONSERVER_ParameterType* type, const void** value) {
+  RequireLiving(request);
+  const TRITONBACKEND_Request::Parameter& parameter = request->parameters.at(index);
+  *key = parameter.key.c_str();
+  *type = parameter.type;
+  *value = parameter.type == TRITONSERVER_PARAMETER_STRING ? static_cast<const void*>(parameter.text.c_str())
+                                                           : static_cast<const void*>(&parameter.value);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_RequestRelease(TRITONBACKEND_Request* request, uint32_t) {
+  RequireLiving(request);
+  Require(request->answered, "a request is answered before it is released");
+  request->released = true;
+  request->inputs.clear();  // the address sanitizer sees who still reads them
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_InputProperties(TRITONBACKEND_Input* input, const char** name,
+                                                  TRITONSERVER_DataType* datatype, const int64_t** shape,
+                                                  uint32_t* dims_count, uint64_t* byte_size, uint32_t* buffer_count) {
+  *name = input->name.c_str();
+  *datatype = input->datatype;
+  *shape = input->shape.data();
+  *dims_count = static_cast<uint32_t>(input->shape.size());
+  *byte_size = 0;
+  for (const auto& buffer : input->buffers) *byte_size += buffer.data.size();
+  *buffer_count = static_cast<uint32_t>(input->buffers.size());
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_InputBuffer(TRITONBACKEND_Input* input, uint32_t index, const void** buffer,
+                                              uint64_t* buffer_byte_size, TRITONSERVER_MemoryType* memory_type,
+                                              int64_t* memory_type_id) {
+  const TRITONBACKEND_Input::Buffer& each = input->buffers.at(index);
+  *buffer = each.data.data();
+  *buffer_byte_size = each.data.size();
+  *memory_type = each.type;
+  *memory_type_id = 0;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ResponseNew(TRITONBACKEND_Response** response, TRITONBACKEND_Request* request) {
+  RequireLiving(request);
+  if (response_hook) response_hook();
+  *response = new TRITONBACKEND_Response{request, {}};
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ResponseDelete(TRITONBACKEND_Response* response) {
+  delete response;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ResponseOutput(TRITONBACKEND_Response* response, TRITONBACKEND_Output** output,
+                                                 const char* name, TRITONSERVER_DataType datatype, const int64_t* shape,
+                                                 uint32_t dims_count) {
+  TRITONBACKEND_Output& each = response->outputs[name];
+  Require(each.request == nullptr, "a response has an output once");
+  each = {datatype, {shape, shape + dims_count}, {}, response->request};
+  *output = &each;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ResponseSend(TRITONBACKEND_Response* response, uint32_t, TRITONSERVER_Error* error) {
+  TRITONBACKEND_Request* request = response->request;
+  RequireLiving(request);
+  Require(!request->answered, "a request is answered once");
+  request->answered = true;
+  if (error != nullptr) {
+    request->failed = true;
+    request->error_code = error->code;
+    request->error = error->message;
+  } else {
+    request->outputs = std::move(response->outputs);
+  }
+  delete response;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_OutputBuffer(TRITONBACKEND_Output* output, void** buffer, uint64_t byte_size,
+                                               TRITONSERVER_MemoryType* memory_type, int64_t* memory_type_id) {
+  *memory_type = output->request->output_memory;
+  *memory_type_id = 0;
+  output->data.resize(byte_size);
+  *buffer = output->data.data();
+  return nullptr;
+}

@@ -1,0 +1,190 @@
+#include "messages.h"
+
+#include <limits>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+namespace pytriton {
+
+namespace {
+
+class Generator {
+ public:
+  Generator(int64_t data_size, std::mt19937_64* random) : data_size_(data_size), random_(*random) {}
+
+  Message Make(int kind) {
+    switch (kind) {
+      case 0:
+        return Batch();
+      case 1:
+        return Result();
+      case 2:
+        return RegistrationMessage{Text(), Text(), Integer(), Text(), Text()};
+      case 3:
+        return AdmissionMessage{Text(), Integer(), Chance(), Texts(), Texts()};
+      default:
+        throw std::invalid_argument("no such kind of message");
+    }
+  }
+
+ private:
+  int64_t Below(int64_t bound) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(bound)); }
+  bool Chance() { return Below(2) == 0; }
+
+  int64_t Integer() {
+    constexpr int64_t kSpecial[] = {0, 1, -1, std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()};
+    return Chance() ? kSpecial[Below(5)] : static_cast<int64_t>(random_());
+  }
+
+  std::string Text() {
+    std::string text(Chance() ? Below(4) : Below(40), '\0');
+    for (char& c : text) c = static_cast<char>(Chance() ? 'a' + Below(26) : Below(256));
+    return text;
+  }
+
+  std::vector<std::string> Texts() {
+    std::vector<std::string> texts(Below(5));
+    for (std::string& text : texts) text = Text();
+    return texts;
+  }
+
+  std::vector<int64_t> Integers(int64_t count) {
+    std::vector<int64_t> integers(count);
+    for (int64_t& integer : integers) integer = Integer();
+    return integers;
+  }
+
+  Tensor OneTensor() {
+    if (Below(4) == 0) return Tensor();
+    const int64_t offset = Below(data_size_ + 1);
+    return {offset, Below(data_size_ - offset + 1), Integers(Below(5))};
+  }
+
+  std::vector<Column> Columns(int64_t request_count) {
+    std::vector<Column> columns(Below(4));
+    for (Column& column : columns) {
+      column.position = Integer();
+      column.datatype = Integer();
+      column.stacked = Chance();
+      for (int64_t i = 0; i < (column.stacked ? 1 : request_count); ++i) column.tensors.push_back(OneTensor());
+    }
+    return columns;
+  }
+
+  Details OneDetails() {
+    Details details;
+    details.id = Text();
+    details.all_outputs = Chance();
+    if (!details.all_outputs) details.outputs = Integers(Below(4));
+    const int64_t parameter_count = Below(4);
+    for (int64_t i = 0; i < parameter_count; ++i) {
+      Parameter parameter;
+      parameter.key = std::to_string(i) + Text();
+      switch (Below(4)) {
+        case 0:
+          parameter.type = ParameterType::kString;
+          parameter.text = Text();
+          break;
+        case 1:
+          parameter.type = ParameterType::kBool;
+          parameter.number = Below(2);
+          break;
+        case 2:
+          parameter.type = ParameterType::kDouble;
+          parameter.number = Integer();
+          break;
+        default:
+          parameter.type = ParameterType::kInt;
+          parameter.number = Integer();
+      }
+      details.parameters.push_back(std::move(parameter));
+    }
+    return details;
+  }
+
+  BatchMessage Batch() {
+    BatchMessage message;
+    message.request_count = Below(5);
+    if (Chance()) message.rows = Integers(message.request_count);
+    message.columns = Columns(message.request_count);
+    if (Chance()) {
+      for (int64_t i = 0; i < message.request_count; ++i) message.details.push_back(OneDetails());
+    }
+    return message;
+  }
+
+  ResultMessage Result() {
+    ResultMessage message;
+    message.request_count = Below(5);
+    message.compute_start_ns = Integer();
+    message.compute_end_ns = Integer();
+    const int64_t failure_count = Below(3);
+    for (int64_t i = 0; i < failure_count; ++i) message.failures.push_back({Integer(), Integer(), Text(), Text()});
+    message.columns = Columns(message.request_count);
+    return message;
+  }
+
+  const int64_t data_size_;
+  std::mt19937_64& random_;
+};
+
+bool Same(const BatchMessage& a, const BatchMessage& b) {
+  return a.request_count == b.request_count && a.rows == b.rows && a.columns == b.columns && a.details == b.details;
+}
+
+bool Same(const ResultMessage& a, const ResultMessage& b) {
+  return a.request_count == b.request_count && a.compute_start_ns == b.compute_start_ns &&
+         a.compute_end_ns == b.compute_end_ns && a.failures == b.failures && a.columns == b.columns;
+}
+
+bool Same(const RegistrationMessage& a, const RegistrationMessage& b) {
+  return a.binding == b.binding && a.model == b.model && a.version == b.version && a.instance == b.instance &&
+         a.config == b.config;
+}
+
+bool Same(const AdmissionMessage& a, const AdmissionMessage& b) {
+  return a.socket == b.socket && a.ticket == b.ticket && a.batching == b.batching && a.inputs == b.inputs &&
+         a.outputs == b.outputs;
+}
+
+template <typename A, typename B>
+bool Same(const A&, const B&) {
+  return false;
+}
+
+}  // namespace
+
+Message RandomMessage(int kind, int64_t data_size, std::mt19937_64* random) {
+  return Generator(data_size, random).Make(kind);
+}
+
+bool Equal(const Message& a, const Message& b) {
+  return std::visit([](const auto& first, const auto& second) { return Same(first, second); }, a, b);
+}
+
+std::string EncodeMessage(const Message& message) {
+  MessageWriter writer;
+  std::visit([&](const auto& each) { Encode(each, &writer); }, message);
+  std::string data(writer.head_size(), '\0');
+  writer.CopyTo(data.data());
+  return data;
+}
+
+Message DecodeMessage(int kind, const char* data, int64_t size) {
+  MessageReader reader(data, size);
+  switch (kind) {
+    case 0:
+      return DecodeBatch(&reader);
+    case 1:
+      return DecodeResult(&reader);
+    case 2:
+      return DecodeRegistration(&reader);
+    case 3:
+      return DecodeAdmission(&reader);
+    default:
+      throw std::invalid_argument("no such kind of message");
+  }
+}
+
+}  // namespace pytriton

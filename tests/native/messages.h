@@ -1,0 +1,28 @@
+// Messages of any kind, made up and compared.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <variant>
+
+#include "protocol.h"
+
+namespace pytriton {
+
+using Message = std::variant<BatchMessage, ResultMessage, RegistrationMessage, AdmissionMessage>;
+
+constexpr int kMessageKinds = std::variant_size_v<Message>;
+
+// `kind` is an index into Message. Its tensors lie within `data_size` bytes of data.
+Message RandomMessage(int kind, int64_t data_size, std::mt19937_64* random);
+
+bool Equal(const Message& a, const Message& b);
+
+// The message without its data.
+std::string EncodeMessage(const Message& message);
+
+// `size` includes the data. Throws ProtocolError.
+Message DecodeMessage(int kind, const char* data, int64_t size);
+
+}  // namespace pytriton

@@ -1,0 +1,362 @@
+"""The message layout, which stands twice: what one half writes, the other reads; and nonsense is refused by both."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import math
+import struct
+from typing import Any
+
+import hypothesis
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytriton.proxy.protocol import (
+    ABSENT,
+    ALIGNMENT,
+    BELL,
+    PROTOCOL_VERSION,
+    AdmissionMessage,
+    BatchMessage,
+    Column,
+    Details,
+    Failure,
+    MessageReader,
+    ParameterValue,
+    ProtocolError,
+    RegistrationMessage,
+    ResultMessage,
+    Tensor,
+    decode_admission,
+    decode_batch,
+    decode_registration,
+    decode_result,
+    encode_admission,
+    encode_batch,
+    encode_registration,
+    encode_result,
+)
+
+# The library is the session's, and holds no state.
+settings = hypothesis.settings(deadline=None, max_examples=150, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+
+KINDS = [BatchMessage, ResultMessage, RegistrationMessage, AdmissionMessage]
+
+LEAST, MOST = -(2**63), 2**63 - 1
+
+integers = st.one_of(st.integers(LEAST, MOST), st.sampled_from([0, 1, -1, LEAST, MOST]))
+# Any bytes may come from C++, and Python's text holds them all.
+texts = st.one_of(
+    st.text(),
+    st.binary().map(lambda data: data.decode("utf-8", "surrogateescape")),
+    st.sampled_from(["", "\0", "a\0b\0", "é", "\N{GRINNING FACE}", "x" * 5000]),
+)
+doubles = integers.map(lambda bits: struct.unpack("<d", struct.pack("<q", bits))[0])
+parameters = st.dictionaries(texts, st.one_of(texts, integers, st.booleans(), doubles, st.floats()), max_size=5)
+details = st.builds(Details, texts, st.none() | st.lists(integers, max_size=4), parameters)
+failures = st.builds(Failure, integers, integers, texts, texts)
+registrations = st.builds(RegistrationMessage, texts, texts, integers, texts, texts)
+admissions = st.builds(
+    AdmissionMessage, texts, integers, st.booleans(), st.lists(texts, max_size=5), st.lists(texts, max_size=5)
+)
+
+
+@st.composite
+def tensors(draw: st.DrawFn, data_size: int) -> Tensor:
+    if draw(st.booleans()):
+        return draw(st.just(ABSENT) | st.builds(Tensor, st.integers(LEAST, -1), integers, st.tuples(integers)))
+    offset = draw(st.integers(0, data_size))
+    return Tensor(offset, draw(st.integers(0, data_size - offset)), tuple(draw(st.lists(integers, max_size=6))))
+
+
+@st.composite
+def columns(draw: st.DrawFn, request_count: int, data_size: int) -> list[Column]:
+    drawn = []
+    for _ in range(draw(st.integers(0, 4))):
+        stacked = draw(st.booleans())
+        count = 1 if stacked else request_count
+        each = draw(st.lists(tensors(data_size), min_size=count, max_size=count))
+        drawn.append(Column(draw(integers), draw(integers), stacked, each))
+    return drawn
+
+
+def each_request(strategy: st.SearchStrategy[Any], count: int) -> st.SearchStrategy[list[Any]]:
+    return st.lists(strategy, min_size=count, max_size=count)
+
+
+@st.composite
+def batches(draw: st.DrawFn, data_size: int) -> BatchMessage:
+    count = draw(st.integers(0, 5))
+    rows = draw(st.just([]) | each_request(integers, count))
+    some_details = draw(st.just([]) | each_request(details, count))
+    return BatchMessage(count, rows, draw(columns(count, data_size)), some_details)
+
+
+@st.composite
+def results(draw: st.DrawFn, data_size: int) -> ResultMessage:
+    count = draw(st.integers(0, 5))
+    some_failures = draw(st.lists(failures, max_size=4))
+    return ResultMessage(count, draw(integers), draw(integers), some_failures, draw(columns(count, data_size)))
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> tuple[Any, int]:
+    """A message, and the size of its data: the data itself is never looked at."""
+    data_size = draw(st.sampled_from([0, 1, 100, 2**40, 2**62]))
+    message = draw(st.one_of(batches(data_size), results(data_size), registrations, admissions))
+    return message, data_size if isinstance(message, BatchMessage | ResultMessage) else 0
+
+
+def encode(message: Any) -> bytes:
+    """The message without its data."""
+    match message:
+        case BatchMessage():
+            return encode_batch(message).to_bytes()
+        case ResultMessage():
+            return encode_result(message).to_bytes()
+        case RegistrationMessage():
+            return encode_registration(message)
+        case _:
+            return encode_admission(message)
+
+
+def decode(kind: int, data: bytes, data_size: int = 0) -> Any:
+    if kind == 0:
+        return decode_batch(MessageReader(data, 0, len(data) + data_size))
+    if kind == 1:
+        return decode_result(MessageReader(data, 0, len(data) + data_size))
+    return decode_registration(data) if kind == 2 else decode_admission(data)
+
+
+def comparable(value: Any) -> Any:
+    """The value, such that it equals another one only when types and the bits of floats agree."""
+    if isinstance(value, float):
+        return "float", struct.pack("<d", value)
+    if isinstance(value, bool | int | str | None):
+        return type(value), value
+    if isinstance(value, dict):
+        return [(key, comparable(each)) for key, each in value.items()]
+    if dataclasses.is_dataclass(value):
+        return [comparable(getattr(value, field.name)) for field in dataclasses.fields(value)]
+    return [comparable(each) for each in value]
+
+
+def recode(library: ctypes.CDLL, kind: int, data: bytes, data_size: int = 0) -> bytes:
+    """The message as the C++ half writes it, after it has read it."""
+    capacity = len(data) + 1000
+    target = ctypes.create_string_buffer(capacity)
+    size = library.wire_recode(kind, data, len(data) + data_size, target, capacity)
+    if size < 0:
+        raise ProtocolError(target.raw[:-size].decode())
+    assert size <= capacity
+    return target.raw[:size]
+
+
+def test_both_halves_are_of_one_version(library: ctypes.CDLL) -> None:
+    assert library.wire_version() == PROTOCOL_VERSION
+
+
+def test_a_bell_is_four_words() -> None:
+    assert BELL.size == 32
+    assert BELL.unpack(BELL.pack(1, LEAST, MOST, -1)) == (1, LEAST, MOST, -1)
+
+
+@settings
+@given(messages())
+def test_python_reads_what_it_wrote(drawn: tuple[Any, int]) -> None:
+    message, data_size = drawn
+    data = encode(message)
+    assert len(data) % ALIGNMENT == 0
+    assert comparable(decode(KINDS.index(type(message)), data, data_size)) == comparable(message)
+
+
+@settings
+@given(messages())
+def test_cpp_reads_what_python_wrote_and_writes_the_same_bytes(library: ctypes.CDLL, drawn: tuple[Any, int]) -> None:
+    message, data_size = drawn
+    kind = KINDS.index(type(message))
+    data = encode(message)
+    recoded = recode(library, kind, data, data_size)
+    assert comparable(decode(kind, recoded, data_size)) == comparable(message)
+    assert recoded == data
+
+
+@settings
+@given(st.integers(0, 3), st.integers(0, 2**64 - 1), st.sampled_from([0, 1, 100, 2**40]))
+def test_python_reads_what_cpp_wrote_and_writes_the_same_bytes(
+    library: ctypes.CDLL, kind: int, seed: int, data_size: int
+) -> None:
+    capacity = 1 << 16
+    made = ctypes.create_string_buffer(capacity)
+    size = library.wire_make(kind, seed, data_size, made, capacity)
+    assert size <= capacity
+    data = encode(decode(kind, made.raw[:size], data_size))
+    assert data == made.raw[:size]
+    assert library.wire_is_made(kind, seed, data_size, data, len(data) + data_size)
+
+
+@settings
+@given(st.one_of(batches(100), results(100)), st.binary(max_size=40), st.binary(max_size=40))
+def test_a_message_can_lie_anywhere(message: BatchMessage | ResultMessage, before: bytes, behind: bytes) -> None:
+    head = encode(message)
+    buffer = bytearray(before + head + bytes(100) + behind)
+    reader = MessageReader(memoryview(buffer), len(before), len(head) + 100)
+    read = decode_batch(reader) if isinstance(message, BatchMessage) else decode_result(reader)
+    assert comparable(read) == comparable(message)
+    assert reader.data_offset == len(head)
+
+
+def test_a_batch_of_many_requests_with_many_tensors_comes_through(library: ctypes.CDLL) -> None:
+    count = 500
+    ragged = [Tensor(64 * i, i, (1, *range(i % 7))) if i % 3 else ABSENT for i in range(count)]
+    some_details = [Details(f"id {i}", [i, 0], {"n": i, "t": "é" * i}) for i in range(count)]
+    message = BatchMessage(count, list(range(count)), [Column(i, 11, False, ragged) for i in range(20)], some_details)
+    data = encode(message)
+    assert recode(library, 0, data, 80 * count) == data
+    assert decode(0, data, 80 * count) == message
+
+
+@pytest.mark.parametrize(
+    "bits",
+    [0x7FF8000000000000, 0x7FF0000000000001, -1, 0x7FF0000000000000, 1, LEAST],
+    ids=["nan", "signalling nan", "nan with a payload", "infinity", "denormal", "minus zero"],
+)
+def test_doubles_keep_their_bits(library: ctypes.CDLL, bits: int) -> None:
+    (value,) = struct.unpack("<d", struct.pack("<q", bits))
+    data = encode(BatchMessage(1, [], [], [Details("", None, {"x": value})]))
+    assert struct.pack("<q", bits) in data
+    assert recode(library, 0, data) == data
+    read = decode(0, data).details[0].parameters["x"]
+    assert struct.unpack("<q", struct.pack("<d", read)) == (bits,)
+    assert math.isnan(read) == math.isnan(value)
+
+
+def test_parameters_keep_their_types(library: ctypes.CDLL) -> None:
+    values: dict[str, ParameterValue] = {"bool": True, "int": 1, "double": 1.0, "text": "1"}
+    read = decode(0, recode(library, 0, encode(BatchMessage(1, [], [], [Details("", None, values)]))))
+    assert {key: type(value) for key, value in read.details[0].parameters.items()} == {
+        "bool": bool,
+        "int": int,
+        "double": float,
+        "text": str,
+    }
+
+
+def test_half_a_character_is_written_as_its_escape() -> None:
+    message = ResultMessage(1, 0, 0, [Failure(0, 1, "a\ud800b", "\udcff\ud800")], [])
+    assert decode(1, encode(message)).failures == [Failure(0, 1, "a\\ud800b", "\\udcff\\ud800")]
+
+
+@st.composite
+def nonsense(draw: st.DrawFn) -> tuple[bytes, int]:
+    """A message with changes in it, and the kind that it was."""
+    message, _ = draw(messages())
+    data = bytearray(encode(message))
+    words = st.one_of(integers, st.integers(-8, 200), st.sampled_from([2**32, 2**61, MOST // 8]))
+    for _ in range(draw(st.integers(1, 3))):
+        change = draw(st.sampled_from(["word", "word", "word", "byte", "cut", "noise"]))
+        if change == "word" and len(data) >= 8:
+            struct.pack_into("<q", data, 8 * draw(st.integers(0, min(len(data) // 8, 40) - 1)), draw(words))
+        elif change == "byte" and data:
+            data[draw(st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
+        elif change == "cut":
+            del data[draw(st.integers(0, len(data))) :]
+        elif change == "noise":
+            data[:] = draw(st.binary(max_size=200))
+    return bytes(data), KINDS.index(type(message))
+
+
+@hypothesis.settings(settings, max_examples=600)
+@given(nonsense())
+def test_both_halves_agree_on_what_is_no_message(library: ctypes.CDLL, drawn: tuple[bytes, int]) -> None:
+    data, kind = drawn
+    try:
+        decode(kind, data)
+        refused_by_python = False
+    except ProtocolError:
+        refused_by_python = True
+    try:
+        recode(library, kind, data)
+        refused_by_cpp = False
+    except ProtocolError as error:
+        refused_by_cpp = True
+        if "a tensor lies outside" in str(error):
+            return  # NumPy checks this for Python, when it makes the array
+    assert refused_by_python == refused_by_cpp
+
+
+def words_of(*words: int) -> bytes:
+    """A message without texts or data."""
+    return struct.pack(f"<{len(words) + 2}q", (len(words) + 2) * 8, (len(words) + 2) * 8, *words)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (0, (-1, 0, 0)),
+        (0, (2**62, 1, 0)),
+        (0, (2**62, 2, 0)),
+        (0, (1, 0, -1)),
+        (0, (1, 0, 2**62)),
+        (0, (2**62, 0, 1, 0, 11, 0)),
+        (0, (1, 0, 2**62, 0, 11, 1, -1, 0, -3)),
+        (0, (1, 0, 1, 0, 11, 1, -1, 0, 2**62)),
+        (0, (1, 0, 1, 0, 11, 1, -1, 0, 1)),
+        (0, (1, 2, 0, 0, 0, 2**62, 0)),
+        (0, (1, 2, 0, 0, 0, -1, 2**62)),
+        (0, (1, 2, 0, 0, 0, -1, -1)),
+        (0, (1, 2, 0, -1, 0, -1, 0)),
+        (0, (1, 2, 0, 0, -1, -1, 0)),
+        (0, (1, 2, 0, 0, 2**62, -1, 0)),
+        (1, (1, 0, 0, 2**62, 0)),
+        (1, (1, 0, 0, -1, 0)),
+        (2, (0, 0, 0, 0, 0)),
+        (3, (0, 0, 0, 0, 2**62, 0)),
+        (3, (0, 0, 0, 0, 0, -5)),
+    ],
+)
+def test_counts_that_a_message_cannot_hold_are_refused_at_once(
+    library: ctypes.CDLL, kind: int, words: tuple[int, ...]
+) -> None:
+    with pytest.raises(ProtocolError):
+        decode(kind, words_of(*words))
+    with pytest.raises(ProtocolError):
+        recode(library, kind, words_of(*words))
+
+
+@pytest.mark.parametrize(
+    ("heap", "data", "size"), [(15, 16, 16), (16, 8, 16), (16, 17, 16), (24, 24, 16), (-16, 16, 16), (16, MOST, 16)]
+)
+def test_parts_outside_of_a_message_are_refused(library: ctypes.CDLL, heap: int, data: int, size: int) -> None:
+    message = struct.pack("<2q", heap, data)
+    for kind in range(4):
+        with pytest.raises(ProtocolError, match="parts lie outside"):
+            decode(kind, message[:size])
+        with pytest.raises(ProtocolError, match="parts lie outside"):
+            recode(library, kind, message[:size])
+
+
+@pytest.mark.parametrize("size", [0, 1, 8, 15])
+def test_a_message_without_a_head_is_refused(library: ctypes.CDLL, size: int) -> None:
+    for kind in range(4):
+        with pytest.raises(ProtocolError):
+            decode(kind, bytes(size))
+        with pytest.raises(ProtocolError):
+            recode(library, kind, bytes(size))
+
+
+def test_tensors_outside_of_a_message_are_refused_by_cpp(library: ctypes.CDLL) -> None:
+    for offset, size in [(0, 101), (101, 0), (50, 51), (0, -1), (MOST, MOST), (1, MOST)]:
+        data = encode(BatchMessage(1, [], [Column(0, 11, True, [Tensor(offset, size, (1,))])], []))
+        with pytest.raises(ProtocolError, match="a tensor lies outside of its message"):
+            recode(library, 0, data, 100)
+
+
+def test_the_cpp_reader_touches_nothing_outside_of_a_message(native: Any) -> None:
+    (program,) = native.build("wire_fuzz_address")
+    done = native.run(program, "20000")
+    assert done.returncode == 0, done.stdout
+    accepted, refused = (int(part.split()[1]) for part in done.stdout.split(", "))
+    assert accepted > 1000 and refused > 1000

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonModelConfigError
+from pytriton.model_config import DynamicBatcher, ModelConfig, ModelSpec, Tensor
+from pytriton.model_config.common import ModelWarmup, WarmupInput
+
+FLOATS = Tensor((-1,), np.float32)
+
+
+def spec_of(name="Model", inputs=(FLOATS,), outputs=(FLOATS,), **arguments):
+    return ModelSpec.create(name, inputs, outputs, **arguments)
+
+
+def warmed_up(inputs, *tensors):
+    return spec_of(inputs=tensors or [FLOATS], config=ModelConfig(model_warmup=[ModelWarmup("w", 1, inputs, 1)]))
+
+
+def test_what_is_left_out_has_a_default():
+    spec = spec_of()
+
+    assert (spec.version, spec.config, spec.instances, spec.strict) == (1, ModelConfig(), 1, False)
+
+
+def test_unnamed_tensors_are_called_by_their_position():
+    spec = spec_of(inputs=[FLOATS, Tensor((1,), bytes, "image"), FLOATS], outputs=[FLOATS, FLOATS])
+
+    assert [tensor.name for tensor in spec.inputs] == ["INPUT_1", "image", "INPUT_3"]
+    assert [tensor.name for tensor in spec.outputs] == ["OUTPUT_1", "OUTPUT_2"]
+
+
+def test_naming_keeps_the_rest_of_a_tensor():
+    (tensor,) = spec_of(inputs=[Tensor((2, -1), "float16", optional=True)]).inputs
+
+    assert tensor == Tensor((2, -1), "float16", "INPUT_1", optional=True)
+
+
+def test_an_input_and_an_output_may_share_a_name():
+    spec_of(inputs=[Tensor((1,), float, "a")], outputs=[Tensor((1,), float, "a")])
+
+
+def test_later_changes_to_the_config_do_not_reach_the_model():
+    config = ModelConfig(batcher=DynamicBatcher(preferred_batch_size=[2]))
+    spec = spec_of(config=config)
+    config.max_batch_size = 100
+    config.batcher.preferred_batch_size.append(100)
+
+    assert spec.config == ModelConfig(batcher=DynamicBatcher(preferred_batch_size=[2]))
+
+
+def test_a_config_that_was_spoilt_after_it_was_made_is_refused():
+    config = ModelConfig()
+    config.max_batch_size = -1
+
+    with pytest.raises(PyTritonBadParameterError, match=r"Model 'Model': ModelConfig.max_batch_size is -1"):
+        spec_of(config=config)
+
+
+@pytest.mark.parametrize("name", ["a", "add_sub", "bert-base-v1.2", "7B", "~", "-", "x" * 255])
+def test_a_name_that_a_folder_and_a_url_bear_is_taken(name):
+    assert spec_of(name).name == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "a/b", "/", "..", ".hidden", "a\0b", "a b", "a\n", "a%20b", "modèle", "a\\b", "x" * 256, None, 3],
+    ids=repr,
+)
+def test_a_name_that_a_folder_or_a_url_does_not_bear_is_refused(name):
+    with pytest.raises(
+        PyTritonBadParameterError, match=r"^Model name .* cannot be the name of a folder .*; use 1 to 255"
+    ):
+        spec_of(name)
+
+
+@pytest.mark.parametrize("version", [0, -1, "1", 1.0, True, 2**31])
+def test_a_version_that_is_no_positive_integer_is_refused(version):
+    with pytest.raises(PyTritonBadParameterError, match=rf"Model 'Model': model_version is {version!r}"):
+        spec_of(version=version)
+
+
+def test_a_model_without_instances_is_refused():
+    with pytest.raises(PyTritonBadParameterError, match="the number of instances is 0"):
+        spec_of(instances=0)
+
+
+@pytest.mark.parametrize("kind", ["input", "output"])
+def test_tensors_that_share_a_name_are_refused(kind):
+    tensors = [Tensor((1,), float, "a"), FLOATS, Tensor((1,), int, "a")]
+    with pytest.raises(PyTritonBadParameterError, match=f"two {kind}s named 'a', number 1 and number 3; give each"):
+        spec_of(**{f"{kind}s": tensors})
+
+
+def test_a_name_that_another_tensor_gets_by_its_position_is_refused():
+    with pytest.raises(PyTritonBadParameterError, match=r"two inputs named 'INPUT_2', number 1 and number 2"):
+        spec_of(inputs=[Tensor((1,), float, "INPUT_2"), FLOATS])
+
+
+def test_a_model_without_outputs_is_refused():
+    with pytest.raises(PyTritonBadParameterError, match="has no outputs; give it at least one Tensor"):
+        spec_of(outputs=[])
+
+
+def test_an_input_that_is_no_tensor_is_refused():
+    # A comma too many after Tensor(...) makes a tuple of it.
+    with pytest.raises(PyTritonBadParameterError, match=r"input number 1 is \(Tensor\(.*use a .*Tensor"):
+        spec_of(inputs=[(FLOATS,)])
+
+
+def test_a_config_of_another_type_is_refused():
+    with pytest.raises(PyTritonBadParameterError, match="use a ModelConfig"):
+        spec_of(config={"max_batch_size": 3})
+
+
+def test_bfloat16_without_ml_dtypes_is_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(PyTritonBadParameterError, match="pip install ml_dtypes"):
+        spec_of(inputs=[Tensor((1,), "bfloat16")])
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({}, "lacks the input 'INPUT_1'"),
+        ({"x": WarmupInput(np.float32, (1,), zero_data=True)}, "has the input 'x', which the model lacks"),
+        ({"INPUT_1": WarmupInput(np.int8, (1,), zero_data=True)}, "as INT8; it is FP32"),
+        (
+            {"INPUT_1": WarmupInput(np.float32, (1, 2), zero_data=True)},
+            r"the shape \(1, 2\), which does not fit \(-1,\)",
+        ),
+    ],
+)
+def test_a_warmup_that_does_not_fit_the_inputs_is_refused(inputs, message):
+    with pytest.raises(PyTritonModelConfigError, match=f"Model 'Model': warm-up 'w' .*{message}"):
+        warmed_up(inputs)
+
+
+def test_a_warmup_may_leave_an_optional_input_out():
+    warmed_up({}, Tensor((1,), float, optional=True))
+
+
+def test_a_warmup_file_that_does_not_exist_is_refused(tmp_path):
+    with pytest.raises(PyTritonBadParameterError, match=r"'INPUT_1' comes from '.*missing', which is not a file"):
+        warmed_up({"INPUT_1": WarmupInput(np.float32, (1,), input_data_file=str(tmp_path / "missing"))})
+
+
+def test_a_warmup_file_that_is_too_short_is_refused(tmp_path):
+    (tmp_path / "short").write_bytes(bytes(11))
+    with pytest.raises(PyTritonBadParameterError, match=r"has 11 bytes, while FP32 of shape \(3,\) takes 12"):
+        warmed_up({"INPUT_1": WarmupInput(np.float32, (3,), input_data_file=str(tmp_path / "short"))})
+
+
+def test_warmup_files_have_names_of_their_own(tmp_path):
+    (tmp_path / "a").write_bytes(bytes(4))
+    data = WarmupInput(np.float32, (1,), input_data_file=str(tmp_path / "a"))
+    zeros = WarmupInput(np.float32, (1,), zero_data=True)
+    warmups = [
+        ModelWarmup("w", 1, {"INPUT_1": zeros, "INPUT_2": data}, 1),
+        ModelWarmup("w", 1, {"INPUT_1": data, "INPUT_2": data}, 1),
+    ]
+
+    files = spec_of(inputs=[FLOATS, FLOATS], config=ModelConfig(model_warmup=warmups)).warmup_files()
+    assert files == dict.fromkeys(["warmup_0_1", "warmup_1_0", "warmup_1_1"], tmp_path / "a")

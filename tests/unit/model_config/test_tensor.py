@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.model_config import Tensor
+
+
+def test_a_tensor_keeps_what_the_user_wrote():
+    tensor = Tensor(name="tensor3", shape=(-1,), dtype="float32")
+
+    assert (tensor.name, tensor.shape, tensor.dtype, tensor.optional) == ("tensor3", (-1,), "float32", False)
+    assert tensor.datatype.name == "FP32"
+
+
+def test_a_name_and_optional_may_be_left_out():
+    tensor = Tensor((1, 2), np.int8)
+
+    assert tensor.name is None
+    assert tensor.optional is False
+
+
+@pytest.mark.parametrize("shape", [[2, -1], (np.int64(2), -1), np.array([2, -1])], ids=repr)
+def test_any_sequence_of_integers_is_a_shape(shape):
+    assert Tensor(shape, float).shape == (2, -1)
+
+
+def test_a_scalar_has_an_empty_shape():
+    assert Tensor((), float).shape == ()
+
+
+def test_tensors_that_describe_the_same_are_equal():
+    spellings = {Tensor((1,), dtype) for dtype in (np.float32, "float32", np.dtype("float32"))}
+
+    assert len(spellings) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Tensor((2,), "float32", "a"),
+        Tensor((1,), "float64", "a"),
+        Tensor((1,), "float32", "b"),
+        Tensor((1,), "float32", "a", optional=True),
+        "a",
+    ],
+)
+def test_tensors_that_differ_are_not_equal(other):
+    assert Tensor((1,), "float32", "a") != other
+
+
+def test_a_tensor_can_be_pickled():
+    tensor = Tensor((1,), np.float32, "a")
+
+    copy = pickle.loads(pickle.dumps(tensor))
+    assert copy == tensor
+    assert copy.datatype == tensor.datatype
+
+
+def test_a_dimension_of_0_is_refused_with_the_remedy():
+    with pytest.raises(PyTritonBadParameterError, match=r"Tensor 'a' has shape \(3, 0\) .*write -1"):
+        Tensor((3, 0), float, "a")
+
+
+@pytest.mark.parametrize("dim", [-2, 2**63])
+def test_a_dimension_that_is_no_size_is_refused(dim):
+    with pytest.raises(PyTritonBadParameterError, match=f"a dimension of {dim}; write a positive size, or -1"):
+        Tensor((3, dim), float)
+
+
+@pytest.mark.parametrize("shape", [3, "33", (1.5,), ("a",), None])
+def test_a_shape_that_is_no_sequence_of_integers_is_refused(shape):
+    with pytest.raises(PyTritonBadParameterError, match="is not a sequence of integers"):
+        Tensor(shape, float)
+
+
+def test_a_dtype_that_triton_lacks_is_refused_by_the_name_of_the_tensor():
+    with pytest.raises(PyTritonBadParameterError, match=r"Tensor 'a': dtype complex64 is not one that Triton has"):
+        Tensor((1,), np.complex64, "a")
+
+
+@pytest.mark.parametrize("name", ["", 3, "\ud800"], ids=repr)
+def test_a_name_that_is_no_text_is_refused(name):
+    with pytest.raises(PyTritonBadParameterError, match="is not a non-empty string"):
+        Tensor((1,), float, name)

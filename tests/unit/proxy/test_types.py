@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+
+import numpy as np
+import pytest
+
+from pytriton.proxy.types import Request, Response
+
+X = np.zeros((1, 2), np.float32)
+
+
+@pytest.mark.parametrize("kind", [Request, Response])
+def test_it_is_a_dictionary_of_arrays(kind):
+    each = kind({"x": X})
+    each["y"] = X + 1
+    del each["x"]
+
+    assert isinstance(each, MutableMapping)
+    assert list(each) == ["y"]
+    assert len(each) == 1
+    assert each.data is each.data
+    assert each["y"].tolist() == [[1, 1]]
+    assert dict(**each)["y"] is each["y"]
+
+
+@pytest.mark.parametrize("kind", [Request, Response])
+def test_its_data_can_be_replaced(kind):
+    each = kind({"x": X})
+    each.data = {"z": X}
+
+    assert list(each) == ["z"]
+
+
+def test_a_request_has_more_than_arrays():
+    request = Request({"x": X}, {"temperature": 1}, "span", requested_output_names=["y"], request_id="7")
+
+    assert request.parameters == {"temperature": 1}
+    assert request.span == "span"
+    assert request.requested_output_names == ["y"]
+    assert request.request_id == "7"
+
+
+def test_by_default_a_request_has_arrays_alone():
+    request = Request({"x": X})
+
+    assert (request.parameters, request.span, request.requested_output_names, request.request_id) == (None,) * 4
+
+
+def test_they_show_what_is_in_them():
+    assert "'x'" in repr(Request({"x": X}, {"n": 1}))
+    assert "{'n': 1}" in repr(Request({"x": X}, {"n": 1}))
+    assert repr(Response({"x": X})).startswith("Response({'x'")

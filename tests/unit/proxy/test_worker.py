@@ -1,0 +1,419 @@
+"""A worker, its channel and the registry, driven as a model instance in the server drives them."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pathlib
+import socket
+import tempfile
+import threading
+
+import numpy as np
+import psutil
+import pytest
+import zmq
+
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonUnrecoverableError
+from pytriton.proxy.arena import PeerArena
+from pytriton.proxy.channel import Channel
+from pytriton.proxy.protocol import (
+    PROTOCOL_VERSION,
+    Bell,
+    BellKind,
+    RegistrationMessage,
+    decode_admission,
+    encode_registration,
+)
+from pytriton.proxy.registry import Registry
+from pytriton.proxy.worker import Worker
+
+X = np.ones((1, 3), np.float32)
+TIMEOUT_S = 20
+
+
+def channels():
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    return Channel(ours), Channel(theirs)
+
+
+def bell_of(channel):
+    """The next bell, however long it takes."""
+    for _ in range(TIMEOUT_S):
+        bell = channel.receive()
+        if bell is not None:
+            return bell
+    raise AssertionError("no bell rang")
+
+
+class TestChannel:
+    def test_bells_arrive_in_order(self):
+        ours, theirs = channels()
+        bells = [Bell(BellKind.BATCH, number, -number, 2**62) for number in range(5)]
+        for bell in bells:
+            ours.send(bell)
+
+        assert [theirs.receive() for _ in bells] == bells
+        ours.close()
+        theirs.close()
+
+    def test_a_file_descriptor_travels_along(self, tmp_path):
+        ours, theirs = channels()
+        with (tmp_path / "file").open("w+b") as file:
+            file.write(b"content")
+            file.flush()
+            ours.send(Bell(BellKind.HELLO, 1, 2, 3), file.fileno())
+        bell, fd = theirs.receive_fd()
+
+        assert bell == (BellKind.HELLO, 1, 2, 3)
+        assert os.pread(fd, 10, 0) == b"content"
+        os.close(fd)
+        ours.close()
+        theirs.close()
+
+    def test_the_end_of_the_other_side_is_told(self):
+        ours, theirs = channels()
+        theirs.close()
+
+        with pytest.raises(EOFError):
+            ours.receive()
+        with pytest.raises(OSError, match="pipe"):
+            ours.send(Bell(BellKind.BATCH, 1, 0, 0))
+        ours.close()
+
+    def test_closing_wakes_who_waits(self):
+        ours, theirs = channels()
+        ended = threading.Event()
+
+        def wait():
+            with pytest.raises(EOFError):
+                while ours.receive() is None:
+                    pass
+            ended.set()
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        ours.close()
+
+        assert ended.wait(0.9), "before its timeout"
+        thread.join()
+        theirs.close()
+
+    def test_silence_is_told_as_none(self):
+        ours, theirs = channels()
+
+        assert ours.receive() is None
+        ours.close()
+        theirs.close()
+
+    def test_what_is_no_bell_ends_the_conversation(self):
+        left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        channel = Channel(right)
+        left.send(b"short")
+        with pytest.raises(EOFError):
+            channel.receive()
+        left.send(b"x" * 32)
+        with pytest.raises(EOFError):
+            channel.receive_fd()
+        left.close()
+        channel.close()
+
+
+class Instance:
+    """A model instance in the server, as its worker sees it."""
+
+    def __init__(self, connection, worker):
+        self.connection = connection
+        self.channel, theirs = channels()
+        worker.start(theirs, os.dup(connection.arena.fd))
+        self.welcome, fd = self.channel.receive_fd()
+        self.results = PeerArena(fd)
+        self._sequence = 0
+
+    def ring(self, *requests):
+        offset, size = self.connection.lay_down(requests)
+        self._sequence += 1
+        self.channel.send(Bell(BellKind.BATCH, self._sequence, offset, size))
+
+    def infer(self, *requests):
+        self.ring(*requests)
+        return self.answer([len(request["x"]) for request in requests])
+
+    def answer(self, rows):
+        bell = bell_of(self.channel)
+        assert (bell.kind, bell.sequence) == (BellKind.RESULT, self._sequence)
+        lease = self.results.lease(bell.offset, bell.size)
+        return self.connection.read_result(lease.tobytes(), 0, bell.size, rows)
+
+
+@pytest.fixture
+def serve(wire):
+    """Starts workers for inference callables, each with one instance connected."""
+    started = []
+
+    def serve(infer_func, on_unrecoverable=None):
+        connection = wire()
+        worker = Worker(infer_func, connection.signature, on_unrecoverable)
+        instance = Instance(connection, worker)
+        started.append((worker, instance))
+        return worker, instance
+
+    yield serve
+    for worker, instance in started:
+        instance.channel.close()
+        worker.close(TIMEOUT_S)
+
+
+def double(requests):
+    return [[request["x"] * 2, request["x"]] for request in requests]
+
+
+def failing(error):
+    def fail(requests):
+        raise error
+
+    return fail
+
+
+class TestWorker:
+    def test_it_welcomes_an_instance_with_its_arena(self, serve):
+        worker, instance = serve(double)
+
+        assert instance.welcome.kind == BellKind.WELCOME
+        assert worker.connections == 1
+
+    def test_it_answers_batches_in_turn(self, serve):
+        _, instance = serve(double)
+
+        for rows in (1, 3, 2):
+            x = np.full((rows, 2), rows, np.float32)
+            result, outputs = instance.infer({"x": x}, {"x": x})
+            assert result.failures == []
+            assert [array.tolist() for array in outputs["y"]] == [(x * 2).tolist()] * 2
+            assert 0 < result.compute_start_ns <= result.compute_end_ns
+
+    @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(1), KeyboardInterrupt("no"), GeneratorExit()])
+    def test_whatever_is_raised_is_answered_and_the_next_batch_too(self, serve, error):
+        calls = []
+
+        def once(requests):
+            calls.append(1)
+            return double(requests) if len(calls) > 1 else failing(error)(requests)
+
+        _, instance = serve(once)
+        result, outputs = instance.infer({"x": X})
+
+        (failure,) = result.failures
+        assert failure.request == -1
+        assert failure.message.startswith(f"model 'm': {type(error).__name__}")
+        assert outputs == {}
+        assert instance.infer({"x": X})[1]["y"][0].tolist() == (X * 2).tolist()
+
+    def test_an_unrecoverable_error_is_told_once_it_is_answered(self, serve):
+        told = []
+        error = PyTritonUnrecoverableError("gone")
+        _, instance = serve(failing(error), told.append)
+        result, _ = instance.infer({"x": X})
+
+        assert result.failures[0].message == "model 'm': PyTritonUnrecoverableError: gone"
+        instance.ring({"x": X})  # the worker goes on, until it is stopped
+        instance.answer([1])
+        assert told[0] is error
+
+    def test_inputs_are_released_once_the_batch_is_answered(self, serve):
+        _, instance = serve(double)
+        for _ in range(3):
+            instance.infer({"x": X})
+            gc.collect()
+
+        # The worker may still hold the one that it has just answered.
+        assert instance.connection.arena.in_use() <= 1
+
+    def test_two_instances_of_one_callable_take_turns(self, wire):
+        running, most = [], []
+
+        def infer(requests):
+            running.append(1)
+            most.append(len(running))
+            threading.Event().wait(0.01)
+            running.pop()
+            return double(requests)
+
+        one, other = wire(), wire()
+        worker = Worker(infer, one.signature)
+        instances = [Instance(one, worker), Instance(other, worker)]
+        assert worker.connections == 2
+        for _ in range(4):
+            for instance in instances:
+                instance.ring({"x": X})
+            for instance in instances:
+                instance.answer([1])
+        for instance in instances:
+            instance.channel.close()
+        worker.close(TIMEOUT_S)
+
+        assert max(most) == 1
+
+    def test_an_instance_that_leaves_ends_its_thread(self, serve):
+        worker, instance = serve(double)
+        (thread,) = [each for each in threading.enumerate() if each.name == "pytriton-worker-m"]
+
+        instance.channel.close()
+
+        thread.join(TIMEOUT_S)
+        assert not thread.is_alive()
+        assert worker.connections == 0
+
+    def test_closing_waits_for_the_batch_that_is_being_served(self, serve):
+        entered, gate, ended = threading.Event(), threading.Event(), threading.Event()
+
+        def slow(requests):
+            entered.set()
+            assert gate.wait(TIMEOUT_S)
+            ended.set()
+            return double(requests)
+
+        worker, instance = serve(slow)
+        instance.ring({"x": X})
+        assert entered.wait(TIMEOUT_S)
+        worker.close(0.01)
+        assert not ended.is_set()
+
+        gate.set()
+        worker.close(TIMEOUT_S)
+        assert ended.is_set()
+
+    def test_a_closed_worker_takes_no_more_instances(self, wire):
+        connection = wire()
+        worker = Worker(double, connection.signature)
+        worker.close(0)
+        ours, theirs = channels()
+        files = psutil.Process().num_fds()
+
+        worker.start(theirs, os.dup(connection.arena.fd))
+
+        with pytest.raises(EOFError):
+            ours.receive()
+        assert psutil.Process().num_fds() <= files
+        ours.close()
+
+    def test_a_bell_that_it_does_not_know_ends_the_connection(self, serve):
+        _, instance = serve(double)
+        instance.channel.send(Bell(99, 1, 0, 0))
+
+        with pytest.raises(EOFError):
+            bell_of(instance.channel)
+
+
+@pytest.fixture
+def folder():
+    """A folder whose path is short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="pt-") as path:
+        yield pathlib.Path(path)
+
+
+@pytest.fixture
+def registry(folder):
+    registry = Registry(folder)
+    yield registry
+    registry.close()
+
+
+def ask(registry, *frames):
+    with zmq.Context() as context, context.socket(zmq.REQ) as question:
+        question.setsockopt(zmq.LINGER, 0)
+        question.setsockopt(zmq.RCVTIMEO, TIMEOUT_S * 1000)
+        question.connect(registry.endpoint)
+        question.send_multipart(frames)
+        return question.recv_multipart()
+
+
+def register(registry, binding="b"):
+    body = encode_registration(RegistrationMessage(binding, "m", 1, "m_0", "{}"))
+    return ask(registry, b"pytriton", str(PROTOCOL_VERSION).encode(), body)
+
+
+def admitted(registry, binding="b"):
+    verdict, body = register(registry, binding)
+    assert verdict == b"admitted", body
+    return decode_admission(body)
+
+
+class TestRegistry:
+    def test_an_instance_is_told_where_its_worker_is_and_what_the_model_has(self, registry, wire, folder):
+        registry.add("b", [Worker(double, wire().signature)])
+
+        admission = admitted(registry)
+
+        assert admission.socket == str(folder / "workers")
+        assert admission.batching is True
+        assert (admission.inputs, admission.outputs) == (["x", "w"], ["y", "z"])
+
+    def test_an_instance_with_a_ticket_is_served(self, registry, wire):
+        connection = wire()
+        worker = Worker(double, connection.signature)
+        registry.add("b", [worker])
+        admission = admitted(registry)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connected:
+            connected.connect(admission.socket)
+            channel = Channel(connected)
+            channel.send(Bell(BellKind.HELLO, admission.ticket, 0, 0), connection.arena.fd)
+            bell, fd = channel.receive_fd()
+            os.close(fd)
+            assert bell.kind == BellKind.WELCOME
+            assert worker.connections == 1
+        worker.close(TIMEOUT_S)
+
+    @pytest.mark.parametrize("ticket", [0, -1, 12345])
+    def test_an_instance_without_a_ticket_is_refused(self, registry, wire, ticket):
+        connection = wire()
+        registry.add("b", [Worker(double, connection.signature)])
+        admission = admitted(registry)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connected:
+            connected.connect(admission.socket)
+            channel = Channel(connected)
+            channel.send(Bell(BellKind.HELLO, ticket, 0, 0), connection.arena.fd)
+            with pytest.raises(EOFError):
+                bell_of(channel)
+
+    def test_instances_are_spread_over_the_workers(self, registry, wire):
+        workers = [Worker(double, wire().signature) for _ in range(3)]
+        registry.add("b", workers)
+
+        for _ in range(3):
+            admitted(registry)
+
+        assert sorted(map(id, registry._tickets.values())) == sorted(map(id, workers))
+
+    def test_a_model_that_is_not_bound_is_refused(self, registry, wire):
+        assert register(registry)[0] == b"refused"
+
+        registry.add("b", [Worker(double, wire().signature)])
+        assert register(registry)[0] == b"admitted"
+
+        registry.remove("b")
+        verdict, reason = register(registry)
+        assert verdict == b"refused"
+        assert b"model 'm' is not bound any more" in reason
+
+    def test_another_version_is_refused_with_both(self, registry):
+        verdict, reason = ask(registry, b"pytriton", b"77", b"?")
+
+        assert verdict == b"refused"
+        assert f"version 77 of the proxy protocol, the pytriton package version {PROTOCOL_VERSION}" in reason.decode()
+
+    @pytest.mark.parametrize("frames", [[b""], [b"pytriton"], [b"other", b"1", b""], [b"pytriton", b"1", b"\x01" * 40]])
+    def test_nonsense_is_refused(self, registry, frames):
+        assert ask(registry, *frames)[0] == b"refused"
+
+    def test_closing_leaves_nothing(self, folder):
+        before = psutil.Process().num_fds()
+        for _ in range(3):
+            Registry(folder).close()
+
+        assert not (folder / "workers").exists()
+        assert psutil.Process().num_fds() <= before + 2  # what ZeroMQ keeps for itself
+
+    def test_a_folder_whose_path_is_too_long_is_refused(self, folder):
+        with pytest.raises(PyTritonBadParameterError, match=r"too long for a socket.*PYTRITON_HOME"):
+            Registry(folder / ("x" * 100))

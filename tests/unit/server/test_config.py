@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import pathlib
+import typing
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.server.config import ENVIRONMENT_PREFIX, TritonConfig, server_flags
+
+FIELDS = [field.name for field in dataclasses.fields(TritonConfig)]
+SHOWN = st.text(st.characters(codec="ascii", categories=["L", "N", "P"]), min_size=1)
+VALUES = {
+    int: st.integers(0, 2**31),
+    bool: st.booleans(),
+    str: SHOWN,
+    pathlib.Path: st.builds(pathlib.Path, SHOWN),
+    list[str]: st.lists(SHOWN, min_size=1, max_size=12),
+}
+TYPES = {name: typing.get_args(hint)[0] for name, hint in typing.get_type_hints(TritonConfig).items()}
+CONFIGS = st.fixed_dictionaries({}, optional={name: VALUES[type_] for name, type_ in TYPES.items()}).map(
+    lambda values: TritonConfig(**values)
+)
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch):
+    for variable in list(os.environ):
+        if variable.startswith(ENVIRONMENT_PREFIX):
+            monkeypatch.delenv(variable)
+
+
+def test_nothing_is_set_by_default():
+    assert set(TritonConfig().to_dict().values()) == {None}
+    assert server_flags(TritonConfig()) == []
+
+
+def test_fields_are_those_of_nvidia_pytriton():
+    assert len(FIELDS) == 50
+    assert (FIELDS[0], FIELDS[-1]) == ("model_repository", "buffer_manager_thread_count")
+
+
+@given(CONFIGS)
+def test_every_setting_is_its_flag(config):
+    flags = server_flags(config)
+
+    expected = []
+    for name in FIELDS:
+        value = getattr(config, name)
+        flag = f"--{name.replace('_', '-')}="
+        if name == "grpc_use_ssl_mutual" and not value:
+            continue  # a test of its own tells why
+        if isinstance(value, bool):
+            expected.append(flag + ("true" if value else "false"))
+        elif isinstance(value, list):
+            expected.extend(flag + item for item in value)
+        elif value is not None:
+            expected.append(f"{flag}{value}")
+    assert flags == expected
+
+
+def test_flags_look_as_tritonserver_wants_them():
+    config = TritonConfig(
+        http_port=0,
+        allow_grpc=False,
+        log_verbose=1,
+        exit_timeout_secs=5,
+        model_repository=pathlib.Path("/models"),
+        http_restricted_api="statistics,trace:token=secret",
+        cache_config=["local,size=1048576", "redis,port=6379"],
+    )
+
+    assert server_flags(config) == [
+        "--model-repository=/models",
+        "--log-verbose=1",
+        "--exit-timeout-secs=5",
+        "--http-port=0",
+        "--http-restricted-api=statistics,trace:token=secret",
+        "--allow-grpc=false",
+        "--cache-config=local,size=1048576",
+        "--cache-config=redis,port=6379",
+    ]
+
+
+def test_mutual_tls_that_is_off_becomes_no_flag_because_the_flag_alone_turns_tls_on():
+    assert server_flags(TritonConfig(grpc_use_ssl_mutual=False)) == []
+    assert server_flags(TritonConfig(grpc_use_ssl_mutual=True)) == ["--grpc-use-ssl-mutual=true"]
+
+
+@given(CONFIGS)
+def test_a_config_survives_a_dictionary(config):
+    assert TritonConfig.from_dict(config.to_dict()) == config
+
+
+@given(CONFIGS)
+def test_a_config_survives_a_dictionary_of_texts(config):
+    texts = {
+        name: value if isinstance(value, list) else str(value)
+        for name, value in config.to_dict().items()
+        if value is not None
+    }
+
+    assert TritonConfig.from_dict(texts) == config
+
+
+def test_a_dictionary_has_every_field():
+    assert list(TritonConfig(http_port=1).to_dict()) == FIELDS
+
+
+@given(CONFIGS)
+def test_a_config_survives_the_environment(config):
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in config.to_dict().items():
+            variable = ENVIRONMENT_PREFIX + name.upper()
+            for index, item in enumerate(value) if isinstance(value, list) else ():
+                environment.setenv(f"{variable}_{index}", item)
+            if value is not None and not isinstance(value, list):
+                environment.setenv(variable, str(value))
+
+        assert TritonConfig.from_env() == config
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("true", True), ("1", True), ("False", False), ("0", False), ("off", False)]
+)
+def test_booleans_are_read_from_the_environment_in_their_usual_spellings(monkeypatch, text, value):
+    monkeypatch.setenv("PYTRITON_TRITON_CONFIG_ALLOW_HTTP", text)
+
+    assert TritonConfig.from_env().allow_http is value
+
+
+def test_a_list_of_one_needs_no_index(monkeypatch):
+    monkeypatch.setenv("PYTRITON_TRITON_CONFIG_CACHE_CONFIG", "local,size=1")
+
+    assert TritonConfig.from_env().cache_config == ["local,size=1"]
+
+
+def test_items_of_a_list_come_in_the_order_of_their_numbers(monkeypatch):
+    for index in (10, 2, 0):
+        monkeypatch.setenv(f"PYTRITON_TRITON_CONFIG_TRACE_CONFIG_{index}", f"item{index}")
+
+    assert TritonConfig.from_env().trace_config == ["item0", "item2", "item10"]
+
+
+def test_an_empty_variable_is_as_good_as_none(monkeypatch):
+    monkeypatch.setenv("PYTRITON_TRITON_CONFIG_HTTP_PORT", "")
+
+    assert TritonConfig.from_env().http_port is None
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "remedy"),
+    [("HTTP_PORT", "eighty", "use an integer"), ("ALLOW_HTTP", "perhaps", "use true or false")],
+)
+def test_a_variable_of_the_wrong_type_is_named(monkeypatch, variable, text, remedy):
+    monkeypatch.setenv(f"PYTRITON_TRITON_CONFIG_{variable}", text)
+
+    with pytest.raises(PyTritonBadParameterError, match=f"PYTRITON_TRITON_CONFIG_{variable} is '{text}'; {remedy}"):
+        TritonConfig.from_env()
+
+
+@pytest.mark.parametrize(
+    "values", [{"http_port": "x"}, {"http_port": 1.5}, {"http_port": True}, {"log_file": 3}, {"id": ["a"]}], ids=repr
+)
+def test_a_value_of_the_wrong_type_is_named(values):
+    with pytest.raises(PyTritonBadParameterError, match=rf"^TritonConfig\.{next(iter(values))} is .*; use "):
+        TritonConfig.from_dict(values)
+
+
+def test_an_unknown_key_is_warned_about_with_the_nearest_name(caplog):
+    with caplog.at_level(logging.WARNING):
+        config = TritonConfig.from_dict({"http_prot": 1, "id": "a"})
+
+    assert config == TritonConfig(id="a")
+    assert caplog.messages == ["TritonConfig has no field 'http_prot', which is ignored; did you mean http_port?"]
+
+
+def test_an_unknown_variable_is_warned_about_with_the_nearest_name(monkeypatch, caplog):
+    monkeypatch.setenv("PYTRITON_TRITON_CONFIG_LOG_VERBOSITY", "4")
+    with caplog.at_level(logging.WARNING):
+        config = TritonConfig.from_env()
+
+    assert config == TritonConfig()
+    assert caplog.messages == [
+        "Environment variable PYTRITON_TRITON_CONFIG_LOG_VERBOSITY names no field of TritonConfig and is ignored; "
+        "did you mean PYTRITON_TRITON_CONFIG_LOG_VERBOSE?"
+    ]
+
+
+def test_an_unknown_key_like_no_field_is_warned_about(caplog):
+    with caplog.at_level(logging.WARNING):
+        TritonConfig.from_dict({"zzz": 1})
+
+    assert caplog.messages == ["TritonConfig has no field 'zzz', which is ignored."]
+
+
+def test_a_variable_with_a_number_that_names_no_list_is_warned_about(monkeypatch, caplog):
+    monkeypatch.setenv("PYTRITON_TRITON_CONFIG_HTTP_PORT_0", "4")
+    with caplog.at_level(logging.WARNING):
+        assert TritonConfig.from_env() == TritonConfig()
+
+    assert "did you mean PYTRITON_TRITON_CONFIG_HTTP_PORT?" in caplog.text

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from pytriton.server.log import ServerLog
+
+NAME = "pytriton.server.tritonserver"
+
+
+@pytest.fixture
+def log(caplog):
+    caplog.set_level(logging.DEBUG, NAME)
+    return ServerLog()
+
+
+def records(caplog):
+    return [(record.levelno, record.getMessage()) for record in caplog.records if record.name == NAME]
+
+
+@pytest.mark.parametrize(
+    ("letter", "level"),
+    [
+        ("I", logging.INFO),
+        ("W", logging.WARNING),
+        ("E", logging.ERROR),
+        ("F", logging.CRITICAL),
+        ("V", logging.DEBUG),
+    ],
+)
+def test_a_line_has_the_level_that_the_server_gave_it(log, caplog, letter, level):
+    log.write(f'{letter}1121 09:41:00.123456 77 server.cc:12] "text of it"\n')
+
+    assert records(caplog) == [(level, "text of it")]
+
+
+def test_a_line_without_a_head_has_the_level_of_the_line_before(log, caplog):
+    log.write("W1121 09:41:00.123456 77 server.cc:12] first\n")
+    log.write("second\n")
+
+    assert records(caplog) == [(logging.WARNING, "first"), (logging.WARNING, "second")]
+
+
+def test_a_line_before_all_others_is_information(log, caplog):
+    log.write("hello\n")
+
+    assert records(caplog) == [(logging.INFO, "hello")]
+
+
+def test_lines_within_a_quoted_message_are_lines_again(log, caplog):
+    log.write(r'E1121 09:41:00.123456 77 a.cc:1] "Traceback\n  File \"x.py\"\n\ttab \\ back"')
+
+    assert records(caplog) == [(logging.ERROR, 'Traceback\n  File "x.py"\n\ttab \\ back')]
+
+
+def test_text_beyond_latin_1_survives(log, caplog):
+    log.write('I1121 09:41:00.123456 77 a.cc:1] "żółć ✓ 🐍 é"')
+
+    assert records(caplog) == [(logging.INFO, "żółć ✓ 🐍 é")]
+
+
+def test_text_that_only_looks_quoted_survives(log, caplog):
+    log.write(r'I1121 09:41:00.123456 77 a.cc:1] "bad \x escape"')
+    log.write('I1121 09:41:00.123456 77 a.cc:1] "')
+
+    assert [text for _, text in records(caplog)] == [r"bad \x escape", '"']
+
+
+def test_tables_of_settings_are_for_debugging(log, caplog):
+    log.write("+-----+\n")
+    log.write("| a | b |\n")
+
+    assert {level for level, _ in records(caplog)} == {logging.DEBUG}
+
+
+def test_the_lack_of_a_gpu_is_no_warning(log, caplog):
+    log.write('W1121 09:41:00.1 77 metrics.cc:1] "CUDA driver is not there"')
+
+    assert records(caplog) == [(logging.INFO, "CUDA driver is not there")]
+
+
+def test_an_error_of_a_callable_that_speaks_of_cuda_stays_an_error(log, caplog):
+    text = "model 'm': the inference callable failed: CUDA out of memory"
+    log.write(f'E1121 09:41:00.1 77 instance.cc:1] "{text}"')
+
+    assert records(caplog) == [(logging.ERROR, text)]
+
+
+def test_empty_lines_are_nothing(log, caplog):
+    log.write("\n")
+    log.write("")
+
+    assert records(caplog) == []
+    assert log.tail() == ""
+
+
+def test_the_tail_has_the_last_lines_as_they_came(log):
+    for number in range(100):
+        log.write(f"line {number}\n")
+
+    lines = log.tail().splitlines()
+    assert lines[-1] == "line 99"
+    assert 5 < len(lines) < 100

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import contextlib
+import socket
+
+import pytest
+
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
+from pytriton.server.config import TritonConfig
+from pytriton.server.ports import give_back, reachable, take, with_ports
+
+PORTS = ["http_port", "grpc_port", "metrics_port"]
+LOCAL = {"http_address": "127.0.0.1", "grpc_address": "127.0.0.1", "metrics_address": "127.0.0.1"}
+
+
+def free(**settings):
+    return TritonConfig(**{**dict.fromkeys(PORTS, 0), **settings})
+
+
+@contextlib.contextmanager
+def taken_port(address="127.0.0.1"):
+    with socket.socket() as taken:
+        taken.bind((address, 0))
+        taken.listen()
+        yield taken.getsockname()[1]
+
+
+@pytest.fixture
+def unused():
+    with taken_port() as port:
+        pass
+    return port
+
+
+def test_zero_takes_three_different_free_ports():
+    config = with_ports(free())
+
+    assert len({config.http_port, config.grpc_port, config.metrics_port} - {0, None}) == 3
+
+
+def test_the_chosen_ports_are_free_for_the_server():
+    config = with_ports(free(**LOCAL))
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", config.http_port))
+        listener.listen()
+
+
+def test_a_port_with_a_number_is_kept(unused):
+    assert with_ports(free(http_port=unused)).http_port == unused
+
+
+def test_other_settings_and_the_given_config_stay_as_they_are():
+    given = free(log_verbose=3)
+    config = with_ports(given)
+
+    assert config.log_verbose == 3
+    assert given.http_port == 0
+
+
+@pytest.mark.parametrize("setting", PORTS)
+def test_a_port_in_use_is_told_by_number_and_setting(setting):
+    with taken_port() as port, pytest.raises(PyTritonRuntimeError, match=rf"Port {port} \(TritonConfig.{setting}\)"):
+        with_ports(free(**{setting: port}))
+
+
+def test_a_port_in_use_on_one_address_is_in_use_on_all():
+    with taken_port() as port, pytest.raises(PyTritonRuntimeError, match=rf"{port} .* in use on 0\.0\.0\.0"):
+        with_ports(free(http_port=port))
+
+
+def test_a_port_in_use_on_another_address_is_free():
+    with taken_port("127.0.0.2") as port:
+        assert with_ports(free(**LOCAL, grpc_port=port)).grpc_port == port
+
+
+@pytest.mark.parametrize("setting", PORTS)
+def test_a_port_that_the_server_does_not_listen_on_is_not_looked_at(setting):
+    with taken_port() as port:
+        config = with_ports(free(**{setting: port, f"allow_{setting.removesuffix('_port')}": False}))
+
+    assert getattr(config, setting) == port
+
+
+def test_one_port_for_two_settings_is_refused_by_their_names(unused):
+    with pytest.raises(PyTritonBadParameterError, match=f"metrics_port and TritonConfig.http_port are both {unused}"):
+        with_ports(free(http_port=unused, metrics_port=unused))
+
+
+@pytest.mark.parametrize("port", [-1, 65536, 1.5, "8000", True])
+def test_what_is_no_port_is_refused_by_setting(port):
+    with pytest.raises(PyTritonBadParameterError, match=f"TritonConfig.grpc_port is {port!r}"):
+        with_ports(free(grpc_port=port))
+
+
+def test_an_address_of_another_host_is_refused_by_setting():
+    with pytest.raises(PyTritonBadParameterError, match=r"Cannot listen on 192\.0\.2\.1.*TritonConfig.grpc_address"):
+        with_ports(free(grpc_address="192.0.2.1"))
+
+
+def test_an_address_that_is_none_is_refused_by_setting():
+    with pytest.raises(PyTritonBadParameterError, match=r"TritonConfig.http_address"):
+        with_ports(free(http_address="no such host.invalid"))
+
+
+def test_metrics_listen_where_http_does():
+    with taken_port("127.0.0.2") as port:
+        config = free(http_address="127.0.0.1", metrics_port=port)
+        assert with_ports(config).metrics_port == port
+
+
+def test_nobody_could_reach_a_server_without_http_and_grpc():
+    with pytest.raises(PyTritonBadParameterError, match=r"allow_http and TritonConfig\.allow_grpc"):
+        with_ports(free(allow_http=False, allow_grpc=False))
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [(None, "127.0.0.1"), ("", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("::", "::1"), ("10.0.0.7", "10.0.0.7")],
+)
+def test_where_a_server_is_reached_from_this_host(address, expected):
+    assert reachable(address) == expected
+
+
+def test_a_port_of_another_server_of_this_process_is_in_use_before_it_listens(unused):
+    config = with_ports(free(**LOCAL, http_port=unused))
+    take(config)
+    with pytest.raises(PyTritonRuntimeError, match=f"Port {unused}"):
+        with_ports(free(**LOCAL, http_port=unused))
+    give_back(config)
+
+    assert with_ports(free(**LOCAL, http_port=unused)).http_port == unused

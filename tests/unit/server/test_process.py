@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import psutil
+import pytest
+
+from pytriton.exceptions import PyTritonRuntimeError
+from pytriton.server.files import find_server
+from pytriton.server.process import ServerProcess
+
+READY = "print('ready', flush=True);"
+
+
+@pytest.fixture(scope="module")
+def launcher():
+    return str(find_server().launcher)
+
+
+@pytest.fixture
+def start(launcher):
+    """Starts Python code in place of the server."""
+    processes = []
+
+    def start(code, on_exit=lambda: None, **environment):
+        process = ServerProcess(launcher, [sys.executable, "-c", code], {**os.environ, **environment}, on_exit)
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        process.stop(0)
+
+
+def wait_for_line(process, text):
+    deadline = time.monotonic() + 20
+    while text not in process.log.tail():
+        assert time.monotonic() < deadline, process.log.tail()
+        time.sleep(0.005)
+
+
+def test_what_it_writes_goes_to_the_log(start):
+    process = start("import sys; print('out'); print('err', file=sys.stderr)")
+
+    assert process.wait(20)
+    assert sorted(process.log.tail().split()) == ["err", "out"]
+
+
+def test_it_has_the_environment_that_it_is_given(start):
+    process = start("import os; print(os.environ['OF_ITS_OWN'])", OF_ITS_OWN="here")
+
+    assert process.wait(20)
+    assert process.log.tail() == "here"
+
+
+def test_its_end_is_told_at_once_with_its_status(start):
+    ended = threading.Event()
+    process = start("raise SystemExit(5)", ended.set)
+
+    assert ended.wait(20)
+    assert not process.is_alive()
+    assert process.returncode == 5
+
+
+def test_while_it_runs_it_has_no_status(start):
+    process = start("__import__('time').sleep(60)")
+
+    assert process.is_alive()
+    assert process.returncode is None
+    assert process.wait(0) is False
+
+
+def test_stop_asks_it_to_end(start):
+    process = start(f"import signal, sys, time; signal.signal(15, lambda *_: sys.exit(3)); {READY} time.sleep(60)")
+    wait_for_line(process, "ready")
+
+    process.stop(20)
+
+    assert process.returncode == 3
+
+
+def test_stop_ends_what_does_not_end_by_itself(start):
+    process = start(f"import signal, time; signal.signal(15, signal.SIG_IGN); {READY} time.sleep(60)")
+    wait_for_line(process, "ready")
+
+    process.stop(0.05)
+
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_stop_twice_and_after_its_end_does_nothing(start):
+    process = start("")
+    assert process.wait(20)
+
+    process.stop(1)
+    process.stop(1)
+
+    assert process.returncode == 0
+
+
+def test_it_is_a_process_of_this_one_without_another_between(start):
+    process = start("__import__('time').sleep(60)")
+
+    assert psutil.Process(process.pid).ppid() == os.getpid()
+    assert os.getsid(process.pid) == process.pid, "Ctrl-C in a terminal does not reach it"
+
+
+def test_it_outlives_the_thread_that_started_it(start):
+    started = []
+    thread = threading.Thread(target=lambda: started.append(start("__import__('time').sleep(60)")))
+    thread.start()
+    thread.join()
+
+    assert not started[0].wait(0.2)
+
+
+def test_it_ends_with_the_process_that_started_it(launcher, tmp_path):
+    code = (
+        "import os, signal, sys; from pytriton.server.process import ServerProcess;"
+        "process = ServerProcess(sys.argv[1], [sys.executable, '-c', 'import time; time.sleep(60)'], os.environ, int);"
+        "print(process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, launcher], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+    deadline = time.monotonic() + 1
+    while psutil.pid_exists(int(done.stdout)) and psutil.Process(int(done.stdout)).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_a_launcher_that_is_not_there_is_told():
+    with pytest.raises(PyTritonRuntimeError, match=r"cannot be started: .*no/launcher"):
+        ServerProcess("/no/launcher", ["x"], {}, lambda: None)
+
+
+def test_a_program_that_is_not_there_is_told_in_the_log(launcher):
+    process = ServerProcess(launcher, ["/no/server"], {}, lambda: None)
+
+    assert process.wait(20)
+    assert process.returncode == 127
+    assert "cannot run /no/server: No such file or directory" in process.log.tail()

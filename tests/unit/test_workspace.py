@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
+from pytriton.utils.workspace import CleanupWarning, Workspace
+
+KILL_ITSELF = """
+import os, pathlib, signal, sys
+from pytriton.utils.workspace import Workspace
+workspace = Workspace(*sys.argv[1:])
+(workspace.path / "models").mkdir()
+(workspace.path / "models" / "config.pbtxt").write_text("left")
+print(workspace.path, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    folder = tmp_path / "home"
+    monkeypatch.setenv("PYTRITON_HOME", str(folder))
+    return folder
+
+
+def fill(workspace):
+    (workspace.path / "models" / "a").mkdir(parents=True)
+    (workspace.path / "models" / "a" / "file").touch()
+    (workspace.path / "socket").touch()
+
+
+def names(folder):
+    return [entry.name for entry in pathlib.Path(folder).iterdir()]
+
+
+def killed_process(*arguments):
+    process = subprocess.run([sys.executable, "-c", KILL_ITSELF, *arguments], capture_output=True, text=True)
+    assert process.returncode == -signal.SIGKILL, process.stderr
+    return pathlib.Path(process.stdout.strip())
+
+
+def test_without_a_path_a_folder_is_made_for_its_owner_alone(home):
+    workspace = Workspace()
+
+    assert workspace.exists()
+    assert workspace.is_empty()
+    assert workspace.path.parent == home
+    assert workspace.path.name.startswith("pytriton-")
+    assert workspace.path.stat().st_mode & 0o777 == 0o700
+
+
+def test_without_home_the_folder_is_among_the_temporary_ones(monkeypatch, tmp_path):
+    monkeypatch.delenv("PYTRITON_HOME")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    assert Workspace().path.parent == tmp_path
+
+
+def test_workspaces_without_a_path_are_different_folders():
+    assert Workspace().path != Workspace().path
+
+
+def test_a_path_that_does_not_exist_is_made_for_its_owner_alone(tmp_path):
+    workspace = Workspace(str(tmp_path / "a" / "b"))
+
+    assert workspace.path == tmp_path / "a" / "b"
+    assert workspace.path.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("given", [None, "new"])
+def test_cleaning_removes_the_folder_and_what_is_in_it(given, tmp_path):
+    workspace = Workspace(given and tmp_path / given)
+    fill(workspace)
+    assert not workspace.is_empty()
+    workspace.clean()
+
+    assert not workspace.exists()
+    assert workspace.is_empty()
+
+
+def test_cleaning_keeps_what_was_there_before(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes").touch()
+    workspace = Workspace(tmp_path / "mine")
+    fill(workspace)
+    workspace.clean()
+
+    assert names(tmp_path / "mine") == ["notes"]
+
+
+def test_cleaning_does_not_follow_links(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes").touch()
+    workspace = Workspace()
+    (workspace.path / "link").symlink_to(tmp_path / "mine")
+    workspace.clean()
+
+    assert (tmp_path / "mine" / "notes").exists()
+
+
+def test_cleaning_twice_does_nothing_more():
+    workspace = Workspace()
+    workspace.clean()
+    workspace.clean()
+
+    assert not workspace.exists()
+
+
+def test_cleaning_a_folder_that_is_gone_is_silent():
+    workspace = Workspace()
+    for entry in workspace.path.iterdir():
+        entry.unlink()
+    workspace.path.rmdir()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        workspace.clean()
+
+
+def test_what_cannot_be_removed_is_warned_about(monkeypatch):
+    workspace = Workspace()
+    fill(workspace)
+
+    def fail(path):
+        raise PermissionError(errno.EPERM, "Operation not permitted", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("shutil.rmtree", fail)
+        with pytest.warns(CleanupWarning, match="could not be removed .*Operation not permitted.*remove it by hand"):
+            workspace.clean()
+
+
+def test_a_cleaned_workspace_can_be_used_again():
+    workspace = Workspace()
+    path = workspace.path
+    for _ in range(3):
+        workspace.clean()
+        workspace.create()
+        workspace.create()
+        fill(workspace)
+
+    assert workspace.path == path
+    workspace.clean()
+    assert not path.exists()
+
+
+def test_twenty_rounds_leave_no_descriptor_open():
+    workspace = Workspace()
+    before = len(names("/proc/self/fd"))
+    for _ in range(20):
+        workspace.clean()
+        workspace.create()
+
+    assert len(names("/proc/self/fd")) == before
+
+
+def test_a_workspace_that_is_forgotten_is_cleaned():
+    workspace = Workspace()
+    path = workspace.path
+    del workspace
+    gc.collect()
+
+    assert not path.exists()
+
+
+def test_a_workspace_is_cleaned_when_the_process_ends():
+    code = "from pytriton.utils.workspace import Workspace; workspace = Workspace(); print(workspace.path)"
+    path = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+
+    assert path
+    assert not pathlib.Path(path).exists()
+
+
+def test_a_forked_child_leaves_the_workspace_alone():
+    code = """
+import os
+from pytriton.utils.workspace import Workspace
+workspace = Workspace()
+child = os.fork()
+if child == 0:
+    workspace.clean()
+    raise SystemExit
+os.waitpid(child, 0)
+print(workspace.exists())
+"""
+    result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+
+    assert result.stdout.split() == ["True"]
+
+
+def test_what_a_killed_process_left_is_swept_by_the_next(home):
+    left = killed_process()
+    assert (left / "models" / "config.pbtxt").exists()
+    workspace = Workspace()
+
+    assert not left.exists()
+    assert names(home) == [workspace.path.name]
+
+
+def test_what_a_killed_process_left_in_a_given_folder_is_swept_by_the_next(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes").touch()
+    killed_process(str(tmp_path / "mine"))
+    workspace = Workspace(tmp_path / "mine")
+
+    assert not (workspace.path / "models").exists()
+    workspace.clean()
+    assert names(tmp_path / "mine") == ["notes"]
+
+
+def test_a_folder_that_a_killed_process_made_is_removed_by_the_next(tmp_path):
+    left = killed_process(str(tmp_path / "new"))
+    workspace = Workspace(left)
+    assert workspace.is_empty()
+    workspace.clean()
+
+    assert not left.exists()
+
+
+def test_a_sweep_leaves_what_is_in_use_and_what_is_no_workspace(home):
+    used = Workspace()
+    fill(used)
+    (home / "pytriton-notes").mkdir()
+    Workspace()
+
+    assert (used.path / "models" / "a" / "file").exists()
+    assert (home / "pytriton-notes").exists()
+
+
+def test_a_folder_that_is_in_use_is_refused(tmp_path):
+    first = Workspace(tmp_path / "shared")
+    fill(first)
+    with pytest.raises(PyTritonBadParameterError, match=r"shared' is in use by another Triton; give each a folder"):
+        Workspace(tmp_path / "shared")
+
+    assert (first.path / "socket").exists()
+    first.clean()
+    Workspace(tmp_path / "shared")
+
+
+def test_a_link_to_a_folder_is_a_workspace(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    workspace = Workspace(tmp_path / "link")
+    fill(workspace)
+    workspace.clean()
+
+    assert names(tmp_path / "mine") == []
+
+
+@pytest.mark.parametrize("path", ["file", "file/below"])
+def test_a_file_where_the_folder_should_be_is_named(tmp_path, path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(
+        PyTritonBadParameterError, match=r"The workspace '.*file.*' is not a folder: '.*file' is a file"
+    ):
+        Workspace(tmp_path / path)
+
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_file_where_home_should_be_is_named(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PYTRITON_HOME", str(tmp_path / "file"))
+    with pytest.raises(PyTritonBadParameterError, match=r"file' is not a folder: .*PYTRITON_HOME"):
+        Workspace()
+
+
+def test_a_full_disk_is_named_and_leaves_nothing(monkeypatch, home):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(pathlib.Path, "write_text", fail)
+    with pytest.raises(
+        PyTritonRuntimeError, match=r"cannot be written \(No space left on device\); free some space, or"
+    ):
+        Workspace()
+
+    assert names(home) == []
