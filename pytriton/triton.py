@@ -13,7 +13,15 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any, TypeVar
 
-from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
+from pytriton.constants import (
+    DEFAULT_HTTP_PORT,
+    DEFAULT_TRITON_STARTUP_TIMEOUT_S,
+    MODEL_CONFIG_URL,
+    MODEL_INFER_URL,
+    MODEL_URL,
+    TRITON_ACCESS_HEADER,
+    TRITON_LOCAL_IP,
+)
 from pytriton.decorators.stages import check_infer_func
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonRuntimeError, PyTritonUnrecoverableError
 from pytriton.model_config.model_config import ModelConfig
@@ -25,8 +33,16 @@ from pytriton.models.store import FolderStore, UploadStore
 from pytriton.notebook import model_rows, triton_html
 from pytriton.proxy.registry import Registry
 from pytriton.server.config import TritonConfig
+from pytriton.server.control import check_url
 from pytriton.server.local import LocalServer, overlaid
 from pytriton.server.remote import RemoteServer
+from pytriton.server.security import (
+    DEFAULT_PROTECTED_ENDPOINTS,
+    VALID_TRITON_ENDPOINTS,
+    AccessControl,
+    TritonSecurityConfig,
+)
+from pytriton.server.vertex_ai import is_vertex_ai
 from pytriton.utils.workspace import Workspace
 
 LOGGER = logging.getLogger(__name__)
@@ -36,13 +52,20 @@ MONITORING_PERIOD_S = 10.0
 _DEFAULT_EXIT_TIMEOUT_S = 30
 
 __all__ = [
+    "DEFAULT_PROTECTED_ENDPOINTS",
     "DEFAULT_TRITON_STARTUP_TIMEOUT_S",
+    "MODEL_CONFIG_URL",
+    "MODEL_INFER_URL",
+    "MODEL_URL",
     "MONITORING_PERIOD_S",
+    "TRITON_ACCESS_HEADER",
+    "VALID_TRITON_ENDPOINTS",
     "RemoteTriton",
     "Triton",
     "TritonBase",
     "TritonConfig",
     "TritonLifecyclePolicy",
+    "TritonSecurityConfig",
 ]
 
 
@@ -53,37 +76,49 @@ class TritonLifecyclePolicy:
     Attributes:
         launch_triton_on_startup: Start the server when the `Triton` object is made, so that it gets ready while the
             models are being prepared, rather than in `Triton.run`.
-        local_model_store: The server reads models from the workspace's folder; by default too, for a server that
-            `Triton` starts. `RemoteTriton` sends them through the server's repository API.
+        local_model_store: What is bound before the server starts, and what `TritonConfig.model_repository` has, is
+            loaded by the server itself as it starts; it fails to start if a model cannot be loaded. By default, models
+            are loaded through the repository API once it is ready, as those are that are bound later.
     """
 
     launch_triton_on_startup: bool = True
     local_model_store: bool = False
 
 
+_DEFAULT_POLICY = TritonLifecyclePolicy()
+# The server wants to find its default model when it starts.
+_VERTEX_AI_POLICY = TritonLifecyclePolicy(launch_triton_on_startup=False, local_model_store=True)
+
 _Self = TypeVar("_Self", bound="TritonBase")
 
 
 class TritonBase:
-    """Binds inference callables to a server: what `Triton` and `RemoteTriton` have in common."""
+    """Binds inference callables to a server: what `Triton` and `RemoteTriton` have in common.
+
+    Args:
+        url: Where the server is: ``host``, ``host:port``, ``http://...`` or ``grpc://...``.
+        workspace: The folder for sockets and, where the server reads it, the model repository.
+        triton_lifecycle_policy: How models get to a server of its own.
+        access_token: The server's token, where its repository API asks for one.
+    """
 
     def __init__(
         self,
-        workspace: Workspace | str | os.PathLike[str] | None,
-        exit_timeout_s: float = _DEFAULT_EXIT_TIMEOUT_S,
+        url: str,
+        workspace: Workspace | str | os.PathLike[str] | None = None,
+        triton_lifecycle_policy: TritonLifecyclePolicy = _DEFAULT_POLICY,
+        access_token: str | None = None,
     ) -> None:
-        """Makes the workspace.
-
-        Args:
-            workspace: The folder for sockets and, where the server reads it, the model repository.
-            exit_timeout_s: How long `stop` waits for requests in flight.
-        """
+        """Does not speak with the server yet."""
+        self._url = url
+        self._access_token = access_token
+        self._policy = triton_lifecycle_policy
         self._workspace = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
-        self._exit_timeout_s = exit_timeout_s
+        self._exit_timeout_s: float = _DEFAULT_EXIT_TIMEOUT_S
         self._models = ModelManager()
         self._server: LocalServer | RemoteServer | None = None
         self._registry: Registry | None = None
-        self._deployed = False
+        self._connected = False
         self._owner = os.getpid()
         self._lock = threading.RLock()
         self._woken = threading.Event()  # serve() has something to look at
@@ -159,22 +194,18 @@ class TritonBase:
             server, registry = self._server, self._registry
             assert server is not None
             assert registry is not None
-            if self._deployed:
+            if self._connected:
                 if server.failed:
                     raise PyTritonRuntimeError(server.obituary())
                 return
             try:
                 server.wait_until_ready()
-                store = (
-                    FolderStore(server.repository, server.control)
-                    if isinstance(server, LocalServer)
-                    else UploadStore(server.control)
-                )
-                self._models.deploy(Deployment(store, registry, server.control, self._on_unrecoverable))
+                if not self._models.is_deployed:
+                    self._deploy(server, registry)
             except (PyTritonRuntimeError, PyTritonInvalidOperationError):
                 self.stop()
                 raise
-            self._deployed = True
+            self._connected = True
 
     def serve(self, monitoring_period_s: float = MONITORING_PERIOD_S) -> None:
         """Serves until Ctrl-C, SIGTERM or `stop`; stops before it returns.
@@ -227,7 +258,7 @@ class TritonBase:
             server.stop()
             registry.close()
             self._workspace.clean()
-            self._deployed = False
+            self._connected = False
             atexit.unregister(self.stop)
             self._woken.set()
             return True
@@ -260,16 +291,29 @@ class TritonBase:
         sockets.mkdir(mode=0o700, exist_ok=True)
         registry = Registry(sockets)
         try:
-            self._server = self._open()
+            server = self._open()
+            if self._policy.local_model_store:
+                self._deploy(server, registry)
+            server.start()
         except BaseException:
+            self._models.withdraw(timeout_s=0, unload=False)
             registry.close()
             raise
+        self._server = server
         self._registry = registry
         atexit.register(self.stop)
 
     def _open(self) -> LocalServer | RemoteServer:
         """The server that models are bound to."""
-        raise NotImplementedError
+        return RemoteServer(self._url, self._access_token)
+
+    def _deploy(self, server: LocalServer | RemoteServer, registry: Registry) -> None:
+        store = (
+            FolderStore(server.repository, server.control, lambda: server.is_started)
+            if isinstance(server, LocalServer)
+            else UploadStore(server.control)
+        )
+        self._models.deploy(Deployment(store, registry, server.control, self._on_unrecoverable))
 
     def _on_unrecoverable(self, error: PyTritonUnrecoverableError) -> None:
         LOGGER.error("An inference callable can serve no further request; the server shuts down: %s", error)
@@ -288,7 +332,10 @@ class Triton(TritonBase):
         config: The server's settings. What is None there is taken from environment variables
             ``PYTRITON_TRITON_CONFIG_<FIELD>``, then from the server's defaults. Port 0 takes any free port.
         workspace: The folder for the model repository and sockets; a temporary one by default.
-        triton_lifecycle_policy: When the server starts.
+        triton_lifecycle_policy: When the server starts, and how it gets the models. With Vertex AI, it starts in `run`
+            and `serve` with what is bound by then, unless this says otherwise.
+        security_config: Which endpoints of the server ask for a token; by default those that change it or tell of other
+            clients: shared memory, model repository, statistics, trace and logging.
         server_path: The folder of a server of your own, like ``/opt/tritonserver``, in place of the bundled one; also
             by the environment variable ``PYTRITON_SERVER_PATH``.
 
@@ -317,14 +364,18 @@ class Triton(TritonBase):
         config: TritonConfig | None = None,
         workspace: Workspace | str | os.PathLike[str] | None = None,
         triton_lifecycle_policy: TritonLifecyclePolicy | None = None,
+        security_config: TritonSecurityConfig | None = None,
         server_path: str | os.PathLike[str] | None = None,
     ) -> None:
         """Starts the server, unless the lifecycle policy leaves that to `run`."""
         self._config = overlaid(TritonConfig.from_env(), config or TritonConfig())
-        timeout_s = self._config.exit_timeout_secs
-        super().__init__(workspace, _DEFAULT_EXIT_TIMEOUT_S if timeout_s is None else timeout_s)
+        self._access = AccessControl(security_config or TritonSecurityConfig(), self._config)
+        policy = triton_lifecycle_policy or (_VERTEX_AI_POLICY if is_vertex_ai(self._config) else _DEFAULT_POLICY)
+        url = f"http://{TRITON_LOCAL_IP}:{self._config.http_port or DEFAULT_HTTP_PORT}"
+        super().__init__(url, workspace, policy, self._access.token)
+        if self._config.exit_timeout_secs is not None:
+            self._exit_timeout_s = self._config.exit_timeout_secs
         self._server_path = server_path
-        policy = triton_lifecycle_policy or TritonLifecyclePolicy()
         if policy.launch_triton_on_startup:
             self._start()
 
@@ -343,6 +394,17 @@ class Triton(TritonBase):
         """
         self._run()
 
+    def get_access_token(self) -> str:
+        """The token that restricted endpoints ask for, in the header ``triton-access-token``.
+
+        Over gRPC, the header is ``triton-grpc-protocol-triton-access-token``.
+
+        Examples:
+            >>> with Triton() as triton:  # doctest: +SKIP
+            ...     remote = RemoteTriton(url="localhost", access_token=triton.get_access_token())
+        """
+        return self._access.token
+
     def _repr_html_(self) -> str:
         """The models and how to ask them, for notebooks."""
         server = self._server
@@ -353,7 +415,7 @@ class Triton(TritonBase):
         return triton_html(model_rows((model.spec for model in self._models), states, urls), urls, alive, ended)
 
     def _open(self) -> LocalServer:
-        return LocalServer(self._config, self._workspace, self._server_path, self._woken.set)
+        return LocalServer(self._config, self._access, self._workspace, self._server_path, self._woken.set)
 
 
 class RemoteTriton(TritonBase):
@@ -384,15 +446,12 @@ class RemoteTriton(TritonBase):
         access_token: str | None = None,
     ) -> None:
         """Does not speak with the server yet; `bind`, `connect` and `serve` do."""
-        self._remote = RemoteServer(url, access_token)
-        super().__init__(workspace)
+        check_url(url)
+        super().__init__(url, workspace, access_token=access_token)
 
     def __enter__(self) -> RemoteTriton:
         self.connect()
         return self
-
-    def _open(self) -> RemoteServer:
-        return self._remote
 
 
 @contextlib.contextmanager

@@ -82,6 +82,11 @@ class ModelManager:
             if replaced is not None:
                 replaced.retire(self._deployment.registry)
 
+    @property
+    def is_deployed(self) -> bool:
+        """Whether there is a server that models are loaded into."""
+        return self._deployment is not None
+
     def deploy(self, deployment: Deployment) -> None:
         """Loads all models into a server, and from now on each that is added."""
         with self._lock:

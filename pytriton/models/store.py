@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from pytriton.model_config.model_spec import ModelSpec
@@ -31,12 +31,13 @@ class ModelStore(Protocol):
 
 
 class FolderStore:
-    """A model repository on disk, of a server that runs with it."""
+    """A model repository on disk, of a server that runs with it, or that will load all of it when it starts."""
 
-    def __init__(self, repository: pathlib.Path, control: ServerControl) -> None:
+    def __init__(self, repository: pathlib.Path, control: ServerControl, is_started: Callable[[], bool]) -> None:
         """Writes to ``repository``."""
         self._repository = repository
         self._control = control
+        self._is_started = is_started
 
     def put(self, spec: ModelSpec, versions: Sequence[int], files: Mapping[str, bytes]) -> None:
         """See `ModelStore`."""
@@ -45,7 +46,8 @@ class FolderStore:
         for name, content in contents.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(content)
-        self._control.load(spec.name)
+        if self._is_started():
+            self._control.load(spec.name)
 
 
 class UploadStore:

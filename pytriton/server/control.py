@@ -14,6 +14,7 @@ from pytriton.constants import DEFAULT_GRPC_PORT, DEFAULT_HTTP_PORT, TRITON_ACCE
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
 from pytriton.server.config import TritonConfig
 from pytriton.server.ports import reachable
+from pytriton.server.security import AccessControl
 
 _TIMEOUT_S = 5.0
 
@@ -52,11 +53,11 @@ class ServerControl(Protocol):
 class HttpControl:
     """Speaks HTTP, through the standard library: a client library takes longer to import than the server to start."""
 
-    def __init__(self, host: str, port: int, access_token: str | None = None) -> None:
-        """Speaks with the server at ``host`` and ``port``."""
+    def __init__(self, host: str, port: int, headers: Mapping[str, str]) -> None:
+        """Speaks with the server at ``host`` and ``port``, whose restricted endpoints want ``headers``."""
         self._host = host
         self._port = port
-        self._headers = {TRITON_ACCESS_HEADER: access_token} if access_token else {}
+        self._headers = dict(headers)
 
     def is_ready(self) -> bool:
         """See `ServerControl`."""
@@ -126,8 +127,8 @@ class HttpControl:
 class GrpcControl:
     """Speaks gRPC, where HTTP is switched off."""
 
-    def __init__(self, host: str, port: int, access_token: str | None = None) -> None:
-        """Speaks with the server at ``host`` and ``port``."""
+    def __init__(self, host: str, port: int, headers: Mapping[str, str]) -> None:
+        """Speaks with the server at ``host`` and ``port``, whose restricted endpoints want ``headers``."""
         # Imported here because it takes longer than everything else at start-up.
         from tritonclient import grpc, utils
 
@@ -135,7 +136,7 @@ class GrpcControl:
         self._client: Any = grpc.InferenceServerClient(url)
         self._error: type[Exception] = utils.InferenceServerException
         # Triton's front end for gRPC looks for restricted keys under this prefix.
-        self._headers = {f"triton-grpc-protocol-{TRITON_ACCESS_HEADER}": access_token} if access_token else None
+        self._headers = {f"triton-grpc-protocol-{name}": value for name, value in headers.items()}
 
     def is_ready(self) -> bool:
         """See `ServerControl`."""
@@ -149,14 +150,14 @@ class GrpcControl:
         try:
             self._client.load_model(model, headers=self._headers, config=config, files=uploads)
         except self._error as error:
-            raise PyTritonRuntimeError(str(error)) from error
+            raise PyTritonRuntimeError(_with_remedy(str(error))) from error
 
     def unload(self, model: str) -> None:
         """See `ServerControl`."""
         try:
             self._client.unload_model(model, headers=self._headers)
         except self._error as error:
-            raise PyTritonRuntimeError(str(error)) from error
+            raise PyTritonRuntimeError(_with_remedy(str(error))) from error
 
     def states(self) -> dict[tuple[str, int], str]:
         """See `ServerControl`."""
@@ -177,13 +178,13 @@ class GrpcControl:
         return all(_is_gone(entry.state, entry.reason) for entry in index if entry.name == model)
 
 
-def control_of(config: TritonConfig) -> ServerControl:
+def control_of(config: TritonConfig, access: AccessControl) -> ServerControl:
     """How to speak with a server that was started with ``config``, whose ports are filled in."""
     if config.allow_http is not False:
         assert config.http_port is not None
-        return HttpControl(reachable(config.http_address), config.http_port)
+        return HttpControl(reachable(config.http_address), config.http_port, access.http_headers())
     assert config.grpc_port is not None
-    return GrpcControl(reachable(config.grpc_address), config.grpc_port)
+    return GrpcControl(reachable(config.grpc_address), config.grpc_port, access.grpc_headers())
 
 
 def control_of_url(url: str, access_token: str | None = None) -> ServerControl:
@@ -196,6 +197,20 @@ def control_of_url(url: str, access_token: str | None = None) -> ServerControl:
     Raises:
         PyTritonBadParameterError: The URL is none of these.
     """
+    kind, host, port = _parts(url)
+    return kind(host, port, {TRITON_ACCESS_HEADER: access_token} if access_token else {})
+
+
+def check_url(url: str) -> None:
+    """Checks a URL for `control_of_url`.
+
+    Raises:
+        PyTritonBadParameterError: It is none.
+    """
+    _parts(url)
+
+
+def _parts(url: str) -> tuple[type[HttpControl] | type[GrpcControl], str, int]:
     parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
     kinds: dict[str, tuple[type[HttpControl] | type[GrpcControl], int]] = {
         "http": (HttpControl, DEFAULT_HTTP_PORT),
@@ -208,7 +223,7 @@ def control_of_url(url: str, access_token: str | None = None) -> ServerControl:
     if parts.scheme not in kinds or not parts.hostname or port == -1 or parts.path not in ("", "/"):
         raise PyTritonBadParameterError(f"{url!r} is no URL of a server; use host, host:port, http://... or grpc://...")
     kind, default_port = kinds[parts.scheme]
-    return kind(parts.hostname, port or default_port, access_token)
+    return kind, parts.hostname, port or default_port
 
 
 def _is_gone(state: str | None, reason: str | None) -> bool:
@@ -220,6 +235,13 @@ def _state(state: str | None, reason: str | None) -> str:
 
 
 def _error_text(body: bytes) -> str:
+    text = body.decode(errors="replace")
     with contextlib.suppress(ValueError, AttributeError):
-        return str(json.loads(body).get("error"))
-    return body.decode(errors="replace")
+        text = str(json.loads(body).get("error"))
+    return _with_remedy(text)
+
+
+def _with_remedy(text: str) -> str:
+    if TRITON_ACCESS_HEADER not in text:
+        return text
+    return f"{text.rstrip('.')}: give the token, Triton.get_access_token() of its owner, as access_token."

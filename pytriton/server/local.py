@@ -20,6 +20,9 @@ from pytriton.server.control import control_of
 from pytriton.server.files import ServerFiles, find_server
 from pytriton.server.ports import give_back, reachable, take, with_ports
 from pytriton.server.process import ServerProcess
+from pytriton.server.security import AccessControl
+from pytriton.server.settings_check import check_settings
+from pytriton.server.vertex_ai import with_vertex_ai
 from pytriton.utils.workspace import Workspace
 
 LOGGER = logging.getLogger(__name__)
@@ -36,6 +39,7 @@ class LocalServer:
 
     Args:
         config: Its settings.
+        access: What its restricted endpoints ask for.
         workspace: Where the model repository goes.
         path: The folder of a server in place of the bundled one.
         on_exit: Called once the process has ended.
@@ -48,38 +52,61 @@ class LocalServer:
     def __init__(
         self,
         config: TritonConfig,
+        access: AccessControl,
         workspace: Workspace,
         path: str | os.PathLike[str] | None,
         on_exit: Callable[[], None],
     ) -> None:
-        """Starts the process; it gets ready in the background."""
-        files = find_server(path)
-        self.config = with_ports(config)
-        self.control = control_of(self.config)
+        """Does not start the process yet."""
+        self._files = find_server(path)
+        self.config = with_ports(with_vertex_ai(config))
+        check_settings(self.config)
+        self.control = control_of(self.config, access)
         self.repository = workspace.path / "models"
         self.repository.mkdir(exist_ok=True)
+        self._access = access
+        self._backends = workspace.path / "backends"
+        self._on_exit = on_exit
+        self._process: ServerProcess | None = None
+        self._stopping = False
+        self._own_models: list[str] = []
+
+    def start(self) -> None:
+        """Starts the process, which loads what is in the model repository; it gets ready in the background.
+
+        Raises:
+            PyTritonRuntimeError: It cannot be started.
+        """
+        command = _command(self._files, self.config, self.repository, self._backends)
+        command += self._access.flags()
+        if any(self.repository.iterdir()):
+            command.append("--load-model=*")
         take(self.config)
         try:
-            self.process = ServerProcess(
-                str(files.launcher),
-                _command(files, self.config, self.repository, workspace.path / "backends"),
-                _environment(files),
-                on_exit,
-            )
+            self._process = ServerProcess(str(self._files.launcher), command, _environment(self._files), self._on_exit)
         except BaseException:
             give_back(self.config)
             raise
-        self._stopping = False
-        self._own_models: list[str] = []
+
+    @property
+    def process(self) -> ServerProcess:
+        """The subprocess, once it is started."""
+        assert self._process is not None
+        return self._process
+
+    @property
+    def is_started(self) -> bool:
+        """Whether there is a process, or was one."""
+        return self._process is not None
 
     @property
     def failed(self) -> bool:
         """Whether it ended without being asked to."""
-        return not self.is_alive() and not self._stopping
+        return self.is_started and not self.is_alive() and not self._stopping
 
     def is_alive(self) -> bool:
         """Whether its process runs."""
-        return self.process.is_alive()
+        return self._process is not None and self._process.is_alive()
 
     def wait_until_ready(self) -> None:
         """Waits until it takes requests.
@@ -128,8 +155,9 @@ class LocalServer:
     def stop(self) -> None:
         """Ends the process."""
         self._stopping = True
-        self.process.stop(_EXIT_GRACE_S)
-        give_back(self.config)
+        if self._process is not None:
+            self._process.stop(_EXIT_GRACE_S)
+            give_back(self.config)
 
     def urls(self) -> list[str]:
         """Where it is reached from this host."""
@@ -149,7 +177,12 @@ class LocalServer:
 
     def obituary(self) -> str:
         """How it ended, and what it said last."""
-        return f"The server {self.how_it_ended()} by itself. Its last lines:\n{self.process.log.tail()}"
+        said = self.process.log.tail()
+        if self.config.log_file is None:
+            return f"The server {self.how_it_ended()} by itself. Its last lines:\n{said}"
+        # All that it says goes there, but for what keeps it from serving at all.
+        log_file = f"{str(self.config.log_file)!r} (TritonConfig.log_file)"
+        return f"The server {self.how_it_ended()} by itself; look into its log, {log_file}.\n{said}".rstrip()
 
 
 def _host(address: str | None) -> str:

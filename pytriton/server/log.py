@@ -14,6 +14,7 @@ _LINE = re.compile(r"(?P<level>[IWEFV])\d{4} \d{2}:\d{2}:\d{2}\.\d+ \d+ \S+:\d+\
 _NO_GPU = ("CUDA", "Cuda", "NVML", "DCGM", "GPU metrics", "pinned")
 # Said at ERROR of every model that is sent through the repository API; nothing is amiss.
 _HARMLESS = "Failed to set config modification time"
+_TABLE = ("+-", "| ")  # of settings, and of models
 _TAIL_LINES = 20
 
 
@@ -33,14 +34,15 @@ class ServerLog:
         line = line.rstrip("\n")
         if not line:
             return
-        self._tail.append(line)
+        if not line.startswith(_TABLE):
+            self._tail.append(line)
         match = _LINE.fullmatch(line)
         if match is not None:
             self._level = _LEVELS[match["level"]]
             line = _unquoted(match["text"])
         level = self._level
-        if line.startswith(("+-", "| ", _HARMLESS)):
-            level = logging.DEBUG  # tables of settings too
+        if line.startswith((*_TABLE, _HARMLESS)):
+            level = logging.DEBUG
         elif not line.startswith("model '") and any(word in line for word in _NO_GPU):  # those are callables' errors
             level = min(level, logging.INFO)
         if line:

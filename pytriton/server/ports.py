@@ -7,7 +7,14 @@ import errno
 import socket
 from typing import Any
 
-from pytriton.constants import DEFAULT_GRPC_PORT, DEFAULT_HTTP_PORT, DEFAULT_METRICS_PORT, TRITON_LOCAL_IP
+from pytriton.constants import (
+    DEFAULT_GRPC_PORT,
+    DEFAULT_HTTP_PORT,
+    DEFAULT_METRICS_PORT,
+    DEFAULT_SAGEMAKER_PORT,
+    DEFAULT_VERTEX_AI_PORT,
+    TRITON_LOCAL_IP,
+)
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
 from pytriton.server.config import TritonConfig
 
@@ -27,16 +34,21 @@ class _Listener:
     address: str
     allow: str
     default_port: int
+    by_default: bool = True
 
     def allowed(self, config: TritonConfig) -> bool:
         """Whether the server is to listen there at all."""
-        return getattr(config, self.allow) is not False
+        allowed: bool | None = getattr(config, self.allow)
+        return self.by_default if allowed is None else allowed
 
 
 _LISTENERS = (
     _Listener("http_port", "http_address", "allow_http", DEFAULT_HTTP_PORT),
     _Listener("grpc_port", "grpc_address", "allow_grpc", DEFAULT_GRPC_PORT),
     _Listener("metrics_port", "metrics_address", "allow_metrics", DEFAULT_METRICS_PORT),
+    # The server takes no address for these two.
+    _Listener("sagemaker_port", "", "allow_sagemaker", DEFAULT_SAGEMAKER_PORT, by_default=False),
+    _Listener("vertex_ai_port", "", "allow_vertex_ai", DEFAULT_VERTEX_AI_PORT, by_default=False),
 )
 
 
@@ -67,7 +79,7 @@ def with_ports(config: TritonConfig) -> TritonConfig:
             port = getattr(config, listener.port)
             port = listener.default_port if port is None else port
             _check_port(port, listener.port, chosen)
-            address = getattr(config, listener.address)
+            address = getattr(config, listener.address) if listener.address else None
             if address is None and listener.port == "metrics_port":
                 address = config.http_address
             bound = _bind(address or _ANY_ADDRESS, port, listener)
@@ -123,8 +135,8 @@ def _bind(address: str, port: int, listener: _Listener) -> socket.socket:
                 f"Port {port} (TritonConfig.{listener.port}) is in use on {address}: stop what listens there, or "
                 f"choose another port with TritonConfig({listener.port}=...)."
             ) from None
+        settings = ", ".join(f"TritonConfig.{each}" for each in (listener.address, listener.port) if each)
         raise PyTritonBadParameterError(
-            f"Cannot listen on {address} port {port} (TritonConfig.{listener.address}, TritonConfig.{listener.port}): "
-            f"{error.strerror or error}."
+            f"Cannot listen on {address} port {port} ({settings}): {error.strerror or error}."
         ) from error
     return bound

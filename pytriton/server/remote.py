@@ -27,6 +27,9 @@ class RemoteServer:
         self._url = url
         self.control = control_of_url(url, access_token)
 
+    def start(self) -> None:
+        """Does nothing: whoever owns it has started it."""
+
     @property
     def failed(self) -> bool:
         """Whether it has gone."""

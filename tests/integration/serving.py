@@ -106,6 +106,11 @@ def connection_to(triton, timeout_s=60):
         connection.close()
 
 
+def token_of(triton):
+    """The header that opens the restricted endpoints over HTTP."""
+    return {"triton-access-token": triton.get_access_token()}
+
+
 def request_json(triton, method, path, body=None, headers=None):
     """Speaks plain HTTP with the server: returns the status and the decoded answer."""
     with connection_to(triton) as connection:
@@ -134,7 +139,8 @@ def send_floats(triton, model, values, **fields):
 
 
 def statistics_of(triton, model, version=1):
-    _, answer = request_json(triton, "GET", f"/v2/models/{model}/versions/{version}/stats")
+    path = f"/v2/models/{model}/versions/{version}/stats"
+    _, answer = request_json(triton, "GET", path, headers=token_of(triton))
     return answer["model_stats"][0]
 
 

@@ -19,6 +19,7 @@ from serving import (
     running_triton,
     send_floats,
     statistics_of,
+    token_of,
 )
 
 from pytriton.decorators import batch
@@ -38,7 +39,7 @@ def times(factor):
 
 
 def served_models(triton):
-    _, index = request_json(triton, "POST", "/v2/repository/index")
+    _, index = request_json(triton, "POST", "/v2/repository/index", headers=token_of(triton))
     return {(each["name"], each["version"]) for each in index if each["state"] == "READY"}
 
 

@@ -21,7 +21,7 @@ from serving import (
 )
 
 from pytriton.decorators import batch
-from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError
 from pytriton.triton import RemoteTriton
 
 REMOTE = """
@@ -38,7 +38,7 @@ def triple(x):
         time.sleep(60)
     return [x * 3]
 
-with RemoteTriton(url=sys.argv[1]) as triton:
+with RemoteTriton(url=sys.argv[1], access_token=sys.argv[2]) as triton:
     triton.bind("Triple", triple, inputs=[Tensor((-1,), np.float32, "x")], outputs=[Tensor((-1,), np.float32, "y")])
     def say():
         while signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
@@ -57,7 +57,7 @@ def double(x):
 
 @pytest.fixture
 def remote(triton, tmp_path):
-    with Script(tmp_path, REMOTE, f"localhost:{triton.config.http_port}") as script:
+    with Script(tmp_path, REMOTE, f"localhost:{triton.config.http_port}", triton.get_access_token()) as script:
         assert script.line() == "ready", script.stderr
         yield script
 
@@ -69,7 +69,8 @@ def is_served(triton, model):
 @pytest.mark.parametrize("scheme", ["http", "grpc"])
 def test_a_model_is_sent_through_the_repository_api(triton, name, home, scheme):
     port = getattr(triton.config, f"{scheme}_port")
-    with RemoteTriton(url=f"{scheme}://127.0.0.1:{port}", workspace=home / "remote") as remote:
+    url, token = f"{scheme}://127.0.0.1:{port}", triton.get_access_token()
+    with RemoteTriton(url=url, workspace=home / "remote", access_token=token) as remote:
         bind_floats(remote, name, double)
 
         assert remote.is_connected()
@@ -81,8 +82,19 @@ def test_a_model_is_sent_through_the_repository_api(triton, name, home, scheme):
     assert triton.is_connected()
 
 
+@pytest.mark.parametrize("token", [None, "another"])
+@pytest.mark.parametrize("scheme", ["http", "grpc"])
+def test_without_the_token_nothing_can_be_bound(triton, name, scheme, token):
+    port = getattr(triton.config, f"{scheme}_port")
+    remote = RemoteTriton(url=f"{scheme}://127.0.0.1:{port}", access_token=token)
+
+    with remote, pytest.raises(PyTritonInvalidOperationError, match=r"restricted.*get_access_token.*access_token"):
+        bind_floats(remote, name, double)
+    assert not is_served(triton, name)
+
+
 def test_what_is_bound_before_connecting_is_loaded_then(triton, name):
-    remote = RemoteTriton(url=f"localhost:{triton.config.http_port}")
+    remote = RemoteTriton(url=f"localhost:{triton.config.http_port}", access_token=triton.get_access_token())
     remote.bind(name, double, inputs=FLOATS_IN, outputs=FLOATS_OUT)
     assert not is_served(triton, name)
     remote.connect()
@@ -120,7 +132,7 @@ def test_the_models_of_a_killed_process_are_dropped_within_seconds(triton, remot
 def test_a_killed_process_that_is_started_again_serves_again(triton, remote, tmp_path):
     remote.process.kill()
     remote.wait()
-    with Script(tmp_path, REMOTE, f"localhost:{triton.config.http_port}") as again:
+    with Script(tmp_path, REMOTE, f"localhost:{triton.config.http_port}", triton.get_access_token()) as again:
         assert again.line() == "ready", again.stderr
         assert send_floats(triton, "Triple", [1]) == [3]
 

@@ -1,0 +1,128 @@
+"""The server's endpoints that ask for a token, and what is sent along to them."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from collections.abc import Mapping
+
+from pytriton.constants import TRITON_ACCESS_HEADER
+from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.server.config import TritonConfig
+
+VALID_TRITON_ENDPOINTS = {
+    "health",
+    "metadata",
+    "inference",
+    "shared-memory",
+    "model-config",
+    "model-repository",
+    "statistics",
+    "trace",
+    "logging",
+}
+"""The endpoints that Triton can restrict, over HTTP and gRPC alike."""
+
+DEFAULT_PROTECTED_ENDPOINTS = ["shared-memory", "model-repository", "statistics", "trace", "logging"]
+"""The endpoints that ask for the token unless `TritonSecurityConfig` names others."""
+
+_TOKEN_BYTES = 32
+_FLAGS = {"http_restricted_api": "--http-restricted-api", "grpc_restricted_protocol": "--grpc-restricted-protocol"}
+
+
+@dataclasses.dataclass
+class TritonSecurityConfig:
+    """Which endpoints of the server ask for a token, and for which one.
+
+    Attributes:
+        access_token: The token: printable ASCII without spaces. A random one by default, see
+            `Triton.get_access_token`.
+        restricted_endpoints: The endpoints that ask for it, out of `VALID_TRITON_ENDPOINTS`;
+            `DEFAULT_PROTECTED_ENDPOINTS` by default. With an empty list, none does.
+
+    Raises:
+        PyTritonBadParameterError: There is no such endpoint, or the token cannot be sent in a header.
+
+    Examples:
+        >>> config = TritonSecurityConfig(access_token="my-secret", restricted_endpoints=["model-repository"])
+    """
+
+    access_token: str | None = None
+    restricted_endpoints: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        unknown = [each for each in self.restricted_endpoints or [] if each not in VALID_TRITON_ENDPOINTS]
+        if unknown:
+            raise PyTritonBadParameterError(
+                f"TritonSecurityConfig.restricted_endpoints has {', '.join(map(repr, unknown))}, which the server does "
+                f"not have; use {', '.join(sorted(VALID_TRITON_ENDPOINTS))}."
+            )
+        token = self.access_token
+        if token is not None and not (token and token.isascii() and token.isprintable() and " " not in token):
+            raise PyTritonBadParameterError(
+                "TritonSecurityConfig.access_token cannot be sent in a header; use printable ASCII without spaces."
+            )
+
+
+class AccessControl:
+    """A server's restrictions, those of its token and those of its other settings.
+
+    What ``TritonConfig.http_restricted_api`` and ``grpc_restricted_protocol`` restrict keeps the header that they name.
+
+    Args:
+        security: What asks for the token.
+        config: The server's other settings.
+
+    Raises:
+        PyTritonBadParameterError: One of these settings is not of the form that Triton wants.
+    """
+
+    def __init__(self, security: TritonSecurityConfig, config: TritonConfig) -> None:
+        """Draws a token where none is given."""
+        self.token = security.access_token or secrets.token_urlsafe(_TOKEN_BYTES)
+        endpoints = security.restricted_endpoints
+        endpoints = DEFAULT_PROTECTED_ENDPOINTS if endpoints is None else list(dict.fromkeys(endpoints))
+        self._http = _Restriction.parsed(config.http_restricted_api, "http_restricted_api")
+        self._grpc = _Restriction.parsed(config.grpc_restricted_protocol, "grpc_restricted_protocol")
+        self._endpoints = {
+            "http_restricted_api": [each for each in endpoints if each not in self._http.endpoints],
+            "grpc_restricted_protocol": [each for each in endpoints if each not in self._grpc.endpoints],
+        }
+
+    def flags(self) -> list[str]:
+        """The arguments of tritonserver that make its endpoints ask for the token."""
+        return [
+            f"{flag}={','.join(self._endpoints[setting])}:{TRITON_ACCESS_HEADER}={self.token}"
+            for setting, flag in _FLAGS.items()
+            if self._endpoints[setting]
+        ]
+
+    def http_headers(self) -> dict[str, str]:
+        """The headers that open every endpoint over HTTP."""
+        return {**self._http.headers, TRITON_ACCESS_HEADER: self.token}
+
+    def grpc_headers(self) -> dict[str, str]:
+        """The headers that open every endpoint over gRPC, without the prefix that Triton wants there."""
+        return {**self._grpc.headers, TRITON_ACCESS_HEADER: self.token}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Restriction:
+    """What ``<endpoint>,<endpoint>:<header>=<value>`` says."""
+
+    endpoints: frozenset[str]
+    headers: Mapping[str, str]
+
+    @classmethod
+    def parsed(cls, text: str | None, setting: str) -> _Restriction:
+        if text is None:
+            return cls(frozenset(), {})
+        endpoints, colon, header = text.partition(":")
+        name, equals, value = header.partition("=")
+        names = frozenset(endpoints.split(","))
+        if not (colon and equals and name and names <= VALID_TRITON_ENDPOINTS):
+            raise PyTritonBadParameterError(
+                f"TritonConfig.{setting} is {text!r}; use <endpoint>,<endpoint>:<header>=<value>, with endpoints out "
+                f"of {', '.join(sorted(VALID_TRITON_ENDPOINTS))}."
+            )
+        return cls(names, {name: value})

@@ -1,0 +1,168 @@
+"""Mistakes in the server's settings that the server would not tell, or not clearly: found before it starts.
+
+Left to itself, Triton runs without a log file that it cannot open, takes a certificate that it cannot read for a port
+in use, and a missing root certificate for none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import ssl
+
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonModelConfigError
+from pytriton.model_config.common import MAX_INT32, check_integer
+from pytriton.model_config.model_spec import ModelSpec
+from pytriton.server.config import TritonConfig
+
+_CACHE_EXAMPLE = "'local,size=1048576'"
+
+
+def check_settings(config: TritonConfig) -> None:
+    """Checks the server's settings against each other, and against the files that they name.
+
+    Ports and addresses are `with_ports`' business.
+
+    Args:
+        config: The server's settings.
+
+    Raises:
+        PyTritonBadParameterError: A setting has a value that cannot work, or lacks another one that it needs.
+    """
+    _check_numbers(config)
+    _check_log_file(config)
+    _check_model_repository(config)
+    _check_cache(config)
+    if config.allow_grpc is not False and (config.grpc_use_ssl or config.grpc_use_ssl_mutual):
+        _check_tls(config)
+
+
+def check_model(spec: ModelSpec, config: TritonConfig) -> None:
+    """Checks that the server has what a model needs of it.
+
+    Args:
+        spec: The model.
+        config: The server's settings.
+
+    Raises:
+        PyTritonModelConfigError: The model is to be cached, and the server has no cache.
+    """
+    if spec.response_cache and not config.cache_config:
+        raise PyTritonModelConfigError(
+            f"Model {spec.name!r} has ModelConfig.response_cache, but TritonConfig.cache_config is "
+            f"{config.cache_config!r} and the server has no cache; start it with TritonConfig(cache_config="
+            f"[{_CACHE_EXAMPLE}]), or drop response_cache."
+        )
+
+
+def _check_numbers(config: TritonConfig) -> None:
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if field.type == "int | None" and value is not None and not field.name.endswith("_port"):
+            check_integer(f"TritonConfig.{field.name}", value, 0, MAX_INT32)
+
+
+def _check_log_file(config: TritonConfig) -> None:
+    if config.log_file is None:
+        return
+    path = pathlib.Path(config.log_file)
+    try:
+        is_new = not (path.is_symlink() or path.exists())
+        if is_new or path.is_file() or path.is_dir():  # opening might disturb a pipe or a device
+            os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        if is_new:
+            path.unlink()
+    except OSError as error:
+        raise PyTritonBadParameterError(
+            f"TritonConfig.log_file is {str(path)!r}, which cannot be written ({error.strerror}); name a file in a "
+            "folder that exists and is yours to write."
+        ) from error
+
+
+def _check_model_repository(config: TritonConfig) -> None:
+    if config.model_repository is None:
+        return
+    try:
+        os.scandir(config.model_repository).close()
+    except OSError as error:
+        raise PyTritonBadParameterError(
+            f"TritonConfig.model_repository is {str(config.model_repository)!r}, which cannot be read as a folder "
+            f"({error.strerror}); name a folder that has a folder for each model."
+        ) from error
+
+
+def _check_cache(config: TritonConfig) -> None:
+    given = config.cache_config or ()
+    items = [given] if isinstance(given, str) else list(given)
+    sizes = []
+    for item in items:
+        cache, _, setting = str(item).partition(",")
+        name, _, value = setting.partition("=")
+        if not (cache and name and value):
+            raise PyTritonBadParameterError(
+                f"TritonConfig.cache_config has {item!r}; use <cache>,<setting>=<value>, such as {_CACHE_EXAMPLE}."
+            )
+        if cache == "local":
+            sizes.append(value if name == "size" else "")
+    # Triton takes the last one.
+    size = next((each for each in reversed(sizes) if each), "0")
+    if sizes and not (size.strip().isdecimal() and int(size)):
+        raise PyTritonBadParameterError(
+            f"TritonConfig.cache_config is {items!r}, which gives the local cache no size; use a number of bytes over "
+            f"0, such as {_CACHE_EXAMPLE}."
+        )
+
+
+def _check_tls(config: TritonConfig) -> None:
+    wanted = ["grpc_server_cert", "grpc_server_key", *(["grpc_root_cert"] if config.grpc_use_ssl_mutual else [])]
+    switch = "grpc_use_ssl_mutual" if config.grpc_use_ssl_mutual else "grpc_use_ssl"
+    for name in wanted:
+        path = getattr(config, name)
+        if path is None:
+            raise PyTritonBadParameterError(
+                f"TritonConfig.{switch} is True and TritonConfig.{name} is None; name the PEM file for {name}, or "
+                f"drop {switch}."
+            )
+        try:
+            pathlib.Path(path).open("rb").close()
+        except OSError as error:
+            raise PyTritonBadParameterError(
+                f"TritonConfig.{name} is {str(path)!r}, which cannot be read ({error.strerror}); name a PEM file."
+            ) from error
+    _check_certificates(config)
+    if config.allow_http is False:
+        raise PyTritonBadParameterError(
+            f"TritonConfig.{switch} is True and TritonConfig.allow_http is False, but PyTriton itself asks the server "
+            "without TLS; allow HTTP, for this host alone with TritonConfig(http_address='127.0.0.1')."
+        )
+
+
+def _check_certificates(config: TritonConfig) -> None:
+    """Reads the certificates as the server will."""
+    certificate, key = str(config.grpc_server_cert), str(config.grpc_server_key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with contextlib.suppress(ssl.SSLError):
+        context.set_ciphers("ALL:@SECLEVEL=0")  # how weak they may be is the server's to say
+    try:
+        context.load_cert_chain(certificate, key, password="")  # the server has no password either
+    except ssl.SSLError as error:
+        raise PyTritonBadParameterError(
+            f"TritonConfig.grpc_server_cert is {certificate!r} and TritonConfig.grpc_server_key is {key!r}, which TLS "
+            f"cannot use{_reason(error)}; use a PEM certificate, and its own key without a password."
+        ) from error
+    if not config.grpc_use_ssl_mutual:
+        return
+    root = str(config.grpc_root_cert)
+    try:
+        context.load_verify_locations(root)
+    except ssl.SSLError as error:
+        raise PyTritonBadParameterError(
+            f"TritonConfig.grpc_root_cert is {root!r}, which TLS cannot use{_reason(error)}; use a PEM file with the "
+            "certificate that has signed the clients'."
+        ) from error
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return f" ({error.reason.replace('_', ' ').lower()})" if error.reason else ""

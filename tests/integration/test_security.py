@@ -1,0 +1,157 @@
+"""Endpoints that ask for a token, over HTTP and gRPC; the rest stays open."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import tritonclient.grpc
+from serving import (
+    HOST,
+    InferenceServerException,
+    bind_floats,
+    free_config,
+    request_json,
+    send_floats,
+    token_of,
+)
+
+from pytriton.decorators import batch
+from pytriton.triton import DEFAULT_PROTECTED_ENDPOINTS, VALID_TRITON_ENDPOINTS, Triton, TritonSecurityConfig
+
+MODEL = "Double"
+GRPC_PREFIX = "triton-grpc-protocol-"
+
+HTTP = {
+    "health": ("GET", "/v2/health/ready"),
+    "metadata": ("GET", "/v2"),
+    "inference": ("POST", f"/v2/models/{MODEL}/infer"),
+    "shared-memory": ("GET", "/v2/systemsharedmemory/status"),
+    "model-config": ("GET", f"/v2/models/{MODEL}/config"),
+    "model-repository": ("POST", "/v2/repository/index"),
+    "statistics": ("GET", f"/v2/models/{MODEL}/stats"),
+    "trace": ("GET", "/v2/trace/setting"),
+    "logging": ("GET", "/v2/logging"),
+}
+GRPC = {
+    "health": lambda client, headers: client.is_server_ready(headers),
+    "metadata": lambda client, headers: client.get_server_metadata(headers),
+    "shared-memory": lambda client, headers: client.get_system_shared_memory_status(headers=headers),
+    "model-config": lambda client, headers: client.get_model_config(MODEL, headers=headers),
+    "model-repository": lambda client, headers: client.get_model_repository_index(headers),
+    "statistics": lambda client, headers: client.get_inference_statistics(MODEL, headers=headers),
+    "trace": lambda client, headers: client.get_trace_settings(headers=headers),
+    "logging": lambda client, headers: client.get_log_settings(headers),
+}
+ROW = {"inputs": [{"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1]}]}
+
+
+def serve(**security):
+    """A server with these endpoints restricted, and a model that was bound once it ran."""
+    triton = Triton(config=free_config(), security_config=TritonSecurityConfig(**security) if security else None)
+    triton.run()
+    bind_floats(triton, MODEL, batch(lambda x: [x * 2]))
+    return triton
+
+
+@pytest.fixture(scope="module")
+def by_default():
+    with serve() as triton:
+        yield triton
+
+
+@pytest.fixture(scope="module")
+def all_restricted():
+    with serve(access_token="my=secret", restricted_endpoints=sorted(VALID_TRITON_ENDPOINTS)) as triton:
+        yield triton
+
+
+def is_open_over_http(triton, endpoint, headers):
+    method, path = HTTP[endpoint]
+    status, answer = request_json(triton, method, path, ROW if endpoint == "inference" else None, headers)
+    assert status in (200, 403)
+    assert status == 200 or answer["error"] == "This API is restricted, expecting header 'triton-access-token'"
+    return status == 200
+
+
+def is_open_over_grpc(triton, endpoint, headers):
+    with tritonclient.grpc.InferenceServerClient(f"{HOST}:{triton.config.grpc_port}") as client:
+        try:
+            GRPC[endpoint](client, headers)
+        except InferenceServerException as error:
+            assert "triton-access-token" in error.message()
+            return False
+        return True
+
+
+@pytest.mark.parametrize("endpoint", sorted(VALID_TRITON_ENDPOINTS))
+def test_by_default_those_that_change_the_server_ask_for_the_token_over_http(by_default, endpoint):
+    assert is_open_over_http(by_default, endpoint, {}) == (endpoint not in DEFAULT_PROTECTED_ENDPOINTS)
+    assert is_open_over_http(by_default, endpoint, token_of(by_default))
+
+
+@pytest.mark.parametrize("endpoint", sorted(GRPC))
+def test_by_default_those_that_change_the_server_ask_for_the_token_over_grpc(by_default, endpoint):
+    headers = {f"{GRPC_PREFIX}triton-access-token": by_default.get_access_token()}
+
+    assert is_open_over_grpc(by_default, endpoint, {}) == (endpoint not in DEFAULT_PROTECTED_ENDPOINTS)
+    assert is_open_over_grpc(by_default, endpoint, headers)
+
+
+@pytest.mark.parametrize("endpoint", sorted(VALID_TRITON_ENDPOINTS))
+def test_any_endpoint_can_ask_for_the_token(all_restricted, endpoint):
+    assert not is_open_over_http(all_restricted, endpoint, {})
+    assert not is_open_over_http(all_restricted, endpoint, {"triton-access-token": "my"})
+    assert is_open_over_http(all_restricted, endpoint, {"triton-access-token": "my=secret"})
+
+
+def test_a_server_that_asks_for_the_token_everywhere_is_ready_and_takes_models(all_restricted):
+    assert all_restricted.get_access_token() == "my=secret"
+    assert all_restricted.is_connected()
+
+
+def test_without_http_too():
+    config = free_config(allow_http=False)
+    security = TritonSecurityConfig(restricted_endpoints=sorted(VALID_TRITON_ENDPOINTS))
+    with Triton(config=config, security_config=security) as triton:
+        bind_floats(triton, MODEL, batch(lambda x: [x * 2]))
+        triton.run()
+
+        assert triton.is_connected()
+        assert not is_open_over_grpc(triton, "health", {})
+
+
+def test_nothing_asks_for_the_token_where_the_list_is_empty():
+    with serve(restricted_endpoints=[]) as triton:
+        assert all(is_open_over_http(triton, endpoint, {}) for endpoint in HTTP)
+
+
+def test_restrictions_of_the_config_keep_their_header_and_the_token_guards_the_rest():
+    config = free_config(http_restricted_api="model-repository,health:admin-key=a")
+    with Triton(config=config) as triton:
+        bind_floats(triton, MODEL, batch(lambda x: [x * 2]))
+        triton.run()
+
+        assert request_json(triton, "POST", "/v2/repository/index")[0] == 403
+        assert request_json(triton, "POST", "/v2/repository/index", headers={"admin-key": "a"})[0] == 200
+        assert request_json(triton, "GET", f"/v2/models/{MODEL}/stats")[0] == 403
+        assert request_json(triton, "GET", f"/v2/models/{MODEL}/stats", headers=token_of(triton))[0] == 200
+        assert send_floats(triton, MODEL, [1]) == [2]
+
+
+def test_the_token_stays_when_the_server_is_started_again():
+    with serve() as triton:
+        token = triton.get_access_token()
+        triton.stop()
+        triton.run()
+
+        assert triton.get_access_token() == token
+        assert is_open_over_http(triton, "statistics", token_of(triton))
+
+
+def test_the_token_is_shown_neither_in_the_settings_nor_in_a_notebook(by_default):
+    token = by_default.get_access_token()
+
+    assert token not in json.dumps(by_default.config.to_dict(), default=str)
+    assert token not in by_default._repr_html_()
+    assert "READY" in by_default._repr_html_()
