@@ -18,7 +18,7 @@ from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonRuntimeEr
 from pytriton.server.config import TritonConfig, server_flags
 from pytriton.server.control import control_of
 from pytriton.server.files import ServerFiles, find_server
-from pytriton.server.ports import give_back, reachable, take, with_ports
+from pytriton.server.ports import all_listen, give_back, reachable, take, with_ports
 from pytriton.server.process import ServerProcess
 from pytriton.server.security import AccessControl
 from pytriton.server.settings_check import check_settings
@@ -115,7 +115,8 @@ class LocalServer:
             PyTritonRuntimeError: It ended, or takes too long.
         """
         deadline = time.monotonic() + DEFAULT_TRITON_STARTUP_TIMEOUT_S
-        while not self.control.is_ready():
+        # It opens its ports one after the other.
+        while not (self.control.is_ready() and all_listen(self.config)):
             if self.process.wait(_READY_POLL_S):
                 raise PyTritonRuntimeError(self.obituary())
             if time.monotonic() > deadline:

@@ -41,6 +41,13 @@ class _Listener:
         allowed: bool | None = getattr(config, self.allow)
         return self.by_default if allowed is None else allowed
 
+    def address_in(self, config: TritonConfig) -> str | None:
+        """Where the server is to listen; None is every address."""
+        address: str | None = getattr(config, self.address) if self.address else None
+        if address is None and self.address == "metrics_address":
+            return config.http_address
+        return address
+
 
 _LISTENERS = (
     _Listener("http_port", "http_address", "allow_http", DEFAULT_HTTP_PORT),
@@ -79,10 +86,7 @@ def with_ports(config: TritonConfig) -> TritonConfig:
             port = getattr(config, listener.port)
             port = listener.default_port if port is None else port
             _check_port(port, listener.port, chosen)
-            address = getattr(config, listener.address) if listener.address else None
-            if address is None and listener.port == "metrics_port":
-                address = config.http_address
-            bound = _bind(address or _ANY_ADDRESS, port, listener)
+            bound = _bind(listener.address_in(config) or _ANY_ADDRESS, port, listener)
             held.append(bound)  # kept until all are chosen, so that no free port is chosen twice
             chosen[listener.port] = bound.getsockname()[1]
     finally:
@@ -100,6 +104,18 @@ def give_back(config: TritonConfig) -> None:
     """Lets other servers of this process have the ports of ``config`` again."""
     for listener in _LISTENERS:
         _taken.discard(getattr(config, listener.port))
+
+
+def all_listen(config: TritonConfig) -> bool:
+    """Whether the server takes connections on all ports of ``config``, as `with_ports` filled them in."""
+    for listener in _LISTENERS:
+        if not listener.allowed(config):
+            continue
+        try:
+            socket.create_connection((reachable(listener.address_in(config)), getattr(config, listener.port))).close()
+        except OSError:
+            return False
+    return True
 
 
 def reachable(address: str | None) -> str:
