@@ -42,6 +42,7 @@ from pytriton.server.security import (
     AccessControl,
     TritonSecurityConfig,
 )
+from pytriton.server.settings_check import check_model
 from pytriton.server.vertex_ai import is_vertex_ai
 from pytriton.utils.workspace import Workspace
 
@@ -162,6 +163,7 @@ class TritonBase:
             PyTritonBadParameterError: An argument has a value that cannot work.
             PyTritonModelConfigError: Arguments contradict each other, or another version of the model.
             PyTritonInvalidOperationError: The server refuses the model.
+            PyTritonRuntimeError: The model's files cannot be written.
         """
         infer_funcs = [infer_func] if callable(infer_func) else list(infer_func)
         spec = ModelSpec.create(
@@ -173,6 +175,7 @@ class TritonBase:
             instances=len(infer_funcs),
             strict=strict,
         )
+        self._check(spec)
         for each in infer_funcs:
             check_infer_func(each, spec)
         model = Model(spec, infer_funcs)
@@ -294,7 +297,9 @@ class TritonBase:
             server = self._open()
             if self._policy.local_model_store:
                 self._deploy(server, registry)
-            server.start()
+                server.start(list(dict.fromkeys(model.spec.name for model in self._models)))
+            else:
+                server.start()
         except BaseException:
             self._models.withdraw(timeout_s=0, unload=False)
             registry.close()
@@ -302,6 +307,9 @@ class TritonBase:
         self._server = server
         self._registry = registry
         atexit.register(self.stop)
+
+    def _check(self, spec: ModelSpec) -> None:
+        """Checks that a model fits the server, as far as that is known."""
 
     def _open(self) -> LocalServer | RemoteServer:
         """The server that models are bound to."""
@@ -413,6 +421,9 @@ class Triton(TritonBase):
         states = server.control.states() if server is not None and alive else {}
         ended = server.how_it_ended() if isinstance(server, LocalServer) and server.failed else ""
         return triton_html(model_rows((model.spec for model in self._models), states, urls), urls, alive, ended)
+
+    def _check(self, spec: ModelSpec) -> None:
+        check_model(spec, self._config)
 
     def _open(self) -> LocalServer:
         return LocalServer(self._config, self._access, self._workspace, self._server_path, self._woken.set)

@@ -11,11 +11,12 @@ from pytriton.constants import TRITON_CONTEXT_FIELD_NAME
 from pytriton.decorators.of_arrays import ConstantPadder, first_value, group_by_values, pad_batch
 from pytriton.decorators.of_context import triton_context
 from pytriton.decorators.of_requests import batch, fill_optionals, group_by_keys, sample
-from pytriton.proxy.context import TritonContext
+from pytriton.proxy.context import ModelConfigDict, TritonContext
 
 __all__ = [
     "TRITON_CONTEXT_FIELD_NAME",
     "ConstantPadder",
+    "ModelConfigDict",
     "TritonContext",
     "batch",
     "fill_optionals",

@@ -41,7 +41,7 @@ def call_with(
     if call is None:
         call = CALL.get()
     elif type(kwargs.get(TRITON_CONTEXT_FIELD_NAME)) is TritonContext:  # of a decorator further up: of more requests
-        kwargs[TRITON_CONTEXT_FIELD_NAME] = TritonContext(kwargs[TRITON_CONTEXT_FIELD_NAME].model_config, *call)
+        kwargs[TRITON_CONTEXT_FIELD_NAME] = TritonContext(kwargs[TRITON_CONTEXT_FIELD_NAME].model_configs, *call)
     token = CALL.set(call)
     try:
         returned = function(*args, **kwargs)

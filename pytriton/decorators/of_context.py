@@ -35,5 +35,5 @@ def triton_context(wrapped: InferFunc, instance: object, args: Arguments, kwargs
     """
     context = current_context("@triton_context")
     if args and are_requests(args[0]):
-        context = TritonContext(context.model_config, args[0])
+        context = TritonContext(context.model_configs, args[0])
     return wrapped(*args, **kwargs | {TRITON_CONTEXT_FIELD_NAME: context})

@@ -163,7 +163,8 @@ class ModelSpec:
         for name in warmup.inputs:
             if name not in tensors:
                 raise PyTritonModelConfigError(
-                    f"{where} has the input {name!r}, which the model lacks; it has {', '.join(map(repr, tensors))}."
+                    f"{where} has the input {name!r}, which the model lacks; drop it, or use one of its inputs, "
+                    f"{', '.join(map(repr, tensors)) or 'of which it has none'}."
                 )
         for name, tensor in tensors.items():
             data = warmup.inputs.get(name)

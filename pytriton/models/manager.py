@@ -15,7 +15,7 @@ from pytriton.exceptions import (
     PyTritonUnrecoverableError,
 )
 from pytriton.models.model import Model
-from pytriton.models.store import ModelStore
+from pytriton.models.store import ModelStore, StoreError
 from pytriton.proxy.registry import Registry
 from pytriton.server.control import ServerControl
 
@@ -58,6 +58,7 @@ class ModelManager:
         Raises:
             PyTritonModelConfigError: Another version of the model has other inputs, outputs or settings.
             PyTritonInvalidOperationError: The server refuses the model.
+            PyTritonRuntimeError: The model's files cannot be written.
         """
         with self._lock:
             key = (model.spec.name, model.spec.version)
@@ -71,12 +72,12 @@ class ModelManager:
             model.open(self._deployment.registry, self._deployment.on_unrecoverable)
             try:
                 self._load(model.spec.name, self._deployment)
-            except PyTritonInvalidOperationError:
+            except (PyTritonInvalidOperationError, StoreError):
                 del self._models[key]
                 model.close(self._deployment.registry, timeout_s=0)
                 if replaced is not None:
                     self._models[key] = replaced
-                    with contextlib.suppress(PyTritonInvalidOperationError):
+                    with contextlib.suppress(PyTritonInvalidOperationError, StoreError):
                         self._load(replaced.spec.name, self._deployment)
                 raise
             if replaced is not None:
@@ -129,6 +130,8 @@ class ModelManager:
             files |= model.files(deployment.registry)
         try:
             deployment.store.put(spec, [model.spec.version for model in versions], files)
+        except StoreError:
+            raise
         except PyTritonRuntimeError as error:
             raise PyTritonInvalidOperationError(f"The server cannot load model {name!r}: {error}") from error
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import pathlib
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from pytriton.exceptions import PyTritonRuntimeError
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.model_config.pbtxt import model_config_pbtxt
 from pytriton.model_config.triton_config import triton_model_config
 from pytriton.server.control import ServerControl
+
+
+class StoreError(PyTritonRuntimeError):
+    """The files of a model cannot be written; the server has not been asked."""
 
 
 class ModelStore(Protocol):
@@ -26,6 +33,7 @@ class ModelStore(Protocol):
             files: Contents by path within the model's folder.
 
         Raises:
+            StoreError: The files cannot be written.
             PyTritonRuntimeError: The server cannot load the model.
         """
 
@@ -43,9 +51,19 @@ class FolderStore:
         """See `ModelStore`."""
         folder = self._repository / spec.name
         contents = {**files, "config.pbtxt": model_config_pbtxt(spec, versions=versions).encode()}
-        for name, content in contents.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(content)
+        is_new = not folder.exists()
+        try:
+            for name, content in contents.items():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_bytes(content)
+        except OSError as error:
+            if is_new:  # half a model is no model, and takes room
+                shutil.rmtree(folder, ignore_errors=True)
+            also = "free some space, or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+            raise StoreError(
+                f"The files of model {spec.name!r} cannot be written to {str(folder)!r} ({error.strerror}); {also}name "
+                "another folder by workspace= or by the environment variable PYTRITON_HOME."
+            ) from error
         if self._is_started():
             self._control.load(spec.name)
 

@@ -22,19 +22,34 @@ CALL: ContextVar[Call] = ContextVar("pytriton_call", default=((), None))
 """What a decorator is unpacking for the function below it."""
 
 
+class ModelConfigDict(dict[str, ModelSpec]):
+    """Models as they were bound, by name."""
+
+
 @dataclasses.dataclass
 class TritonContext:
     """What `triton_context` hands to an inference callable.
 
     Attributes:
-        model_config: The model as it was bound: its name, version, inputs, outputs, batching and more.
+        model_configs: The model that is being called, by its name; `model_config` is the handier form.
         requests: The requests that the call is made for, in the order of their rows. `sample` makes a call for each
             request, `group_by_keys` and `group_by_values` for those of a group.
     """
 
-    model_config: ModelSpec
+    model_configs: ModelConfigDict = dataclasses.field(default_factory=ModelConfigDict)
     requests: Requests = ()
     _rows: Sequence[int] | None = dataclasses.field(default=None, repr=False)
+
+    @property
+    def model_config(self) -> ModelSpec:
+        """The model as it was bound: its name, version, inputs, outputs, batching and more.
+
+        Raises:
+            PyTritonInvalidOperationError: The context was made by hand, without a model.
+        """
+        for spec in self.model_configs.values():
+            return spec
+        raise PyTritonInvalidOperationError("This context knows no model: it does not come from a call by the server.")
 
     @property
     def parameters(self) -> list[dict[str, Any]]:
@@ -67,9 +82,10 @@ def current_context(what: str) -> TritonContext:
         PyTritonInvalidOperationError: No worker is calling; a test may set ``MODEL`` itself.
     """
     try:
-        return TritonContext(MODEL.get(), *CALL.get())
+        spec = MODEL.get()
     except LookupError:
         raise PyTritonInvalidOperationError(
             f"{what} needs the model's configuration, which is known only while the server calls: bind the function "
             "with Triton.bind and send it a request"
         ) from None
+    return TritonContext(ModelConfigDict({spec.name: spec}), *CALL.get())

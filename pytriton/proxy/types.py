@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, MutableMapping
 from typing import Any
 
@@ -48,7 +49,7 @@ class Request(_NamedArrays):
         data: Input arrays by name, in the order of the model's inputs. Where the model batches, their first dimension
             is the request's batch size.
         parameters: What the client sent besides tensors, or None.
-        span: Reserved for tracing.
+        span: An OpenTelemetry span that the request belongs to, where somebody has set one.
         requested_output_names: Names of the outputs that the client wants, or None when it wants all.
         request_id: The id that the client gave the request, or None.
 
@@ -71,6 +72,31 @@ class Request(_NamedArrays):
         self.span = span
         self.requested_output_names = requested_output_names
         self.request_id = request_id
+
+    @contextlib.contextmanager
+    def traced_span(self, span_name: str) -> Iterator[Any]:
+        """Opens a child of the request's `span`, an OpenTelemetry span; does nothing where the request has none.
+
+        Args:
+            span_name: The child's name.
+
+        Yields:
+            The child, or None.
+
+        Examples:
+            >>> with Request({}).traced_span("tokenize") as span:
+            ...     assert span is None
+        """
+        if self.span is None:
+            yield None
+            return
+        from opentelemetry import trace
+
+        with (
+            trace.use_span(self.span),
+            trace.get_tracer("pytriton").start_as_current_span(span_name) as child,
+        ):
+            yield child
 
     def __repr__(self) -> str:
         return f"Request({self.data!r}, parameters={self.parameters!r})"

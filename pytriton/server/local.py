@@ -9,7 +9,7 @@ import os
 import pathlib
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import zmq
 
@@ -71,16 +71,20 @@ class LocalServer:
         self._stopping = False
         self._own_models: list[str] = []
 
-    def start(self) -> None:
-        """Starts the process, which loads what is in the model repository; it gets ready in the background.
+    def start(self, bound: Sequence[str] | None = None) -> None:
+        """Starts the process; it gets ready in the background.
+
+        Args:
+            bound: Models in the repository that it is to load by itself, before it is ready; the user's own models
+                then, too.
 
         Raises:
             PyTritonRuntimeError: It cannot be started.
         """
         command = _command(self._files, self.config, self.repository, self._backends)
         command += self._access.flags()
-        if any(self.repository.iterdir()):
-            command.append("--load-model=*")
+        if bound is not None:
+            command += [f"--load-model={name}" for name in [*bound, *self._repository_models()]]
         take(self.config)
         try:
             self._process = ServerProcess(str(self._files.launcher), command, _environment(self._files), self._on_exit)
@@ -132,19 +136,23 @@ class LocalServer:
         Raises:
             PyTritonInvalidOperationError: The server cannot load one.
         """
-        repository = self.config.model_repository
-        if repository is None or self._own_models:
+        if self._own_models:
             return
-        for folder in sorted(pathlib.Path(repository).iterdir()):
-            if not folder.is_dir() or folder.name.startswith("."):
-                continue
+        for name in self._repository_models():
             try:
-                self.control.load(folder.name)
+                self.control.load(name)
             except PyTritonRuntimeError as error:
                 raise PyTritonInvalidOperationError(
-                    f"The server cannot load model {folder.name!r} from {repository}: {error}"
+                    f"The server cannot load model {name!r} from {self.config.model_repository}: {error}"
                 ) from error
-            self._own_models.append(folder.name)
+            self._own_models.append(name)
+
+    def _repository_models(self) -> list[str]:
+        repository = self.config.model_repository
+        if repository is None:
+            return []
+        folders = sorted(pathlib.Path(repository).iterdir())
+        return [folder.name for folder in folders if folder.is_dir() and not folder.name.startswith(".")]
 
     def prepare_to_stop(self) -> None:
         """Unloads the user's own models, which may be made of bound ones, before those are unloaded."""

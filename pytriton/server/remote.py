@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonRuntimeError
@@ -27,7 +28,7 @@ class RemoteServer:
         self._url = url
         self.control = control_of_url(url, access_token)
 
-    def start(self) -> None:
+    def start(self, bound: Sequence[str] | None = None) -> None:
         """Does nothing: whoever owns it has started it."""
 
     @property

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import os
 import pathlib
 import ssl
 
-from pytriton.exceptions import PyTritonBadParameterError, PyTritonModelConfigError
+from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config.common import MAX_INT32, check_integer
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.server.config import TritonConfig
+
+LOGGER = logging.getLogger(__name__)
 
 _CACHE_EXAMPLE = "'local,size=1048576'"
 
@@ -40,20 +43,19 @@ def check_settings(config: TritonConfig) -> None:
 
 
 def check_model(spec: ModelSpec, config: TritonConfig) -> None:
-    """Checks that the server has what a model needs of it.
+    """Warns of what a model wants and the server does not have: a cache, without which it is served all the same.
 
     Args:
         spec: The model.
         config: The server's settings.
-
-    Raises:
-        PyTritonModelConfigError: The model is to be cached, and the server has no cache.
     """
     if spec.response_cache and not config.cache_config:
-        raise PyTritonModelConfigError(
-            f"Model {spec.name!r} has ModelConfig.response_cache, but TritonConfig.cache_config is "
-            f"{config.cache_config!r} and the server has no cache; start it with TritonConfig(cache_config="
-            f"[{_CACHE_EXAMPLE}]), or drop response_cache."
+        LOGGER.warning(
+            "Model %r has ModelConfig.response_cache, but TritonConfig.cache_config is %r and the server has no cache; "
+            "start it with TritonConfig(cache_config=[%s]), or drop response_cache.",
+            spec.name,
+            config.cache_config,
+            _CACHE_EXAMPLE,
         )
 
 

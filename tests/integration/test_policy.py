@@ -48,7 +48,7 @@ def test_a_server_with_a_local_store_loads_the_models_as_it_starts():
             bind_floats(triton, "double", double)
             for _ in range(2):
                 triton.run()
-                assert "--load-model=*" in server_of(triton).cmdline()
+                assert "--load-model=double" in server_of(triton).cmdline()
                 assert send_floats(triton, "double", [1]) == [2]
                 triton.stop()
 

@@ -4,6 +4,8 @@ from collections.abc import MutableMapping
 
 import numpy as np
 import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
 
 from pytriton.proxy.types import Request, Response
 
@@ -51,3 +53,18 @@ def test_they_show_what_is_in_them():
     assert "'x'" in repr(Request({"x": X}, {"n": 1}))
     assert "{'n': 1}" in repr(Request({"x": X}, {"n": 1}))
     assert repr(Response({"x": X})).startswith("Response({'x'")
+
+
+def test_a_span_of_a_request_that_is_not_traced_is_none():
+    with Request({}).traced_span("tokenize") as span:
+        assert span is None
+
+
+def test_a_span_of_a_traced_request_is_its_child():
+    trace.set_tracer_provider(TracerProvider())
+    parent = trace.get_tracer("test").start_span("request")
+
+    with Request({}, span=parent).traced_span("tokenize") as child:
+        assert trace.get_current_span() is child
+    assert child.name == "tokenize"
+    assert child.parent.span_id == parent.get_span_context().span_id

@@ -1,0 +1,434 @@
+"""Mistakes of the user and of the machine: found before the server is asked, and told in one sentence that helps."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from serving import (
+    FLOATS_IN,
+    FLOATS_OUT,
+    Script,
+    bind_floats,
+    free_config,
+    request_json,
+    running_triton,
+    send_floats,
+    servers,
+    token_of,
+)
+
+from pytriton.decorators import batch
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonModelConfigError, PyTritonRuntimeError
+from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
+from pytriton.model_config.common import ModelWarmup, WarmupInput
+from pytriton.triton import Triton, TritonLifecyclePolicy, TritonSecurityConfig
+
+LATER = TritonLifecyclePolicy(launch_triton_on_startup=False)
+LATER_WITH_MODELS = TritonLifecyclePolicy(launch_triton_on_startup=False, local_model_store=True)
+# Where root may not make anything either.
+NOT_WRITABLE = "/sys/kernel/pytriton"
+ZEROS = WarmupInput(np.float32, (1,), zero_data=True)
+double = batch(lambda x: [x * 2])
+triple = batch(lambda x: [x * 3])
+
+
+def check_message(message, parts):
+    """It is one sentence that has the setting, the value and the remedy, in this order."""
+    assert re.search(".*?".join(map(re.escape, parts)), message), message
+    assert re.fullmatch(r"[^\n]*\.", message), message
+    assert not re.search(r"[.!?] [A-Z]", message), message
+
+
+def warmed_up(**inputs):
+    return ModelConfig(model_warmup=[ModelWarmup("zeros", 1, inputs, 1)])
+
+
+def bound(name="Model", inputs=FLOATS_IN, outputs=FLOATS_OUT, config=None, **settings):
+    """What `Triton.bind` is given; the settings are those of `ModelConfig`."""
+    return {"model_name": name, "inputs": inputs, "outputs": outputs, "config": config or ModelConfig(**settings)}
+
+
+BINDINGS = {
+    "a name with a slash": (
+        lambda _: bound("a/b"),
+        PyTritonBadParameterError,
+        ["Model name", "'a/b'", "use 1 to 255 letters"],
+    ),
+    "an empty name": (lambda _: bound(""), PyTritonBadParameterError, ["Model name", "''", "use 1 to 255 letters"]),
+    "inputs that share a name": (
+        lambda _: bound(inputs=FLOATS_IN * 2),
+        PyTritonBadParameterError,
+        ["'Model'", "two inputs named", "'x'", "give each a name of its own"],
+    ),
+    "no outputs": (
+        lambda _: bound(outputs=[]),
+        PyTritonBadParameterError,
+        ["'Model'", "no outputs", "give it at least one Tensor"],
+    ),
+    "a dtype that Triton lacks": (
+        lambda _: bound(inputs=[Tensor(name="x", shape=(1,), dtype=np.complex64)]),
+        PyTritonBadParameterError,
+        ["Tensor 'x'", "dtype complex64", "use one of bool, uint8"],
+    ),
+    "a negative batch size": (
+        lambda _: bound(max_batch_size=-1),
+        PyTritonBadParameterError,
+        ["ModelConfig.max_batch_size", "is -1", "use an integer from 1"],
+    ),
+    "a batch size of zero": (
+        lambda _: bound(max_batch_size=0),
+        PyTritonBadParameterError,
+        ["ModelConfig.max_batch_size", "is 0", "use an integer from 1"],
+    ),
+    "a preferred batch size over the maximum": (
+        lambda _: bound(max_batch_size=4, batcher=DynamicBatcher(preferred_batch_size=[8])),
+        PyTritonModelConfigError,
+        ["DynamicBatcher.preferred_batch_size", "has 8", "max_batch_size of 4", "raise max_batch_size, or drop"],
+    ),
+    "a warm-up of an input that is not there": (
+        lambda _: bound(config=warmed_up(x=ZEROS, z=ZEROS)),
+        PyTritonModelConfigError,
+        ["'Model'", "warm-up 'zeros'", "the input 'z'", "drop it, or use one of its inputs, 'x'"],
+    ),
+    "a warm-up file that does not exist": (
+        lambda folder: bound(
+            config=warmed_up(x=WarmupInput(np.float32, (1,), input_data_file=str(folder / "missing")))
+        ),
+        PyTritonBadParameterError,
+        ["'Model'", "warm-up 'zeros'", "input 'x'", "/missing'", "write the path of one"],
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", BINDINGS)
+def test_a_mistake_in_a_binding_is_told_before_the_server_is_asked(triton, name, tmp_path, mistake):
+    make, error, parts = BINDINGS[mistake]
+
+    with pytest.raises(error) as caught:
+        triton.bind(infer_func=double, **make(tmp_path))
+
+    check_message(caught.value.message, parts)
+    _, index = request_json(triton, "POST", "/v2/repository/index", headers=token_of(triton))
+    assert "Model" not in {each["name"] for each in index}
+    bind_floats(triton, name, double)
+    assert send_floats(triton, name, [1]) == [2]
+
+
+def test_mistakes_in_bindings_are_told_before_there_is_a_server(tmp_path):
+    triton = Triton(config=free_config(), triton_lifecycle_policy=LATER)
+    for make, error, parts in BINDINGS.values():
+        with pytest.raises(error) as caught:
+            triton.bind(infer_func=double, **make(tmp_path))
+        check_message(caught.value.message, parts)
+
+    with triton:
+        bind_floats(triton, "double", double)
+        triton.run()
+        assert send_floats(triton, "double", [1]) == [2]
+
+
+def test_versions_with_different_inputs_are_told_before_there_is_a_server():
+    triton = Triton(config=free_config(), triton_lifecycle_policy=LATER)
+    bind_floats(triton, "Model", double, model_version=1)
+
+    with pytest.raises(PyTritonModelConfigError) as caught:
+        triton.bind("Model", double, [Tensor(name="x", shape=(3,), dtype=bool)], FLOATS_OUT, model_version=2)
+
+    check_message(caught.value.message, ["Versions 1 and 2", "'Model'", "inputs", "make them equal, or use another"])
+
+
+def test_the_same_version_with_other_inputs_takes_the_place_of_the_first(triton, name):
+    bind_floats(triton, name, double)
+    triton.bind(name, batch(lambda a: [a]), [Tensor(name="a", shape=(-1,), dtype=np.float32)], FLOATS_OUT)
+
+    _, metadata = request_json(triton, "GET", f"/v2/models/{name}")
+    assert [each["name"] for each in metadata["inputs"]] == ["a"]
+
+
+def test_a_response_cache_of_a_server_without_a_cache_is_warned_of(triton, name, caplog):
+    bind_floats(triton, name, double, config=ModelConfig(response_cache=True))
+
+    assert send_floats(triton, name, [1]) == [2]
+    (warning,) = [each.getMessage() for each in caplog.records if each.name.startswith("pytriton.server.settings")]
+    check_message(warning, [name, "ModelConfig.response_cache", "cache_config is None", "start it with", "or drop"])
+
+
+def settings(**config):
+    return {"config": free_config(**config)}
+
+
+def tls(folder, **files):
+    return settings(grpc_use_ssl=True, **{name: folder / file for name, file in files.items()})
+
+
+# The folder has a `file`, and a `folder`.
+SERVERS = {
+    "HTTP and gRPC both off": (
+        lambda _: settings(allow_http=False, allow_grpc=False),
+        PyTritonBadParameterError,
+        ["TritonConfig.allow_http and TritonConfig.allow_grpc", "both False", "allow one of them"],
+    ),
+    "an endpoint that does not exist": (
+        lambda _: {"security_config": TritonSecurityConfig(restricted_endpoints=["metrics"]), **settings()},
+        PyTritonBadParameterError,
+        ["TritonSecurityConfig.restricted_endpoints", "'metrics'", "use", "inference", "model-repository", "trace"],
+    ),
+    "a file for a workspace": (
+        lambda folder: {"workspace": folder / "file", **settings()},
+        PyTritonBadParameterError,
+        ["workspace", "/file'", "is not a folder", "name another folder by workspace="],
+    ),
+    "a workspace that may not be written": (
+        lambda _: {"workspace": NOT_WRITABLE, **settings()},
+        PyTritonRuntimeError,
+        ["workspace", f"'{NOT_WRITABLE}'", "cannot be written (", "name another folder by workspace="],
+    ),
+    "a log file in a folder that does not exist": (
+        lambda folder: settings(log_file=folder / "missing" / "log"),
+        PyTritonBadParameterError,
+        ["TritonConfig.log_file", "/missing/log'", "cannot be written (No such file", "name a file in a folder that"],
+    ),
+    "a log file that is a folder": (
+        lambda folder: settings(log_file=folder / "folder"),
+        PyTritonBadParameterError,
+        ["TritonConfig.log_file", "/folder'", "cannot be written (Is a directory)", "name a file"],
+    ),
+    "a log file that may not be written": (
+        lambda _: settings(log_file=NOT_WRITABLE),
+        PyTritonBadParameterError,
+        ["TritonConfig.log_file", f"'{NOT_WRITABLE}'", "cannot be written (", "name a file"],
+    ),
+    "a model repository that does not exist": (
+        lambda folder: settings(model_repository=folder / "missing"),
+        PyTritonBadParameterError,
+        ["TritonConfig.model_repository", "/missing'", "(No such file or directory)", "name a folder"],
+    ),
+    "a model repository that is a file": (
+        lambda folder: settings(model_repository=folder / "file"),
+        PyTritonBadParameterError,
+        ["TritonConfig.model_repository", "/file'", "(Not a directory)", "name a folder"],
+    ),
+    "a cache without a size": (
+        lambda _: settings(cache_config=["local,verbose=1"]),
+        PyTritonBadParameterError,
+        ["TritonConfig.cache_config", "'local,verbose=1'", "no size", "such as 'local,size=1048576'"],
+    ),
+    "a cache without a setting": (
+        lambda _: settings(cache_config=["local"]),
+        PyTritonBadParameterError,
+        ["TritonConfig.cache_config", "'local'", "use <cache>,<setting>=<value>", "'local,size=1048576'"],
+    ),
+    "TLS without a certificate": (
+        lambda folder: tls(folder),
+        PyTritonBadParameterError,
+        ["TritonConfig.grpc_use_ssl is True", "TritonConfig.grpc_server_cert is None", "name the PEM file"],
+    ),
+    "TLS without a key": (
+        lambda folder: tls(folder, grpc_server_cert="file"),
+        PyTritonBadParameterError,
+        ["TritonConfig.grpc_use_ssl is True", "TritonConfig.grpc_server_key is None", "name the PEM file"],
+    ),
+    "a certificate that does not exist": (
+        lambda folder: tls(folder, grpc_server_cert="missing", grpc_server_key="file"),
+        PyTritonBadParameterError,
+        ["TritonConfig.grpc_server_cert", "/missing'", "cannot be read (No such file", "name a PEM file"],
+    ),
+    "a certificate that is none": (
+        lambda folder: tls(folder, grpc_server_cert="file", grpc_server_key="file"),
+        PyTritonBadParameterError,
+        ["TritonConfig.grpc_server_cert", "/file'", "TLS cannot use", "use a PEM certificate"],
+    ),
+    "a negative exit timeout": (
+        lambda _: settings(exit_timeout_secs=-1),
+        PyTritonBadParameterError,
+        ["TritonConfig.exit_timeout_secs", "is -1", "use an integer from 0"],
+    ),
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize("mistake", SERVERS)
+def test_a_mistake_in_the_settings_is_told_before_the_server_starts(folder, mistake):
+    make, error, parts = SERVERS[mistake]
+    before = servers()
+
+    with pytest.raises(error) as caught:
+        Triton(**make(folder))  # which does not wait for the server, and so hears nothing of it
+
+    check_message(caught.value.message, parts)
+    assert servers() == before
+    assert (folder / "file").read_text() == "mine"
+
+
+def test_a_mistake_in_an_environment_variable_is_told_before_the_server_starts(monkeypatch, tmp_path):
+    monkeypatch.setenv("PYTRITON_TRITON_CONFIG_LOG_FILE", str(tmp_path / "missing" / "log"))
+
+    with pytest.raises(PyTritonBadParameterError, match=r"TritonConfig\.log_file is '.*/missing/log', which cannot be"):
+        running_triton()
+
+
+def test_a_mistake_is_told_where_the_server_starts_and_can_be_mended(tmp_path):
+    log_file = tmp_path / "logs" / "server.log"
+    triton = Triton(config=free_config(log_file=log_file), triton_lifecycle_policy=LATER)
+    bind_floats(triton, "double", double)
+    with pytest.raises(PyTritonBadParameterError, match=r"TritonConfig\.log_file"):
+        triton.run()
+    assert not triton.is_alive()
+
+    log_file.parent.mkdir()
+    with triton:
+        triton.run()
+        assert send_floats(triton, "double", [1]) == [2]
+        assert "successfully loaded 'double'" in log_file.read_text()
+
+
+def test_a_server_that_cannot_start_names_the_log_file_that_says_why(tmp_path):
+    log_file = tmp_path / "server.log"
+    program = tmp_path / "bin" / "tritonserver"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\necho the reason > {log_file}\nexit 7\n")
+    program.chmod(0o755)
+    triton = Triton(config=free_config(log_file=log_file), server_path=tmp_path)
+
+    with pytest.raises(PyTritonRuntimeError) as caught:
+        triton.run()
+
+    assert caught.value.message == (
+        f"The server exited with status 7 by itself; look into its log, '{log_file}' (TritonConfig.log_file)."
+    )
+
+
+def test_the_last_words_that_are_not_in_the_log_file_are_told_too(tmp_path):
+    with pytest.raises(PyTritonRuntimeError, match=r"look into its log, '.*'.*\n.*nosuchcache"):
+        running_triton(cache_config=["nosuchcache,size=1"], log_file=tmp_path / "server.log").run()
+
+
+@pytest.mark.parametrize("is_bound", [False, True], ids=["a new model", "a model that is bound again"])
+def test_a_disk_that_is_full_at_bind_is_told_and_the_server_goes_on(triton, name, is_bound):
+    if is_bound:
+        bind_floats(triton, name, double)
+    bind_floats(triton, f"{name}_other", double)
+    folder = triton._workspace.path / "models" / name
+    config = folder / "config.pbtxt"
+    config.unlink(missing_ok=True)
+    folder.mkdir(exist_ok=True)
+    config.symlink_to("/dev/full")  # nothing can be written there, as on a full disk
+
+    with pytest.raises(PyTritonRuntimeError) as caught:
+        bind_floats(triton, name, triple)
+
+    remedy = "free some space, or name another folder by workspace="
+    check_message(caught.value.message, [f"model '{name}'", f"'{folder}", "No space left on device", remedy])
+    assert send_floats(triton, f"{name}_other", [1]) == [2]
+    if is_bound:
+        assert send_floats(triton, name, [1]) == [2]
+
+    config.unlink()
+    bind_floats(triton, name, triple)
+    assert send_floats(triton, name, [1]) == [3]
+
+
+def test_a_disk_that_is_full_before_the_server_starts_is_told_and_run_can_be_repeated():
+    triton = Triton(config=free_config(), triton_lifecycle_policy=LATER_WITH_MODELS)
+    bind_floats(triton, "double", double)
+    config = triton._workspace.path / "models" / "double" / "config.pbtxt"
+    config.parent.mkdir(parents=True)
+    config.symlink_to("/dev/full")
+
+    with pytest.raises(PyTritonRuntimeError, match=r"model 'double'.*No space left on device.*free some space"):
+        triton.run()
+    assert not triton.is_alive()
+    config.unlink()
+    with triton:
+        triton.run()
+        assert send_floats(triton, "double", [1]) == [2]
+
+
+FULL_DISK = """
+import ctypes, json, os, pathlib, sys, urllib.request
+
+folder = pathlib.Path("disk").absolute()
+folder.mkdir()
+user, group = os.getuid(), os.getgid()
+libc = ctypes.CDLL(None)
+CLONE_NEWUSER, CLONE_NEWNS = 0x10000000, 0x00020000
+if libc.unshare(CLONE_NEWUSER | CLONE_NEWNS):
+    sys.exit(print("no disk"))
+for path, content in ("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1"):
+    pathlib.Path("/proc/self", path).write_text(content)
+if libc.mount(b"none", str(folder).encode(), b"tmpfs", 0, b"size=256k"):
+    sys.exit(print("no disk"))
+print("a disk", flush=True)
+
+import numpy as np  # its threads may not be there before
+
+from pytriton.decorators import batch
+from pytriton.exceptions import PyTritonRuntimeError
+from pytriton.model_config import Tensor
+from pytriton.triton import Triton, TritonLifecyclePolicy
+
+ballast = folder / "ballast"
+
+def fill():
+    with ballast.open("wb", buffering=0) as file:
+        try:
+            while file.write(bytes(4096)):
+                pass
+        except OSError:
+            pass
+
+def tell(function):
+    try:
+        function()
+        print("nothing to tell", flush=True)
+    except PyTritonRuntimeError as error:
+        print(error, flush=True)
+
+def ask(model):
+    body = {"inputs": [{"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1]}]}
+    url = f"http://127.0.0.1:{triton.config.http_port}/v2/models/{model}/infer"
+    with urllib.request.urlopen(url, json.dumps(body).encode()) as answer:
+        return json.load(answer)["outputs"][0]["data"][0]
+
+def bind(model):
+    tensors = [Tensor(name="x", shape=(-1,), dtype=np.float32)]
+    triton.bind(model, batch(lambda x: [x * 2]), tensors, tensors)
+
+fill()
+tell(lambda: Triton(workspace=folder / "w"))
+ballast.unlink()
+policy = TritonLifecyclePolicy(launch_triton_on_startup=False)
+with Triton(workspace=folder / "w", triton_lifecycle_policy=policy) as triton:
+    bind("before")
+    fill()
+    tell(triton.run)
+    ballast.unlink()
+    triton.run()
+    fill()
+    tell(lambda: bind("during"))
+    print(ask("before"), flush=True)
+    ballast.unlink()
+    bind("after")
+    print(ask("before"), ask("after"), flush=True)
+"""
+
+
+def test_a_full_disk_is_told_and_overcome(tmp_path):
+    full = r"No space left on device\); free some space, or name another folder by workspace="
+    with Script(tmp_path, FULL_DISK) as script:
+        if script.line() == "no disk":
+            pytest.skip("only root may mount a file system here")
+        assert re.match(rf"The workspace '.*/disk/w' cannot be written \({full}", script.line())
+        assert re.match(rf"The files of model 'before' cannot be written.*/disk/w.*\({full}", script.line())
+        assert re.match(rf"The files of model 'during' cannot be written.*/disk/w.*\({full}", script.line())
+        assert script.line() == "2.0"
+        assert script.line() == "2.0 2.0"
+        assert script.wait() == 0

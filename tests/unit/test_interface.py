@@ -1,0 +1,155 @@
+"""A script that was written for nvidia-pytriton 0.7.0 finds every name where it was, with the same parameters.
+
+``interface_0_7_0.txt`` says what there was. There may be more parameters and fields behind those.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import dataclasses
+import importlib
+import inspect
+import pathlib
+import re
+
+import pytest
+
+FACTORY = object()
+REQUIRED = inspect.Parameter.empty
+
+# What holds here instead of a line of the interface, by module and line.
+DIFFERENCES = {
+    # Requests and responses are dictionaries of their arrays, which no dataclass is; they are made in the same way.
+    ("pytriton.proxy.types", "fields Request(data, parameters=None, span=None, requested_output_names=None)"): (
+        "function Request(data, parameters=None, span=None, requested_output_names=None)"
+    ),
+    ("pytriton.proxy.types", "fields Response(data)"): "function Response(data)",
+}
+
+
+def interface():
+    """Each line of the interface, with the module that it is about."""
+    text = (pathlib.Path(__file__).parent / "interface_0_7_0.txt").read_text()
+    module = ""
+    for line in re.sub(r"\n +", " ", text).splitlines():
+        if line.startswith("["):
+            module = line.strip("[]")
+        elif line and not line.startswith("#"):
+            yield module, line
+
+
+LINES = list(interface())
+
+
+def named(module, path):
+    """What a script gets that imports a name from a module."""
+    found = importlib.import_module(module)
+    for name in path.split("."):
+        found = getattr(found, name)
+    return found
+
+
+def parameters_of(module, declaration):
+    """The parameters that stand in the parentheses of a declaration."""
+    names = {**vars(importlib.import_module(module)), "FACTORY": FACTORY}
+    declared = eval(f"lambda {declaration.partition('(')[2].removesuffix(')')}: None", names)
+    return list(inspect.signature(declared).parameters.values())
+
+
+def fields_of(cls):
+    """The fields of a dataclass as parameters."""
+    for field in dataclasses.fields(cls):
+        default = REQUIRED if field.default is dataclasses.MISSING else field.default
+        default = default if field.default_factory is dataclasses.MISSING else FACTORY
+        yield inspect.Parameter(field.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
+
+
+def check_parameters(given, wanted):
+    """All that is wanted is there, in the same order, and what is there besides may be left out."""
+    names = [each.name for each in wanted]
+    positional = [each.name for each in wanted if each.kind is each.POSITIONAL_OR_KEYWORD]
+
+    assert [plain(each) for each in given if each.name in names] == [plain(each) for each in wanted]
+    assert [each.name for each in given if each.kind is each.POSITIONAL_OR_KEYWORD][: len(positional)] == positional
+    assert [each.name for each in given if each.name not in names and each.default is REQUIRED] == []
+
+
+def plain(parameter):
+    """A parameter but for its annotation; its default's type tells 0 from False."""
+    return parameter.name, parameter.kind, type(parameter.default), parameter.default
+
+
+def check_constant(module, declaration):
+    name, _, value = declaration.partition(" = ")
+
+    assert named(module, name) == ast.literal_eval(value)
+
+
+def check_function(module, declaration):
+    given = inspect.signature(named(module, declaration.partition("(")[0])).parameters.values()
+
+    check_parameters(list(given), parameters_of(module, declaration))
+
+
+def check_fields(module, declaration):
+    check_parameters(list(fields_of(named(module, declaration.partition("(")[0]))), parameters_of(module, declaration))
+
+
+def check_decorator(module, name):
+    assert callable(named(module, name)(lambda **inputs: inputs))
+
+
+def check_class(module, declaration):
+    name, _, base_name = declaration.removesuffix(")").partition("(")
+    cls = named(module, name)
+
+    assert inspect.isclass(cls)
+    if base_name:
+        base = getattr(builtins, base_name, None) or named(module, base_name)
+        assert cls.__bases__ == (base,) if issubclass(base, Exception) else issubclass(cls, base)
+
+
+def check_property(module, path):
+    assert isinstance(named(module, path), property)
+
+
+def check_enum(module, declaration):
+    name, _, members = declaration.partition(": ")
+
+    assert {member.name for member in named(module, name)} == set(members.split(", "))
+
+
+CHECKS = {
+    "constant": check_constant,
+    "function": check_function,
+    "fields": check_fields,
+    "decorator": check_decorator,
+    "class": check_class,
+    "property": check_property,
+    "enum": check_enum,
+}
+
+
+@pytest.mark.parametrize(
+    ("module", "line"), LINES, ids=[f"{module}: {re.split('[(:=]', line)[0].strip()}" for module, line in LINES]
+)
+def test_interface(module, line):
+    kind, _, declaration = DIFFERENCES.get((module, line), line).partition(" ")
+
+    CHECKS[kind](module, declaration)
+
+
+def test_the_whole_interface_is_looked_at():
+    assert {module for module, _ in LINES} == {
+        "pytriton.constants",
+        "pytriton.decorators",
+        "pytriton.exceptions",
+        "pytriton.model_config",
+        "pytriton.model_config.common",
+        "pytriton.proxy.types",
+        "pytriton.triton",
+        "pytriton.utils.workspace",
+    }
+    assert set(DIFFERENCES) <= set(LINES)
+    assert len(LINES) > 80
