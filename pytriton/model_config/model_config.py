@@ -19,6 +19,8 @@ class ModelConfig:
         response_cache: Triton answers a request that it has seen before by itself (`TritonConfig.cache_config`).
         decoupled: The inference callable may answer a request with any number of responses.
         model_warmup: Requests that Triton sends before it reports the model ready.
+        max_in_flight: Batches that an instance of a coroutine function or of a generator takes at a time; by default
+            256 of those that are async, and 32 of plain generators, each in a thread. More wait in Triton's queue.
 
     Raises:
         PyTritonBadParameterError: A field has a value that cannot work.
@@ -34,6 +36,7 @@ class ModelConfig:
     response_cache: bool = False
     decoupled: bool = False
     model_warmup: list[ModelWarmup] | None = None
+    max_in_flight: int | None = None
 
     def __post_init__(self) -> None:
         """Check the fields."""
@@ -47,6 +50,8 @@ class ModelConfig:
             PyTritonModelConfigError: Two fields contradict each other.
         """
         check_integer("ModelConfig.max_batch_size", self.max_batch_size, 1, MAX_INT32)
+        if self.max_in_flight is not None:
+            check_integer("ModelConfig.max_in_flight", self.max_in_flight, 1, MAX_INT32)
         if not isinstance(self.batcher, DynamicBatcher):
             raise PyTritonBadParameterError(f"ModelConfig.batcher is {self.batcher!r}; use a DynamicBatcher.")
         self.batcher.check()

@@ -20,6 +20,7 @@ from pytriton.proxy.registry import Registry
 from pytriton.server.control import ServerControl
 
 _POLL_S = 0.01
+_LAST_CALL_S = 2.0  # for streams that have not ended by themselves
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +141,12 @@ class ModelManager:
         try:
             for name in names:
                 deployment.control.unload(name)
+            last_call = deadline - min(_LAST_CALL_S, (deadline - time.monotonic()) / 2)
             while time.monotonic() < deadline and not all(map(deployment.control.is_unloaded, names)):
+                if time.monotonic() > last_call:
+                    last_call = deadline
+                    for model in self:
+                        model.end_streams()
                 time.sleep(_POLL_S)
         except (PyTritonRuntimeError, OSError):
             return  # the server is going, or gone

@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 
-from pytriton.exceptions import PyTritonBadParameterError, PyTritonUnrecoverableError
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonModelConfigError, PyTritonUnrecoverableError
 from pytriton.model_config.model_spec import ModelSpec
+from pytriton.proxy.kind import kind_of
 from pytriton.proxy.registry import Registry
 from pytriton.proxy.signature import Signature
-from pytriton.proxy.worker import InferenceCallable, Worker
+from pytriton.proxy.threads import EventLoop
+from pytriton.proxy.worker import ENDED, InferenceCallable, Worker
 
 _numbers = itertools.count(1)
 
@@ -23,6 +25,7 @@ class Model:
 
     Raises:
         PyTritonBadParameterError: Something among the inference callables cannot be called.
+        PyTritonModelConfigError: It yields responses, and the model is not decoupled.
     """
 
     def __init__(self, spec: ModelSpec, infer_funcs: Sequence[InferenceCallable]) -> None:
@@ -33,15 +36,25 @@ class Model:
                     f"Model {spec.name!r}: infer_func is {infer_func!r}, which cannot be called; give a function, or "
                     "a list of functions for several instances."
                 )
+            kind = kind_of(infer_func)
+            if kind.yields and not spec.decoupled:
+                raise PyTritonModelConfigError(
+                    f"Model {spec.name!r}: infer_func is {kind.value}, which may answer a request with several "
+                    "responses; set ModelConfig(decoupled=True), or return the responses instead of yielding them."
+                )
         self.spec = spec
         self._infer_funcs = tuple(infer_funcs)
         self._binding = f"{spec.name}-{spec.version}-{next(_numbers)}"
         self._workers: list[Worker] = []
+        self._loop: EventLoop | None = None
 
     def open(self, registry: Registry, on_unrecoverable: Callable[[PyTritonUnrecoverableError], None]) -> None:
         """Lets instances in the server find the inference callables."""
         signature = Signature(self.spec)
-        self._workers = [Worker(infer_func, signature, on_unrecoverable) for infer_func in self._infer_funcs]
+        self._loop = EventLoop(f"pytriton-loop-{self.spec.name}")
+        self._workers = [
+            Worker(infer_func, signature, on_unrecoverable, self._loop) for infer_func in self._infer_funcs
+        ]
         registry.add(self._binding, self._workers)
 
     def files(self, registry: Registry) -> dict[str, bytes]:
@@ -63,6 +76,11 @@ class Model:
         """Admits no more instances; those that are connected finish what they have."""
         registry.remove(self._binding)
 
+    def end_streams(self) -> None:
+        """Ends coroutines and streams, and tells their clients why."""
+        for worker in self._workers:
+            worker.end_streams(ENDED)
+
     def close(self, registry: Registry, timeout_s: float) -> None:
         """Disconnects all instances.
 
@@ -74,3 +92,5 @@ class Model:
         for worker in self._workers:
             worker.close(timeout_s)
         self._workers = []
+        if self._loop is not None:
+            self._loop.stop()

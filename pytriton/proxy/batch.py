@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import KeysView, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, KeysView, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -21,7 +22,7 @@ _UINT32 = np.dtype(np.uint32)
 class Batch:
     """Requests that lie in shared memory. Arrays are made of it when they are asked for, without a copy."""
 
-    __slots__ = ("_columns", "_data_offset", "_lease", "_message", "_signature", "_stacked", "_starts")
+    __slots__ = ("_callbacks", "_columns", "_data_offset", "_lease", "_message", "_signature", "_stacked", "_starts")
 
     def __init__(self, lease: Lease, signature: Signature) -> None:
         """Reads the message at the start of ``lease``."""
@@ -33,6 +34,7 @@ class Batch:
         self._stacked: dict[str, Array] | None = None
         self._columns: dict[int, Array] | None = None
         self._starts: list[int] | None = None
+        self._callbacks: dict[int, list[Callable[[], None]]] | None = None
 
     @property
     def request_count(self) -> int:
@@ -43,6 +45,36 @@ class Batch:
     def rows(self) -> list[int]:
         """First dimension of each request; empty where the model does not batch."""
         return self._message.rows
+
+    def cancelled(self) -> bytes:
+        """A byte for each request: 1 when it is cancelled."""
+        return self._lease[self._data_offset : self._data_offset + self._message.request_count].tobytes()
+
+    def is_cancelled(self, request: int) -> bool:
+        """Whether nobody wants a request any more."""
+        return bool(self._lease[self._data_offset + request])
+
+    def on_cancel(self, request: int, callback: Callable[[], None]) -> Callable[[], None]:
+        """Has a callback called when `cancel` is; returns a function that prevents it."""
+        if self._callbacks is None:
+            self._callbacks = {}
+        callbacks = self._callbacks.setdefault(request, [])
+        callbacks.append(callback)
+
+        def remove() -> None:
+            with contextlib.suppress(ValueError):
+                callbacks.remove(callback)
+
+        if self.is_cancelled(request):
+            self.cancel(request)
+        return remove
+
+    def cancel(self, request: int) -> None:
+        """Tells those who wanted to know that a request is cancelled, once each."""
+        callbacks = (self._callbacks or {}).get(request, [])
+        while callbacks:
+            with contextlib.suppress(IndexError):  # another thread has it
+                callbacks.pop()()
 
     def requests(self) -> list[Request]:
         """The requests, each of which looks its inputs up when they are first asked for."""
@@ -153,6 +185,13 @@ class BatchRequest(Request):
     @data.setter
     def data(self, data: dict[str, Array]) -> None:
         self._data = data
+
+    def is_cancelled(self) -> bool:
+        """See `Request.is_cancelled`."""
+        return self._batch.is_cancelled(self._index)
+
+    def _on_cancel(self, callback: Callable[[], None]) -> Callable[[], None]:
+        return self._batch.on_cancel(self._index, callback)
 
 
 def stack_requests(requests: Sequence[Mapping[str, Array]]) -> tuple[dict[str, Array], list[int]]:

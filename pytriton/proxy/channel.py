@@ -46,8 +46,11 @@ class Channel:
         Raises:
             EOFError: The other side is gone.
         """
+        return self._receive(0)
+
+    def _receive(self, flags: int) -> Bell | None:
         try:
-            data = self._socket.recv(BELL.size)
+            data = self._socket.recv(BELL.size, flags)
         except BlockingIOError:
             return None
         except OSError as error:
@@ -55,6 +58,21 @@ class Channel:
         if len(data) != BELL.size:
             raise EOFError
         return Bell._make(BELL.unpack(data))
+
+    def fileno(self) -> int:
+        """The socket's descriptor, which is readable when a bell has come or the other side is gone."""
+        return self._socket.fileno()
+
+    def receive_now(self) -> Bell | None:
+        """A bell that has come already.
+
+        Returns:
+            The bell, or None when there is none.
+
+        Raises:
+            EOFError: The other side is gone.
+        """
+        return self._receive(socket.MSG_DONTWAIT)
 
     def receive_fd(self) -> tuple[Bell, int]:
         """Waits for a bell that brings a file descriptor.

@@ -12,7 +12,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 """Raised whenever the layout changes; a different version on the other side is refused."""
 
 ALIGNMENT = 64
@@ -23,6 +23,9 @@ LENGTH_SIZE = 4
 
 _HAS_ROWS = 1
 _HAS_DETAILS = 2
+_FINAL = 1
+_RESPONSE = 2
+_FAILED = 4
 _TEXT = struct.Struct("<2q")
 _DOUBLE = struct.Struct("<d")
 _INTEGER = struct.Struct("<q")
@@ -39,6 +42,7 @@ class BellKind(enum.IntEnum):
     WELCOME = 2
     BATCH = 3
     RESULT = 4
+    ANSWERS = 5
 
 
 class Bell(NamedTuple):
@@ -107,6 +111,8 @@ class Details:
 class BatchMessage:
     """Backend to worker: requests to infer.
 
+    The data starts with a byte for each request, which the backend sets to 1 when the request is cancelled.
+
     ``rows`` holds the first dimension of each request, and nothing where the model does not batch; ``details`` holds
     nothing where no request has any.
     """
@@ -128,13 +134,48 @@ class Failure(NamedTuple):
 
 @dataclass
 class ResultMessage:
-    """Worker to backend: what came of a batch. Times are CLOCK_MONOTONIC in nanoseconds."""
+    """Worker to backend: what came of a batch, from a worker that takes one at a time.
+
+    Times are CLOCK_MONOTONIC in nanoseconds.
+    """
 
     request_count: int
     compute_start_ns: int
     compute_end_ns: int
     failures: list[Failure]
     columns: list[Column]
+
+
+class AnswerOutput(NamedTuple):
+    """One output of an answer. ``position`` is that of the output in the model's configuration."""
+
+    position: int
+    datatype: int
+    tensor: Tensor
+
+
+class Answer(NamedTuple):
+    """What there is to say of one request of a batch.
+
+    A response, that the request has failed, that it has ended (no more answers follow), or several of these.
+    ``sequence`` is that of the batch; ``request`` of the failure is not used. Times are as in ResultMessage.
+    """
+
+    sequence: int
+    request: int
+    final: bool
+    response: bool
+    compute_start_ns: int
+    compute_end_ns: int
+    failure: Failure | None
+    outputs: list[AnswerOutput]
+
+
+@dataclass
+class AnswersMessage:
+    """Worker to backend: what there is to say of requests of any batches, from a worker that takes many at a time."""
+
+    answers: list[Answer]
 
 
 @dataclass
@@ -150,11 +191,16 @@ class RegistrationMessage:
 
 @dataclass
 class AdmissionMessage:
-    """Registry to backend: where the worker is, and the names that positions stand for."""
+    """Registry to backend: where the worker is, and the names that positions stand for.
+
+    ``in_flight`` is how many batches the worker takes at a time; 0 is one, which it answers with a result.
+    """
 
     socket: str
     ticket: int
     batching: bool
+    decoupled: bool
+    in_flight: int
     inputs: list[str]
     outputs: list[str]
 
@@ -258,6 +304,13 @@ class MessageReader:
         if not position <= end <= len(self._words):
             raise ProtocolError("a message ends too early")
         return self._words[position:end]
+
+    def tensor(self) -> Tensor:
+        """The next tensor."""
+        offset, size, rank = self.take(3)
+        if rank < 0:
+            raise ProtocolError("a tensor has less than no dimensions")
+        return Tensor(offset, size, self.take(rank))
 
     def text(self) -> str:
         """The next string."""
@@ -372,6 +425,38 @@ def decode_result(reader: MessageReader) -> ResultMessage:
     return ResultMessage(request_count, start, end, failures, reader.columns(request_count))
 
 
+def encode_answers(message: AnswersMessage) -> MessageWriter:
+    """Lays the head of answers out."""
+    writer = MessageWriter()
+    words = writer.words
+    words.append(len(message.answers))
+    for sequence, request, final, response, start, end, failure, outputs in message.answers:
+        flags = (_FINAL if final else 0) | (_RESPONSE if response else 0) | (_FAILED if failure else 0)
+        words += (sequence, request, flags, start, end)
+        if failure:
+            words.append(failure.code)
+            writer.text(failure.message)
+            writer.text(failure.detail)
+        words.append(len(outputs))
+        for position, datatype, (offset, size, shape) in outputs:
+            words += (position, datatype, offset, size, len(shape))
+            words += shape
+    return writer
+
+
+def decode_answers(reader: MessageReader) -> AnswersMessage:
+    """Reads the head of answers."""
+    answers = []
+    for _ in range(reader.count()):
+        sequence, request, flags, start, end = reader.take(5)
+        failure = Failure(request, reader.word(), reader.text(), reader.text()) if flags & _FAILED else None
+        outputs = [AnswerOutput(reader.word(), reader.word(), reader.tensor()) for _ in range(reader.count())]
+        answers.append(
+            Answer(sequence, request, bool(flags & _FINAL), bool(flags & _RESPONSE), start, end, failure, outputs)
+        )
+    return AnswersMessage(answers)
+
+
 def encode_registration(message: RegistrationMessage) -> bytes:
     """A registration as it travels over ZeroMQ."""
     writer = MessageWriter()
@@ -393,7 +478,7 @@ def encode_admission(message: AdmissionMessage) -> bytes:
     """An admission as it travels over ZeroMQ."""
     writer = MessageWriter()
     writer.text(message.socket)
-    writer.words += (message.ticket, int(message.batching))
+    writer.words += (message.ticket, int(message.batching), int(message.decoupled), message.in_flight)
     for names in (message.inputs, message.outputs):
         writer.words.append(len(names))
         for name in names:
@@ -404,7 +489,8 @@ def encode_admission(message: AdmissionMessage) -> bytes:
 def decode_admission(data: bytes) -> AdmissionMessage:
     """Reads an admission."""
     reader = MessageReader(data, 0, len(data))
-    socket, ticket, batching = reader.text(), reader.word(), reader.word() != 0
+    socket, ticket = reader.text(), reader.word()
+    batching, decoupled, in_flight = reader.word() != 0, reader.word() != 0, reader.word()
     inputs = [reader.text() for _ in range(reader.count())]
     outputs = [reader.text() for _ in range(reader.count())]
-    return AdmissionMessage(socket, ticket, batching, inputs, outputs)
+    return AdmissionMessage(socket, ticket, batching, decoupled, in_flight, inputs, outputs)

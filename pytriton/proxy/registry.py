@@ -151,6 +151,8 @@ class Registry:
             str(self._socket_path),
             ticket,
             signature.batching,
+            signature.spec.decoupled,
+            worker.in_flight,
             signature.inputs,
             [output.name for output in signature.outputs],
         )

@@ -17,6 +17,7 @@ from pytriton.proxy.protocol import (
     ABSENT,
     Column,
     Failure,
+    MessageWriter,
     ResultMessage,
     Tensor,
     aligned,
@@ -28,7 +29,7 @@ from pytriton.proxy.types import Array, Request
 ERROR_INTERNAL = 1
 """``TRITONSERVER_ERROR_INTERNAL``."""
 
-_BYTES_CODE = 13
+BYTES_CODE = 13
 _BYTES_KINDS = "OSUT"
 _WHOLE_BATCH = -1
 _PLAIN_OUTPUTS = frozenset({dict, list, tuple})
@@ -121,19 +122,34 @@ def collect_outputs(returned: object, batch: Batch, signature: Signature) -> tup
             for index, array in by_index.items()
         ]
         return columns, []
-    responses = _as_responses(returned, batch.request_count)
+    responses = as_responses(returned, batch.request_count)
     failures = []
     arrays: dict[int, list[Array | None]] = {}
     for request, response in enumerate(responses):
         if isinstance(response, BaseException):
             failures.append(failure_of(response, signature.model, request))
             continue
-        by_index = _by_index(_as_outputs(response), signature)
-        _check_requested(by_index, batch.requested_outputs(request), signature)
-        for index, array in by_index.items():
+        for index, array in checked_outputs(response, batch.requested_outputs(request), signature).items():
             column = arrays.setdefault(index, [None] * len(responses))
-            column[request] = _checked(array, signature.outputs[index], signature)
+            column[request] = array
     return [OutputColumn(index, None, column) for index, column in arrays.items()], failures
+
+
+def checked_outputs(response: object, requested: list[int] | None, signature: Signature) -> dict[int, Array]:
+    """The outputs of one response, by position.
+
+    Args:
+        response: A dictionary, list or tuple of arrays, or a request.
+        requested: Which outputs the client wants; None is all.
+        signature: What was declared of the model.
+
+    Raises:
+        PyTritonValidationError: Something does not fit what was declared.
+    """
+    by_index = _by_index(_as_outputs(response), signature)
+    _check_requested(by_index, requested, signature)
+    outputs = signature.outputs
+    return {index: _checked(array, outputs[index], signature) for index, array in by_index.items()}
 
 
 def failure_of(error: BaseException, model: str, request: int = _WHOLE_BATCH) -> Failure:
@@ -184,21 +200,13 @@ def write_result(
     Raises:
         ArenaError: There is no room.
     """
-    layout = _Layout()
+    layout = Layout()
     laid_out = [_lay_out(column, batch, signature, layout) for column in columns]
     writer = encode_result(ResultMessage(batch.request_count, *times_ns, failures, laid_out))
-    head_size = writer.head_size()
-    size = head_size + layout.size
-    offset = arena.allocate(size)
-    writer.write_to(arena.memory, offset)
-    data = offset + head_size
-    for position, array in layout.arrays:
-        target: Array = np.ndarray(array.shape, array.dtype, cast(Any, arena.memory), data + position)
-        target[...] = array
-    return offset, size
+    return layout.write(writer, arena)
 
 
-class _Layout:
+class Layout:
     """Which array goes where, relative to the message's data."""
 
     __slots__ = ("arrays", "size")
@@ -210,7 +218,7 @@ class _Layout:
     def add(self, arrays: Sequence[Array], shape: tuple[int, ...], code: int) -> Tensor:
         """Places arrays back to back as one tensor of ``shape``."""
         offset = self.size
-        if code == _BYTES_CODE:
+        if code == BYTES_CODE:
             lengths, contents = _bytes_parts(arrays)
             self.arrays += ((offset, lengths), (offset + lengths.nbytes, contents))
             size = lengths.nbytes + contents.nbytes
@@ -222,8 +230,27 @@ class _Layout:
         self.size += aligned(size)
         return Tensor(offset, size, shape)
 
+    def write(self, head: MessageWriter, arena: Arena) -> tuple[int, int]:
+        """Copies a message and its arrays into a block of the arena.
 
-def _lay_out(column: OutputColumn, batch: Batch, signature: Signature, layout: _Layout) -> Column:
+        Returns:
+            Offset and size of the message.
+
+        Raises:
+            ArenaError: There is no room.
+        """
+        head_size = head.head_size()
+        size = head_size + self.size
+        offset = arena.allocate(size)
+        head.write_to(arena.memory, offset)
+        data = offset + head_size
+        for position, array in self.arrays:
+            target: Array = np.ndarray(array.shape, array.dtype, cast(Any, arena.memory), data + position)
+            target[...] = array
+        return offset, size
+
+
+def _lay_out(column: OutputColumn, batch: Batch, signature: Signature, layout: Layout) -> Column:
     position, stacked, arrays = column
     code = signature.outputs[position].code
     if stacked is not None:
@@ -263,6 +290,20 @@ def _bytes_parts(arrays: Sequence[Array]) -> tuple[Array, Array]:
     return lengths, np.frombuffer(contents, np.uint8)
 
 
+def as_bytes(array: Array) -> Array:
+    """An array of bytes or strings as one of bytes.
+
+    Raises:
+        PyTritonValidationError: It holds something else.
+    """
+    items = array.ravel().tolist()
+    if all(type(item) is bytes for item in items):
+        return array
+    converted = np.empty(len(items), np.object_)
+    converted[:] = [_to_bytes(item) for item in items]
+    return converted.reshape(array.shape)
+
+
 def _to_bytes(item: object) -> bytes:
     if isinstance(item, str):
         return item.encode("utf-8")
@@ -271,7 +312,12 @@ def _to_bytes(item: object) -> bytes:
     raise PyTritonValidationError(f"an output of bytes holds {item!r}, which is {_a(item)}: use bytes or str")
 
 
-def _as_responses(returned: object, count: int) -> Sequence[object]:
+def as_responses(returned: object, count: int) -> Sequence[object]:
+    """What a callable returned, as one item for each of ``count`` requests.
+
+    Raises:
+        PyTritonValidationError: It is something else.
+    """
     if not isinstance(returned, Sequence) or isinstance(returned, str | bytes):
         raise PyTritonValidationError(
             f"the inference callable returned {_a(returned)}, not a list with one response per request; without @batch "
@@ -348,7 +394,7 @@ def _checked(array: object, output: OutputSignature, signature: Signature) -> Ar
     if (
         dtype is not output.dtype
         and dtype != output.dtype
-        and not (output.code == _BYTES_CODE and dtype.kind in _BYTES_KINDS)
+        and not (output.code == BYTES_CODE and dtype.kind in _BYTES_KINDS)
     ):
         hint = "" if dtype.kind in "MmVc" else f": convert it with .astype({output.dtype.name!r})"
         raise PyTritonValidationError(
@@ -368,7 +414,7 @@ def _checked(array: object, output: OutputSignature, signature: Signature) -> Ar
 
 
 def _declared(output: OutputSignature) -> str:
-    return "bytes" if output.code == _BYTES_CODE else str(output.dtype)
+    return "bytes" if output.code == BYTES_CODE else str(output.dtype)
 
 
 def _a(value: object) -> str:

@@ -73,6 +73,10 @@ class Request(_NamedArrays):
         self.requested_output_names = requested_output_names
         self.request_id = request_id
 
+    def is_cancelled(self) -> bool:
+        """Whether nobody wants the response any more: the client has gone, or the request's timeout has passed."""
+        return False
+
     @contextlib.contextmanager
     def traced_span(self, span_name: str) -> Iterator[Any]:
         """Opens a child of the request's `span`, an OpenTelemetry span; does nothing where the request has none.
@@ -108,6 +112,10 @@ class Response(_NamedArrays):
     Attributes:
         data: Output arrays by name. Where the model batches, their first dimension is the request's batch size.
     """
+
+    def __init__(self, data: dict[str, Array], final: bool = False) -> None:
+        super().__init__(data)
+        self.final = final
 
     def __repr__(self) -> str:
         return f"Response({self.data!r})"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pytriton.exceptions import PyTritonUnrecoverableError
@@ -14,9 +16,12 @@ from pytriton.proxy.arena import Arena, ArenaError, PeerArena
 from pytriton.proxy.batch import Batch
 from pytriton.proxy.channel import Channel
 from pytriton.proxy.context import MODEL
+from pytriton.proxy.kind import in_flight_of, kind_of
+from pytriton.proxy.pipeline import Pipeline
 from pytriton.proxy.protocol import Bell, BellKind, ProtocolError
-from pytriton.proxy.responses import collect_outputs, failure_of, write_result
+from pytriton.proxy.responses import StackedOutputs, collect_outputs, failure_of, write_result
 from pytriton.proxy.signature import Signature
+from pytriton.proxy.threads import EventLoop, ThreadPool
 
 LOGGER = logging.getLogger(__name__)
 
@@ -24,18 +29,22 @@ InferenceCallable = Callable[..., Any]
 
 _TRIM_AFTER_S = 1.0
 
+ENDED = "the model is being unloaded, or the process that serves it ends"
+"""What clients are told of streams that end before their time."""
+
 
 class Worker:
     """One inference callable of a model.
 
-    A model instance in the server connects to one worker, which serves it in a thread of its own. While a model is
-    being reloaded, its old and its new instance are connected at the same time; the callable still serves one batch at
-    a time.
+    A model instance in the server connects to one worker. Where the callable is a plain function, a thread serves the
+    instance, one batch at a time; while a model is being reloaded, its old and its new instance are connected at the
+    same time, and the callable still serves one batch at a time. All other callables are served by pipelines.
 
     Args:
         infer_func: The inference callable: takes the list of requests of a batch, returns a list of responses.
         signature: What was declared of the model.
         on_unrecoverable: Told of a PyTritonUnrecoverableError that the callable raised, once its requests are answered.
+        loop: The event loop of the model.
     """
 
     def __init__(
@@ -43,13 +52,23 @@ class Worker:
         infer_func: InferenceCallable,
         signature: Signature,
         on_unrecoverable: Callable[[PyTritonUnrecoverableError], None] | None = None,
+        loop: EventLoop | None = None,
     ) -> None:
-        """Keeps the callable; `serve` calls it."""
+        """Keeps the callable; `start` has it called."""
         self._infer_func = infer_func
         self._signature = signature
         self._on_unrecoverable = on_unrecoverable
+        name = f"pytriton-worker-{signature.model}"
+        self._thread_name = name
+        self._loop = loop or EventLoop(name)
+        config = signature.spec.config
+        kind = kind_of(infer_func)
+        self.in_flight = in_flight_of(kind, decoupled=config.decoupled, wanted=config.max_in_flight)
+        """How many batches it takes at a time; 0 is one, which it answers as a whole."""
+        self._pool = ThreadPool(self.in_flight, name) if self.in_flight and not kind.is_async else None
         self._turn = threading.Lock()
         self._threads: dict[threading.Thread, Channel] = {}
+        self._pipelines: set[Pipeline] = set()
         self._lock = threading.Lock()
         self._closed = False
 
@@ -61,18 +80,19 @@ class Worker:
     @property
     def connections(self) -> int:
         """How many model instances are connected."""
-        return len(self._threads)
+        return len(self._threads) + len(self._pipelines)
 
     def start(self, channel: Channel, peer_fd: int) -> None:
-        """Serves a model instance in a new thread until it disconnects.
+        """Serves a model instance until it disconnects.
 
         Args:
             channel: The connection, behind its hello.
             peer_fd: File descriptor of the instance's arena.
         """
-        thread = threading.Thread(
-            target=self._run, args=(channel, peer_fd), name=f"pytriton-worker-{self._signature.model}", daemon=True
-        )
+        if self.in_flight:
+            self._open_pipeline(channel, peer_fd)
+            return
+        thread = threading.Thread(target=self._run, args=(channel, peer_fd), name=self._thread_name, daemon=True)
         with self._lock:
             if self._closed:
                 channel.close()
@@ -81,8 +101,13 @@ class Worker:
             self._threads[thread] = channel
         thread.start()
 
+    def end_streams(self, reason: str) -> None:
+        """Ends what pipelines have in flight, and tells the clients why."""
+        for pipeline in list(self._pipelines):
+            pipeline.end(reason)
+
     def close(self, timeout_s: float) -> None:
-        """Disconnects, and waits for the batch that is being served.
+        """Disconnects, and waits for what is being served.
 
         Args:
             timeout_s: How long to wait for the inference callable to return.
@@ -96,6 +121,40 @@ class Worker:
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - time.monotonic()))
+        for pipeline in list(self._pipelines):
+            pipeline.end(ENDED)
+        for pipeline in list(self._pipelines):
+            pipeline.wait(max(0.0, deadline - time.monotonic()))
+            pipeline.close()
+        if self._pool is not None:
+            self._pool.stop()
+
+    def _open_pipeline(self, channel: Channel, peer_fd: int) -> None:
+        loop = self._loop.get()
+        arena = Arena()
+        pipeline = Pipeline(
+            channel,
+            PeerArena(peer_fd),
+            arena,
+            self._infer_func,
+            self._signature,
+            loop,
+            self._pool,
+            self._pipelines.discard,
+            self._on_unrecoverable,
+        )
+        with self._lock:
+            if self._closed:
+                channel.close()
+                arena.close()
+                return
+            self._pipelines.add(pipeline)
+        try:
+            channel.send(Bell(BellKind.WELCOME, 0, 0, 0), arena.fd)
+        except OSError:
+            pipeline.close()
+            return
+        loop.call_soon_threadsafe(pipeline.open)
 
     def _run(self, channel: Channel, peer_fd: int) -> None:
         MODEL.set(self._signature.spec)
@@ -137,6 +196,8 @@ class Worker:
         start = end = time.monotonic_ns()
         try:
             returned = self._infer_func(batch.requests())
+            if type(returned) not in (StackedOutputs, list, tuple) and inspect.isawaitable(returned):
+                returned = asyncio.run_coroutine_threadsafe(_awaited(returned), self._loop.get()).result()
             end = time.monotonic_ns()
             columns, failures = collect_outputs(returned, batch, signature)
             return (*write_result(columns, failures, batch, signature, (start, end), arena), None)
@@ -148,3 +209,7 @@ class Worker:
         except BaseException as error:  # SystemExit too: the requests must be answered, and the server goes on
             failure = failure_of(error, signature.model)
         return (*write_result([], [failure], batch, signature, (start, max(start, end)), arena), unrecoverable)
+
+
+async def _awaited(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable

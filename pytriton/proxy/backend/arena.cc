@@ -124,6 +124,8 @@ bool Arena::TakeFree(int order, FreeBlock* block) {
   return true;
 }
 
+bool IsInUse(const Block& block) { return State(block.data - kBlockHeader).load(std::memory_order_acquire) != 0; }
+
 bool Arena::Released(const UsedBlock& block) const {
   return State(mapping_.data() + block.offset).load(std::memory_order_acquire) == 0;
 }

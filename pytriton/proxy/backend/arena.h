@@ -64,6 +64,9 @@ struct Block {
   int64_t offset = 0;
 };
 
+// Whether the other side has not released the block yet.
+bool IsInUse(const Block& block);
+
 // The arena that this side allocates in.
 class Arena {
  public:

@@ -207,6 +207,7 @@ bool Batch::Stackable(size_t input) const {
 }
 
 void Batch::LayOut() {
+  data_size_ = Aligned(message_.request_count);  // whether they are cancelled
   for (size_t input = 0; input < model_.inputs.size(); ++input) {
     Column column;
     column.position = static_cast<int64_t>(input);
@@ -246,7 +247,15 @@ Block Batch::Write(Arena* arena, int64_t* size) {
     arena->Discard(block);
     throw;
   }
+  block_ = block;
+  marks_ = block.data + writer.head_size();
+  std::memset(marks_, 0, requests_.size());
   return block;
+}
+
+void Batch::Cancel(size_t request) const {
+  // A worker that has let the block go does not look at it any more.
+  if (IsInUse(block_)) __atomic_store_n(marks_ + request, 1, __ATOMIC_RELEASE);
 }
 
 void Batch::CopyTo(char* data) const {

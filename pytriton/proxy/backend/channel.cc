@@ -52,13 +52,13 @@ void Channel::Send(const Bell& bell, int fd) {
   if (sent != static_cast<ssize_t>(sizeof(bell))) throw ChannelError(SystemError("the worker is gone"));
 }
 
-Bell Channel::Receive(FileDescriptor* fd, int timeout_s) {
-  if (timeout_s > 0) {
-    const timeval timeout = {timeout_s, 0};
-    setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
-  }
-  Bell bell;
-  iovec data = {&bell, sizeof(bell)};
+void Channel::SetPatience(int timeout_ms) {
+  const timeval timeout = {timeout_ms / 1000, timeout_ms % 1000 * 1000};
+  setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+}
+
+bool Channel::Receive(Bell* bell, FileDescriptor* fd) {
+  iovec data = {bell, sizeof(*bell)};
   msghdr message = {};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
@@ -71,9 +71,9 @@ Bell Channel::Receive(FileDescriptor* fd, int timeout_s) {
   do {
     received = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
   } while (received < 0 && errno == EINTR);
-  if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) throw ChannelError("the worker did not answer");
+  if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
   if (received <= 0) throw ChannelError("the worker is gone");
-  if (received != static_cast<ssize_t>(sizeof(bell))) throw ChannelError("the worker sent something that is no bell");
+  if (received != static_cast<ssize_t>(sizeof(*bell))) throw ChannelError("the worker sent something that is no bell");
   if (fd != nullptr) {
     for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
       if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
@@ -82,12 +82,10 @@ Bell Channel::Receive(FileDescriptor* fd, int timeout_s) {
       fd->Reset(value);
     }
   }
-  if (timeout_s > 0) {
-    const timeval forever = {0, 0};
-    setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &forever, sizeof(forever));
-  }
-  return bell;
+  return true;
 }
+
+void Channel::Close() { shutdown(socket_.get(), SHUT_RDWR); }
 
 FileDescriptor Channel::Process() const {
   ucred peer = {};

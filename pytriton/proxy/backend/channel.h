@@ -24,9 +24,15 @@ class Channel {
   // `fd` travels along unless it is -1. Throws ChannelError when the worker is gone.
   void Send(const Bell& bell, int fd = -1);
 
-  // Waits for a bell, and for a file descriptor with it where `fd` is given. With `timeout_s`, throws ChannelError when
-  // nothing comes in that time; else waits until a bell comes or the worker is gone, which throws ChannelError.
-  Bell Receive(FileDescriptor* fd = nullptr, int timeout_s = 0);
+  // How long a `Receive` waits.
+  void SetPatience(int timeout_ms);
+
+  // Waits for a bell, and for a file descriptor with it where `fd` is given. Returns whether one came. Throws
+  // ChannelError when the worker is gone.
+  bool Receive(Bell* bell, FileDescriptor* fd = nullptr);
+
+  // Ends the connection; whoever waits on it, here or there, is told so.
+  void Close();
 
   // A descriptor that becomes readable when the worker's process ends; not valid where the system cannot tell.
   FileDescriptor Process() const;

@@ -6,7 +6,8 @@ namespace pytriton {
 
 namespace {
 
-constexpr int kHandshakeTimeoutS = 5;
+constexpr int kHandshakeTimeoutMs = 5000;
+constexpr int kPatienceMs = 50;
 
 }  // namespace
 
@@ -14,17 +15,26 @@ Connection::Connection(AdmissionMessage admission)
     : model_(std::move(admission)), channel_(model_.socket), arena_(std::make_shared<Arena>()) {
   channel_.Send({static_cast<int64_t>(BellKind::kHello), model_.ticket, 0, 0}, arena_->fd());
   FileDescriptor worker_file;
-  const Bell answer = channel_.Receive(&worker_file, kHandshakeTimeoutS);
+  Bell answer;
+  channel_.SetPatience(kHandshakeTimeoutMs);
+  if (!channel_.Receive(&answer, &worker_file)) throw ChannelError("the worker did not answer");
   if (answer.kind != static_cast<int64_t>(BellKind::kWelcome) || !worker_file.valid()) {
     throw ProtocolError("the worker did not welcome the model instance");
   }
   worker_arena_ = PeerArena(std::move(worker_file));
+  channel_.SetPatience(kPatienceMs);
 }
 
-Bell Connection::RoundTrip(BellKind kind, int64_t offset, int64_t size) {
-  channel_.Send({static_cast<int64_t>(kind), ++sequence_, offset, size});
-  const Bell answer = channel_.Receive();
-  if (answer.kind != static_cast<int64_t>(BellKind::kResult) || answer.sequence != sequence_) {
+void Connection::Send(int64_t sequence, int64_t offset, int64_t size) {
+  channel_.Send({static_cast<int64_t>(BellKind::kBatch), sequence, offset, size});
+}
+
+Bell Connection::RoundTrip(int64_t offset, int64_t size, const std::function<void()>& waiting) {
+  const int64_t sequence = NextSequence();
+  Send(sequence, offset, size);
+  Bell answer;
+  while (!channel_.Receive(&answer)) waiting();
+  if (answer.kind != static_cast<int64_t>(BellKind::kResult) || answer.sequence != sequence) {
     throw ProtocolError("the worker answered out of turn");
   }
   return answer;

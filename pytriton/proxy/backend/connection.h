@@ -1,6 +1,7 @@
 // A model instance's connection to its worker: the channel, and an arena for each direction.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "arena.h"
@@ -27,8 +28,18 @@ class Connection {
   // Whether the worker is there, waiting for a batch.
   bool alive() const { return channel_.Idle(); }
 
-  // Rings for a message that lies in the arena at `offset` and waits for the worker's answer.
-  Bell RoundTrip(BellKind kind, int64_t offset, int64_t size);
+  // Rings for a batch that lies in the arena at `offset` and waits for its result; calls `waiting` now and then while
+  // it does.
+  Bell RoundTrip(int64_t offset, int64_t size, const std::function<void()>& waiting);
+
+  // The two halves of it, for workers that take many batches at a time. Receiving gives up after a while, and returns
+  // whether a bell has come.
+  int64_t NextSequence() { return ++sequence_; }
+  void Send(int64_t sequence, int64_t offset, int64_t size);
+  bool Receive(Bell* bell) { return channel_.Receive(bell); }
+
+  // Ends it; whoever waits on it is told so.
+  void Close() { channel_.Close(); }
 
  private:
   const AdmissionMessage model_;

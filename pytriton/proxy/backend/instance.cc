@@ -1,8 +1,8 @@
 #include "instance.h"
 
-#include <chrono>
 #include <utility>
 
+#include "cancellation.h"
 #include "registration.h"
 #include "triton_error.h"
 
@@ -12,11 +12,6 @@ namespace {
 
 constexpr int kLoadTimeoutMs = 10000;
 constexpr int kReconnectTimeoutMs = 500;  // requests are waiting
-
-uint64_t Now() {
-  const auto since_start = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(since_start).count();
-}
 
 std::string ConfigOf(TRITONBACKEND_Model* model) {
   TRITONSERVER_Message* config = nullptr;
@@ -33,7 +28,7 @@ std::string ConfigOf(TRITONBACKEND_Model* model) {
 }  // namespace
 
 Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect)
-    : instance_(instance), on_connect_(std::move(on_connect)) {
+    : instance_(instance), on_connect_(std::move(on_connect)), accounts_(instance) {
   const char* name = nullptr;
   Check(TRITONBACKEND_ModelInstanceName(instance, &name));
   identity_.instance = name;
@@ -56,38 +51,68 @@ Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect)
 }
 
 void Instance::Connect(int timeout_ms) {
+  pipeline_.reset();
   connection_ = std::make_shared<Connection>(Register(registry_, identity_, timeout_ms));
+  if (connection_->model().in_flight > 0) {
+    pipeline_ = std::make_unique<Pipeline>(connection_, instance_, identity_.model);
+  }
   owner_ = std::make_shared<Owner>(connection_->process(), server_, identity_.model);
   on_connect_(connection_->arena(), owner_);
 }
 
+bool Instance::alive() const {
+  if (connection_ == nullptr) return false;
+  return pipeline_ != nullptr ? pipeline_->alive() : connection_->alive();
+}
+
 void Instance::Execute(TRITONBACKEND_Request** requests, uint32_t request_count) {
+  // Twice: the worker may be gone before it is told of the batch.
+  for (int i = 0; i < 2; ++i) {
+    if (!alive()) {
+      try {
+        Connect(kReconnectTimeoutMs);
+      } catch (const std::exception& error) {
+        connection_.reset();
+        const std::string reason = "model '" + identity_.model + "' has no worker: " + error.what();
+        for (uint32_t j = 0; j < request_count; ++j) Reject(requests[j], TRITONSERVER_ERROR_UNAVAILABLE, reason);
+        return;
+      }
+    }
+    if (pipeline_ == nullptr) return ExecuteOne(requests, request_count);
+    if (pipeline_->Launch(requests, request_count)) return;
+  }
+  const std::string reason = "model '" + identity_.model + "': the worker is gone";
+  for (uint32_t i = 0; i < request_count; ++i) Reject(requests[i], TRITONSERVER_ERROR_UNAVAILABLE, reason);
+}
+
+void Instance::ExecuteOne(TRITONBACKEND_Request** requests, uint32_t request_count) {
   Timing timing;
   timing.exec_start = Now();
-  if (connection_ != nullptr && !connection_->alive()) connection_.reset();  // its worker died between two batches
-  if (connection_ == nullptr) {
-    try {
-      Connect(kReconnectTimeoutMs);
-    } catch (const std::exception& error) {
-      const std::string reason = "model '" + identity_.model + "' has no worker: " + error.what();
-      for (uint32_t i = 0; i < request_count; ++i) Reject(requests[i], TRITONSERVER_ERROR_UNAVAILABLE, reason);
-      return;
-    }
-  }
   const std::shared_ptr<Connection> connection = connection_;  // a failure below drops it before the batch is done
   Batch batch(connection->model(), requests, request_count);
   for (const Rejection& rejection : batch.rejections()) {
     Reject(rejection.request, rejection.code, "model '" + identity_.model + "': " + rejection.reason);
   }
   if (batch.requests().empty()) return;
-  Finish(batch, Infer(connection.get(), &batch, &timing), timing);
+  const std::vector<bool> succeeded = Infer(connection.get(), &batch, &timing);
+  const uint64_t exec_end = Now();
+  bool any = false;
+  for (size_t i = 0; i < batch.requests().size(); ++i) {
+    any = any || succeeded[i];
+    accounts_.Close(batch.requests()[i], succeeded[i], timing, exec_end);
+  }
+  if (any) accounts_.CloseBatch(batch.total_rows(), timing, exec_end);
 }
 
 std::vector<bool> Instance::Infer(Connection* connection, Batch* batch, Timing* timing) {
   try {
     int64_t size = 0;
     const Block block = batch->Write(connection->arena().get(), &size);
-    const Bell bell = connection->RoundTrip(BellKind::kBatch, block.offset, size);
+    const Bell bell = connection->RoundTrip(block.offset, size, [&] {
+      for (size_t i = 0; i < batch->requests().size(); ++i) {
+        if (CancellationOf(batch->requests()[i], timing->exec_start) != Cancellation::kNone) batch->Cancel(i);
+      }
+    });
     const char* message = connection->worker_arena().At(bell.offset, bell.size);
     MessageReader reader(message, bell.size);
     const ResultMessage result = DecodeResult(&reader);
@@ -117,32 +142,9 @@ std::vector<bool> Instance::Fail(const Batch& batch, TRITONSERVER_Error_Code cod
   return std::vector<bool>(batch.requests().size(), false);
 }
 
-void Instance::Finish(const Batch& batch, const std::vector<bool>& succeeded, const Timing& timing) const {
-  const uint64_t exec_end = Now();
-  bool any = false;
-  for (size_t i = 0; i < batch.requests().size(); ++i) {
-    any = any || succeeded[i];
-    LogIfError(
-        TRITONBACKEND_ModelInstanceReportStatistics(instance_, batch.requests()[i], succeeded[i], timing.exec_start,
-                                                    timing.compute_start, timing.compute_end, exec_end),
-        "cannot report a request's statistics");
-    Release(batch.requests()[i]);
-  }
-  if (!any) return;
-  LogIfError(TRITONBACKEND_ModelInstanceReportBatchStatistics(instance_, batch.total_rows(), timing.exec_start,
-                                                              timing.compute_start, timing.compute_end, exec_end),
-             "cannot report a batch's statistics");
-}
-
 void Instance::Reject(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& reason) const {
   RespondError(request, code, reason);
-  LogIfError(TRITONBACKEND_ModelInstanceReportStatistics(instance_, request, false, 0, 0, 0, 0),
-             "cannot report a request's statistics");
-  Release(request);
-}
-
-void Instance::Release(TRITONBACKEND_Request* request) const {
-  LogIfError(TRITONBACKEND_RequestRelease(request, TRITONSERVER_REQUEST_RELEASE_ALL), "cannot release a request");
+  accounts_.Close(request, false, Timing(), 0);
 }
 
 }  // namespace pytriton

@@ -5,9 +5,11 @@
 #include <memory>
 #include <string>
 
+#include "accounts.h"
 #include "batch.h"
 #include "connection.h"
 #include "owner.h"
+#include "pipeline.h"
 #include "responses.h"
 #include "triton_api.h"
 
@@ -20,30 +22,26 @@ class Instance {
   // Finds the instance's worker and connects to it; throws when there is none. `on_connect` hears of each connection.
   Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect);
 
-  // Infers a batch and answers all of its requests, whatever happens. Owns the requests from here on.
+  // Infers a batch and answers all of its requests, whatever happens; later, where the worker takes many at a time.
+  // Owns the requests from here on.
   void Execute(TRITONBACKEND_Request** requests, uint32_t request_count);
 
  private:
-  // When the stages of a batch began, for Triton's statistics: CLOCK_MONOTONIC in nanoseconds.
-  struct Timing {
-    uint64_t exec_start = 0;
-    uint64_t compute_start = 0;
-    uint64_t compute_end = 0;
-  };
-
   void Connect(int timeout_ms);
+  bool alive() const;
+  void ExecuteOne(TRITONBACKEND_Request** requests, uint32_t request_count);
   std::vector<bool> Infer(Connection* connection, Batch* batch, Timing* timing);
   std::vector<bool> Fail(const Batch& batch, TRITONSERVER_Error_Code code, const std::string& reason) const;
-  void Finish(const Batch& batch, const std::vector<bool>& succeeded, const Timing& timing) const;
   void Reject(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& reason) const;
-  void Release(TRITONBACKEND_Request* request) const;
 
   TRITONBACKEND_ModelInstance* const instance_;
   const Observer on_connect_;
+  const Accounts accounts_;
   TRITONSERVER_Server* server_ = nullptr;
   std::string registry_;
   RegistrationMessage identity_;
   std::shared_ptr<Connection> connection_;  // null while there is no worker
+  std::unique_ptr<Pipeline> pipeline_;      // of the connection, where the worker takes many batches at a time
   std::shared_ptr<Owner> owner_;
 };
 

@@ -8,27 +8,14 @@ namespace {
 
 constexpr int64_t kHasRows = 1;
 constexpr int64_t kHasDetails = 2;
+constexpr int64_t kFinal = 1;
+constexpr int64_t kResponse = 2;
+constexpr int64_t kFailed = 4;
 
 int64_t ReadRequestCount(MessageReader* reader) {
   const int64_t count = reader->Word();
   if (count < 0) throw ProtocolError("a message counts less than no requests");
   return count;
-}
-
-void WriteTensor(const Tensor& tensor, MessageWriter* writer) {
-  writer->Word(tensor.offset);
-  writer->Word(tensor.size);
-  writer->Word(static_cast<int64_t>(tensor.shape.size()));
-  for (int64_t dim : tensor.shape) writer->Word(dim);
-}
-
-Tensor ReadTensor(MessageReader* reader) {
-  Tensor tensor;
-  tensor.offset = reader->Word();
-  tensor.size = reader->Word();
-  tensor.shape.resize(reader->Count());
-  for (int64_t& dim : tensor.shape) dim = reader->Word();
-  return tensor;
 }
 
 void WriteColumns(const std::vector<Column>& columns, MessageWriter* writer) {
@@ -98,7 +85,14 @@ void MessageWriter::WriteColumn(const Column& column) {
   Word(column.position);
   Word(column.datatype);
   Word(column.stacked ? 1 : 0);
-  for (const Tensor& tensor : column.tensors) WriteTensor(tensor, this);
+  for (const Tensor& tensor : column.tensors) WriteTensor(tensor);
+}
+
+void MessageWriter::WriteTensor(const Tensor& tensor) {
+  Word(tensor.offset);
+  Word(tensor.size);
+  Word(static_cast<int64_t>(tensor.shape.size()));
+  for (int64_t dim : tensor.shape) Word(dim);
 }
 
 void MessageWriter::CopyTo(char* target) {
@@ -153,15 +147,21 @@ Column MessageReader::ReadColumn(int64_t request_count) {
   const int64_t tensors = column.stacked ? 1 : request_count;
   if (tensors > (word_count_ - position_) / 3) throw ProtocolError("a message counts more than it holds");
   column.tensors.reserve(tensors);
-  for (int64_t i = 0; i < tensors; ++i) {
-    Tensor tensor = ReadTensor(this);
-    const int64_t room = size_ - data_offset_;
-    if (tensor.offset >= 0 && (tensor.size < 0 || tensor.offset > room || tensor.size > room - tensor.offset)) {
-      throw ProtocolError("a tensor lies outside of its message");
-    }
-    column.tensors.push_back(std::move(tensor));
-  }
+  for (int64_t i = 0; i < tensors; ++i) column.tensors.push_back(ReadTensor());
   return column;
+}
+
+Tensor MessageReader::ReadTensor() {
+  Tensor tensor;
+  tensor.offset = Word();
+  tensor.size = Word();
+  tensor.shape.resize(Count());
+  for (int64_t& dim : tensor.shape) dim = Word();
+  const int64_t room = size_ - data_offset_;
+  if (tensor.offset >= 0 && (tensor.size < 0 || tensor.offset > room || tensor.size > room - tensor.offset)) {
+    throw ProtocolError("a tensor lies outside of its message");
+  }
+  return tensor;
 }
 
 void Encode(const BatchMessage& message, MessageWriter* writer) {
@@ -216,6 +216,55 @@ ResultMessage DecodeResult(MessageReader* reader) {
   return message;
 }
 
+void Encode(const AnswersMessage& message, MessageWriter* writer) {
+  writer->Word(static_cast<int64_t>(message.answers.size()));
+  for (const Answer& answer : message.answers) {
+    writer->Word(answer.sequence);
+    writer->Word(answer.request);
+    writer->Word((answer.final ? kFinal : 0) | (answer.response ? kResponse : 0) | (answer.failed ? kFailed : 0));
+    writer->Word(answer.compute_start_ns);
+    writer->Word(answer.compute_end_ns);
+    if (answer.failed) {
+      writer->Word(answer.code);
+      writer->Text(answer.message);
+      writer->Text(answer.detail);
+    }
+    writer->Word(static_cast<int64_t>(answer.outputs.size()));
+    for (const AnswerOutput& output : answer.outputs) {
+      writer->Word(output.position);
+      writer->Word(output.datatype);
+      writer->WriteTensor(output.tensor);
+    }
+  }
+}
+
+AnswersMessage DecodeAnswers(MessageReader* reader) {
+  AnswersMessage message;
+  message.answers.resize(reader->Count(6));
+  for (Answer& answer : message.answers) {
+    answer.sequence = reader->Word();
+    answer.request = reader->Word();
+    const int64_t flags = reader->Word();
+    answer.final = (flags & kFinal) != 0;
+    answer.response = (flags & kResponse) != 0;
+    answer.failed = (flags & kFailed) != 0;
+    answer.compute_start_ns = reader->Word();
+    answer.compute_end_ns = reader->Word();
+    if (answer.failed) {
+      answer.code = reader->Word();
+      answer.message = reader->Text();
+      answer.detail = reader->Text();
+    }
+    answer.outputs.resize(reader->Count(5));
+    for (AnswerOutput& output : answer.outputs) {
+      output.position = reader->Word();
+      output.datatype = reader->Word();
+      output.tensor = reader->ReadTensor();
+    }
+  }
+  return message;
+}
+
 void Encode(const RegistrationMessage& message, MessageWriter* writer) {
   writer->Text(message.binding);
   writer->Text(message.model);
@@ -238,6 +287,8 @@ void Encode(const AdmissionMessage& message, MessageWriter* writer) {
   writer->Text(message.socket);
   writer->Word(message.ticket);
   writer->Word(message.batching ? 1 : 0);
+  writer->Word(message.decoupled ? 1 : 0);
+  writer->Word(message.in_flight);
   WriteTexts(message.inputs, writer);
   WriteTexts(message.outputs, writer);
 }
@@ -247,6 +298,8 @@ AdmissionMessage DecodeAdmission(MessageReader* reader) {
   message.socket = reader->Text();
   message.ticket = reader->Word();
   message.batching = reader->Word() != 0;
+  message.decoupled = reader->Word() != 0;
+  message.in_flight = reader->Word();
   message.inputs = ReadTexts(reader);
   message.outputs = ReadTexts(reader);
   return message;

@@ -15,12 +15,12 @@
 namespace pytriton {
 
 // Raised whenever the layout changes; a different version on the other side is refused.
-constexpr int64_t kProtocolVersion = 1;
+constexpr int64_t kProtocolVersion = 2;
 
 // Tensor data starts at multiples of this, so that any vector instruction may read it.
 constexpr int64_t kAlignment = 64;
 
-enum class BellKind : int64_t { kHello = 1, kWelcome = 2, kBatch = 3, kResult = 4 };
+enum class BellKind : int64_t { kHello = 1, kWelcome = 2, kBatch = 3, kResult = 4, kAnswers = 5 };
 
 // What travels on the socket. `offset` and `size` tell where the message lies in the sender's arena.
 struct Bell {
@@ -91,7 +91,8 @@ struct Details {
   }
 };
 
-// Backend to worker: requests to infer.
+// Backend to worker: requests to infer. The data starts with a byte for each request, which the backend sets to 1 when
+// the request is cancelled.
 struct BatchMessage {
   int64_t request_count = 0;
   std::vector<int64_t> rows;  // first dimension of each request; empty where the model does not batch
@@ -111,13 +112,52 @@ struct Failure {
   }
 };
 
-// Worker to backend: what came of a batch.
+// Worker to backend: what came of a batch, from a worker that takes one at a time.
 struct ResultMessage {
   int64_t request_count = 0;
   int64_t compute_start_ns = 0;  // CLOCK_MONOTONIC, when the inference callable was called
   int64_t compute_end_ns = 0;    // and when it had returned
   std::vector<Failure> failures;
   std::vector<Column> columns;
+};
+
+// One output of an answer.
+struct AnswerOutput {
+  int64_t position = 0;  // in the model's configuration
+  int64_t datatype = 0;
+  Tensor tensor;
+
+  bool operator==(const AnswerOutput& other) const {
+    return position == other.position && datatype == other.datatype && tensor == other.tensor;
+  }
+};
+
+// What there is to say of one request of a batch: a response, that it has failed, that it has ended, or several of
+// these.
+struct Answer {
+  int64_t sequence = 0;  // of the batch
+  int64_t request = 0;   // in the batch
+  bool final = false;    // no more answers follow
+  bool response = false;
+  bool failed = false;
+  int64_t compute_start_ns = 0;  // CLOCK_MONOTONIC, when the inference callable was called
+  int64_t compute_end_ns = 0;    // and when this was made
+  int64_t code = 0;              // where it has failed: a TRITONSERVER_Error_Code
+  std::string message;           // for the client
+  std::string detail;            // for the server's log
+  std::vector<AnswerOutput> outputs;
+
+  bool operator==(const Answer& other) const {
+    return sequence == other.sequence && request == other.request && final == other.final &&
+           response == other.response && failed == other.failed && compute_start_ns == other.compute_start_ns &&
+           compute_end_ns == other.compute_end_ns && code == other.code && message == other.message &&
+           detail == other.detail && outputs == other.outputs;
+  }
+};
+
+// Worker to backend: what there is to say of requests of any batches, from a worker that takes many at a time.
+struct AnswersMessage {
+  std::vector<Answer> answers;
 };
 
 // Backend to registry: a model instance looks for its worker.
@@ -134,6 +174,8 @@ struct AdmissionMessage {
   std::string socket;
   int64_t ticket = 0;
   bool batching = false;
+  bool decoupled = false;
+  int64_t in_flight = 0;  // how many batches the worker takes at a time; 0: one, which it answers with a result
   std::vector<std::string> inputs;
   std::vector<std::string> outputs;
 };
@@ -154,6 +196,7 @@ class MessageWriter {
     heap_.append(text);
   }
   void WriteColumn(const Column& column);
+  void WriteTensor(const Tensor& tensor);
 
   // Bytes before the data; the data is meant to start right there.
   int64_t head_size() const { return Aligned(static_cast<int64_t>(words_.size() * 8 + heap_.size())); }
@@ -174,6 +217,7 @@ class MessageReader {
   int64_t Count(int64_t words = 1);
   std::string_view Text();
   Column ReadColumn(int64_t request_count);
+  Tensor ReadTensor();
   int64_t data_offset() const { return data_offset_; }
 
  private:
@@ -187,10 +231,12 @@ class MessageReader {
 
 void Encode(const BatchMessage& message, MessageWriter* writer);
 void Encode(const ResultMessage& message, MessageWriter* writer);
+void Encode(const AnswersMessage& message, MessageWriter* writer);
 void Encode(const RegistrationMessage& message, MessageWriter* writer);
 void Encode(const AdmissionMessage& message, MessageWriter* writer);
 BatchMessage DecodeBatch(MessageReader* reader);
 ResultMessage DecodeResult(MessageReader* reader);
+AnswersMessage DecodeAnswers(MessageReader* reader);
 RegistrationMessage DecodeRegistration(MessageReader* reader);
 AdmissionMessage DecodeAdmission(MessageReader* reader);
 

@@ -143,6 +143,40 @@ void RespondError(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, 
   TRITONSERVER_ErrorDelete(error);
 }
 
+bool Respond(const Batch& batch, const AdmissionMessage& model, const Answer& answer, const char* data) {
+  TRITONBACKEND_Response* response = nullptr;
+  TRITONSERVER_Error* failed = TRITONBACKEND_ResponseNew(&response, batch.requests()[answer.request]);
+  if (failed != nullptr) {
+    LogIfError(failed, "cannot create a response");
+    return false;
+  }
+  TRITONSERVER_Error* error = Guarded([&] {
+    for (const AnswerOutput& output : answer.outputs) {
+      if (output.position < 0 || output.position >= static_cast<int64_t>(model.outputs.size())) {
+        throw ProtocolError("the worker sent an output that the model does not have");
+      }
+      if (!batch.wants(answer.request, output.position)) continue;
+      const Column column = {output.position, output.datatype, false, {output.tensor}};
+      OutputReader(column, data, 0).Next(0, 0, response, model.outputs[output.position].c_str());
+    }
+  });
+  const bool final = answer.final || error != nullptr;
+  LogIfError(TRITONBACKEND_ResponseSend(response, final ? TRITONSERVER_RESPONSE_COMPLETE_FINAL : 0, error),
+             "cannot send a response");
+  if (error != nullptr) TRITONSERVER_ErrorDelete(error);
+  return error == nullptr;
+}
+
+void RespondFinal(TRITONBACKEND_Request* request) {
+  TRITONBACKEND_ResponseFactory* factory = nullptr;
+  TRITONSERVER_Error* error = TRITONBACKEND_ResponseFactoryNew(&factory, request);
+  if (error == nullptr) {
+    error = TRITONBACKEND_ResponseFactorySendFlags(factory, TRITONSERVER_RESPONSE_COMPLETE_FINAL);
+    LogIfError(TRITONBACKEND_ResponseFactoryDelete(factory), "cannot delete a response factory");
+  }
+  LogIfError(error, "cannot end a response");
+}
+
 std::vector<bool> Respond(const Batch& batch, const AdmissionMessage& model, const ResultMessage& result,
                           const char* data) {
   CheckColumns(batch, model, result);

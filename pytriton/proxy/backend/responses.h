@@ -18,4 +18,11 @@ void RespondError(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, 
 std::vector<bool> Respond(const Batch& batch, const AdmissionMessage& model, const ResultMessage& result,
                           const char* data);
 
+// Sends the response of an answer, with the outputs that its request asked for; `data` is where the tensors lie.
+// Returns whether it could; else the request is answered with an error, and has ended.
+bool Respond(const Batch& batch, const AdmissionMessage& model, const Answer& answer, const char* data);
+
+// Tells the client that no more responses follow.
+void RespondFinal(TRITONBACKEND_Request* request);
+
 }  // namespace pytriton

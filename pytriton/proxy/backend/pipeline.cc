@@ -1,0 +1,197 @@
+#include "pipeline.h"
+
+#include <chrono>
+#include <utility>
+
+#include "cancellation.h"
+#include "responses.h"
+#include "triton_error.h"
+
+namespace pytriton {
+
+namespace {
+
+constexpr uint64_t kLookEveryNs = 50'000'000;
+
+}  // namespace
+
+Pipeline::Pipeline(std::shared_ptr<Connection> connection, TRITONBACKEND_ModelInstance* instance, std::string model)
+    : connection_(std::move(connection)), accounts_(instance), model_(std::move(model)) {
+  listener_ = std::thread([this] { Listen(); });
+}
+
+Pipeline::~Pipeline() {
+  connection_->Close();
+  listener_.join();
+}
+
+bool Pipeline::alive() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return !broken_;
+}
+
+bool Pipeline::Launch(TRITONBACKEND_Request** requests, uint32_t request_count) {
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const auto limit = static_cast<size_t>(connection_->model().in_flight);
+    room_.wait(lock, [&] { return broken_ || flights_.size() < limit; });
+    if (broken_) return false;
+  }
+  auto flight = std::make_unique<Flight>(Batch(connection_->model(), requests, request_count));
+  flight->timing.exec_start = Now();
+  for (const Rejection& rejection : flight->batch.rejections()) {
+    RespondError(rejection.request, rejection.code, "model '" + model_ + "': " + rejection.reason);
+    accounts_.Close(rejection.request, false, Timing(), 0);
+  }
+  const size_t count = flight->batch.requests().size();
+  if (count == 0) return true;
+  flight->open = count;
+  flight->closed.resize(count);
+  flight->ended.resize(count);
+  Block block;
+  int64_t size = 0;
+  try {
+    const std::lock_guard<std::mutex> memory(memory_mutex_);
+    block = flight->batch.Write(connection_->arena().get(), &size);
+  } catch (const std::exception& error) {
+    for (size_t i = 0; i < count; ++i) Fail(flight.get(), i, TRITONSERVER_ERROR_INTERNAL, error.what());
+    return true;
+  }
+  const int64_t sequence = connection_->NextSequence();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!broken_) flights_[sequence] = std::move(flight);
+  }
+  if (flight != nullptr) {
+    for (size_t i = 0; i < count; ++i) Fail(flight.get(), i, TRITONSERVER_ERROR_UNAVAILABLE, "the worker is gone");
+    return true;
+  }
+  // Without the lock: it takes as long as the worker does, which may be waiting for its answers to be received.
+  try {
+    connection_->Send(sequence, block.offset, size);
+  } catch (const ChannelError&) {
+    // The listener hears of it, and answers all that is in flight.
+  }
+  return true;
+}
+
+void Pipeline::Listen() {
+  uint64_t looked = 0;
+  try {
+    while (true) {
+      Bell bell;
+      if (connection_->Receive(&bell)) Receive(bell);
+      const uint64_t now = Now();
+      if (now - looked < kLookEveryNs) continue;
+      looked = now;
+      LookForCancelled();
+    }
+  } catch (const ChannelError& error) {
+    Break(error.what(), TRITONSERVER_ERROR_UNAVAILABLE);
+  } catch (const std::exception& error) {
+    Break(error.what(), TRITONSERVER_ERROR_INTERNAL);
+  }
+}
+
+void Pipeline::Receive(const Bell& bell) {
+  if (bell.kind != static_cast<int64_t>(BellKind::kAnswers)) throw ProtocolError("the worker answered out of turn");
+  const char* message = connection_->worker_arena().At(bell.offset, bell.size);
+  MessageReader reader(message, bell.size);
+  const AnswersMessage answers = DecodeAnswers(&reader);
+  for (const Answer& answer : answers.answers) Deliver(answer, message + reader.data_offset());
+  connection_->worker_arena().Release(bell.offset);
+}
+
+void Pipeline::Deliver(const Answer& answer, const char* data) {
+  Flight* flight = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = flights_.find(answer.sequence);
+    if (found != flights_.end()) flight = found->second.get();
+  }
+  const auto request = static_cast<size_t>(answer.request);
+  if (flight == nullptr || answer.request < 0 || request >= flight->closed.size() || flight->ended[request]) {
+    throw ProtocolError("the worker answered a request that it does not have");
+  }
+  flight->timing.compute_start = answer.compute_start_ns;
+  flight->timing.compute_end = answer.compute_end_ns;
+  if (!flight->closed[request]) {  // else the client is gone, or was told of an error
+    if (answer.failed) {
+      if (!answer.detail.empty()) Log(TRITONSERVER_LOG_ERROR, answer.detail);
+      RespondError(flight->batch.requests()[request], static_cast<TRITONSERVER_Error_Code>(answer.code),
+                   answer.message);
+      Close(flight, request, false);
+    } else if (answer.response) {
+      const bool responded = Respond(flight->batch, connection_->model(), answer, data);
+      if (answer.final || !responded) Close(flight, request, responded);
+    } else if (answer.final && connection_->model().decoupled) {
+      RespondFinal(flight->batch.requests()[request]);
+      Close(flight, request, true);
+    } else if (answer.final) {
+      Fail(flight, request, TRITONSERVER_ERROR_INTERNAL, "the request was answered with nothing");
+    }
+    if (flight->closed[request] && !answer.final) {
+      const std::lock_guard<std::mutex> memory(memory_mutex_);
+      flight->batch.Cancel(request);
+    }
+  }
+  if (!answer.final) return;
+  flight->ended[request] = true;
+  if (--flight->open > 0) return;
+  if (flight->any_succeeded) accounts_.CloseBatch(flight->batch.total_rows(), flight->timing, Now());
+  const std::lock_guard<std::mutex> lock(mutex_);
+  flights_.erase(answer.sequence);
+  room_.notify_one();
+}
+
+// The requests of clients that are gone are answered and forgotten; the worker is told, and ends them in its own time.
+void Pipeline::LookForCancelled() {
+  std::vector<Flight*> flights;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    flights.reserve(flights_.size());
+    for (const auto& [sequence, flight] : flights_) flights.push_back(flight.get());
+  }
+  for (Flight* flight : flights) {
+    for (size_t i = 0; i < flight->closed.size(); ++i) {
+      if (flight->closed[i]) continue;
+      TRITONBACKEND_Request* request = flight->batch.requests()[i];
+      const Cancellation cancellation = CancellationOf(request, flight->timing.exec_start);
+      if (cancellation == Cancellation::kNone) continue;
+      RespondError(request, Code(cancellation), "model '" + model_ + "': " + Reason(cancellation));
+      Close(flight, i, false);
+      const std::lock_guard<std::mutex> memory(memory_mutex_);
+      flight->batch.Cancel(i);
+    }
+  }
+}
+
+void Pipeline::Close(Flight* flight, size_t request, bool succeeded) {
+  flight->closed[request] = true;
+  flight->any_succeeded = flight->any_succeeded || succeeded;
+  accounts_.Close(flight->batch.requests()[request], succeeded, flight->timing, Now());
+}
+
+void Pipeline::Fail(Flight* flight, size_t request, TRITONSERVER_Error_Code code, const std::string& reason) {
+  if (flight->closed[request]) return;
+  const std::string message = "model '" + model_ + "': " + reason;
+  Log(TRITONSERVER_LOG_ERROR, message);
+  RespondError(flight->batch.requests()[request], code, message);
+  Close(flight, request, false);
+}
+
+void Pipeline::Break(const std::string& reason, TRITONSERVER_Error_Code code) {
+  std::unordered_map<int64_t, std::unique_ptr<Flight>> flights;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    broken_ = true;
+    flights.swap(flights_);
+    room_.notify_all();
+  }
+  connection_->Close();
+  for (const auto& [sequence, flight] : flights) {
+    for (size_t i = 0; i < flight->closed.size(); ++i) Fail(flight.get(), i, code, reason);
+  }
+}
+
+}  // namespace pytriton

@@ -1,0 +1,68 @@
+// Batches at a worker that takes many at a time: coroutines and streams. Answers come for one request at a time, in any
+// order across requests.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "accounts.h"
+#include "batch.h"
+#include "connection.h"
+#include "triton_api.h"
+
+namespace pytriton {
+
+class Pipeline {
+ public:
+  // Starts to listen for answers.
+  Pipeline(std::shared_ptr<Connection> connection, TRITONBACKEND_ModelInstance* instance, std::string model);
+  ~Pipeline();
+  Pipeline(const Pipeline&) = delete;
+  Pipeline& operator=(const Pipeline&) = delete;
+
+  // Whether the worker is there.
+  bool alive();
+
+  // Hands a batch to the worker, once it has room, and returns. Answers all requests, now or later, and owns them from
+  // here on; unless it returns false, as the worker is gone.
+  bool Launch(TRITONBACKEND_Request** requests, uint32_t request_count);
+
+ private:
+  // A batch at the worker.
+  struct Flight {
+    explicit Flight(Batch batch) : batch(std::move(batch)) {}
+
+    Batch batch;
+    Timing timing;
+    std::vector<bool> closed;  // requests that Triton has back
+    std::vector<bool> ended;   // requests that the worker is done with
+    size_t open = 0;           // requests that it is not done with
+    bool any_succeeded = false;
+  };
+
+  void Listen();
+  void Receive(const Bell& bell);
+  void Deliver(const Answer& answer, const char* data);
+  void LookForCancelled();
+  void Close(Flight* flight, size_t request, bool succeeded);
+  void Fail(Flight* flight, size_t request, TRITONSERVER_Error_Code code, const std::string& reason);
+  void Break(const std::string& reason, TRITONSERVER_Error_Code code);
+
+  const std::shared_ptr<Connection> connection_;
+  const Accounts accounts_;
+  const std::string model_;
+  std::mutex memory_mutex_;  // held while the arena changes, and while requests in it are marked as cancelled
+  std::mutex mutex_;         // of what follows
+  std::condition_variable room_;
+  std::unordered_map<int64_t, std::unique_ptr<Flight>> flights_;  // only the listener takes any away
+  bool broken_ = false;
+  std::thread listener_;
+};
+
+}  // namespace pytriton

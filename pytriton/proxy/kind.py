@@ -1,0 +1,70 @@
+"""What an inference callable is: how it is called, and how many batches it takes at a time."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+MAX_IN_FLIGHT = 256
+"""Batches that an instance of a coroutine or of an async generator takes at a time, unless its model says otherwise."""
+
+MAX_THREADS = 32
+"""Batches that an instance of a generator takes at a time, each in a thread, unless its model says otherwise."""
+
+
+class Kind(enum.Enum):
+    """Whether an inference callable returns or yields, and whether it has to be awaited."""
+
+    FUNCTION = "a function"
+    COROUTINE = "a coroutine function"
+    GENERATOR = "a generator function"
+    ASYNC_GENERATOR = "an async generator function"
+
+    @property
+    def is_async(self) -> bool:
+        """Whether it runs in an event loop."""
+        return self in (Kind.COROUTINE, Kind.ASYNC_GENERATOR)
+
+    @property
+    def yields(self) -> bool:
+        """Whether it gives responses one after the other."""
+        return self in (Kind.GENERATOR, Kind.ASYNC_GENERATOR)
+
+
+def kind_of(infer_func: Callable[..., Any]) -> Kind:
+    """What an inference callable is: a function, a method, a partial of one, or an object with ``__call__``.
+
+    Examples:
+        >>> async def infer(requests): ...
+        >>> kind_of(infer)
+        <Kind.COROUTINE: 'a coroutine function'>
+    """
+    while isinstance(infer_func, functools.partial):
+        infer_func = infer_func.func
+    for candidate in (infer_func, getattr(infer_func, "__call__", None)):  # noqa: B004
+        if inspect.isasyncgenfunction(candidate):
+            return Kind.ASYNC_GENERATOR
+        if inspect.iscoroutinefunction(candidate):
+            return Kind.COROUTINE
+        if inspect.isgeneratorfunction(candidate):
+            return Kind.GENERATOR
+    return Kind.FUNCTION
+
+
+def in_flight_of(kind: Kind, *, decoupled: bool, wanted: int | None) -> int:
+    """How many batches an instance takes at a time.
+
+    Args:
+        kind: What its inference callable is.
+        decoupled: Whether the model is.
+        wanted: What the model says, or None.
+
+    Returns:
+        The number; 0 where it takes one, and answers all of it at once.
+    """
+    if kind is Kind.FUNCTION:
+        return 1 if decoupled else 0
+    return wanted or (MAX_IN_FLIGHT if kind.is_async else MAX_THREADS)

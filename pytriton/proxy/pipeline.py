@@ -1,0 +1,403 @@
+"""Batches at a worker that takes many at a time: coroutines and streams. Twin of ``backend/pipeline.h``.
+
+Answers go out for one request at a time, in any order across requests. Coroutines and async generators run in the event
+loop of their model, generators in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from pytriton.exceptions import PyTritonUnrecoverableError
+from pytriton.proxy.arena import Arena, ArenaError, PeerArena
+from pytriton.proxy.batch import Batch
+from pytriton.proxy.channel import Channel
+from pytriton.proxy.context import MODEL
+from pytriton.proxy.protocol import (
+    Answer,
+    AnswerOutput,
+    AnswersMessage,
+    Bell,
+    BellKind,
+    Failure,
+    ProtocolError,
+    encode_answers,
+)
+from pytriton.proxy.responses import (
+    BYTES_CODE,
+    Layout,
+    as_bytes,
+    as_responses,
+    checked_outputs,
+    failure_of,
+)
+from pytriton.proxy.signature import Signature
+from pytriton.proxy.threads import ThreadPool
+from pytriton.proxy.types import Array, Response
+
+LOGGER = logging.getLogger(__name__)
+
+_LOOK_EVERY_S = 0.05
+_TRIM_AFTER_S = 1.0
+_ERROR_UNAVAILABLE = 4  # of TRITONSERVER_Error_Code
+
+
+class _Flight:
+    """A batch at the inference callable."""
+
+    def __init__(self, sequence: int, batch: Batch) -> None:
+        self.sequence = sequence
+        self.batch = batch
+        self.requests = batch.requests()
+        self.cancelled = bytes(batch.request_count)
+        self.ended: set[int] = set()  # requests that are answered for good
+        self.unsendable: set[int] = set()  # those of them that were answered with an error in place of their outputs
+        self.start_ns = time.monotonic_ns()
+        self.task: asyncio.Task[None] | None = None
+        self.end_reason: str | None = None  # why it ends before its time
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anybody waits for more of it."""
+        return self.end_reason is None and any(
+            not cancelled and request not in self.ended for request, cancelled in enumerate(self.cancelled)
+        )
+
+    def end(self, reason: str | None = None) -> None:
+        """Has the callable stop; in the loop's thread."""
+        self.end_reason = self.end_reason or reason
+        if self.task is not None:
+            self.task.cancel()
+            self.task = None  # not again: what it does in the end may take a while
+
+
+class _Reply(NamedTuple):
+    """An answer whose arrays are not in shared memory yet; with neither arrays nor a failure, the end alone."""
+
+    flight: _Flight
+    request: int
+    final: bool
+    end_ns: int
+    failure: Failure | None = None
+    outputs: dict[int, Array] | None = None
+
+
+class Pipeline:
+    """What a model instance has a worker's inference callable do.
+
+    Args:
+        channel: The connection, behind its handshake.
+        peer: The instance's arena.
+        arena: The worker's arena for this connection.
+        infer_func: The inference callable.
+        signature: What was declared of the model.
+        loop: Where coroutines run, and bells are heard.
+        threads: Where all else runs; None where the callable is a coroutine function or an async generator function.
+        on_close: Called in the loop's thread, once the instance has gone.
+        on_unrecoverable: Told of a PyTritonUnrecoverableError that the callable raised, once its requests are answered.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        peer: PeerArena,
+        arena: Arena,
+        infer_func: Callable[..., Any],
+        signature: Signature,
+        loop: asyncio.AbstractEventLoop,
+        threads: ThreadPool | None,
+        on_close: Callable[[Pipeline], None],
+        on_unrecoverable: Callable[[PyTritonUnrecoverableError], None] | None,
+    ) -> None:
+        """Does not listen yet."""
+        self._channel = channel
+        self._peer = peer
+        self._arena = arena
+        self._infer_func = infer_func
+        self._signature = signature
+        self._loop = loop
+        self._threads = threads
+        self._on_close = on_close
+        self._on_unrecoverable = on_unrecoverable
+        self._flights: dict[int, _Flight] = {}
+        self._lock = threading.Lock()  # of the arena and the replies
+        self._replies: list[_Reply] = []
+        self._flush_is_due = False
+        self._closed = False
+        self._fileno = channel.fileno()
+        self._loop_thread = 0
+        self._next_look: asyncio.TimerHandle | None = None
+        self._idle = threading.Event()
+        self._idle.set()
+
+    def open(self) -> None:
+        """Starts to listen; in the loop's thread."""
+        if self._closed:
+            return
+        self._loop_thread = threading.get_ident()
+        self._loop.add_reader(self._fileno, self._listen)
+        self._look()
+
+    def end(self, reason: str) -> None:
+        """Ends all that is in flight, and tells the clients why; from any thread."""
+        self._loop.call_soon_threadsafe(self._end, reason)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Waits until nothing is in flight; in another thread than the loop's.
+
+        Returns:
+            Whether nothing is.
+        """
+        return self._idle.wait(timeout_s)
+
+    def close(self) -> None:
+        """Ends the connection; from any thread."""
+        self._loop.call_soon_threadsafe(self._close)
+
+    def _listen(self) -> None:
+        try:
+            while (bell := self._channel.receive_now()) is not None:
+                self._launch(bell)
+        except EOFError:
+            LOGGER.debug("An instance of model %r disconnected.", self._signature.model)
+            self._close()
+        except Exception:
+            LOGGER.exception("A worker of model %r failed and drops its connection.", self._signature.model)
+            self._close()
+
+    def _launch(self, bell: Bell) -> None:
+        if bell.kind != BellKind.BATCH:
+            raise ProtocolError(f"a bell of kind {bell.kind} rang, which only a newer server could know")
+        flight = _Flight(bell.sequence, Batch(self._peer.lease(bell.offset, bell.size), self._signature))
+        with self._lock:
+            if not self._flights:
+                self._look_in(_LOOK_EVERY_S)
+            self._flights[bell.sequence] = flight
+            self._idle.clear()
+        if self._threads is None:
+            flight.task = self._loop.create_task(self._serve_async(flight))
+        else:
+            self._threads.submit(lambda: self._serve(flight))
+
+    async def _serve_async(self, flight: _Flight, returned: Any = None) -> None:
+        """Has the callable serve a batch in the loop; ``returned`` is what it returned already, if it was called."""
+        MODEL.set(self._signature.spec)
+        error: BaseException | None = None
+        try:
+            if returned is None:
+                returned = self._infer_func(flight.requests)
+            if hasattr(returned, "__aiter__"):
+                await self._stream_async(flight, returned)
+            else:
+                self._send_all(flight, await returned)
+        except BaseException as caught:  # whatever it is: the requests must be answered, and the loop goes on
+            error = caught
+        self._finish(flight, error)
+
+    async def _stream_async(self, flight: _Flight, steps: Any) -> None:
+        try:
+            async for step in steps:
+                self._send(flight, step)
+                if not flight.is_wanted:
+                    break
+                await asyncio.sleep(0)  # others have their turn, and what was sent goes on its way
+        finally:
+            if hasattr(steps, "aclose"):
+                await steps.aclose()
+
+    def _serve(self, flight: _Flight) -> None:
+        """Has the callable serve a batch in this thread."""
+        MODEL.set(self._signature.spec)
+        error: BaseException | None = None
+        try:
+            returned = self._infer_func(flight.requests) if flight.is_wanted else None
+            if inspect.isawaitable(returned) or hasattr(returned, "__aiter__"):
+                self._loop.call_soon_threadsafe(self._go_on_async, flight, returned)
+                return
+            if hasattr(returned, "__next__"):
+                self._stream(flight, returned)
+            elif flight.is_wanted:
+                self._send_all(flight, returned)
+        except BaseException as caught:
+            error = caught
+        self._finish(flight, error)
+
+    def _go_on_async(self, flight: _Flight, returned: Any) -> None:
+        flight.task = self._loop.create_task(self._serve_async(flight, returned))
+
+    def _stream(self, flight: _Flight, steps: Any) -> None:
+        try:
+            for step in steps:
+                self._send(flight, step)
+                if not flight.is_wanted:
+                    break
+        finally:
+            if hasattr(steps, "close"):
+                steps.close()
+
+    def _send(self, flight: _Flight, step: object) -> None:
+        """Answers requests with a step of a stream."""
+        now_ns = time.monotonic_ns()
+        replies = []
+        for request, item in enumerate(as_responses(step, len(flight.requests))):
+            if item is None or request in flight.ended:
+                continue
+            final = isinstance(item, BaseException) or (type(item) is Response and item.final)
+            if type(item) is Response and final and not item.data:
+                replies.append(_Reply(flight, request, True, now_ns))
+            else:
+                replies.append(self._reply_of(flight, request, item, final, now_ns))
+        self._reply(replies)
+
+    def _send_all(self, flight: _Flight, returned: object) -> None:
+        """Answers requests with what there is to say of them."""
+        now_ns = time.monotonic_ns()
+        decoupled = self._signature.spec.decoupled
+        self._reply(
+            [
+                _Reply(flight, request, True, now_ns)
+                if item is None and decoupled
+                else self._reply_of(flight, request, item, True, now_ns)
+                for request, item in enumerate(as_responses(returned, len(flight.requests)))
+            ]
+        )
+
+    def _reply_of(self, flight: _Flight, request: int, item: object, final: bool, now_ns: int) -> _Reply:
+        if isinstance(item, BaseException):
+            return _Reply(flight, request, final, now_ns, failure_of(item, self._signature.model, request))
+        outputs = checked_outputs(item, flight.batch.requested_outputs(request), self._signature)
+        for position, array in outputs.items():
+            if self._signature.outputs[position].code == BYTES_CODE:
+                outputs[position] = as_bytes(array)
+        return _Reply(flight, request, final, now_ns, None, outputs)
+
+    def _finish(self, flight: _Flight, error: BaseException | None) -> None:
+        """Ends the requests of a batch that have not ended, once the callable has."""
+        failure = self._failure(flight, error)
+        now_ns = time.monotonic_ns()
+        left = [request for request in range(len(flight.requests)) if request not in flight.ended]
+        self._reply([_Reply(flight, request, True, now_ns, failure) for request in left], at_once=error is not None)
+        with self._lock:
+            self._flights.pop(flight.sequence, None)
+            if not self._flights:
+                self._idle.set()
+        if isinstance(error, PyTritonUnrecoverableError) and self._on_unrecoverable is not None:
+            self._on_unrecoverable(error)
+
+    def _failure(self, flight: _Flight, error: BaseException | None) -> Failure | None:
+        model = self._signature.model
+        if flight.is_wanted:
+            return None if error is None else failure_of(error, model)
+        if error is not None and not isinstance(error, asyncio.CancelledError):
+            LOGGER.warning("The inference callable of model %r failed when it was to end.", model, exc_info=error)
+        if flight.end_reason is None:
+            return None  # nobody is there to be told
+        return Failure(0, _ERROR_UNAVAILABLE, f"model {model!r}: {flight.end_reason}", "")
+
+    def _reply(self, replies: list[_Reply], at_once: bool = False) -> None:
+        """Sends answers: from the loop's thread with those of others, unless it is to be at once."""
+        with self._lock:
+            for reply in replies:
+                if reply.final:
+                    reply.flight.ended.add(reply.request)
+            self._replies += replies
+            if at_once or threading.get_ident() != self._loop_thread:
+                self._flush()
+            elif not self._flush_is_due:
+                self._flush_is_due = True
+                self._loop.call_soon(self._flush_due)
+
+    def _flush_due(self) -> None:
+        with self._lock:
+            self._flush_is_due = False
+            self._flush()
+
+    def _flush(self) -> None:
+        replies, self._replies = self._replies, []
+        if not replies or self._closed:
+            return
+        try:
+            self._write(replies)
+        except ArenaError:
+            for reply in replies:
+                self._write_alone(reply)
+        except OSError:
+            pass  # the instance has gone; the loop will hear of it
+
+    def _write(self, replies: list[_Reply]) -> None:
+        layout = Layout()
+        outputs = self._signature.outputs
+        answers = []
+        for flight, request, final, end_ns, failure, arrays in replies:
+            laid_out = [
+                AnswerOutput(position, outputs[position].code, layout.add([array], array.shape, outputs[position].code))
+                for position, array in (arrays or {}).items()
+            ]
+            answers.append(
+                Answer(flight.sequence, request, final, arrays is not None, flight.start_ns, end_ns, failure, laid_out)
+            )
+        offset, size = layout.write(encode_answers(AnswersMessage(answers)), self._arena)
+        self._channel.send(Bell(BellKind.ANSWERS, 0, offset, size))
+
+    def _write_alone(self, reply: _Reply) -> None:
+        """Sends an answer that there was no room for together with others; an error, if there is none for it alone."""
+        flight, request = reply.flight, reply.request
+        if request in flight.unsendable:
+            return
+        try:
+            self._write([reply])
+        except ArenaError as error:
+            flight.unsendable.add(request)
+            flight.ended.add(request)
+            failure = failure_of(error, self._signature.model, request)
+            with contextlib.suppress(ArenaError, OSError):
+                self._write([_Reply(flight, request, True, reply.end_ns, failure)])
+        except OSError:
+            pass
+
+    def _look(self) -> None:
+        """Looks now and then for requests that are cancelled; gives memory back where there are none."""
+        for flight in list(self._flights.values()):
+            marks = flight.batch.cancelled()
+            if marks == flight.cancelled:
+                continue
+            new = [request for request, mark in enumerate(marks) if mark and not flight.cancelled[request]]
+            flight.cancelled = marks
+            for request in new:
+                flight.batch.cancel(request)
+            if not flight.is_wanted:
+                flight.end()
+        if not self._flights:
+            with self._lock:
+                self._arena.trim(time.monotonic() - _TRIM_AFTER_S)
+        self._look_in(_LOOK_EVERY_S if self._flights else _TRIM_AFTER_S)
+
+    def _look_in(self, delay_s: float) -> None:
+        if self._next_look is not None:
+            self._next_look.cancel()
+        if not self._closed:
+            self._next_look = self._loop.call_later(delay_s, self._look)
+
+    def _end(self, reason: str) -> None:
+        for flight in list(self._flights.values()):
+            flight.end(reason)
+
+    def _close(self) -> None:
+        if self._closed:
+            return
+        with self._lock:
+            self._closed = True
+        self._loop.remove_reader(self._fileno)
+        if self._next_look is not None:
+            self._next_look.cancel()
+        self._end("the server is gone")
+        self._channel.close()
+        self._arena.close()
+        self._on_close(self)

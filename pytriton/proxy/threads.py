@@ -1,0 +1,93 @@
+"""Threads that inference callables run in, beside those of the workers."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+
+
+class EventLoop:
+    """An event loop in a thread of its own, which starts when it is first asked for.
+
+    Args:
+        name: Of the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        """Starts nothing yet."""
+        self._name = name
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()
+
+    def get(self) -> asyncio.AbstractEventLoop:
+        """The loop, which runs."""
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._run, args=(self._loop,), name=self._name, daemon=True).start()
+            return self._loop
+
+    def stop(self) -> None:
+        """Ends the loop once it has nothing to do at once; tasks that wait are cancelled."""
+        with self._lock:
+            loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.call_soon_threadsafe(loop.stop)
+
+    @staticmethod
+    def _run(loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+            left = asyncio.all_tasks(loop)
+            for task in left:
+                task.cancel()
+            loop.run_until_complete(asyncio.wait_for(asyncio.gather(*left, return_exceptions=True), 1))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        except TimeoutError:
+            pass
+        finally:
+            loop.close()
+
+
+class ThreadPool:
+    """Threads that start when there is work for them, and do not keep the process from ending.
+
+    Args:
+        size: How many there may be.
+        name: Of each.
+    """
+
+    def __init__(self, size: int, name: str) -> None:
+        """Starts nothing yet."""
+        self._size = size
+        self._name = name
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._busy = 0
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Has a thread do some work, which must not raise anything."""
+        with self._lock:
+            self._busy += 1
+            if self._busy > self._threads and self._threads < self._size:
+                self._threads += 1
+                threading.Thread(target=self._run, name=self._name, daemon=True).start()
+        self._work.put(work)
+
+    def stop(self) -> None:
+        """Ends the threads, each when it has done what it is at."""
+        with self._lock:
+            threads, self._threads = self._threads, 0
+        for _ in range(threads):
+            self._work.put(None)
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
+            del work  # it may hold a batch
+            with self._lock:
+                self._busy -= 1
