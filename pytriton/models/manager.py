@@ -20,6 +20,7 @@ from pytriton.proxy.registry import Registry
 from pytriton.server.control import ServerControl
 
 _POLL_S = 0.01
+_QUIET_S = 0.3
 _LAST_CALL_S = 2.0  # for streams that have not ended by themselves
 
 
@@ -141,15 +142,26 @@ class ModelManager:
         try:
             for name in names:
                 deployment.control.unload(name)
-            last_call = deadline - min(_LAST_CALL_S, (deadline - time.monotonic()) / 2)
-            while time.monotonic() < deadline and not all(map(deployment.control.is_unloaded, names)):
-                if time.monotonic() > last_call:
-                    last_call = deadline
-                    for model in self:
-                        model.end_streams()
-                time.sleep(_POLL_S)
+            self._wait_until_unloaded(names, deployment, deadline)
         except (PyTritonRuntimeError, OSError):
             return  # the server is going, or gone
+
+    def _wait_until_unloaded(self, names: list[str], deployment: Deployment, deadline: float) -> None:
+        start = time.monotonic()
+        last_call = deadline - min(_LAST_CALL_S, (deadline - start) / 2)
+        # Triton keeps a model while clients keep streams open that they have sent it requests on, done as these are. It
+        # takes no new requests from the start, and gives those that wait to callables that are idle.
+        delay_s = max([0, *(model.spec.batcher.max_queue_delay_microseconds / 1e6 for model in self)])
+        while not all(map(deployment.control.is_unloaded, names)):
+            now = time.monotonic()
+            idle_since = max([start, *(model.idle_since() for model in self)])
+            if now > deadline or now - idle_since > _QUIET_S + delay_s:
+                return
+            if now > last_call:
+                last_call = deadline
+                for model in self:
+                    model.end_streams()
+            time.sleep(_POLL_S)
 
 
 def _check_same(one: Model, other: Model) -> None:

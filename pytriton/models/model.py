@@ -76,6 +76,10 @@ class Model:
         """Admits no more instances; those that are connected finish what they have."""
         registry.remove(self._binding)
 
+    def idle_since(self) -> float:
+        """Since when no inference callable has had anything to do, as ``time.monotonic()`` tells it."""
+        return max(worker.idle_since() for worker in self._workers)
+
     def end_streams(self) -> None:
         """Ends coroutines and streams, and tells their clients why."""
         for worker in self._workers:

@@ -132,6 +132,7 @@ class Pipeline:
         self._flush_is_due = False
         self._closed = False
         self._fileno = channel.fileno()
+        self._last = 0.0  # when nothing was in flight any more
         self._loop_thread = 0
         self._next_look: asyncio.TimerHandle | None = None
         self._idle = threading.Event()
@@ -156,6 +157,10 @@ class Pipeline:
             Whether nothing is.
         """
         return self._idle.wait(timeout_s)
+
+    def idle_since(self) -> float:
+        """Since when nothing has been in flight, as ``time.monotonic()`` tells it; now, while something is."""
+        return time.monotonic() if self._flights else self._last
 
     def close(self) -> None:
         """Ends the connection; from any thread."""
@@ -287,6 +292,7 @@ class Pipeline:
         with self._lock:
             self._flights.pop(flight.sequence, None)
             if not self._flights:
+                self._last = time.monotonic()
                 self._idle.set()
         if isinstance(error, PyTritonUnrecoverableError) and self._on_unrecoverable is not None:
             self._on_unrecoverable(error)

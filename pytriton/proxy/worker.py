@@ -71,6 +71,7 @@ class Worker:
         self._pipelines: set[Pipeline] = set()
         self._lock = threading.Lock()
         self._closed = False
+        self._last_ns = 0  # when a plain function returned last
 
     @property
     def signature(self) -> Signature:
@@ -81,6 +82,12 @@ class Worker:
     def connections(self) -> int:
         """How many model instances are connected."""
         return len(self._threads) + len(self._pipelines)
+
+    def idle_since(self) -> float:
+        """Since when it has had nothing to do, as ``time.monotonic()`` tells it; now, while it has."""
+        if self._turn.locked():
+            return time.monotonic()
+        return max([self._last_ns / 1e9, *(pipeline.idle_since() for pipeline in list(self._pipelines))])
 
     def start(self, channel: Channel, peer_fd: int) -> None:
         """Serves a model instance until it disconnects.
@@ -185,6 +192,7 @@ class Worker:
                 offset, size, unrecoverable = self._infer(
                     Batch(peer.lease(bell.offset, bell.size), self._signature), arena
                 )
+            self._last_ns = time.monotonic_ns()
             channel.send(Bell(BellKind.RESULT, bell.sequence, offset, size))
             if unrecoverable is not None and self._on_unrecoverable is not None:
                 self._on_unrecoverable(unrecoverable)
