@@ -75,6 +75,10 @@ class Model:
     def retire(self, registry: Registry) -> None:
         """Admits no more instances; those that are connected finish what they have."""
         registry.remove(self._binding)
+        for worker in self._workers:
+            worker.retire()
+        if self._loop is not None:
+            self._loop.retire()
 
     def idle_since(self) -> float:
         """Since when no inference callable has had anything to do, as ``time.monotonic()`` tells it."""

@@ -254,10 +254,10 @@ class Pipeline:
         for request, item in enumerate(as_responses(step, len(flight.requests))):
             if item is None or request in flight.ended:
                 continue
-            final = isinstance(item, BaseException) or (type(item) is Response and item.final)
-            if type(item) is Response and final and not item.data:
+            if _is_end(item):
                 replies.append(_Reply(flight, request, True, now_ns))
             else:
+                final = isinstance(item, BaseException) or (type(item) is Response and item.final)
                 replies.append(self._reply_of(flight, request, item, final, now_ns))
         self._reply(replies)
 
@@ -268,7 +268,7 @@ class Pipeline:
         self._reply(
             [
                 _Reply(flight, request, True, now_ns)
-                if item is None and decoupled
+                if decoupled and (item is None or _is_end(item))
                 else self._reply_of(flight, request, item, True, now_ns)
                 for request, item in enumerate(as_responses(returned, len(flight.requests)))
             ]
@@ -407,3 +407,8 @@ class Pipeline:
         self._channel.close()
         self._arena.close()
         self._on_close(self)
+
+
+def _is_end(item: object) -> bool:
+    """Whether an item ends its request without data."""
+    return type(item) is Response and item.final and not item.data

@@ -20,6 +20,8 @@ class EventLoop:
         self._name = name
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
+        self._users = 0
+        self._retired = False
 
     def get(self) -> asyncio.AbstractEventLoop:
         """The loop, which runs."""
@@ -28,6 +30,29 @@ class EventLoop:
                 self._loop = asyncio.new_event_loop()
                 threading.Thread(target=self._run, args=(self._loop,), name=self._name, daemon=True).start()
             return self._loop
+
+    def enter(self) -> asyncio.AbstractEventLoop:
+        """The loop, which runs on until `leave`, unless it is stopped."""
+        loop = self.get()
+        with self._lock:
+            self._users += 1
+        return loop
+
+    def leave(self) -> None:
+        """Ends what `enter` has begun."""
+        with self._lock:
+            self._users -= 1
+            is_last = self._retired and self._users == 0
+        if is_last:
+            self.stop()
+
+    def retire(self) -> None:
+        """Stops the loop as soon as nobody is in it."""
+        with self._lock:
+            self._retired = True
+            is_empty = self._users == 0
+        if is_empty:
+            self.stop()
 
     def stop(self) -> None:
         """Ends the loop once it has nothing to do at once; tasks that wait are cancelled."""

@@ -71,6 +71,7 @@ class Worker:
         self._pipelines: set[Pipeline] = set()
         self._lock = threading.Lock()
         self._closed = False
+        self._retired = False
         self._last_ns = 0  # when a plain function returned last
 
     @property
@@ -108,6 +109,14 @@ class Worker:
             self._threads[thread] = channel
         thread.start()
 
+    def retire(self) -> None:
+        """Lets go of what it needs for new instances once those that are connected have gone."""
+        with self._lock:
+            self._retired = True
+            is_empty = not self._pipelines
+        if is_empty and self._pool is not None:
+            self._pool.stop()
+
     def end_streams(self, reason: str) -> None:
         """Ends what pipelines have in flight, and tells the clients why."""
         for pipeline in list(self._pipelines):
@@ -137,7 +146,7 @@ class Worker:
             self._pool.stop()
 
     def _open_pipeline(self, channel: Channel, peer_fd: int) -> None:
-        loop = self._loop.get()
+        loop = self._loop.enter()
         arena = Arena()
         pipeline = Pipeline(
             channel,
@@ -147,21 +156,32 @@ class Worker:
             self._signature,
             loop,
             self._pool,
-            self._pipelines.discard,
+            self._forget,
             self._on_unrecoverable,
         )
         with self._lock:
-            if self._closed:
-                channel.close()
-                arena.close()
-                return
-            self._pipelines.add(pipeline)
+            closed = self._closed
+            if not closed:
+                self._pipelines.add(pipeline)
+        if closed:
+            channel.close()
+            arena.close()
+            self._loop.leave()
+            return
         try:
             channel.send(Bell(BellKind.WELCOME, 0, 0, 0), arena.fd)
         except OSError:
             pipeline.close()
             return
         loop.call_soon_threadsafe(pipeline.open)
+
+    def _forget(self, pipeline: Pipeline) -> None:
+        with self._lock:
+            self._pipelines.discard(pipeline)
+            is_last = self._retired and not self._pipelines
+        if is_last and self._pool is not None:
+            self._pool.stop()
+        self._loop.leave()
 
     def _run(self, channel: Channel, peer_fd: int) -> None:
         MODEL.set(self._signature.spec)

@@ -2,63 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
-import os
 
 import numpy as np
 import psutil
 import pytest
-from serving import Client, bind_floats, running_triton, server_of, shared_memory, wait_until
+from footprint import MIB, Footprint, assert_same, settled
+from serving import Client, bind_floats, running_triton, wait_until
 
 from pytriton.decorators import batch
 from pytriton.model_config import ModelConfig, Tensor
 
-MIB = 1 << 20
-# Allocators keep some pages for themselves, however often they were used; a leak grows with the requests.
-TOLERANCE_MIB = 24
 BURST_MIB = 64
-TRIM_S = 15.0
-
-
-class Footprint:
-    """What the two processes hold: resident memory (their shared memory included), and open files."""
-
-    def __init__(self, triton):
-        gc.collect()
-        ctypes.CDLL(None).malloc_trim(0)  # what the test's own clients have freed is no leak
-        self._processes = {"user": psutil.Process(os.getpid()), "server": server_of(triton)}
-        self.rss = {name: process.memory_info().rss / MIB for name, process in self._processes.items()}
-        self.files = {name: process.num_fds() for name, process in self._processes.items()}
-        self.shared_memory = shared_memory()
-
-    def growth(self, later):
-        """How many MiB each process has grown."""
-        return {name: later.rss[name] - self.rss[name] for name in self.rss}
-
-    def more_files(self, later):
-        """How many open files each process has won; other tests' may have gone meanwhile."""
-        return {name: max(0, later.files[name] - self.files[name]) for name in self.files}
-
-
-def settled(triton, before):
-    """The footprint once idle memory is given back, or when that is overdue."""
-
-    def is_back():
-        after = Footprint(triton)
-        back = max(before.growth(after).values()) < TOLERANCE_MIB and not any(before.more_files(after).values())
-        return after if back else None
-
-    try:
-        return wait_until(is_back, TRIM_S)
-    except AssertionError:
-        return Footprint(triton)
-
-
-def assert_same(before, after):
-    assert max(before.growth(after).values()) < TOLERANCE_MIB, (before.rss, after.rss)
-    assert before.more_files(after) == {"user": 0, "server": 0}
-    assert after.shared_memory <= before.shared_memory
 
 
 @pytest.fixture

@@ -1,48 +1,20 @@
-// Batches on their way through the backend, from Triton's requests to a worker and back: `data_path_test BEHAVIOUR`, or
-// `--list`. Its sockets go to the current folder.
-#include <algorithm>
+// Batches on their way through the backend, from Triton's requests to a worker that takes one at a time, and back:
+// `data_path_test BEHAVIOUR`, or `--list`. Its sockets go to the current folder.
+#include "data_path.h"
+
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <limits>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "datatype.h"
-#include "fake_triton.h"
-#include "fake_worker.h"
-#include "instance.h"
-#include "registration.h"
-
-// Instead of registration.cc: workers are found without ZeroMQ.
-namespace pytriton {
-
-namespace {
-
-std::mutex admissions_mutex;
-std::map<std::string, AdmissionMessage> admissions;  // by the path of the model's worker file
-
-}  // namespace
-
-WorkerFile WorkerFile::Read(const std::string& path) { return {"registry", path}; }
-
-AdmissionMessage Register(const std::string&, const RegistrationMessage& registration, int) {
-  const std::lock_guard<std::mutex> lock(admissions_mutex);
-  const auto found = admissions.find(registration.binding);
-  if (found == admissions.end()) throw RegistrationError("it is not bound any more");
-  return found->second;
-}
-
-}  // namespace pytriton
+namespace data_path {
 
 namespace {
 
@@ -50,179 +22,13 @@ using fake_worker::Answer;
 using fake_worker::DataOf;
 using fake_worker::Echo;
 using fake_worker::EchoOf;
-using fake_worker::Serve;
 using fake_worker::Whole;
-using pytriton::AdmissionMessage;
 using pytriton::BatchMessage;
-using pytriton::Column;
-using pytriton::ElementCount;
-using pytriton::ItemSize;
 using pytriton::ResultMessage;
 using pytriton::Tensor;
 
-#define CHECK(condition)                                                           \
-  do {                                                                             \
-    if (!(condition)) {                                                            \
-      std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
-      std::_Exit(1);                                                               \
-    }                                                                              \
-  } while (false)
-
-bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-using Strings = std::vector<std::string>;
-
-// A BYTES tensor as clients send it.
-std::string Serialized(const Strings& strings) {
-  std::string data;
-  for (const std::string& each : strings) {
-    const auto length = static_cast<uint32_t>(each.size());
-    data.append(reinterpret_cast<const char*>(&length), sizeof(length));
-    data += each;
-  }
-  return data;
-}
-
-std::string Noise(int64_t size, std::mt19937_64* random) {
-  std::string data(size, '\0');
-  for (char& byte : data) byte = static_cast<char>((*random)());
-  return data;
-}
-
-TRITONBACKEND_Input Numbers(const std::string& name, TRITONSERVER_DataType datatype, std::vector<int64_t> shape,
-                            std::mt19937_64* random) {
-  const int64_t size = ElementCount(shape.data(), shape.size()) * ItemSize(datatype);
-  return {name, datatype, std::move(shape), Noise(size, random)};
-}
-
-TRITONBACKEND_Input Bytes(const std::string& name, std::vector<int64_t> shape, const Strings& strings) {
-  return {name, TRITONSERVER_TYPE_BYTES, std::move(shape), Serialized(strings)};
-}
-
-// A request, and what it brought: the server's copy goes when the request is released.
-struct Sent {
-  Sent(std::vector<TRITONBACKEND_Input> inputs, Strings outputs) : inputs(inputs) {
-    request.inputs = std::move(inputs);
-    request.requested_outputs = std::move(outputs);
-  }
-
-  bool failed_with(TRITONSERVER_Error_Code code, const std::string& part) const {
-    return request.failed && request.error_code == code && Contains(request.error, part);
-  }
-
-  const std::vector<TRITONBACKEND_Input> inputs;
-  TRITONBACKEND_Request request;
-};
-
-// A model that is served by a worker. Its inputs are A, B, ..., its outputs OUT_A, OUT_B, ...
-class Model {
- public:
-  Model(const std::string& name, int tensor_count, bool batching, Serve serve, size_t kept = 0)
-      : serve_(std::move(serve)), kept_(kept) {
-    admission_.socket = name + ".socket";
-    admission_.batching = batching;
-    for (int i = 0; i < tensor_count; ++i) {
-      admission_.inputs.push_back(std::string(1, static_cast<char>('A' + i)));
-      admission_.outputs.push_back("OUT_" + admission_.inputs.back());
-    }
-    model_.name = name;
-    model_.folder = "/models/" + name;
-    model_.backend = &backend_;
-    instance_.name = name + "_0";
-    instance_.model = &model_;
-    Bind();
-  }
-
-  ~Model() {
-    if (instance_.state != nullptr) TRITONSERVER_ErrorDelete(TRITONBACKEND_ModelInstanceFinalize(&instance_));
-    if (backend_.state != nullptr) TRITONSERVER_ErrorDelete(TRITONBACKEND_Finalize(&backend_));
-    Unbind();
-  }
-
-  void Bind() {
-    worker_ = std::make_unique<fake_worker::Worker>(admission_.socket, serve_, kept_);
-    const std::lock_guard<std::mutex> lock(pytriton::admissions_mutex);
-    pytriton::admissions[model_.folder + "/1/worker"] = admission_;
-  }
-
-  void Unbind() {
-    {
-      const std::lock_guard<std::mutex> lock(pytriton::admissions_mutex);
-      pytriton::admissions.erase(model_.folder + "/1/worker");
-    }
-    worker_.reset();
-  }
-
-  // As the server does it.
-  void Load() {
-    CHECK(TRITONBACKEND_Initialize(&backend_) == nullptr);
-    CHECK(TRITONBACKEND_ModelInstanceInitialize(&instance_) == nullptr);
-  }
-
-  void Execute(const std::vector<std::unique_ptr<Sent>>& batch) {
-    std::vector<TRITONBACKEND_Request*> requests;
-    for (const auto& sent : batch) requests.push_back(&sent->request);
-    CHECK(TRITONBACKEND_ModelInstanceExecute(&instance_, requests.data(), static_cast<uint32_t>(requests.size())) ==
-          nullptr);
-    CheckDone(batch);
-  }
-
-  // Invariants of every batch.
-  static void CheckDone(const std::vector<std::unique_ptr<Sent>>& batch) {
-    for (const auto& sent : batch) CHECK(sent->request.answered && sent->request.released);
-  }
-
-  // The outputs that the request wants are its inputs, as far as it has them.
-  void CheckEchoed(const Sent& sent) const {
-    CHECK(!sent.request.failed);
-    size_t outputs = 0;
-    for (const std::string& wanted : sent.request.requested_outputs) {
-      const auto input = std::find_if(sent.inputs.begin(), sent.inputs.end(),
-                                      [&](const auto& each) { return "OUT_" + each.name == wanted; });
-      if (input == sent.inputs.end()) continue;
-      ++outputs;
-      const auto output = sent.request.outputs.find(wanted);
-      CHECK(output != sent.request.outputs.end());
-      CHECK(output->second.datatype == input->datatype);
-      CHECK(output->second.shape == input->shape);
-      CHECK(output->second.bytes() == input->data());
-    }
-    CHECK(sent.request.outputs.size() == outputs);
-  }
-
-  // Executes the batch, whose requests all succeed.
-  void CheckServed(const std::vector<std::unique_ptr<Sent>>& batch) {
-    Execute(batch);
-    for (const auto& sent : batch) CheckEchoed(*sent);
-  }
-
-  std::unique_ptr<Sent> Request(std::vector<TRITONBACKEND_Input> inputs) const {
-    return std::make_unique<Sent>(std::move(inputs), admission_.outputs);
-  }
-
-  TRITONBACKEND_ModelInstance* instance() { return &instance_; }
-  fake_worker::Worker& worker() { return *worker_; }
-  int64_t connections() const { return worker_->connections(); }
-
- private:
-  const Serve serve_;
-  const size_t kept_;
-  AdmissionMessage admission_;
-  TRITONBACKEND_Backend backend_;
-  TRITONBACKEND_Model model_;
-  TRITONBACKEND_ModelInstance instance_;
-  std::unique_ptr<fake_worker::Worker> worker_;
-};
-
-template <typename... Each>
-std::vector<std::unique_ptr<Sent>> BatchOf(Each... each) {
-  std::vector<std::unique_ptr<Sent>> batch;
-  (batch.push_back(std::move(each)), ...);
-  return batch;
-}
-
 // A worker that looks at each batch before it echoes it. The looks happen in its thread, before the answer.
-Serve Watched(std::function<void(const BatchMessage&, const char*)> look) {
+fake_worker::Serve Watched(std::function<void(const BatchMessage&, const char*)> look) {
   return [look = std::move(look)](const BatchMessage& batch, const char* data) {
     look(batch, data);
     return Echo(batch, data);
@@ -652,78 +458,6 @@ void ResultsStayUntilTheyAreAnswered() {
   fake_triton::SetResponseHook(nullptr);
 }
 
-// Trims arenas all the time, far more often than the housekeeper does.
-class Trimmer {
- public:
-  ~Trimmer() {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      done_ = true;
-    }
-    batches_.notify_one();
-    thread_.join();
-  }
-
-  void Watch(const std::shared_ptr<pytriton::Arena>& arena) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    arenas_.push_back(arena);
-  }
-
-  void Batch() {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      ++count_;
-    }
-    batches_.notify_one();
-  }
-
- private:
-  void Run() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    for (int64_t seen = 0;; seen = count_) {
-      batches_.wait(lock, [&] { return done_ || count_ > seen; });
-      if (done_) return;
-      const auto arenas = arenas_;
-      lock.unlock();
-      for (const auto& weak : arenas) {
-        if (const auto arena = weak.lock()) arena->Trim(pytriton::Arena::Clock::time_point::max());
-      }
-      lock.lock();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable batches_;
-  std::vector<std::weak_ptr<pytriton::Arena>> arenas_;
-  int64_t count_ = 0;
-  bool done_ = false;
-  std::thread thread_{[this] { Run(); }};
-};
-
-// A request of a random kind, and whether it can be served.
-std::pair<std::unique_ptr<Sent>, bool> RandomRequest(const Model& model, std::mt19937_64* random) {
-  const auto below = [random](uint64_t bound) { return static_cast<int64_t>((*random)() % bound); };
-  const auto cut = [&](TRITONBACKEND_Input* input) {
-    if (below(3) == 0) input->Split({static_cast<size_t>(below(9)), static_cast<size_t>(below(9))});
-  };
-  const int64_t rows = 1 + below(4);
-  std::vector<TRITONBACKEND_Input> inputs = {Numbers("A", TRITONSERVER_TYPE_FP32, {rows, 40}, random)};
-  if (below(8) > 0) inputs.push_back(Numbers("B", TRITONSERVER_TYPE_INT16, {rows, below(3)}, random));
-  if (below(4) > 0) {
-    Strings strings;
-    for (int64_t i = 0; i < rows * 2; ++i) strings.push_back(Noise(below(30), random));
-    inputs.push_back(Bytes("C", {rows, 2}, strings));
-  }
-  for (TRITONBACKEND_Input& input : inputs) cut(&input);
-  const bool bad = below(10) == 0;
-  if (bad) inputs.back().buffers.push_back({{'x'}});
-  std::shuffle(inputs.begin(), inputs.end(), *random);
-  auto sent = model.Request(inputs);
-  if (below(4) == 0) sent->request.requested_outputs = {"OUT_C", "OUT_A"};
-  if (below(4) == 0) sent->request.id = std::to_string(below(1000));
-  return {std::move(sent), !bad};
-}
-
 void InstancesRunSideBySide() {
   constexpr int kInstances = 4;
   constexpr int kBatches = 300;
@@ -744,7 +478,7 @@ void InstancesRunSideBySide() {
       pytriton::Instance instance(model.instance(),
                                   [&trimmer](const auto& arena, const auto&) { trimmer.Watch(arena); });
       for (int i = 0; i < kBatches; ++i) {
-        std::vector<std::unique_ptr<Sent>> batch;
+        Requests batch;
         std::vector<TRITONBACKEND_Request*> requests;
         std::vector<bool> good;
         for (uint64_t n = 0; n <= random() % 6; ++n) {
@@ -755,7 +489,7 @@ void InstancesRunSideBySide() {
         }
         instance.Execute(requests.data(), static_cast<uint32_t>(requests.size()));
         trimmer.Batch();
-        Model::CheckDone(batch);
+        CHECK(Model::IsDone(batch));
         for (size_t n = 0; n < batch.size(); ++n) {
           if (Contains(batch[n]->request.error, "gone")) continue;  // the worker hung up
           CHECK(batch[n]->request.failed == !good[n]);
@@ -770,7 +504,7 @@ void InstancesRunSideBySide() {
   CHECK(served > kInstances * kBatches);
 }
 
-const std::vector<std::pair<std::string, void (*)()>> kBehaviours = {
+const Behaviours kBehaviours = {
     {"equal_shapes_are_stacked", EqualShapesAreStacked},
     {"different_shapes_lie_apart", DifferentShapesLieApart},
     {"every_datatype_comes_back", EveryDatatypeComesBack},
@@ -795,13 +529,6 @@ const std::vector<std::pair<std::string, void (*)()>> kBehaviours = {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  const std::string wanted = argc > 1 ? argv[1] : "";
-  for (const auto& [name, run] : kBehaviours) {
-    if (wanted == "--list") std::printf("%s\n", name.c_str());
-    if (wanted != name) continue;
-    run();
-    return 0;
-  }
-  return wanted == "--list" ? 0 : 2;
-}
+}  // namespace data_path
+
+int main(int argc, char** argv) { return data_path::Run(data_path::kBehaviours, argc, argv); }

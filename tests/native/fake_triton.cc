@@ -1,6 +1,8 @@
 #include "fake_triton.h"
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
@@ -12,6 +14,11 @@ uint32_t api_minor = 19;
 
 std::function<void()> response_hook;
 
+std::mutex state_mutex;  // of what has come of requests and instances
+std::condition_variable state_changed;
+
+constexpr std::chrono::seconds kPatience(20);
+
 std::mutex log_mutex;
 std::string log_text;
 
@@ -22,7 +29,19 @@ void Require(bool condition, const char* rule) {
 }
 
 void RequireLiving(const TRITONBACKEND_Request* request) {
+  const std::lock_guard<std::mutex> lock(state_mutex);
   Require(!request->released, "a released request belongs to the server");
+}
+
+// Changes what has come of a request that is not answered yet.
+template <typename Body>
+void Change(const TRITONBACKEND_Request* request, bool final, Body body) {
+  const std::lock_guard<std::mutex> lock(state_mutex);
+  Require(!request->released, "a released request belongs to the server");
+  Require(!request->answered, "nothing follows the final response");
+  Require(final || request->decoupled, "a model that is not decoupled answers in one response");
+  body();
+  state_changed.notify_all();
 }
 
 }  // namespace
@@ -50,6 +69,11 @@ namespace fake_triton {
 void SetApiVersion(uint32_t major, uint32_t minor) {
   api_major = major;
   api_minor = minor;
+}
+
+bool WaitUntil(const std::function<bool()>& condition) {
+  std::unique_lock<std::mutex> lock(state_mutex);
+  return state_changed.wait_for(lock, kPatience, condition);
 }
 
 void SetResponseHook(std::function<void()> hook) { response_hook = std::move(hook); }
@@ -172,9 +196,11 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceSetState(TRITONBACKEND_ModelInsta
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportStatistics(TRITONBACKEND_ModelInstance* instance,
                                                                 TRITONBACKEND_Request* request, bool success, uint64_t,
                                                                 uint64_t, uint64_t, uint64_t) {
-  RequireLiving(request);
+  const std::lock_guard<std::mutex> lock(state_mutex);
+  Require(!request->released, "a released request belongs to the server");
   Require(success != request->failed, "statistics say what came of a request");
   ++(success ? instance->succeeded : instance->failed);
+  state_changed.notify_all();
   return nullptr;
 }
 
@@ -182,7 +208,9 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportBatchStatistics(TRITONBACKE
                                                                      uint64_t batch_size, uint64_t exec_start_ns,
                                                                      uint64_t compute_start_ns, uint64_t compute_end_ns,
                                                                      uint64_t exec_end_ns) {
+  const std::lock_guard<std::mutex> lock(state_mutex);
   instance->batches.push_back({batch_size, {exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns}});
+  state_changed.notify_all();
   return nullptr;
 }
 
@@ -235,10 +263,12 @@ TRITONSERVER_Error* TRITONBACKEND_RequestParameter(TRITONBACKEND_Request* reques
 }
 
 TRITONSERVER_Error* TRITONBACKEND_RequestRelease(TRITONBACKEND_Request* request, uint32_t) {
-  RequireLiving(request);
+  const std::lock_guard<std::mutex> lock(state_mutex);
+  Require(!request->released, "a released request belongs to the server");
   Require(request->answered, "a request is answered before it is released");
   request->released = true;
   request->inputs.clear();  // the address sanitizer sees who still reads them
+  state_changed.notify_all();
   return nullptr;
 }
 
@@ -288,19 +318,59 @@ TRITONSERVER_Error* TRITONBACKEND_ResponseOutput(TRITONBACKEND_Response* respons
   return nullptr;
 }
 
-TRITONSERVER_Error* TRITONBACKEND_ResponseSend(TRITONBACKEND_Response* response, uint32_t, TRITONSERVER_Error* error) {
+TRITONSERVER_Error* TRITONBACKEND_ResponseSend(TRITONBACKEND_Response* response, uint32_t flags,
+                                               TRITONSERVER_Error* error) {
   TRITONBACKEND_Request* request = response->request;
-  RequireLiving(request);
-  Require(!request->answered, "a request is answered once");
-  request->answered = true;
-  if (error != nullptr) {
-    request->failed = true;
-    request->error_code = error->code;
-    request->error = error->message;
-  } else {
-    request->outputs = std::move(response->outputs);
-  }
+  const bool final = (flags & TRITONSERVER_RESPONSE_COMPLETE_FINAL) != 0;
+  Change(request, final, [&] {
+    request->answered = final;
+    if (error != nullptr) {
+      request->failed = true;
+      request->error_code = error->code;
+      request->error = error->message;
+      request->outputs.clear();
+    } else {
+      request->outputs = response->outputs;
+      request->responses.push_back(std::move(response->outputs));
+    }
+  });
   delete response;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ResponseFactoryNew(TRITONBACKEND_ResponseFactory** factory,
+                                                     TRITONBACKEND_Request* request) {
+  RequireLiving(request);
+  *factory = new TRITONBACKEND_ResponseFactory{request};
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ResponseFactoryDelete(TRITONBACKEND_ResponseFactory* factory) {
+  delete factory;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ResponseFactorySendFlags(TRITONBACKEND_ResponseFactory* factory, uint32_t flags) {
+  TRITONBACKEND_Request* request = factory->request;
+  Change(request, (flags & TRITONSERVER_RESPONSE_COMPLETE_FINAL) != 0, [&] {
+    Require(request->decoupled, "a model that is not decoupled answers with a response");
+    Require(flags == TRITONSERVER_RESPONSE_COMPLETE_FINAL, "flags without a response tell the end");
+    request->answered = true;
+  });
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_RequestIsCancelled(TRITONBACKEND_Request* request, bool* is_cancelled) {
+  RequireLiving(request);
+  *is_cancelled = request->cancelled;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestTimeoutMicroseconds(TRITONSERVER_InferenceRequest* request,
+                                                                     uint64_t* timeout_us) {
+  const auto* ours = reinterpret_cast<TRITONBACKEND_Request*>(request);
+  RequireLiving(ours);
+  *timeout_us = ours->timeout_us;
   return nullptr;
 }
 

@@ -1,9 +1,11 @@
 // A stand-in for the server: as much of Triton's C API as the backend calls, over plain structs.
 //
-// It aborts where the backend breaks a rule of the API: answers a request twice, or not at all; touches a request that
-// it has released; loses an error object (the leak checker's part).
+// It aborts where the backend breaks a rule of the API: answers a request after its final response, or not at all;
+// answers one of a model that is not decoupled in parts; touches a request that it has released; loses an object (the
+// leak checker's part). Like the server, it can be called from any thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -91,6 +93,10 @@ struct TRITONBACKEND_Response {
   std::map<std::string, TRITONBACKEND_Output> outputs;
 };
 
+struct TRITONBACKEND_ResponseFactory {
+  TRITONBACKEND_Request* request = nullptr;
+};
+
 struct TRITONBACKEND_Request {
   struct Parameter {
     std::string key;
@@ -104,20 +110,28 @@ struct TRITONBACKEND_Request {
   std::vector<std::string> requested_outputs;
   std::vector<Parameter> parameters;
   TRITONSERVER_MemoryType output_memory = TRITONSERVER_MEMORY_CPU;
+  bool decoupled = false;  // as its model
+  uint64_t timeout_us = 0;
+  std::atomic<bool> cancelled{false};  // by the client
 
-  // What came of it.
-  bool answered = false;
+  // What came of it. To be read in a `fake_triton::WaitUntil`, or once `released` was seen there.
+  bool answered = false;  // for good: no more responses follow
   bool released = false;
   bool failed = false;
   TRITONSERVER_Error_Code error_code = TRITONSERVER_ERROR_UNKNOWN;
   std::string error;
-  std::map<std::string, TRITONBACKEND_Output> outputs;
+  std::map<std::string, TRITONBACKEND_Output> outputs;                 // of the last response
+  std::vector<std::map<std::string, TRITONBACKEND_Output>> responses;  // those without an error
 };
 
 namespace fake_triton {
 
 // Of TRITONBACKEND_ApiVersion; 1.19 unless it is set.
 void SetApiVersion(uint32_t major, uint32_t minor);
+
+// Waits until a condition holds, which looks at what has come of requests and instances. Returns whether it did in
+// time.
+bool WaitUntil(const std::function<bool()>& condition);
 
 // Called in front of each response, until it is set to nothing.
 void SetResponseHook(std::function<void()> hook);

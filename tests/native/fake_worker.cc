@@ -1,10 +1,10 @@
 #include "fake_worker.h"
 
+#include <poll.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -19,10 +19,14 @@ using pytriton::Arena;
 using pytriton::Bell;
 using pytriton::BellKind;
 using pytriton::Block;
+using pytriton::Column;
 using pytriton::FileDescriptor;
 using pytriton::MessageReader;
 using pytriton::MessageWriter;
 using pytriton::PeerArena;
+using pytriton::Tensor;
+
+constexpr int64_t kBytes = 13;
 
 [[noreturn]] void Fail(const char* what) {
   std::fprintf(stderr, "fake worker: %s\n", what);
@@ -66,6 +70,13 @@ bool Send(int socket, Bell bell, int fd = -1) {
   return sendmsg(socket, &message, MSG_NOSIGNAL) == sizeof(bell);
 }
 
+// The bytes of a batch that nobody may change: all but those that say whether its requests are cancelled.
+std::string Constant(const PeerArena& peer, const Taken& taken) {
+  const char* message = peer.At(taken.offset, taken.size);
+  const char* tensors = taken.data + std::min(taken.batch.request_count, message + taken.size - taken.data);
+  return std::string(message, taken.data) + std::string(tensors, message + taken.size);
+}
+
 // Releases batches late, in a thread of its own, and checks that nobody has written over them.
 class Keeper {
  public:
@@ -80,17 +91,17 @@ class Keeper {
     thread_.join();
   }
 
-  void Keep(int64_t offset, int64_t size) {
+  void Keep(const Taken& taken) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      batches_.push_back({offset, std::string(peer_.At(offset, size), size)});
+      batches_.push_back({taken, Constant(peer_, taken)});
     }
     changed_.notify_one();
   }
 
  private:
   struct Kept {
-    int64_t offset;
+    Taken taken;
     std::string copy;
   };
 
@@ -102,9 +113,8 @@ class Keeper {
       const Kept batch = std::move(batches_.front());
       batches_.pop_front();
       lock.unlock();
-      const auto size = static_cast<int64_t>(batch.copy.size());
-      if (std::memcmp(peer_.At(batch.offset, size), batch.copy.data(), size) != 0) Fail("a batch was written over");
-      peer_.Release(batch.offset);
+      if (Constant(peer_, batch.taken) != batch.copy) Fail("a batch was written over");
+      peer_.Release(batch.taken.offset);
       lock.lock();
     }
   }
@@ -118,7 +128,140 @@ class Keeper {
   std::thread thread_;
 };
 
+int64_t CountOf(const std::vector<int64_t>& shape) {
+  int64_t count = 1;
+  for (int64_t dim : shape) count *= dim;
+  return count;
+}
+
+// The elements `from` to `to` of a tensor.
+std::string Slice(const Column& column, const char* tensor, int64_t count, int64_t from, int64_t to) {
+  constexpr int64_t kLengthSize = 4;
+  if (column.datatype != kBytes) {
+    const int64_t item = count == 0 ? 0 : column.tensors[0].size / count;
+    return {tensor + from * item, tensor + to * item};
+  }
+  const char* contents = tensor + count * kLengthSize;
+  std::string found;
+  for (int64_t i = 0; i < to; ++i) {
+    uint32_t length;
+    std::memcpy(&length, tensor + i * kLengthSize, kLengthSize);
+    if (i >= from) found.append(contents, length);
+    contents += length;
+  }
+  return std::string(tensor + from * kLengthSize, tensor + to * kLengthSize) + found;
+}
+
 }  // namespace
+
+Reply& Reply::Echo(const Taken& taken, size_t request, bool final) {
+  pytriton::Answer answer;
+  answer.sequence = taken.sequence;
+  answer.request = static_cast<int64_t>(request);
+  answer.final = final;
+  answer.response = true;
+  answer.compute_start_ns = 1000;
+  answer.compute_end_ns = 2000;
+  int64_t row = 0;
+  for (size_t i = 0; i < request; ++i) row += taken.rows(i);
+  for (const Column& column : taken.batch.columns) {
+    Tensor tensor = column.tensors[column.stacked ? 0 : request];
+    if (tensor.offset < 0) continue;
+    const int64_t count = CountOf(tensor.shape);
+    const char* source = taken.data + tensor.offset;
+    std::string part(source, tensor.size);
+    if (column.stacked && taken.batch.request_count > 1) {
+      const int64_t per_row = tensor.shape[0] == 0 ? 0 : count / tensor.shape[0];
+      tensor.shape[0] = taken.rows(request);
+      part = Slice(column, source, count, row * per_row, (row + tensor.shape[0]) * per_row);
+    }
+    data_.resize(pytriton::Aligned(static_cast<int64_t>(data_.size())));
+    tensor.offset = static_cast<int64_t>(data_.size());
+    tensor.size = static_cast<int64_t>(part.size());
+    data_ += part;
+    answer.outputs.push_back({column.position, column.datatype, tensor});
+  }
+  answers_.answers.push_back(std::move(answer));
+  return *this;
+}
+
+Reply& Reply::Say(pytriton::Answer answer, const std::string& data) {
+  data_.resize(pytriton::Aligned(static_cast<int64_t>(data_.size())));
+  for (pytriton::AnswerOutput& output : answer.outputs) {
+    if (output.tensor.offset >= 0) output.tensor.offset += static_cast<int64_t>(data_.size());
+  }
+  data_ += data;
+  answers_.answers.push_back(std::move(answer));
+  return *this;
+}
+
+Reply& Reply::Fail(const Taken& taken, size_t request, const std::string& message, bool final) {
+  pytriton::Answer answer;
+  answer.sequence = taken.sequence;
+  answer.request = static_cast<int64_t>(request);
+  answer.final = final;
+  answer.failed = true;
+  answer.code = 1;  // TRITONSERVER_ERROR_INTERNAL
+  answer.message = message;
+  return Say(std::move(answer));
+}
+
+Reply& Reply::End(const Taken& taken, size_t request) {
+  pytriton::Answer answer;
+  answer.sequence = taken.sequence;
+  answer.request = static_cast<int64_t>(request);
+  answer.final = true;
+  return Say(std::move(answer));
+}
+
+std::string Reply::message() const {
+  MessageWriter writer;
+  Encode(answers_, &writer);
+  std::string message(writer.head_size(), '\0');
+  writer.CopyTo(message.data());
+  return message + data_;
+}
+
+Desk::Desk(FileDescriptor socket, FileDescriptor peer)
+    : socket_(std::move(socket)), peer_(std::move(peer)), arena_(int64_t{1} << 24) {
+  ::fake_worker::Send(socket_.get(), {static_cast<int64_t>(BellKind::kWelcome), 0, 0, 0}, arena_.fd());
+}
+
+std::optional<Taken> Desk::Take(int timeout_ms) {
+  pollfd events = {socket_.get(), POLLIN, 0};
+  Bell bell;
+  if (poll(&events, 1, timeout_ms) <= 0 || !Receive(socket_.get(), &bell)) return {};
+  if (bell.kind != static_cast<int64_t>(BellKind::kBatch)) ::fake_worker::Fail("a bell other than a batch's rang");
+  MessageReader reader(peer_.At(bell.offset, bell.size), bell.size);
+  Taken taken = {bell.sequence, bell.offset, bell.size, DecodeBatch(&reader), nullptr};
+  taken.data = peer_.At(bell.offset, bell.size) + reader.data_offset();
+  return taken;
+}
+
+bool Desk::SendMessage(BellKind kind, int64_t sequence, const std::string& message) {
+  const auto size = static_cast<int64_t>(message.size());
+  const Block block = arena_.Allocate(size);
+  std::memcpy(block.data, message.data(), size);
+  return Ring({static_cast<int64_t>(kind), sequence, block.offset, size});
+}
+
+bool Desk::Ring(const Bell& bell) { return ::fake_worker::Send(socket_.get(), bell); }
+
+Session LockStep(Serve serve, size_t kept) {
+  return [serve = std::move(serve), kept](Desk* desk) {
+    Keeper keeper(desk->peer(), kept);
+    while (const std::optional<Taken> taken = desk->Take()) {
+      const Answer answer = serve(taken->batch, taken->data);
+      keeper.Keep(*taken);
+      if (answer.hang_up) break;
+      if (!(answer.bell ? desk->Ring(*answer.bell)
+                        : desk->SendMessage(BellKind::kResult, taken->sequence, answer.message))) {
+        break;
+      }
+    }
+    desk->HangUp();
+  };
+}
 
 std::string Whole(const pytriton::ResultMessage& result, const std::string& data) {
   MessageWriter writer;
@@ -140,15 +283,17 @@ std::string DataOf(const pytriton::BatchMessage& batch, const char* data) {
   for (const pytriton::Column& column : batch.columns) {
     for (const pytriton::Tensor& tensor : column.tensors) size = std::max(size, tensor.offset + tensor.size);
   }
-  return {data, data + size};
+  // Without what comes first, which may change: whether the requests are cancelled.
+  const int64_t marks = std::min(size, batch.request_count);
+  return std::string(marks, '\0') + std::string(data + marks, data + size);
 }
 
 Answer Echo(const pytriton::BatchMessage& batch, const char* data) {
   return {Whole(EchoOf(batch), DataOf(batch, data)), {}};
 }
 
-Worker::Worker(const std::string& socket, Serve serve, size_t kept)
-    : serve_(std::move(serve)), kept_(kept), listener_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+Worker::Worker(const std::string& socket, Session session)
+    : session_(std::move(session)), listener_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   std::snprintf(address.sun_path, sizeof(address.sun_path), "%s", socket.c_str());
@@ -162,18 +307,22 @@ Worker::~Worker() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     closing_ = true;
-    for (int socket : open_) shutdown(socket, SHUT_RDWR);
+    for (const auto& desk : desks_) desk->HangUp();
   }
   shutdown(listener_.get(), SHUT_RDWR);
   listening_.join();
   for (std::thread& thread : threads_) thread.join();
 }
 
+Desk& Worker::desk() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [this] { return !desks_.empty(); });
+  return *desks_.back();
+}
+
 void Worker::Trim() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (const std::weak_ptr<Arena>& weak : arenas_) {
-    if (const std::shared_ptr<Arena> arena = weak.lock()) arena->Trim(Arena::Clock::time_point::max());
-  }
+  for (const auto& desk : desks_) desk->arena().Trim(Arena::Clock::time_point::max());
 }
 
 void Worker::Listen() {
@@ -182,42 +331,24 @@ void Worker::Listen() {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (closing_ || !connected.valid()) return;
     ++connections_;
-    open_.push_back(connected.get());
     threads_.emplace_back([this, connected = std::move(connected)]() mutable { Connect(std::move(connected)); });
   }
 }
 
 void Worker::Connect(FileDescriptor connected) {
-  const int socket = connected.get();
   Bell bell;
   FileDescriptor file;
-  if (Receive(socket, &bell, &file) && bell.kind == static_cast<int64_t>(BellKind::kHello) && file.valid()) {
-    const PeerArena peer(std::move(file));
-    const auto arena = std::make_shared<Arena>(int64_t{1} << 24);
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      arenas_.push_back(arena);
-    }
-    Keeper keeper(peer, kept_);
-    Send(socket, {static_cast<int64_t>(BellKind::kWelcome), 0, 0, 0}, arena->fd());
-    while (Receive(socket, &bell)) {
-      if (bell.kind != static_cast<int64_t>(BellKind::kBatch)) Fail("a bell other than a batch's rang");
-      const char* message = peer.At(bell.offset, bell.size);
-      MessageReader reader(message, bell.size);
-      const pytriton::BatchMessage batch = DecodeBatch(&reader);
-      const Answer answer = serve_(batch, message + reader.data_offset());
-      keeper.Keep(bell.offset, bell.size);
-      if (answer.hang_up) break;
-      const auto size = static_cast<int64_t>(answer.message.size());
-      const Block block = arena->Allocate(size);
-      std::memcpy(block.data, answer.message.data(), size);
-      const Bell result = {static_cast<int64_t>(BellKind::kResult), bell.sequence, block.offset, size};
-      if (!Send(socket, answer.bell.value_or(result))) break;
-    }
+  const bool greeted = Receive(connected.get(), &bell, &file);
+  if (!greeted || bell.kind != static_cast<int64_t>(BellKind::kHello) || !file.valid()) return;
+  Desk* desk = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (closing_) return;
+    desks_.push_back(std::make_unique<Desk>(std::move(connected), std::move(file)));
+    desk = desks_.back().get();
   }
-  const std::lock_guard<std::mutex> lock(mutex_);
-  open_.erase(std::find(open_.begin(), open_.end(), socket));
-  connected.Reset();
+  changed_.notify_all();
+  if (session_) session_(desk);
 }
 
 }  // namespace fake_worker

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -18,7 +19,64 @@
 
 namespace fake_worker {
 
-// What a worker does about a batch.
+// A batch that a worker has been given.
+struct Taken {
+  bool is_cancelled(size_t request) const { return __atomic_load_n(data + request, __ATOMIC_ACQUIRE) != 0; }
+  int64_t rows(size_t request) const { return batch.rows.empty() ? 1 : batch.rows[request]; }
+
+  int64_t sequence = 0;
+  int64_t offset = 0;
+  int64_t size = 0;
+  pytriton::BatchMessage batch;
+  const char* data = nullptr;
+};
+
+// Answers to send, which may be to requests of several batches.
+class Reply {
+ public:
+  // A response whose output n is input n.
+  Reply& Echo(const Taken& taken, size_t request, bool final = true);
+  // A response that is made elsewhere; its tensors lie in `data`, if in anything.
+  Reply& Say(pytriton::Answer answer, const std::string& data = "");
+  Reply& Fail(const Taken& taken, size_t request, const std::string& message, bool final = true);
+  Reply& End(const Taken& taken, size_t request);
+
+  const pytriton::AnswersMessage& answers() const { return answers_; }
+  // A whole message.
+  std::string message() const;
+
+ private:
+  pytriton::AnswersMessage answers_;
+  std::string data_;
+};
+
+// What a worker has of one connection.
+class Desk {
+ public:
+  Desk(pytriton::FileDescriptor socket, pytriton::FileDescriptor peer);
+
+  // The next batch, once it is there; nothing when the other side is gone, or when none came in time.
+  std::optional<Taken> Take(int timeout_ms = -1);
+  // False when the other side is gone, as with all that sends.
+  bool Send(const Reply& reply) { return SendMessage(pytriton::BellKind::kAnswers, 0, reply.message()); }
+  bool SendMessage(pytriton::BellKind kind, int64_t sequence, const std::string& message);
+  bool Ring(const pytriton::Bell& bell);
+  void Release(const Taken& taken) const { peer_.Release(taken.offset); }
+  void HangUp() const { shutdown(socket_.get(), SHUT_RDWR); }
+
+  pytriton::Arena& arena() { return arena_; }
+  const pytriton::PeerArena& peer() const { return peer_; }
+
+ private:
+  const pytriton::FileDescriptor socket_;
+  const pytriton::PeerArena peer_;
+  pytriton::Arena arena_;
+};
+
+// What is done about a connection, in a thread of its own. It ends with the worker, or when somebody hangs up.
+using Session = std::function<void(Desk* desk)>;
+
+// What a worker in lock-step does about a batch.
 struct Answer {
   std::string message;                 // with its data
   std::optional<pytriton::Bell> bell;  // in place of the one that tells where the message lies
@@ -26,6 +84,10 @@ struct Answer {
 };
 
 using Serve = std::function<Answer(const pytriton::BatchMessage& batch, const char* data)>;
+
+// One batch at a time. Keeps the last `kept` batches, checks before it releases them that they are as they came, and
+// does so in a thread of its own.
+Session LockStep(Serve serve, size_t kept = 0);
 
 // A whole message.
 std::string Whole(const pytriton::ResultMessage& result, const std::string& data);
@@ -38,12 +100,13 @@ Answer Echo(const pytriton::BatchMessage& batch, const char* data);
 
 class Worker {
  public:
-  // `socket` is where to listen. Each connection keeps the last `kept` batches, checks before it releases them that
-  // they are as they came, and does so in a thread of its own.
-  Worker(const std::string& socket, Serve serve, size_t kept = 0);
+  // `socket` is where to listen. Without a session, the desks are for whoever asks for them.
+  Worker(const std::string& socket, Session session);
   ~Worker();
 
   int64_t connections() const { return connections_; }
+  // That of the latest connection, once there is one.
+  Desk& desk();
   // Gives back what was released of all results, at once.
   void Trim();
 
@@ -51,14 +114,13 @@ class Worker {
   void Listen();
   void Connect(pytriton::FileDescriptor connected);
 
-  const Serve serve_;
-  const size_t kept_;
+  const Session session_;
   pytriton::FileDescriptor listener_;
   std::atomic<int64_t> connections_{0};
   std::mutex mutex_;
+  std::condition_variable changed_;
   bool closing_ = false;
-  std::vector<int> open_;  // sockets of the living connections
-  std::vector<std::weak_ptr<pytriton::Arena>> arenas_;
+  std::vector<std::unique_ptr<Desk>> desks_;
   std::vector<std::thread> threads_;
   std::thread listening_;
 };

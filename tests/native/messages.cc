@@ -22,7 +22,9 @@ class Generator {
       case 2:
         return RegistrationMessage{Text(), Text(), Integer(), Text(), Text()};
       case 3:
-        return AdmissionMessage{Text(), Integer(), Chance(), Texts(), Texts()};
+        return AdmissionMessage{Text(), Integer(), Chance(), Chance(), Integer(), Texts(), Texts()};
+      case 4:
+        return Answers();
       default:
         throw std::invalid_argument("no such kind of message");
     }
@@ -125,6 +127,32 @@ class Generator {
     return message;
   }
 
+  Answer OneAnswer() {
+    Answer answer;
+    answer.sequence = Integer();
+    answer.request = Integer();
+    answer.final = Chance();
+    answer.response = Chance();
+    answer.compute_start_ns = Integer();
+    answer.compute_end_ns = Integer();
+    answer.failed = Chance();
+    if (answer.failed) {
+      answer.code = Integer();
+      answer.message = Text();
+      answer.detail = Text();
+    }
+    const int64_t output_count = Below(4);
+    for (int64_t i = 0; i < output_count; ++i) answer.outputs.push_back({Integer(), Integer(), OneTensor()});
+    return answer;
+  }
+
+  AnswersMessage Answers() {
+    AnswersMessage message;
+    const int64_t count = Below(4);
+    for (int64_t i = 0; i < count; ++i) message.answers.push_back(OneAnswer());
+    return message;
+  }
+
   const int64_t data_size_;
   std::mt19937_64& random_;
 };
@@ -144,9 +172,11 @@ bool Same(const RegistrationMessage& a, const RegistrationMessage& b) {
 }
 
 bool Same(const AdmissionMessage& a, const AdmissionMessage& b) {
-  return a.socket == b.socket && a.ticket == b.ticket && a.batching == b.batching && a.inputs == b.inputs &&
-         a.outputs == b.outputs;
+  return a.socket == b.socket && a.ticket == b.ticket && a.batching == b.batching && a.decoupled == b.decoupled &&
+         a.in_flight == b.in_flight && a.inputs == b.inputs && a.outputs == b.outputs;
 }
+
+bool Same(const AnswersMessage& a, const AnswersMessage& b) { return a.answers == b.answers; }
 
 template <typename A, typename B>
 bool Same(const A&, const B&) {
@@ -182,6 +212,8 @@ Message DecodeMessage(int kind, const char* data, int64_t size) {
       return DecodeRegistration(&reader);
     case 3:
       return DecodeAdmission(&reader);
+    case 4:
+      return DecodeAnswers(&reader);
     default:
       throw std::invalid_argument("no such kind of message");
   }

@@ -10,7 +10,7 @@
 
 namespace pytriton {
 
-using Message = std::variant<BatchMessage, ResultMessage, RegistrationMessage, AdmissionMessage>;
+using Message = std::variant<BatchMessage, ResultMessage, RegistrationMessage, AdmissionMessage, AnswersMessage>;
 
 constexpr int kMessageKinds = std::variant_size_v<Message>;
 

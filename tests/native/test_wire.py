@@ -19,6 +19,9 @@ from pytriton.proxy.protocol import (
     BELL,
     PROTOCOL_VERSION,
     AdmissionMessage,
+    Answer,
+    AnswerOutput,
+    AnswersMessage,
     BatchMessage,
     Column,
     Details,
@@ -30,10 +33,12 @@ from pytriton.proxy.protocol import (
     ResultMessage,
     Tensor,
     decode_admission,
+    decode_answers,
     decode_batch,
     decode_registration,
     decode_result,
     encode_admission,
+    encode_answers,
     encode_batch,
     encode_registration,
     encode_result,
@@ -42,7 +47,8 @@ from pytriton.proxy.protocol import (
 # The library is the session's, and holds no state.
 settings = hypothesis.settings(deadline=None, max_examples=150, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 
-KINDS = [BatchMessage, ResultMessage, RegistrationMessage, AdmissionMessage]
+KINDS = [BatchMessage, ResultMessage, RegistrationMessage, AdmissionMessage, AnswersMessage]
+WITH_DATA = {0: decode_batch, 1: decode_result, 4: decode_answers}
 
 LEAST, MOST = -(2**63), 2**63 - 1
 
@@ -59,7 +65,14 @@ details = st.builds(Details, texts, st.none() | st.lists(integers, max_size=4), 
 failures = st.builds(Failure, integers, integers, texts, texts)
 registrations = st.builds(RegistrationMessage, texts, texts, integers, texts, texts)
 admissions = st.builds(
-    AdmissionMessage, texts, integers, st.booleans(), st.lists(texts, max_size=5), st.lists(texts, max_size=5)
+    AdmissionMessage,
+    texts,
+    integers,
+    st.booleans(),
+    st.booleans(),
+    integers,
+    st.lists(texts, max_size=5),
+    st.lists(texts, max_size=5),
 )
 
 
@@ -102,11 +115,23 @@ def results(draw: st.DrawFn, data_size: int) -> ResultMessage:
 
 
 @st.composite
+def answers(draw: st.DrawFn, data_size: int) -> AnswersMessage:
+    drawn = []
+    for _ in range(draw(st.integers(0, 4))):
+        request = draw(integers)
+        failure = draw(st.none() | st.builds(Failure, st.just(request), integers, texts, texts))
+        outputs = draw(st.lists(st.builds(AnswerOutput, integers, integers, tensors(data_size)), max_size=4))
+        flags = draw(st.booleans()), draw(st.booleans())
+        drawn.append(Answer(draw(integers), request, *flags, draw(integers), draw(integers), failure, outputs))
+    return AnswersMessage(drawn)
+
+
+@st.composite
 def messages(draw: st.DrawFn) -> tuple[Any, int]:
     """A message, and the size of its data: the data itself is never looked at."""
     data_size = draw(st.sampled_from([0, 1, 100, 2**40, 2**62]))
-    message = draw(st.one_of(batches(data_size), results(data_size), registrations, admissions))
-    return message, data_size if isinstance(message, BatchMessage | ResultMessage) else 0
+    message = draw(st.one_of(batches(data_size), results(data_size), answers(data_size), registrations, admissions))
+    return message, data_size if isinstance(message, BatchMessage | ResultMessage | AnswersMessage) else 0
 
 
 def encode(message: Any) -> bytes:
@@ -116,6 +141,8 @@ def encode(message: Any) -> bytes:
             return encode_batch(message).to_bytes()
         case ResultMessage():
             return encode_result(message).to_bytes()
+        case AnswersMessage():
+            return encode_answers(message).to_bytes()
         case RegistrationMessage():
             return encode_registration(message)
         case _:
@@ -123,10 +150,8 @@ def encode(message: Any) -> bytes:
 
 
 def decode(kind: int, data: bytes, data_size: int = 0) -> Any:
-    if kind == 0:
-        return decode_batch(MessageReader(data, 0, len(data) + data_size))
-    if kind == 1:
-        return decode_result(MessageReader(data, 0, len(data) + data_size))
+    if kind in WITH_DATA:
+        return WITH_DATA[kind](MessageReader(data, 0, len(data) + data_size))
     return decode_registration(data) if kind == 2 else decode_admission(data)
 
 
@@ -184,7 +209,7 @@ def test_cpp_reads_what_python_wrote_and_writes_the_same_bytes(library: ctypes.C
 
 
 @settings
-@given(st.integers(0, 3), st.integers(0, 2**64 - 1), st.sampled_from([0, 1, 100, 2**40]))
+@given(st.integers(0, 4), st.integers(0, 2**64 - 1), st.sampled_from([0, 1, 100, 2**40]))
 def test_python_reads_what_cpp_wrote_and_writes_the_same_bytes(
     library: ctypes.CDLL, kind: int, seed: int, data_size: int
 ) -> None:
@@ -198,13 +223,12 @@ def test_python_reads_what_cpp_wrote_and_writes_the_same_bytes(
 
 
 @settings
-@given(st.one_of(batches(100), results(100)), st.binary(max_size=40), st.binary(max_size=40))
-def test_a_message_can_lie_anywhere(message: BatchMessage | ResultMessage, before: bytes, behind: bytes) -> None:
+@given(st.one_of(batches(100), results(100), answers(100)), st.binary(max_size=40), st.binary(max_size=40))
+def test_a_message_can_lie_anywhere(message: Any, before: bytes, behind: bytes) -> None:
     head = encode(message)
     buffer = bytearray(before + head + bytes(100) + behind)
     reader = MessageReader(memoryview(buffer), len(before), len(head) + 100)
-    read = decode_batch(reader) if isinstance(message, BatchMessage) else decode_result(reader)
-    assert comparable(read) == comparable(message)
+    assert comparable(WITH_DATA[KINDS.index(type(message))](reader)) == comparable(message)
     assert reader.data_offset == len(head)
 
 
@@ -313,8 +337,17 @@ def words_of(*words: int) -> bytes:
         (1, (1, 0, 0, 2**62, 0)),
         (1, (1, 0, 0, -1, 0)),
         (2, (0, 0, 0, 0, 0)),
-        (3, (0, 0, 0, 0, 2**62, 0)),
-        (3, (0, 0, 0, 0, 0, -5)),
+        (3, (0, 0, 0, 0, 0, 0, 2**62, 0)),
+        (3, (0, 0, 0, 0, 0, 0, 0, -5)),
+        (4, (2**62, 0)),
+        (4, (-1, 0)),
+        (4, (2, 1, 0, 3, 0, 0, 0)),
+        (4, (1, 1, 0, 3, 0, 0, 2**62)),
+        (4, (1, 1, 0, 3, 0, 0, -1)),
+        (4, (1, 1, 0, 3, 0, 0, 1, 0, 11, -1, 0)),
+        (4, (1, 1, 0, 3, 0, 0, 1, 0, 11, -1, 0, 2**62)),
+        (4, (1, 1, 0, 3, 0, 0, 1, 0, 11, -1, 0, -1)),
+        (4, (1, 1, 0, 4, 0, 0, 1, 0, -1, 0, 0, 0)),
     ],
 )
 def test_counts_that_a_message_cannot_hold_are_refused_at_once(
@@ -331,7 +364,7 @@ def test_counts_that_a_message_cannot_hold_are_refused_at_once(
 )
 def test_parts_outside_of_a_message_are_refused(library: ctypes.CDLL, heap: int, data: int, size: int) -> None:
     message = struct.pack("<2q", heap, data)
-    for kind in range(4):
+    for kind in range(len(KINDS)):
         with pytest.raises(ProtocolError, match="parts lie outside"):
             decode(kind, message[:size])
         with pytest.raises(ProtocolError, match="parts lie outside"):
@@ -340,7 +373,7 @@ def test_parts_outside_of_a_message_are_refused(library: ctypes.CDLL, heap: int,
 
 @pytest.mark.parametrize("size", [0, 1, 8, 15])
 def test_a_message_without_a_head_is_refused(library: ctypes.CDLL, size: int) -> None:
-    for kind in range(4):
+    for kind in range(len(KINDS)):
         with pytest.raises(ProtocolError):
             decode(kind, bytes(size))
         with pytest.raises(ProtocolError):

@@ -103,8 +103,8 @@ Block Arena::Allocate(int64_t size) {
     }
   }
   State(mapping_.data() + block.offset).store(1, std::memory_order_relaxed);
-  used_.push_back({block.offset, order});
-  return {mapping_.data() + block.offset + kBlockHeader, block.offset + kBlockHeader};
+  used_.push_back({block.offset, order, ++allocations_});
+  return {mapping_.data() + block.offset + kBlockHeader, block.offset + kBlockHeader, allocations_};
 }
 
 void Arena::Discard(const Block& block) { State(block.data - kBlockHeader).store(0, std::memory_order_release); }
@@ -124,7 +124,12 @@ bool Arena::TakeFree(int order, FreeBlock* block) {
   return true;
 }
 
-bool IsInUse(const Block& block) { return State(block.data - kBlockHeader).load(std::memory_order_acquire) != 0; }
+bool Arena::IsInUse(const Block& block) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found =
+      std::find_if(used_.begin(), used_.end(), [&](const UsedBlock& each) { return each.number == block.number; });
+  return found != used_.end() && !Released(*found);
+}
 
 bool Arena::Released(const UsedBlock& block) const {
   return State(mapping_.data() + block.offset).load(std::memory_order_acquire) == 0;

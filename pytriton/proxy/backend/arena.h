@@ -62,10 +62,8 @@ class Mapping {
 struct Block {
   char* data = nullptr;
   int64_t offset = 0;
+  int64_t number = 0;  // of the allocation
 };
-
-// Whether the other side has not released the block yet.
-bool IsInUse(const Block& block);
 
 // The arena that this side allocates in.
 class Arena {
@@ -86,6 +84,9 @@ class Arena {
   // Takes back a block that the other side was never told of.
   void Discard(const Block& block);
 
+  // Whether the other side still has the block: it has not released it, and its memory was not allocated anew.
+  bool IsInUse(const Block& block);
+
   // Gives the pages of blocks that have been free since `before` back to the system.
   void Trim(Clock::time_point before);
 
@@ -101,6 +102,7 @@ class Arena {
   struct UsedBlock {
     int64_t offset;
     int order;
+    int64_t number;
   };
 
   bool TakeFree(int order, FreeBlock* block);
@@ -113,6 +115,7 @@ class Arena {
   std::mutex mutex_;
   std::vector<std::vector<FreeBlock>> free_;  // by order; the block freed last is used first, while it is in the cache
   std::deque<UsedBlock> used_;                // the oldest first
+  int64_t allocations_ = 0;
 };
 
 // The arena that the other side allocates in.

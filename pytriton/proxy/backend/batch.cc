@@ -247,6 +247,7 @@ Block Batch::Write(Arena* arena, int64_t* size) {
     arena->Discard(block);
     throw;
   }
+  arena_ = arena;
   block_ = block;
   marks_ = block.data + writer.head_size();
   std::memset(marks_, 0, requests_.size());
@@ -254,8 +255,8 @@ Block Batch::Write(Arena* arena, int64_t* size) {
 }
 
 void Batch::Cancel(size_t request) const {
-  // A worker that has let the block go does not look at it any more.
-  if (IsInUse(block_)) __atomic_store_n(marks_ + request, 1, __ATOMIC_RELEASE);
+  // Other requests may lie where it lay.
+  if (arena_->IsInUse(block_)) __atomic_store_n(marks_ + request, 1, __ATOMIC_RELEASE);
 }
 
 void Batch::CopyTo(char* data) const {

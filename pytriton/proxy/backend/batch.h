@@ -45,8 +45,8 @@ class Batch {
   // `size` to the message's size.
   Block Write(Arena* arena, int64_t* size);
 
-  // Tells the worker that nobody wants a request any more. Once the worker has the batch and until it has answered;
-  // nothing is allocated in the arena meanwhile.
+  // Tells the worker that nobody wants a request any more, unless it has let the batch go. Nothing is allocated in the
+  // arena meanwhile.
   void Cancel(size_t request) const;
 
  private:
@@ -64,6 +64,7 @@ class Batch {
   BatchMessage message_;
   int64_t total_rows_ = 0;
   int64_t data_size_ = 0;
+  Arena* arena_ = nullptr;
   Block block_;            // where it was written
   char* marks_ = nullptr;  // a byte per request: whether it is cancelled
 };

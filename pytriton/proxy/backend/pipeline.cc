@@ -113,6 +113,9 @@ void Pipeline::Deliver(const Answer& answer, const char* data) {
   if (flight == nullptr || answer.request < 0 || request >= flight->closed.size() || flight->ended[request]) {
     throw ProtocolError("the worker answered a request that it does not have");
   }
+  if (answer.response && !answer.final && !connection_->model().decoupled) {
+    throw ProtocolError("the worker answers in parts, which only decoupled models may");
+  }
   flight->timing.compute_start = answer.compute_start_ns;
   flight->timing.compute_end = answer.compute_end_ns;
   if (!flight->closed[request]) {  // else the client is gone, or was told of an error

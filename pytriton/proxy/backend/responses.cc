@@ -110,17 +110,22 @@ class OutputReader {
   const char* end_ = nullptr;
 };
 
+// Notes that there is an output at `position`, which must be one of the model's, and there once.
+void CheckPosition(int64_t position, std::vector<bool>* seen) {
+  if (position < 0 || position >= static_cast<int64_t>(seen->size())) {
+    throw ProtocolError("the worker sent an output that the model does not have");
+  }
+  if ((*seen)[position]) throw ProtocolError("the worker sent an output twice");
+  (*seen)[position] = true;
+}
+
 void CheckColumns(const Batch& batch, const AdmissionMessage& model, const ResultMessage& result) {
   if (result.request_count != static_cast<int64_t>(batch.requests().size())) {
     throw ProtocolError("the worker answered another number of requests than it was given");
   }
   std::vector<bool> seen(model.outputs.size(), false);
   for (const Column& column : result.columns) {
-    if (column.position < 0 || column.position >= static_cast<int64_t>(model.outputs.size())) {
-      throw ProtocolError("the worker sent an output that the model does not have");
-    }
-    if (seen[column.position]) throw ProtocolError("the worker sent an output twice");
-    seen[column.position] = true;
+    CheckPosition(column.position, &seen);
     const std::vector<int64_t>& shape = column.tensors.at(0).shape;
     if (column.stacked && batch.requests().size() > 1 && (shape.empty() || shape[0] != batch.total_rows())) {
       throw ProtocolError("the worker stacked an output that has another number of rows than the batch");
@@ -144,6 +149,8 @@ void RespondError(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, 
 }
 
 bool Respond(const Batch& batch, const AdmissionMessage& model, const Answer& answer, const char* data) {
+  std::vector<bool> seen(model.outputs.size(), false);
+  for (const AnswerOutput& output : answer.outputs) CheckPosition(output.position, &seen);
   TRITONBACKEND_Response* response = nullptr;
   TRITONSERVER_Error* failed = TRITONBACKEND_ResponseNew(&response, batch.requests()[answer.request]);
   if (failed != nullptr) {
@@ -152,9 +159,6 @@ bool Respond(const Batch& batch, const AdmissionMessage& model, const Answer& an
   }
   TRITONSERVER_Error* error = Guarded([&] {
     for (const AnswerOutput& output : answer.outputs) {
-      if (output.position < 0 || output.position >= static_cast<int64_t>(model.outputs.size())) {
-        throw ProtocolError("the worker sent an output that the model does not have");
-      }
       if (!batch.wants(answer.request, output.position)) continue;
       const Column column = {output.position, output.datatype, false, {output.tensor}};
       OutputReader(column, data, 0).Next(0, 0, response, model.outputs[output.position].c_str());

@@ -19,7 +19,8 @@ std::vector<bool> Respond(const Batch& batch, const AdmissionMessage& model, con
                           const char* data);
 
 // Sends the response of an answer, with the outputs that its request asked for; `data` is where the tensors lie.
-// Returns whether it could; else the request is answered with an error, and has ended.
+// Returns whether it could; else the request is answered with an error, and has ended. Throws ProtocolError, and answers
+// nothing, where the outputs are not the model's.
 bool Respond(const Batch& batch, const AdmissionMessage& model, const Answer& answer, const char* data);
 
 // Tells the client that no more responses follow.

@@ -1,0 +1,112 @@
+"""Continuous batching: one step of the network for all texts that are being written.
+
+A text that is asked for joins at the next step, whatever the others are at; one that is finished, or that nobody reads
+any more, leaves before the next step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from model import Batch, Network
+
+LONGEST_TEXT = 4096
+HIGHEST_TEMPERATURE = 2.0
+
+
+class _Text:
+    """A text that somebody reads while it is being written."""
+
+    def __init__(self, prompt: str, temperature: float, length: int) -> None:
+        self.prompt = prompt
+        self.temperature = temperature
+        self.missing = length  # characters that are not written yet
+        self.error: Exception | None = None
+        self._unread = ""
+        self._news = asyncio.Event()
+
+    def write(self, character: str) -> None:
+        self._unread += character
+        self.missing -= 1
+        self._news.set()
+
+    def fail(self, error: Exception) -> None:
+        self.error = error
+        self._news.set()
+
+    async def read(self) -> str:
+        """All that is written and not read yet, as soon as there is something; nothing at the end."""
+        if not self._unread and self.missing and self.error is None:
+            self._news.clear()
+            await self._news.wait()
+        if self.error is not None:
+            raise self.error
+        unread, self._unread = self._unread, ""
+        return unread
+
+
+class Engine:
+    """Writes many texts at the same time, in the event loop that asks for them.
+
+    Args:
+        network: What says which character is next.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._texts: set[_Text] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def active(self) -> int:
+        """How many texts are being written or read."""
+        return len(self._texts)
+
+    async def generate(self, prompt: str, length: int, temperature: float) -> AsyncGenerator[str, None]:
+        """Yields a text as it is written; once it is closed, no more of the text is written.
+
+        Args:
+            prompt: What the text goes on from.
+            length: Number of characters.
+            temperature: How much is left to chance; at 0, always the likeliest character is next.
+
+        Raises:
+            ValueError: The length or the temperature is out of range.
+        """
+        if not 1 <= length <= LONGEST_TEXT:
+            raise ValueError(f"A text of {length} characters is asked for; ask for 1 to {LONGEST_TEXT}.")
+        if not 0 <= temperature <= HIGHEST_TEMPERATURE:
+            raise ValueError(f"The temperature is {temperature}; choose one from 0 to {HIGHEST_TEMPERATURE}.")
+        text = _Text(prompt, temperature, length)
+        self._texts.add(text)
+        if self._task is None:
+            self._task = asyncio.create_task(self._write())
+        try:
+            while unread := await text.read():
+                yield unread
+        finally:
+            self._texts.remove(text)
+
+    async def _write(self) -> None:
+        """Takes steps as long as there is a text to write."""
+        batch = Batch(self._network)
+        rows: list[_Text] = []
+        try:
+            while wanted := {text for text in self._texts if text.missing}:
+                stay = [row for row, text in enumerate(rows) if text in wanted]
+                if len(stay) < len(rows):
+                    batch.keep(stay)
+                    rows = [rows[row] for row in stay]
+                for text in wanted.difference(rows):
+                    batch.add(text.prompt, text.temperature)
+                    rows.append(text)
+                # A step is shorter than the way to another thread and back.
+                for text, character in zip(rows, batch.step(), strict=True):
+                    text.write(character)
+                await asyncio.sleep(0)  # those who read have their turn
+        except Exception as error:
+            for text in self._texts:
+                text.fail(error)
+        finally:
+            self._task = None

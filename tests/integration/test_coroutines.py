@@ -1,0 +1,417 @@
+"""Coroutines: many batches in flight on one instance, in one event loop for each model."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import threading
+
+import numpy as np
+import pytest
+from serving import (
+    NO_BATCHING,
+    Background,
+    InferenceServerException,
+    at_once,
+    bind_floats,
+    metrics_of,
+    running_triton,
+    send_floats,
+    statistics_of,
+    wait_until,
+)
+from streaming import Doors, number_of, one_by_one, row, streamed, together
+
+from pytriton.decorators import batch, sample
+from pytriton.exceptions import PyTritonUnrecoverableError
+from pytriton.model_config import DynamicBatcher, ModelConfig, QueuePolicy, Tensor, TimeoutAction
+
+
+async def double(requests):
+    await asyncio.sleep(0)
+    return [{"y": request["x"] * 2} for request in requests]
+
+
+def behind(doors):
+    """A coroutine function that returns its input once the door of the request's number is open."""
+
+    async def wait(requests):
+        await doors.wait(number_of(requests))
+        return requests
+
+    return wait
+
+
+def send(client, name, number):
+    """Sends a request in the background."""
+    return Background(lambda: client.infer(name, {"x": row(number)})["y"].item())
+
+
+def pending(triton, name):
+    """How many requests wait in Triton's queue."""
+    return metrics_of(triton, name)["nv_inference_pending_request_count"]
+
+
+def test_a_coroutine_answers_each_request(client, triton, name):
+    bind_floats(triton, name, double)
+
+    assert client.infer(name, {"x": row(1, 2)})["y"].tolist() == [[2, 4]]
+    assert client.infer(name, {"x": np.ones((3, 1), np.float32)})["y"].tolist() == [[2]] * 3
+
+
+def test_each_request_of_a_batch_gets_its_own_response(triton, grpc_client, name):
+    sizes = []
+
+    async def double(requests):
+        sizes.append(len(requests))
+        await asyncio.sleep(0)
+        return [{"y": request["x"] * 2} for request in requests]
+
+    bind_floats(triton, name, double, config=together())
+
+    received = at_once(8, lambda number: grpc_client.infer(name, {"x": row(number)})["y"].item())
+
+    assert received == [2 * number for number in range(8)]
+    assert max(sizes) > 1
+    statistics = statistics_of(triton, name)
+    assert (statistics["inference_count"], statistics["execution_count"]) == (8, len(sizes))
+
+
+@pytest.mark.parametrize(("decorator", "config"), [(batch, ModelConfig()), (sample, NO_BATCHING)])
+def test_decorators_take_coroutines(client, triton, name, decorator, config):
+    @decorator
+    async def double(x):
+        await asyncio.sleep(0)
+        return {"y": x * 2}
+
+    bind_floats(triton, name, double, config=config)
+    x = row(1, 2) if config.batching else row(1, 2)[0]
+
+    np.testing.assert_array_equal(client.infer(name, {"x": x})["y"], x * 2)
+
+
+def test_what_a_coroutine_under_batch_returns_is_cut_into_requests(triton, grpc_client, name):
+    sizes = []
+
+    @batch
+    async def double(x):
+        sizes.append(len(x))
+        await asyncio.sleep(0)
+        return [x * 2]
+
+    bind_floats(triton, name, double, config=together())
+
+    def send(number):
+        sent = np.full((number % 3 + 1, 2), number, np.float32)
+        return np.array_equal(grpc_client.infer(name, {"x": sent})["y"], sent * 2)
+
+    assert all(at_once(8, send))
+    assert max(sizes) > 3
+
+
+def test_a_coroutine_under_batch_has_many_batches_in_flight(triton, grpc_client, name):
+    doors = Doors()
+
+    @batch
+    async def wait(x):
+        await doors.wait(int(x.flat[0]))
+        return [x]
+
+    bind_floats(triton, name, wait, config=one_by_one())
+    requests = [send(grpc_client, name, number) for number in range(8)]
+    wait_until(lambda: len(doors.entered) == 8)
+    doors.open(*range(8))
+
+    assert [request.finish().result for request in requests] == list(range(8))
+
+
+def test_a_coroutine_returns_strings(client, triton, name):
+    async def greet(requests):
+        return [[np.array([[f"¡{text.decode()}!" for text in request["x"].flat]])] for request in requests]
+
+    triton.bind(name, greet, [Tensor((-1,), bytes, "x")], [Tensor((-1,), bytes, "y")])
+
+    assert client.infer(name, {"x": np.array([[b"a", b"bc"]], object)})["y"].tolist() == [
+        ["¡a!".encode(), "¡bc!".encode()]
+    ]
+
+
+async def scale(factor, requests):
+    return [{"y": request["x"] * factor} for request in requests]
+
+
+class Doubler:
+    async def infer(self, requests):
+        return await double(requests)
+
+    __call__ = infer
+
+
+COROUTINE_FUNCTIONS = {
+    "a method": Doubler().infer,
+    "an object with __call__": Doubler(),
+    "a partial": functools.partial(scale, 2),
+    "a function that returns a coroutine": lambda requests: double(requests),
+}
+
+
+@pytest.mark.parametrize("kind", COROUTINE_FUNCTIONS)
+def test_whatever_returns_a_coroutine_is_awaited(client, triton, name, kind):
+    bind_floats(triton, name, COROUTINE_FUNCTIONS[kind])
+
+    assert client.infer(name, {"x": row(3)})["y"].item() == 6
+
+
+@pytest.mark.parametrize("kind", COROUTINE_FUNCTIONS)
+def test_a_coroutine_on_a_decoupled_model_gives_one_response(triton, name, kind):
+    bind_floats(triton, name, COROUTINE_FUNCTIONS[kind], config=ModelConfig(decoupled=True))
+
+    assert streamed(triton, name, 3) == ([6], [True])
+
+
+def test_each_batch_is_answered_when_its_own_coroutine_returns(triton, grpc_client, name):
+    doors = Doors()
+    bind_floats(triton, name, behind(doors), config=one_by_one())
+    requests = [send(grpc_client, name, number) for number in range(4)]
+    wait_until(lambda: len(doors.entered) == 4)
+
+    for number in (2, 0, 3):
+        doors.open(number)
+        assert requests[number].finish().result == number
+    assert requests[1].is_alive()
+    doors.open(1)
+    assert requests[1].finish().result == 1
+
+
+def test_256_batches_are_in_flight_by_default(triton, grpc_client, name):
+    doors = Doors()
+    bind_floats(triton, name, behind(doors), config=one_by_one())
+    requests = [send(grpc_client, name, number) for number in range(258)]
+    wait_until(lambda: len(doors.entered) == 256)
+    wait_until(lambda: pending(triton, name) == 1)  # one more is with the instance already
+
+    assert len(doors.entered) == 256
+    doors.open(*range(258))
+    assert [request.finish().result for request in requests] == list(range(258))
+
+
+def test_a_batch_beyond_the_limit_waits_in_the_queue_until_another_ends(triton, grpc_client, name):
+    doors = Doors()
+    bind_floats(triton, name, behind(doors), config=one_by_one(max_in_flight=2))
+    requests = [send(grpc_client, name, number) for number in range(5)]
+    wait_until(lambda: len(doors.entered) == 2)
+    wait_until(lambda: pending(triton, name) == 2)
+    assert len(doors.entered) == 2
+
+    for ended in range(1, 4):
+        doors.open(doors.entered[ended])
+        requests[doors.entered[ended]].finish()
+        wait_until(lambda ended=ended: len(doors.entered) == 2 + ended)
+        assert sum(request.is_alive() for request in requests) == 5 - ended
+    doors.open(*range(5))
+    assert [request.finish().result for request in requests] == list(range(5))
+
+
+def test_triton_refuses_what_its_queue_has_no_room_for(triton, grpc_client, name):
+    doors = Doors()
+    policy = QueuePolicy(timeout_action=TimeoutAction.REJECT, max_queue_size=1)
+    config = one_by_one(max_in_flight=1, batcher=DynamicBatcher(default_queue_policy=policy))
+    bind_floats(triton, name, behind(doors), config=config)
+    requests = []
+
+    def refused():
+        requests.append(send(grpc_client, name, len(requests)))
+        return [request for request in requests if request.error is not None]
+
+    (refusal,) = wait_until(refused)[:1]
+    assert "maximum queue size" in refusal.error.message()
+    doors.open(*range(len(requests)))
+    served = [request.result for request in requests if request.finish().error is None]
+    assert 1 <= len(served) <= 3  # one is in flight, one with the instance, one in the queue
+
+
+def test_the_instances_of_a_model_share_one_event_loop(triton, grpc_client, name):
+    doors = Doors()
+    bind_floats(triton, name, [behind(doors), behind(doors)], config=one_by_one(max_in_flight=1))
+    requests = [send(grpc_client, name, number) for number in range(2)]
+    wait_until(lambda: len(doors.entered) == 2)
+
+    assert len(doors.loops) == 1
+    assert [each.name for each in threading.enumerate()].count(f"pytriton-loop-{name}") == 1
+    doors.open(0, 1)
+    assert [request.finish().result for request in requests] == [0, 1]
+
+
+def test_each_model_has_an_event_loop_of_its_own(triton, name):
+    loops = {}
+
+    def tells(which):
+        async def tell(requests):
+            loops[which] = asyncio.get_running_loop()
+            return requests
+
+        return tell
+
+    for which in ("one", "other"):
+        bind_floats(triton, f"{name}_{which}", tells(which))
+        send_floats(triton, f"{name}_{which}", [1])
+
+    assert loops["one"] is not loops["other"]
+
+
+def test_a_coroutine_that_blocks_its_loop_does_not_hold_up_other_models(triton, grpc_client, name):
+    entered, gate = threading.Event(), threading.Event()
+
+    async def block(requests):
+        entered.set()
+        assert gate.wait(30)
+        return requests
+
+    bind_floats(triton, f"{name}_blocks", block)
+    bind_floats(triton, name, double)
+    blocked = send(grpc_client, f"{name}_blocks", 1)
+    assert entered.wait(30)
+
+    assert send_floats(triton, name, [1]) == [2]
+    assert blocked.is_alive()
+    gate.set()
+    assert blocked.finish().result == 1
+
+
+def test_the_loop_is_the_same_from_call_to_call_so_that_tasks_live_on(triton, name):
+    numbers = itertools.count()
+    state = {}
+
+    async def count():
+        while True:
+            state["queue"].put_nowait(next(numbers))
+            await asyncio.sleep(0.001)
+
+    async def take(requests):
+        if not state:
+            state["queue"] = asyncio.Queue()
+            state["task"] = asyncio.create_task(count())
+        number = await state["queue"].get()
+        return [{"y": np.full_like(request["x"], number)} for request in requests]
+
+    bind_floats(triton, name, take)
+
+    assert [send_floats(triton, name, [1]) for _ in range(3)] == [[0], [1], [2]]
+    state["task"].get_loop().call_soon_threadsafe(state["task"].cancel)
+
+
+def test_inputs_stay_as_they_are_while_a_coroutine_waits(triton, grpc_client, name):
+    doors = Doors()
+    bind_floats(triton, name, behind(doors), config=one_by_one())
+    sent = np.arange(1, 100_001, dtype=np.float32)[None]
+    waits = Background(lambda: grpc_client.infer(name, {"x": sent})["y"])
+    wait_until(lambda: doors.entered == [1])
+    doors.open(2)
+
+    for _ in range(30):
+        other = np.full_like(sent, 2)
+        np.testing.assert_array_equal(grpc_client.infer(name, {"x": other})["y"], other)
+    doors.open(1)
+    np.testing.assert_array_equal(waits.finish().result, sent)
+
+
+async def explode(requests):
+    await asyncio.sleep(0)
+    raise ZeroDivisionError("the sky fell")
+
+
+async def leave(requests):
+    raise SystemExit(3)
+
+
+async def cancel_itself(requests):
+    asyncio.current_task().cancel()
+    await asyncio.sleep(30)
+
+
+async def nothing(requests):
+    return None
+
+
+async def too_many(requests):
+    return [{"y": requests[0]["x"]}] * 2
+
+
+async def wrong_dtype(requests):
+    return [{"y": request["x"].astype(np.int64)} for request in requests]
+
+
+ERRORS = {
+    explode: "ZeroDivisionError: the sky fell",
+    leave: "SystemExit: 3",
+    cancel_itself: "CancelledError: ",
+    nothing: "the inference callable returned None, not a list with one response per request",
+    too_many: "the inference callable returned 2 responses to 1 requests: return one per request",
+    wrong_dtype: "output 'y' has dtype int64, but float32 was declared: convert it with .astype('float32')",
+}
+
+
+@pytest.mark.parametrize("infer_func", ERRORS, ids=lambda infer_func: infer_func.__name__)
+def test_an_error_in_a_coroutine_reaches_the_client_and_the_next_request_is_answered(triton, client, name, infer_func):
+    fails = [True]
+
+    async def fails_once(requests):
+        return await (infer_func(requests) if fails.pop() else double(requests))
+
+    fails[:0] = [False]
+    bind_floats(triton, name, fails_once)
+
+    with pytest.raises(InferenceServerException) as caught:
+        client.infer(name, {"x": row(1)})
+    assert caught.value.message().startswith(f"model '{name}': {ERRORS[infer_func]}")
+    assert client.infer(name, {"x": row(1)})["y"].item() == 2
+
+
+def test_the_traceback_of_a_coroutine_is_logged(triton, name, caplog):
+    bind_floats(triton, name, explode)
+
+    send_floats(triton, name, [1])
+
+    (record,) = wait_until(lambda: [each for each in caplog.records if name in each.getMessage()])
+    assert record.levelname == "ERROR"
+    assert "in explode\n    raise ZeroDivisionError" in record.getMessage()
+
+
+def test_an_exception_that_a_coroutine_returns_fails_its_request_alone(triton, grpc_client, name):
+    sizes = []
+
+    async def odd_fails(requests):
+        sizes.append(len(requests))
+        await asyncio.sleep(0)
+        return [
+            ValueError(f"odd: {request['x'].item():.0f}") if request["x"].item() % 2 else {"y": request["x"]}
+            for request in requests
+        ]
+
+    bind_floats(triton, name, odd_fails, config=together())
+
+    def send(number):
+        try:
+            return grpc_client.infer(name, {"x": row(number)})["y"].item()
+        except InferenceServerException as error:
+            return error.message()
+
+    assert at_once(6, send) == [
+        number if number % 2 == 0 else f"model '{name}': ValueError: odd: {number}" for number in range(6)
+    ]
+    assert max(sizes) > 1
+
+
+def test_an_unrecoverable_error_in_a_coroutine_ends_the_server():
+    async def give_up(requests):
+        raise PyTritonUnrecoverableError("the GPU fell off the bus")
+
+    with running_triton() as triton:
+        bind_floats(triton, "broken", give_up)
+        triton.run()
+
+        assert send_floats(triton, "broken", [1]) == (
+            "model 'broken': PyTritonUnrecoverableError: the GPU fell off the bus"
+        )
+        wait_until(lambda: not triton.is_alive())
