@@ -53,7 +53,8 @@ class Model:
         Returns:
             Contents by path within the model's folder.
         """
-        worker = f"registry={registry.endpoint}\nbinding={self._binding}\n"
+        warmups = sum(max(warmup.count, 1) for warmup in self.spec.config.model_warmup or ())
+        worker = f"registry={registry.endpoint}\nbinding={self._binding}\nwarmups={warmups}\n"
         files = {f"{self.spec.version}/worker": worker.encode()}
         for name, source in self.spec.warmup_files().items():
             files[f"warmup/{name}"] = source.read_bytes()

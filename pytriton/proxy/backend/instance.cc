@@ -1,5 +1,6 @@
 #include "instance.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -52,6 +53,7 @@ Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect)
   const WorkerFile file = WorkerFile::Read(std::string(folder) + "/" + std::to_string(version) + "/worker");
   registry_ = file.registry;
   identity_.binding = file.binding;
+  warmup_ = std::make_unique<WarmupGuard>(file.warmups);
   Connect(kLoadTimeoutMs);
 }
 
@@ -71,7 +73,7 @@ void Instance::Execute(TRITONBACKEND_Request** requests, uint32_t request_count)
     } catch (const std::exception& error) {
       const std::string reason = "model '" + identity_.model + "' has no worker: " + error.what();
       for (uint32_t i = 0; i < request_count; ++i) Reject(requests[i], TRITONSERVER_ERROR_UNAVAILABLE, reason);
-      return;
+      return warmup_->Done(false);
     }
   }
   const std::shared_ptr<Connection> connection = connection_;  // a failure below drops it before the batch is done
@@ -79,8 +81,10 @@ void Instance::Execute(TRITONBACKEND_Request** requests, uint32_t request_count)
   for (const Rejection& rejection : batch.rejections()) {
     Reject(rejection.request, rejection.code, "model '" + identity_.model + "': " + rejection.reason);
   }
-  if (batch.requests().empty()) return;
-  Finish(batch, Infer(connection.get(), &batch, &timing), timing);
+  if (batch.requests().empty()) return warmup_->Done(false);
+  const std::vector<bool> succeeded = Infer(connection.get(), &batch, &timing);
+  Finish(batch, succeeded, timing);
+  warmup_->Done(std::find(succeeded.begin(), succeeded.end(), false) == succeeded.end());
 }
 
 std::vector<bool> Instance::Infer(Connection* connection, Batch* batch, Timing* timing) {

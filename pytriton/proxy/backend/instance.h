@@ -10,6 +10,7 @@
 #include "owner.h"
 #include "responses.h"
 #include "triton_api.h"
+#include "warmup_guard.h"
 
 namespace pytriton {
 
@@ -45,6 +46,7 @@ class Instance {
   RegistrationMessage identity_;
   std::shared_ptr<Connection> connection_;  // null while there is no worker
   std::shared_ptr<Owner> owner_;
+  std::unique_ptr<WarmupGuard> warmup_;
 };
 
 }  // namespace pytriton

@@ -20,6 +20,7 @@ class RegistrationError : public std::runtime_error {
 struct WorkerFile {
   std::string registry;  // ZeroMQ endpoint
   std::string binding;   // which of the controller's bindings the model is
+  int warmups = 0;       // batches that Triton warms each instance up with
 
   // Throws RegistrationError when the file is missing or lacks a key.
   static WorkerFile Read(const std::string& path);
