@@ -45,6 +45,7 @@ class ModelManager:
     def __init__(self) -> None:
         """Starts with no models and no server."""
         self._models: dict[tuple[str, int], Model] = {}
+        self._retired: list[Model] = []  # replaced, and perhaps not done with what they were asked
         self._deployment: Deployment | None = None
         self._lock = threading.RLock()
 
@@ -82,6 +83,7 @@ class ModelManager:
                 raise
             if replaced is not None:
                 replaced.retire(self._deployment.registry)
+                self._retired = [each for each in (*self._retired, replaced) if each.connections]
 
     @property
     def is_deployed(self) -> bool:
@@ -112,8 +114,9 @@ class ModelManager:
             deadline = time.monotonic() + timeout_s
             if unload:
                 self._unload(deployment, deadline)
-            for model in self:
+            for model in (*self, *self._retired):
                 model.close(deployment.registry, max(0.0, deadline - time.monotonic()))
+            self._retired = []
 
     def _names(self) -> list[str]:
         return list(dict.fromkeys(name for name, _ in self._models))
@@ -136,14 +139,15 @@ class ModelManager:
             raise PyTritonInvalidOperationError(f"The server cannot load model {name!r}: {error}") from error
 
     def _unload(self, deployment: Deployment, deadline: float) -> None:
-        names = self._names()
         try:
-            for name in names:
-                deployment.control.unload(name)
-            while time.monotonic() < deadline and not all(map(deployment.control.is_unloaded, names)):
-                time.sleep(_POLL_S)
+            for name in self._names():
+                # A server that is still loading it, because its warm-up hangs, would have us wait for ever.
+                deployment.control.unload(name, max(_POLL_S, deadline - time.monotonic()))
         except (PyTritonRuntimeError, OSError):
             return  # the server is going, or gone
+        # An instance disconnects once it is done with what it was asked.
+        while time.monotonic() < deadline and any(model.connections for model in (*self, *self._retired)):
+            time.sleep(_POLL_S)
 
 
 def _check_same(one: Model, other: Model) -> None:

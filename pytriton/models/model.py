@@ -38,6 +38,11 @@ class Model:
         self._binding = f"{spec.name}-{spec.version}-{next(_numbers)}"
         self._workers: list[Worker] = []
 
+    @property
+    def connections(self) -> int:
+        """How many model instances are connected."""
+        return sum(worker.connections for worker in self._workers)
+
     def open(self, registry: Registry, on_unrecoverable: Callable[[PyTritonUnrecoverableError], None]) -> None:
         """Lets instances in the server find the inference callables."""
         signature = Signature(self.spec)
