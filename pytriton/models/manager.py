@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from pytriton.exceptions import (
+    PyTritonBadParameterError,
     PyTritonInvalidOperationError,
     PyTritonModelConfigError,
     PyTritonRuntimeError,
@@ -127,15 +128,16 @@ class ModelManager:
     def _load(self, name: str, deployment: Deployment) -> None:
         versions = self._versions(name)
         spec = versions[-1].spec
-        spec = dataclasses.replace(spec, instances=max(model.spec.instances for model in versions))
         files: dict[str, bytes] = {}
-        for model in versions:
-            files |= model.files(deployment.registry)
         try:
+            spec = dataclasses.replace(spec, instances=max(model.spec.instances for model in versions))
+            for model in versions:
+                files |= model.files(deployment.registry)
             deployment.store.put(spec, [model.spec.version for model in versions], files)
         except StoreError:
             raise
-        except PyTritonRuntimeError as error:
+        # A file of a warm-up may have gone since the model was bound.
+        except (PyTritonRuntimeError, PyTritonBadParameterError, OSError) as error:
             raise PyTritonInvalidOperationError(f"The server cannot load model {name!r}: {error}") from error
 
     def _unload(self, deployment: Deployment, deadline: float) -> None:
