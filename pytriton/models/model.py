@@ -60,6 +60,8 @@ class Model:
         """
         warmups = sum(max(warmup.count, 1) for warmup in self.spec.config.model_warmup or ())
         worker = f"registry={registry.endpoint}\nbinding={self._binding}\nwarmups={warmups}\n"
+        if self.spec.config.response_cache:
+            worker += f"cached_output={self.spec.outputs[0].name}\n"
         files = {f"{self.spec.version}/worker": worker.encode()}
         for name, source in self.spec.warmup_files().items():
             files[f"warmup/{name}"] = source.read_bytes()

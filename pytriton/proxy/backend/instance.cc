@@ -53,6 +53,7 @@ Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect)
   const WorkerFile file = WorkerFile::Read(std::string(folder) + "/" + std::to_string(version) + "/worker");
   registry_ = file.registry;
   identity_.binding = file.binding;
+  cached_output_ = file.cached_output;
   warmup_ = std::make_unique<WarmupGuard>(file.warmups);
   Connect(kLoadTimeoutMs);
 }
@@ -100,7 +101,8 @@ std::vector<bool> Instance::Infer(Connection* connection, Batch* batch, Timing* 
     for (const Failure& failure : result.failures) {
       if (!failure.detail.empty()) Log(TRITONSERVER_LOG_ERROR, failure.detail);
     }
-    std::vector<bool> succeeded = Respond(*batch, connection->model(), result, message + reader.data_offset());
+    std::vector<bool> succeeded =
+        Respond(*batch, connection->model(), result, message + reader.data_offset(), cached_output_);
     connection->worker_arena().Release(bell.offset);
     return succeeded;
   } catch (const ChannelError& error) {
@@ -117,7 +119,7 @@ std::vector<bool> Instance::Infer(Connection* connection, Batch* batch, Timing* 
 std::vector<bool> Instance::Fail(const Batch& batch, TRITONSERVER_Error_Code code, const std::string& reason) const {
   const std::string message = "model '" + identity_.model + "': " + reason;
   Log(TRITONSERVER_LOG_ERROR, message);
-  for (TRITONBACKEND_Request* request : batch.requests()) RespondError(request, code, message);
+  for (TRITONBACKEND_Request* request : batch.requests()) RespondError(request, code, message, cached_output_);
   return std::vector<bool>(batch.requests().size(), false);
 }
 
@@ -139,7 +141,7 @@ void Instance::Finish(const Batch& batch, const std::vector<bool>& succeeded, co
 }
 
 void Instance::Reject(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& reason) const {
-  RespondError(request, code, reason);
+  RespondError(request, code, reason, cached_output_);
   LogIfError(TRITONBACKEND_ModelInstanceReportStatistics(instance_, request, false, 0, 0, 0, 0),
              "cannot report a request's statistics");
   Release(request);

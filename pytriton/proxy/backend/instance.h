@@ -44,6 +44,7 @@ class Instance {
   TRITONSERVER_Server* server_ = nullptr;
   std::string registry_;
   RegistrationMessage identity_;
+  std::string cached_output_;
   std::shared_ptr<Connection> connection_;  // null while there is no worker
   std::shared_ptr<Owner> owner_;
   std::unique_ptr<WarmupGuard> warmup_;

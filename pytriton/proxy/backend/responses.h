@@ -10,12 +10,13 @@
 
 namespace pytriton {
 
-// Answers one request with an error.
-void RespondError(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& message);
+// Answers one request with an error. `cached_output` is an output of a model with a response cache, else empty.
+void RespondError(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& message,
+                  const std::string& cached_output);
 
 // Answers each request of the batch, with the outputs it asked for or with its error. `data` is where the result's
 // tensors lie. Returns per request whether it succeeded.
 std::vector<bool> Respond(const Batch& batch, const AdmissionMessage& model, const ResultMessage& result,
-                          const char* data);
+                          const char* data, const std::string& cached_output);
 
 }  // namespace pytriton
