@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,9 +17,11 @@ from pytriton.exceptions import (
     PyTritonUnrecoverableError,
 )
 from pytriton.models.model import Model
-from pytriton.models.store import ModelStore, StoreError
+from pytriton.models.store import FolderStore, ModelStore, StoreError
 from pytriton.proxy.registry import Registry
 from pytriton.server.control import ServerControl
+
+LOGGER = logging.getLogger(__name__)
 
 _POLL_S = 0.01
 
@@ -71,7 +74,7 @@ class ModelManager:
             self._models[key] = model
             if self._deployment is None:
                 return
-            model.open(self._deployment.registry, self._deployment.on_unrecoverable)
+            _open(model, self._deployment)
             try:
                 self._load(model.spec.name, self._deployment)
             except (PyTritonInvalidOperationError, StoreError):
@@ -96,7 +99,7 @@ class ModelManager:
         with self._lock:
             self._deployment = deployment
             for model in self:
-                model.open(deployment.registry, deployment.on_unrecoverable)
+                _open(model, deployment)
             for name in self._names():
                 self._load(name, deployment)
 
@@ -130,7 +133,9 @@ class ModelManager:
         spec = versions[-1].spec
         files: dict[str, bytes] = {}
         try:
-            spec = dataclasses.replace(spec, instances=max(model.spec.instances for model in versions))
+            config = dataclasses.replace(spec.config, response_cache=all(model.cached for model in versions))
+            instances = max(model.spec.instances for model in versions)
+            spec = dataclasses.replace(spec, config=config, instances=instances)
             for model in versions:
                 files |= model.files(deployment.registry)
             deployment.store.put(spec, [model.spec.version for model in versions], files)
@@ -150,6 +155,26 @@ class ModelManager:
         # An instance disconnects once it is done with what it was asked.
         while time.monotonic() < deadline and any(model.connections for model in (*self, *self._retired)):
             time.sleep(_POLL_S)
+
+
+def _open(model: Model, deployment: Deployment) -> None:
+    """Lets instances of a model find its workers, and says whether Triton may cache its responses.
+
+    Triton's cache knows a model by its name and version, and goes on with the answers of what was bound before.
+    """
+    spec = model.spec
+    model.cached = (
+        spec.config.response_cache
+        and (spec.name, spec.version) not in deployment.control.states()
+        and isinstance(deployment.store, FolderStore)  # a server does not tell what another process has served
+    )
+    if spec.config.response_cache and not model.cached:
+        LOGGER.warning(
+            "The response cache of model %r is off: it may hold answers of what was bound under that name before. "
+            "Start the server again to have it.",
+            spec.name,
+        )
+    model.open(deployment.registry, deployment.on_unrecoverable)
 
 
 def _check_same(one: Model, other: Model) -> None:

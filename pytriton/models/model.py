@@ -35,6 +35,8 @@ class Model:
                 )
         self.spec = spec
         self._infer_funcs = tuple(infer_funcs)
+        self.cached = spec.config.response_cache
+        """Whether Triton may answer from its response cache."""
         self._binding = f"{spec.name}-{spec.version}-{next(_numbers)}"
         self._workers: list[Worker] = []
 
@@ -60,7 +62,7 @@ class Model:
         """
         warmups = sum(max(warmup.count, 1) for warmup in self.spec.config.model_warmup or ())
         worker = f"registry={registry.endpoint}\nbinding={self._binding}\nwarmups={warmups}\n"
-        if self.spec.config.response_cache:
+        if self.cached:
             worker += f"cached_output={self.spec.outputs[0].name}\n"
         files = {f"{self.spec.version}/worker": worker.encode()}
         for name, source in self.spec.warmup_files().items():
