@@ -297,7 +297,6 @@ def test_run_and_stop_may_be_called_in_threads_that_end():
         assert not triton.is_alive()
 
 
-@pytest.mark.xfail(reason="patch 0002 is missing", strict=True)
 def test_stop_waits_for_what_a_callable_was_asked_before_it_was_replaced():
     with running_triton() as triton:
         entered, gate = held_model(triton, "again")
@@ -317,7 +316,6 @@ def test_stop_waits_for_what_a_callable_was_asked_before_it_was_replaced():
         assert stopping.finish().result
 
 
-@pytest.mark.xfail(reason="patch 0002 is missing", strict=True)
 def test_stop_of_a_process_with_functions_of_its_own_waits_for_what_they_were_asked(triton, name):
     remote = RemoteTriton(url=f"localhost:{triton.config.http_port}", access_token=triton.get_access_token())
     remote.connect()

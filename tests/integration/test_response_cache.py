@@ -268,7 +268,6 @@ class FailsAtFirst:
         return requests
 
 
-@pytest.mark.xfail(reason="patch 0004 is missing", strict=True)
 def test_an_error_is_not_cached(triton, client, name):
     infer = FailsAtFirst()
     bind_cached(triton, name, infer)
@@ -281,7 +280,6 @@ def test_an_error_is_not_cached(triton, client, name):
     assert infer.calls == 2
 
 
-@pytest.mark.xfail(reason="patch 0004 is missing", strict=True)
 def test_a_request_that_fails_among_others_is_not_cached(triton, grpc_client, name):
     failing = {3.0}
 
@@ -306,7 +304,6 @@ def test_a_request_that_fails_among_others_is_not_cached(triton, grpc_client, na
 # A model that is bound again, and the requests that its predecessor was asked.
 
 
-@pytest.mark.xfail(reason="patch 0005 is missing", strict=True)
 def test_a_model_that_is_bound_again_does_not_give_the_answers_of_the_old_callable(triton, client, name):
     x = np.ones((1, 1), np.float32)
     for factor in (2, 3, 5):
@@ -315,7 +312,6 @@ def test_a_model_that_is_bound_again_does_not_give_the_answers_of_the_old_callab
             assert client.infer(name, {"x": x})["y"].item() == factor
 
 
-@pytest.mark.xfail(reason="patch 0005 is missing", strict=True)
 def test_an_old_callable_that_answers_late_does_not_answer_for_the_new_one(triton, grpc_client, name):
     entered, gate = threading.Event(), threading.Event()
 
@@ -362,7 +358,6 @@ def test_a_binding_that_fails_leaves_the_cached_answers_of_the_earlier_one(trito
     assert len(infer.calls) == 1
 
 
-@pytest.mark.xfail(reason="patch 0005 is missing", strict=True)
 def test_the_process_that_serves_a_name_next_does_not_give_the_answers_of_the_last(triton, name):
     for factor in (2, 3):
         url, token = f"localhost:{triton.config.http_port}", triton.get_access_token()

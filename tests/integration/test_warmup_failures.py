@@ -28,9 +28,6 @@ from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonUnrecover
 from pytriton.model_config.common import WarmupInput
 from pytriton.triton import Triton
 
-# Triton 2.51 crashes now and then when a warm-up fails, and stop() waits for such models.
-pytestmark = pytest.mark.xfail(reason="patches 0001 to 0003 are missing", strict=False)
-
 
 def fail(requests):
     raise ValueError("no weights")
