@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
 
 from pytriton.exceptions import (
+    PyTritonBadParameterError,
     PyTritonInvalidOperationError,
     PyTritonModelConfigError,
     PyTritonRuntimeError,
     PyTritonUnrecoverableError,
 )
 from pytriton.models.model import Model
-from pytriton.models.store import ModelStore, StoreError
+from pytriton.models.store import FolderStore, ModelStore, StoreError
 from pytriton.proxy.registry import Registry
 from pytriton.server.control import ServerControl
+
+LOGGER = logging.getLogger(__name__)
 
 _POLL_S = 0.01
 _QUIET_S = 0.3
@@ -47,6 +51,7 @@ class ModelManager:
     def __init__(self) -> None:
         """Starts with no models and no server."""
         self._models: dict[tuple[str, int], Model] = {}
+        self._retired: list[Model] = []  # replaced, and perhaps not done with what they were asked
         self._deployment: Deployment | None = None
         self._lock = threading.RLock()
 
@@ -71,7 +76,7 @@ class ModelManager:
             self._models[key] = model
             if self._deployment is None:
                 return
-            model.open(self._deployment.registry, self._deployment.on_unrecoverable)
+            _open(model, self._deployment)
             try:
                 self._load(model.spec.name, self._deployment)
             except (PyTritonInvalidOperationError, StoreError):
@@ -84,6 +89,7 @@ class ModelManager:
                 raise
             if replaced is not None:
                 replaced.retire(self._deployment.registry)
+                self._retired = [each for each in (*self._retired, replaced) if each.connections]
 
     @property
     def is_deployed(self) -> bool:
@@ -95,7 +101,7 @@ class ModelManager:
         with self._lock:
             self._deployment = deployment
             for model in self:
-                model.open(deployment.registry, deployment.on_unrecoverable)
+                _open(model, deployment)
             for name in self._names():
                 self._load(name, deployment)
 
@@ -114,8 +120,9 @@ class ModelManager:
             deadline = time.monotonic() + timeout_s
             if unload:
                 self._unload(deployment, deadline)
-            for model in self:
+            for model in (*self, *self._retired):
                 model.close(deployment.registry, max(0.0, deadline - time.monotonic()))
+            self._retired = []
 
     def _names(self) -> list[str]:
         return list(dict.fromkeys(name for name, _ in self._models))
@@ -126,42 +133,66 @@ class ModelManager:
     def _load(self, name: str, deployment: Deployment) -> None:
         versions = self._versions(name)
         spec = versions[-1].spec
-        spec = dataclasses.replace(spec, instances=max(model.spec.instances for model in versions))
         files: dict[str, bytes] = {}
-        for model in versions:
-            files |= model.files(deployment.registry)
         try:
+            config = dataclasses.replace(spec.config, response_cache=all(model.cached for model in versions))
+            instances = max(model.spec.instances for model in versions)
+            spec = dataclasses.replace(spec, config=config, instances=instances)
+            for model in versions:
+                files |= model.files(deployment.registry)
             deployment.store.put(spec, [model.spec.version for model in versions], files)
         except StoreError:
             raise
-        except PyTritonRuntimeError as error:
+        # A file of a warm-up may have gone since the model was bound.
+        except (PyTritonRuntimeError, PyTritonBadParameterError, OSError) as error:
             raise PyTritonInvalidOperationError(f"The server cannot load model {name!r}: {error}") from error
 
     def _unload(self, deployment: Deployment, deadline: float) -> None:
-        names = self._names()
         try:
-            for name in names:
-                deployment.control.unload(name)
-            self._wait_until_unloaded(names, deployment, deadline)
+            for name in self._names():
+                # A server that is still loading it, because its warm-up hangs, would have us wait for ever.
+                deployment.control.unload(name, max(_POLL_S, deadline - time.monotonic()))
         except (PyTritonRuntimeError, OSError):
             return  # the server is going, or gone
+        self._wait_until_done(deadline)
 
-    def _wait_until_unloaded(self, names: list[str], deployment: Deployment, deadline: float) -> None:
+    def _wait_until_done(self, deadline: float) -> None:
+        """Waits until callables are done with what they were asked, and ends streams that go on for too long."""
         start = time.monotonic()
         last_call = deadline - min(_LAST_CALL_S, (deadline - start) / 2)
-        # Triton keeps a model while clients keep streams open that they have sent it requests on, done as these are. It
-        # takes no new requests from the start, and gives those that wait to callables that are idle.
-        delay_s = max([0, *(model.spec.batcher.max_queue_delay_microseconds / 1e6 for model in self)])
-        while not all(map(deployment.control.is_unloaded, names)):
+        models = [*self, *self._retired]
+        # An instance disconnects once it is done. But Triton keeps it while clients keep streams open on which they have
+        # sent it requests, done as these are. It takes no new ones, and gives those that wait to callables that are idle.
+        quiet_s = _QUIET_S + max([0, *(model.spec.batcher.max_queue_delay_microseconds / 1e6 for model in models)])
+        while any(model.connections for model in models):
             now = time.monotonic()
-            idle_since = max([start, *(model.idle_since() for model in self)])
-            if now > deadline or now - idle_since > _QUIET_S + delay_s:
+            if now > deadline or now - max([start, *(model.idle_since() for model in models)]) > quiet_s:
                 return
             if now > last_call:
                 last_call = deadline
-                for model in self:
+                for model in models:
                     model.end_streams()
             time.sleep(_POLL_S)
+
+
+def _open(model: Model, deployment: Deployment) -> None:
+    """Lets instances of a model find its workers, and says whether Triton may cache its responses.
+
+    Triton's cache knows a model by its name and version, and goes on with the answers of what was bound before.
+    """
+    spec = model.spec
+    model.cached = (
+        spec.config.response_cache
+        and (spec.name, spec.version) not in deployment.control.states()
+        and isinstance(deployment.store, FolderStore)  # a server does not tell what another process has served
+    )
+    if spec.config.response_cache and not model.cached:
+        LOGGER.warning(
+            "The response cache of model %r is off: it may hold answers of what was bound under that name before. "
+            "Start the server again to have it.",
+            spec.name,
+        )
+    model.open(deployment.registry, deployment.on_unrecoverable)
 
 
 def _check_same(one: Model, other: Model) -> None:

@@ -44,9 +44,16 @@ class Model:
                 )
         self.spec = spec
         self._infer_funcs = tuple(infer_funcs)
+        self.cached = spec.config.response_cache
+        """Whether Triton may answer from its response cache."""
         self._binding = f"{spec.name}-{spec.version}-{next(_numbers)}"
         self._workers: list[Worker] = []
         self._loop: EventLoop | None = None
+
+    @property
+    def connections(self) -> int:
+        """How many model instances are connected."""
+        return sum(worker.connections for worker in self._workers)
 
     def open(self, registry: Registry, on_unrecoverable: Callable[[PyTritonUnrecoverableError], None]) -> None:
         """Lets instances in the server find the inference callables."""
@@ -66,7 +73,10 @@ class Model:
         Returns:
             Contents by path within the model's folder.
         """
-        worker = f"registry={registry.endpoint}\nbinding={self._binding}\n"
+        warmups = sum(max(warmup.count, 1) for warmup in self.spec.config.model_warmup or ())
+        worker = f"registry={registry.endpoint}\nbinding={self._binding}\nwarmups={warmups}\n"
+        if self.cached:
+            worker += f"cached_output={self.spec.outputs[0].name}\n"
         files = {f"{self.spec.version}/worker": worker.encode()}
         for name, source in self.spec.warmup_files().items():
             files[f"warmup/{name}"] = source.read_bytes()

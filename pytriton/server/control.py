@@ -37,17 +37,22 @@ class ServerControl(Protocol):
             PyTritonRuntimeError: The server cannot.
         """
 
-    def unload(self, model: str) -> None:
-        """Starts to unload a model. Raises PyTritonRuntimeError when the server cannot."""
+    def unload(self, model: str, timeout_s: float | None = None) -> None:
+        """Starts to unload a model, once the server has loaded it.
+
+        Args:
+            model: Its name.
+            timeout_s: How long to wait for the server, which may be busy loading it; None is for ever.
+
+        Raises:
+            PyTritonRuntimeError: The server cannot, or not in time.
+        """
 
     def is_loaded(self, model: str) -> bool:
         """Whether a model takes requests."""
 
     def states(self) -> dict[tuple[str, int], str]:
         """What the server says of each model and version that it knows; nothing when it does not answer."""
-
-    def is_unloaded(self, model: str) -> bool:
-        """Whether nothing is left of a model."""
 
 
 class HttpControl:
@@ -75,9 +80,9 @@ class HttpControl:
             body = json.dumps({"parameters": parameters}).encode()
         self._post(f"/v2/repository/models/{urllib.parse.quote(model)}/load", body)
 
-    def unload(self, model: str) -> None:
+    def unload(self, model: str, timeout_s: float | None = None) -> None:
         """See `ServerControl`."""
-        self._post(f"/v2/repository/models/{urllib.parse.quote(model)}/unload")
+        self._post(f"/v2/repository/models/{urllib.parse.quote(model)}/unload", timeout_s=timeout_s)
 
     def states(self) -> dict[tuple[str, int], str]:
         """See `ServerControl`."""
@@ -96,19 +101,10 @@ class HttpControl:
         path = f"/v2/models/{urllib.parse.quote(model)}/ready"
         return self._request("GET", path, _TIMEOUT_S)[0] == http.HTTPStatus.OK
 
-    def is_unloaded(self, model: str) -> bool:
-        """See `ServerControl`."""
-        status, body = self._request("POST", "/v2/repository/index", _TIMEOUT_S, b"")
-        if status != http.HTTPStatus.OK:
-            return True
-        return all(
-            _is_gone(entry.get("state"), entry.get("reason")) for entry in json.loads(body) if entry["name"] == model
-        )
-
-    def _post(self, path: str, body: bytes = b"") -> None:
+    def _post(self, path: str, body: bytes = b"", timeout_s: float | None = None) -> None:
         try:
             # Loading takes as long as the model's warm-up does.
-            status, answer = self._request("POST", path, None, body)
+            status, answer = self._request("POST", path, timeout_s, body)
         except (OSError, http.client.HTTPException) as error:
             raise PyTritonRuntimeError(f"The server at {self._host}:{self._port} does not answer: {error!r}") from error
         if status != http.HTTPStatus.OK:
@@ -152,10 +148,10 @@ class GrpcControl:
         except self._error as error:
             raise PyTritonRuntimeError(_with_remedy(str(error))) from error
 
-    def unload(self, model: str) -> None:
+    def unload(self, model: str, timeout_s: float | None = None) -> None:
         """See `ServerControl`."""
         try:
-            self._client.unload_model(model, headers=self._headers)
+            self._client.unload_model(model, headers=self._headers, client_timeout=timeout_s)
         except self._error as error:
             raise PyTritonRuntimeError(_with_remedy(str(error))) from error
 
@@ -171,11 +167,6 @@ class GrpcControl:
     def is_loaded(self, model: str) -> bool:
         """See `ServerControl`."""
         return bool(self._client.is_model_ready(model, headers=self._headers))
-
-    def is_unloaded(self, model: str) -> bool:
-        """See `ServerControl`."""
-        index = self._client.get_model_repository_index(headers=self._headers).models
-        return all(_is_gone(entry.state, entry.reason) for entry in index if entry.name == model)
 
 
 def control_of(config: TritonConfig, access: AccessControl) -> ServerControl:
@@ -224,10 +215,6 @@ def _parts(url: str) -> tuple[type[HttpControl] | type[GrpcControl], str, int]:
         raise PyTritonBadParameterError(f"{url!r} is no URL of a server; use host, host:port, http://... or grpc://...")
     kind, default_port = kinds[parts.scheme]
     return kind, parts.hostname, port or default_port
-
-
-def _is_gone(state: str | None, reason: str | None) -> bool:
-    return not state or (state == "UNAVAILABLE" and reason in ("unloaded", "", None))
 
 
 def _state(state: str | None, reason: str | None) -> str:

@@ -12,9 +12,12 @@ _LEVELS = {"I": logging.INFO, "W": logging.WARNING, "E": logging.ERROR, "F": log
 _LINE = re.compile(r"(?P<level>[IWEFV])\d{4} \d{2}:\d{2}:\d{2}\.\d+ \d+ \S+:\d+\] (?P<text>.*)", re.DOTALL)
 # What the server says of a machine without a GPU at every start; no warning to those who do not want one.
 _NO_GPU = ("CUDA", "Cuda", "NVML", "DCGM", "GPU metrics", "pinned")
-# Said at ERROR of every model that is sent through the repository API, and when the server ends while clients keep
-# streams open; nothing is amiss.
-_HARMLESS = ("Failed to set config modification time", "failed to stop server: Internal - Exit timeout expired")
+# Said at ERROR, and nothing is amiss: of every model that is sent through the repository API; of errors and empty outputs
+# of a model with a response cache, which it does not keep; and at the end, while clients keep streams open.
+_HARMLESS = re.compile(
+    "Failed to set config modification time|Failed to insert key .* was nullptr"
+    "|failed to stop server: Internal - Exit timeout expired"
+)
 _TABLE = ("+-", "| ")  # of settings, and of models
 _TAIL_LINES = 20
 
@@ -42,7 +45,7 @@ class ServerLog:
             self._level = _LEVELS[match["level"]]
             line = _unquoted(match["text"])
         level = self._level
-        if line.startswith((*_TABLE, *_HARMLESS)):
+        if line.startswith(_TABLE) or _HARMLESS.match(line):
             level = logging.DEBUG
         elif not line.startswith("model '") and any(word in line for word in _NO_GPU):  # those are callables' errors
             level = min(level, logging.INFO)

@@ -57,7 +57,7 @@ class Client:
         self._module = {"http": tritonclient.http, "grpc": tritonclient.grpc}[protocol]
         if protocol == "http":
             url = f"{HOST}:{triton.config.http_port}"
-            self.raw = tritonclient.http.InferenceServerClient(url, concurrency, network_timeout=300)
+            self.raw = tritonclient.http.InferenceServerClient(url, concurrency=concurrency, network_timeout=300)
         else:
             self.raw = tritonclient.grpc.InferenceServerClient(f"{HOST}:{triton.config.grpc_port}")
 

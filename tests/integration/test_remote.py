@@ -125,7 +125,7 @@ def test_the_models_of_a_killed_process_are_dropped_within_seconds(triton, remot
     remote.process.kill()
     remote.wait()
 
-    wait_until(lambda: not is_served(triton, "Triple"), 5)
+    wait_until(lambda: not is_served(triton, "Triple"), 10)
     assert triton.is_connected()
 
 

@@ -230,7 +230,9 @@ Desk::Desk(FileDescriptor socket, FileDescriptor peer)
 std::optional<Taken> Desk::Take(int timeout_ms) {
   pollfd events = {socket_.get(), POLLIN, 0};
   Bell bell;
-  if (poll(&events, 1, timeout_ms) <= 0 || !Receive(socket_.get(), &bell)) return {};
+  if (poll(&events, 1, timeout_ms) <= 0) return {};
+  gone_ = !Receive(socket_.get(), &bell);
+  if (gone_) return {};
   if (bell.kind != static_cast<int64_t>(BellKind::kBatch)) ::fake_worker::Fail("a bell other than a batch's rang");
   MessageReader reader(peer_.At(bell.offset, bell.size), bell.size);
   Taken taken = {bell.sequence, bell.offset, bell.size, DecodeBatch(&reader), nullptr};

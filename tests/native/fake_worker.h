@@ -61,6 +61,8 @@ class Desk {
   bool Send(const Reply& reply) { return SendMessage(pytriton::BellKind::kAnswers, 0, reply.message()); }
   bool SendMessage(pytriton::BellKind kind, int64_t sequence, const std::string& message);
   bool Ring(const pytriton::Bell& bell);
+  // Whether the last `Take` has found that the other side is gone.
+  bool gone() const { return gone_; }
   void Release(const Taken& taken) const { peer_.Release(taken.offset); }
   void HangUp() const { shutdown(socket_.get(), SHUT_RDWR); }
 
@@ -71,6 +73,7 @@ class Desk {
   const pytriton::FileDescriptor socket_;
   const pytriton::PeerArena peer_;
   pytriton::Arena arena_;
+  bool gone_ = false;
 };
 
 // What is done about a connection, in a thread of its own. It ends with the worker, or when somebody hangs up.

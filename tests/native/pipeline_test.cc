@@ -737,12 +737,12 @@ void Improvise(Desk* desk, bool decoupled, uint64_t seed) {
     }
     if (below(500) == 0) desk->HangUp();
     const bool idle = reply.answers().answers.empty();
-    if (!idle && !desk->Send(reply)) return;
+    if (!idle) desk->Send(reply);
     if (!idle && below(3) > 0) continue;
     if (auto taken = desk->Take(open.empty() ? -1 : 1)) {
       const auto count = static_cast<size_t>(taken->batch.request_count);
       open.push_back({std::move(*taken), std::vector<State>(count, State::kOpen)});
-    } else if (open.empty()) {
+    } else if (desk->gone()) {
       return;
     }
   }

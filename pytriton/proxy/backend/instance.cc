@@ -1,5 +1,6 @@
 #include "instance.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "cancellation.h"
@@ -47,6 +48,8 @@ Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect)
   const WorkerFile file = WorkerFile::Read(std::string(folder) + "/" + std::to_string(version) + "/worker");
   registry_ = file.registry;
   identity_.binding = file.binding;
+  cached_output_ = file.cached_output;
+  warmup_ = std::make_unique<WarmupGuard>(file.warmups);
   Connect(kLoadTimeoutMs);
 }
 
@@ -54,7 +57,7 @@ void Instance::Connect(int timeout_ms) {
   pipeline_.reset();
   connection_ = std::make_shared<Connection>(Register(registry_, identity_, timeout_ms));
   if (connection_->model().in_flight > 0) {
-    pipeline_ = std::make_unique<Pipeline>(connection_, instance_, identity_.model);
+    pipeline_ = std::make_unique<Pipeline>(connection_, instance_, identity_.model, cached_output_, warmup_.get());
   }
   owner_ = std::make_shared<Owner>(connection_->process(), server_, identity_.model);
   on_connect_(connection_->arena(), owner_);
@@ -75,7 +78,7 @@ void Instance::Execute(TRITONBACKEND_Request** requests, uint32_t request_count)
         connection_.reset();
         const std::string reason = "model '" + identity_.model + "' has no worker: " + error.what();
         for (uint32_t j = 0; j < request_count; ++j) Reject(requests[j], TRITONSERVER_ERROR_UNAVAILABLE, reason);
-        return;
+        return warmup_->Done(false);
       }
     }
     if (pipeline_ == nullptr) return ExecuteOne(requests, request_count);
@@ -93,7 +96,7 @@ void Instance::ExecuteOne(TRITONBACKEND_Request** requests, uint32_t request_cou
   for (const Rejection& rejection : batch.rejections()) {
     Reject(rejection.request, rejection.code, "model '" + identity_.model + "': " + rejection.reason);
   }
-  if (batch.requests().empty()) return;
+  if (batch.requests().empty()) return warmup_->Done(false);
   const std::vector<bool> succeeded = Infer(connection.get(), &batch, &timing);
   const uint64_t exec_end = Now();
   bool any = false;
@@ -102,6 +105,7 @@ void Instance::ExecuteOne(TRITONBACKEND_Request** requests, uint32_t request_cou
     accounts_.Close(batch.requests()[i], succeeded[i], timing, exec_end);
   }
   if (any) accounts_.CloseBatch(batch.total_rows(), timing, exec_end);
+  warmup_->Done(std::find(succeeded.begin(), succeeded.end(), false) == succeeded.end());
 }
 
 std::vector<bool> Instance::Infer(Connection* connection, Batch* batch, Timing* timing) {
@@ -121,7 +125,8 @@ std::vector<bool> Instance::Infer(Connection* connection, Batch* batch, Timing* 
     for (const Failure& failure : result.failures) {
       if (!failure.detail.empty()) Log(TRITONSERVER_LOG_ERROR, failure.detail);
     }
-    std::vector<bool> succeeded = Respond(*batch, connection->model(), result, message + reader.data_offset());
+    std::vector<bool> succeeded =
+        Respond(*batch, connection->model(), result, message + reader.data_offset(), cached_output_);
     connection->worker_arena().Release(bell.offset);
     return succeeded;
   } catch (const ChannelError& error) {
@@ -138,12 +143,12 @@ std::vector<bool> Instance::Infer(Connection* connection, Batch* batch, Timing* 
 std::vector<bool> Instance::Fail(const Batch& batch, TRITONSERVER_Error_Code code, const std::string& reason) const {
   const std::string message = "model '" + identity_.model + "': " + reason;
   Log(TRITONSERVER_LOG_ERROR, message);
-  for (TRITONBACKEND_Request* request : batch.requests()) RespondError(request, code, message);
+  for (TRITONBACKEND_Request* request : batch.requests()) RespondError(request, code, message, cached_output_);
   return std::vector<bool>(batch.requests().size(), false);
 }
 
 void Instance::Reject(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& reason) const {
-  RespondError(request, code, reason);
+  RespondError(request, code, reason, cached_output_);
   accounts_.Close(request, false, Timing(), 0);
 }
 

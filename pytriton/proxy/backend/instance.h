@@ -12,6 +12,7 @@
 #include "pipeline.h"
 #include "responses.h"
 #include "triton_api.h"
+#include "warmup_guard.h"
 
 namespace pytriton {
 
@@ -40,6 +41,8 @@ class Instance {
   TRITONSERVER_Server* server_ = nullptr;
   std::string registry_;
   RegistrationMessage identity_;
+  std::string cached_output_;
+  std::unique_ptr<WarmupGuard> warmup_;
   std::shared_ptr<Connection> connection_;  // null while there is no worker
   std::unique_ptr<Pipeline> pipeline_;      // of the connection, where the worker takes many batches at a time
   std::shared_ptr<Owner> owner_;

@@ -15,8 +15,13 @@ constexpr uint64_t kLookEveryNs = 50'000'000;
 
 }  // namespace
 
-Pipeline::Pipeline(std::shared_ptr<Connection> connection, TRITONBACKEND_ModelInstance* instance, std::string model)
-    : connection_(std::move(connection)), accounts_(instance), model_(std::move(model)) {
+Pipeline::Pipeline(std::shared_ptr<Connection> connection, TRITONBACKEND_ModelInstance* instance, std::string model,
+                   std::string cached_output, WarmupGuard* warmup)
+    : connection_(std::move(connection)),
+      accounts_(instance),
+      model_(std::move(model)),
+      cached_output_(std::move(cached_output)),
+      warmup_(warmup) {
   listener_ = std::thread([this] { Listen(); });
 }
 
@@ -40,7 +45,7 @@ bool Pipeline::Launch(TRITONBACKEND_Request** requests, uint32_t request_count) 
   auto flight = std::make_unique<Flight>(Batch(connection_->model(), requests, request_count));
   flight->timing.exec_start = Now();
   for (const Rejection& rejection : flight->batch.rejections()) {
-    RespondError(rejection.request, rejection.code, "model '" + model_ + "': " + rejection.reason);
+    Refuse(rejection.request, rejection.code, "model '" + model_ + "': " + rejection.reason);
     accounts_.Close(rejection.request, false, Timing(), 0);
   }
   const size_t count = flight->batch.requests().size();
@@ -121,11 +126,10 @@ void Pipeline::Deliver(const Answer& answer, const char* data) {
   if (!flight->closed[request]) {  // else the client is gone, or was told of an error
     if (answer.failed) {
       if (!answer.detail.empty()) Log(TRITONSERVER_LOG_ERROR, answer.detail);
-      RespondError(flight->batch.requests()[request], static_cast<TRITONSERVER_Error_Code>(answer.code),
-                   answer.message);
+      Refuse(flight->batch.requests()[request], static_cast<TRITONSERVER_Error_Code>(answer.code), answer.message);
       Close(flight, request, false);
     } else if (answer.response) {
-      const bool responded = Respond(flight->batch, connection_->model(), answer, data);
+      const bool responded = Respond(flight->batch, connection_->model(), answer, data, cached_output_);
       if (answer.final || !responded) Close(flight, request, responded);
     } else if (answer.final && connection_->model().decoupled) {
       RespondFinal(flight->batch.requests()[request]);
@@ -161,7 +165,7 @@ void Pipeline::LookForCancelled() {
       TRITONBACKEND_Request* request = flight->batch.requests()[i];
       const Cancellation cancellation = CancellationOf(request, flight->timing.exec_start);
       if (cancellation == Cancellation::kNone) continue;
-      RespondError(request, Code(cancellation), "model '" + model_ + "': " + Reason(cancellation));
+      Refuse(request, Code(cancellation), "model '" + model_ + "': " + Reason(cancellation));
       Close(flight, i, false);
       const std::lock_guard<std::mutex> memory(memory_mutex_);
       flight->batch.Cancel(i);
@@ -169,7 +173,13 @@ void Pipeline::LookForCancelled() {
   }
 }
 
+void Pipeline::Refuse(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& message) {
+  warmup_->Done(false);  // before Triton learns of it
+  RespondError(request, code, message, cached_output_);
+}
+
 void Pipeline::Close(Flight* flight, size_t request, bool succeeded) {
+  if (succeeded) warmup_->Done(true);
   flight->closed[request] = true;
   flight->any_succeeded = flight->any_succeeded || succeeded;
   accounts_.Close(flight->batch.requests()[request], succeeded, flight->timing, Now());
@@ -179,7 +189,7 @@ void Pipeline::Fail(Flight* flight, size_t request, TRITONSERVER_Error_Code code
   if (flight->closed[request]) return;
   const std::string message = "model '" + model_ + "': " + reason;
   Log(TRITONSERVER_LOG_ERROR, message);
-  RespondError(flight->batch.requests()[request], code, message);
+  Refuse(flight->batch.requests()[request], code, message);
   Close(flight, request, false);
 }
 

@@ -15,13 +15,16 @@
 #include "batch.h"
 #include "connection.h"
 #include "triton_api.h"
+#include "warmup_guard.h"
 
 namespace pytriton {
 
 class Pipeline {
  public:
   // Starts to listen for answers.
-  Pipeline(std::shared_ptr<Connection> connection, TRITONBACKEND_ModelInstance* instance, std::string model);
+  // `cached_output` is an output of a model with a response cache, else empty.
+  Pipeline(std::shared_ptr<Connection> connection, TRITONBACKEND_ModelInstance* instance, std::string model,
+           std::string cached_output, WarmupGuard* warmup);
   ~Pipeline();
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
@@ -50,6 +53,7 @@ class Pipeline {
   void Receive(const Bell& bell);
   void Deliver(const Answer& answer, const char* data);
   void LookForCancelled();
+  void Refuse(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& message);
   void Close(Flight* flight, size_t request, bool succeeded);
   void Fail(Flight* flight, size_t request, TRITONSERVER_Error_Code code, const std::string& reason);
   void Break(const std::string& reason, TRITONSERVER_Error_Code code);
@@ -57,6 +61,8 @@ class Pipeline {
   const std::shared_ptr<Connection> connection_;
   const Accounts accounts_;
   const std::string model_;
+  const std::string cached_output_;
+  WarmupGuard* const warmup_;
   std::mutex memory_mutex_;  // held while the arena changes, and while requests in it are marked as cancelled
   std::mutex mutex_;         // of what follows
   std::condition_variable room_;

@@ -18,8 +18,10 @@ class RegistrationError : public std::runtime_error {
 
 // What the controller leaves in the model's version folder, in a file named `worker`: one `key=value` per line.
 struct WorkerFile {
-  std::string registry;  // ZeroMQ endpoint
-  std::string binding;   // which of the controller's bindings the model is
+  std::string registry;         // ZeroMQ endpoint
+  std::string binding;          // which of the controller's bindings the model is
+  std::string cached_output{};  // one of its outputs, where Triton caches its responses; else empty
+  int warmups = 0;              // batches that Triton warms each instance up with
 
   // Throws RegistrationError when the file is missing or lacks a key.
   static WorkerFile Read(const std::string& path);

@@ -133,22 +133,34 @@ void CheckColumns(const Batch& batch, const AdmissionMessage& model, const Resul
   }
 }
 
+// Keeps an error out of the response cache: Triton would keep it, and answer the next such request with no error and
+// no outputs. It keeps no response that has an output without a buffer.
+void KeepUncached(TRITONBACKEND_Response* response, const std::string& cached_output) {
+  if (cached_output.empty()) return;
+  TRITONBACKEND_Output* output = nullptr;
+  LogIfError(TRITONBACKEND_ResponseOutput(response, &output, cached_output.c_str(), TRITONSERVER_TYPE_BOOL, nullptr, 0),
+             "cannot keep an error out of the response cache");
+}
+
 }  // namespace
 
-void RespondError(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& message) {
+void RespondError(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& message,
+                  const std::string& cached_output) {
   TRITONBACKEND_Response* response = nullptr;
   TRITONSERVER_Error* failed = TRITONBACKEND_ResponseNew(&response, request);
   if (failed != nullptr) {
     LogIfError(failed, "cannot create a response");
     return;
   }
+  KeepUncached(response, cached_output);
   TRITONSERVER_Error* error = TRITONSERVER_ErrorNew(code, message.c_str());
   LogIfError(TRITONBACKEND_ResponseSend(response, TRITONSERVER_RESPONSE_COMPLETE_FINAL, error),
              "cannot send a response");
   TRITONSERVER_ErrorDelete(error);
 }
 
-bool Respond(const Batch& batch, const AdmissionMessage& model, const Answer& answer, const char* data) {
+bool Respond(const Batch& batch, const AdmissionMessage& model, const Answer& answer, const char* data,
+             const std::string& cached_output) {
   std::vector<bool> seen(model.outputs.size(), false);
   for (const AnswerOutput& output : answer.outputs) CheckPosition(output.position, &seen);
   TRITONBACKEND_Response* response = nullptr;
@@ -164,6 +176,7 @@ bool Respond(const Batch& batch, const AdmissionMessage& model, const Answer& an
       OutputReader(column, data, 0).Next(0, 0, response, model.outputs[output.position].c_str());
     }
   });
+  if (error != nullptr) KeepUncached(response, cached_output);
   const bool final = answer.final || error != nullptr;
   LogIfError(TRITONBACKEND_ResponseSend(response, final ? TRITONSERVER_RESPONSE_COMPLETE_FINAL : 0, error),
              "cannot send a response");
@@ -182,7 +195,7 @@ void RespondFinal(TRITONBACKEND_Request* request) {
 }
 
 std::vector<bool> Respond(const Batch& batch, const AdmissionMessage& model, const ResultMessage& result,
-                          const char* data) {
+                          const char* data, const std::string& cached_output) {
   CheckColumns(batch, model, result);
   const size_t request_count = batch.requests().size();
   std::vector<const Failure*> failures(request_count, nullptr);
@@ -203,7 +216,8 @@ std::vector<bool> Respond(const Batch& batch, const AdmissionMessage& model, con
     TRITONBACKEND_Request* request = batch.requests()[i];
     TRITONBACKEND_Response* response = nullptr;
     if (failures[i] != nullptr) {
-      RespondError(request, static_cast<TRITONSERVER_Error_Code>(failures[i]->code), failures[i]->message);
+      RespondError(request, static_cast<TRITONSERVER_Error_Code>(failures[i]->code), failures[i]->message,
+                   cached_output);
     } else {
       LogIfError(TRITONBACKEND_ResponseNew(&response, request), "cannot create a response");
     }
@@ -220,6 +234,7 @@ std::vector<bool> Respond(const Batch& batch, const AdmissionMessage& model, con
       }
     }
     if (response != nullptr) {
+      if (error != nullptr) KeepUncached(response, cached_output);
       LogIfError(TRITONBACKEND_ResponseSend(response, TRITONSERVER_RESPONSE_COMPLETE_FINAL, error),
                  "cannot send a response");
       succeeded[i] = error == nullptr;
