@@ -22,7 +22,7 @@ from pytriton.model_config import ModelConfig, Tensor
 from pytriton.triton import Triton, TritonConfig
 
 
-def _unrestricted() -> dict[str, Any]:
+def unrestricted() -> dict[str, Any]:
     """Open the statistics endpoint, which perf_analyzer reads, where it is kept behind an access token."""
     security_config = getattr(pytriton.triton, "TritonSecurityConfig", None)
     return {} if security_config is None else {"security_config": security_config(restricted_endpoints=[])}
@@ -41,18 +41,18 @@ def identity(x: Any) -> list[Any]:
     return [x]
 
 
-def _report_stream() -> TextIO:
+def report_stream() -> TextIO:
     """Keep stdout for the report: whatever a server prints goes to stderr, from its own process too."""
     stream = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     return stream
 
 
-def _report(stream: TextIO, event: str, started: float) -> None:
+def report(stream: TextIO, event: str, started: float) -> None:
     print(json.dumps({"event": event, "seconds": time.perf_counter() - started}), file=stream, flush=True)
 
 
-def _wait_until_ready(port: int, model: str) -> None:
+def wait_until_ready(port: int, model: str) -> None:
     """Ask Triton itself, so that ready means the same whatever a library's ``run()`` waits for."""
     while True:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
@@ -78,7 +78,7 @@ def main() -> None:
     parser.add_argument("--max-batch-size", type=int, default=64)
     options = parser.parse_args()
 
-    report = _report_stream()
+    report = report_stream()
     models = [f"identity_{index}" for index in range(options.models)]
     started = time.perf_counter()
     triton = Triton(
@@ -87,7 +87,7 @@ def main() -> None:
             grpc_port=options.grpc_port,
             metrics_port=options.metrics_port,
         ),
-        **_unrestricted(),
+        **unrestricted(),
     )
     for model in models:
         triton.bind(
@@ -99,14 +99,14 @@ def main() -> None:
         )
     triton.run()
     for model in models:
-        _wait_until_ready(options.http_port, model)
-    _report(report, "ready", started)
+        wait_until_ready(options.http_port, model)
+    report(report, "ready", started)
 
     sys.stdin.read()
 
     started = time.perf_counter()
     triton.stop()
-    _report(report, "stopped", started)
+    report(report, "stopped", started)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_SCRIPT = Path(__file__).with_name("serve_identity.py")
+_FOLDER = Path(__file__).parent
 _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 60.0
 _END_TIMEOUT_S = 15.0
@@ -27,7 +27,7 @@ class ServiceError(RuntimeError):
 
 @dataclass
 class Service:
-    """A running server with identity models.
+    """A running server.
 
     Attributes:
         grpc_port: where it answers gRPC, on 127.0.0.1.
@@ -74,9 +74,10 @@ class Service:
         raise ServiceError(f"{reason} before the server was {event!r}; the end of its log, {self.log}:\n{tail}")
 
 
-@contextlib.contextmanager
-def serving(python: Path, environment: Mapping[str, str], log: Path, *, models: int, size: int) -> Iterator[Service]:
-    """Serve identity models for the length of a ``with`` block.
+def serving(
+    python: Path, environment: Mapping[str, str], log: Path, *, models: int, size: int
+) -> contextlib.AbstractContextManager[Service]:
+    """Serve identity models for the length of a ``with`` block; see `running`.
 
     Args:
         python: interpreter of the contender's virtual environment.
@@ -84,6 +85,22 @@ def serving(python: Path, environment: Mapping[str, str], log: Path, *, models: 
         log: file that takes whatever the server prints.
         models: how many models to bind.
         size: float32 values per sample.
+    """
+    return running("serve_identity.py", [f"--models={models}", f"--size={size}"], python, environment, log)
+
+
+@contextlib.contextmanager
+def running(
+    script: str, arguments: list[str], python: Path, environment: Mapping[str, str], log: Path
+) -> Iterator[Service]:
+    """Have a script serve for the length of a ``with`` block.
+
+    Args:
+        script: name of a file beside this one, which reports and ends as ``serve_identity.py`` does.
+        arguments: what it is given besides its ports.
+        python: interpreter of the contender's virtual environment.
+        environment: environment variables of the server's process.
+        log: file that takes whatever the server prints.
 
     Yields:
         The service, ready to answer; stopped at the end of the block unless the block did that itself.
@@ -93,7 +110,7 @@ def serving(python: Path, environment: Mapping[str, str], log: Path, *, models: 
     """
     _adopt_orphans()
     http_port, grpc_port, metrics_port = _free_ports(3)
-    command = [str(python), str(_SCRIPT), f"--models={models}", f"--size={size}"]
+    command = [str(python), str(_FOLDER / script), *arguments]
     command += [f"--http-port={http_port}", f"--grpc-port={grpc_port}", f"--metrics-port={metrics_port}"]
     log.parent.mkdir(parents=True, exist_ok=True)
     try:

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import tritonclient.grpc
 from numpy.typing import NDArray
+from tritonclient.utils import InferenceServerException
 
 MODEL_NAME = "Writer"
+LINE_LENGTH = 72
 
 
 def stream(url: str, prompts: Sequence[str], **options: float) -> Iterator[tuple[int, str]]:
@@ -70,22 +72,43 @@ def inputs_of(prompt: str, **options: float) -> list[Any]:
 
 
 def show(url: str, prompts: Sequence[str], **options: float) -> None:
-    """Prints texts as they come: one character by character, several line by line."""
-    lines = list(prompts)
-    if len(prompts) == 1:
-        print(prompts[0], end="", flush=True)
+    """Prints texts as they come: one of them piece by piece, several line by line."""
     with closing(stream(url, prompts, **options)) as pieces:
-        for position, text in pieces:
-            if len(prompts) == 1:
+        if len(prompts) == 1:
+            print(prompts[0], end="", flush=True)
+            for _, text in pieces:
                 print(text, end="", flush=True)
-                continue
-            *whole, lines[position] = (lines[position] + text).split("\n")
-            for line in whole:
+            print()
+            return
+        lines = list(prompts)
+        for position, text in pieces:
+            lines[position] += text.replace("\n", " ")
+            if len(lines[position]) > LINE_LENGTH:
+                line, _, lines[position] = lines[position].rpartition(" ")
                 print(f"{position + 1} | {line}", flush=True)
-    ...
+        for position, line in enumerate(lines):
+            print(f"{position + 1} | {line}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Stream text from the model of server.py, over gRPC.")
-    parser.add_argument("prompts", nargs="*", default=["The "])
-    parser.add_argument("--grpc-url", default="127.0.0.1:8001")
+    parser.add_argument("prompts", nargs="*", default=["The "], help="what the texts go on from; several at once")
+    parser.add_argument("--grpc-url", default="127.0.0.1:8001", help="host and port of the server's gRPC endpoint")
+    parser.add_argument("--max-tokens", type=int, default=400, help="characters of each text")
+    parser.add_argument("--temperature", type=float, default=0.5, help="how much is left to chance")
+    arguments = parser.parse_args()
+    try:
+        show(
+            arguments.grpc_url,
+            arguments.prompts,
+            max_tokens=arguments.max_tokens,
+            temperature=arguments.temperature,
+        )
+    except InferenceServerException as error:
+        sys.exit(str(error))
+    except KeyboardInterrupt:  # the texts have been cancelled
+        print()
+
+
+if __name__ == "__main__":
+    main()

@@ -18,11 +18,11 @@ from pydoc_data.topics import topics
 import torch
 from torch import Tensor, nn
 
-WIDTH = 256
-STEPS = 800
+WIDTH = 192
+STEPS = 1200
 ROWS = 32  # pieces of text that it learns from at a step
-LENGTH = 32  # characters of each
-LEARNING_RATE = 6e-3
+LENGTH = 24  # characters of each
+LEARNING_RATE = 8e-3
 LONGEST_PROMPT = 256  # characters at the end of a prompt that are read; it would remember no more
 
 # The matrices are so small that several threads would wait for each other more than they compute.
@@ -40,8 +40,8 @@ class Network(nn.Module):
         super().__init__()
         self.alphabet = alphabet
         self._numbers = {character: number for number, character in enumerate(alphabet)}
-        self.embedding = nn.Embedding(len(alphabet), WIDTH)
-        self.recurrent = nn.GRU(WIDTH, WIDTH, batch_first=True)
+        self.embedding = nn.Embedding(len(alphabet), WIDTH // 3)
+        self.recurrent = nn.GRU(WIDTH // 3, WIDTH, batch_first=True)
         self.output = nn.Linear(WIDTH, len(alphabet))
 
     def forward(self, characters: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -108,15 +108,11 @@ class Batch:
 
 
 def corpus() -> str:
-    """The sentences in the help of Python, without its tables and code."""
-    paragraphs = []
-    for text in topics.values():
-        plain = text.translate(str.maketrans("‘’“”–—", "''\"\"--")).encode("ascii", "ignore").decode()
-        for paragraph in re.split(r"\n\s*\n", plain):
-            lines = "\n".join(" ".join(line.split()) for line in paragraph.strip().splitlines())
-            if lines[:1].isupper() and lines.endswith("."):
-                paragraphs.append(lines)
-    return "\n\n".join(dict.fromkeys(paragraphs))
+    """The paragraphs in the help of Python that are sentences, neither tables nor code; one in a line."""
+    plain = "\n\n".join(topics.values()).translate(str.maketrans("‘’“”–—", "''\"\"--"))
+    paragraphs = [" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", plain)]
+    sentences = [each for each in paragraphs if each.isascii() and each[:1].isupper() and each.endswith(".")]
+    return "\n".join(dict.fromkeys(sentences))
 
 
 def train(steps: int = STEPS) -> Network:
@@ -139,7 +135,7 @@ def train(steps: int = STEPS) -> Network:
         nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        if step % 100 == 0 or step == steps:
+        if step % 200 == 0 or step == steps:
             print(f"Training, step {step} of {steps}: loss {loss.item():.2f}", flush=True)
     return network
 

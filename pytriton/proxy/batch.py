@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, KeysView, Mapping, Sequence
 from typing import Any, cast
 
@@ -14,6 +15,8 @@ from pytriton.proxy.arena import Lease
 from pytriton.proxy.protocol import LENGTH_SIZE, BatchMessage, Column, MessageReader, Tensor, decode_batch
 from pytriton.proxy.signature import Signature
 from pytriton.proxy.types import Array, Request
+
+LOGGER = logging.getLogger(__name__)
 
 _BYTES_CODE = 13
 _UINT32 = np.dtype(np.uint32)
@@ -73,8 +76,14 @@ class Batch:
         """Tells those who wanted to know that a request is cancelled, once each."""
         callbacks = (self._callbacks or {}).get(request, [])
         while callbacks:
-            with contextlib.suppress(IndexError):  # another thread has it
-                callbacks.pop()()
+            try:
+                callback = callbacks.pop()
+            except IndexError:  # another thread has it
+                return
+            try:
+                callback()
+            except Exception:  # whoever calls has others to tell
+                LOGGER.exception("A callback of model %r failed, for a cancelled request.", self._signature.model)
 
     def requests(self) -> list[Request]:
         """The requests, each of which looks its inputs up when they are first asked for."""

@@ -62,6 +62,7 @@ class _Flight:
         self.start_ns = time.monotonic_ns()
         self.task: asyncio.Task[None] | None = None
         self.end_reason: str | None = None  # why it ends before its time
+        self.is_running = False  # so that its task can be cancelled: one that has not begun would answer nothing
 
     @property
     def is_wanted(self) -> bool:
@@ -73,9 +74,9 @@ class _Flight:
     def end(self, reason: str | None = None) -> None:
         """Has the callable stop; in the loop's thread."""
         self.end_reason = self.end_reason or reason
-        if self.task is not None:
+        if self.is_running and self.task is not None:
+            self.is_running = False  # not again: what it does in the end may take a while
             self.task.cancel()
-            self.task = None  # not again: what it does in the end may take a while
 
 
 class _Reply(NamedTuple):
@@ -194,17 +195,25 @@ class Pipeline:
     async def _serve_async(self, flight: _Flight, returned: Any = None) -> None:
         """Has the callable serve a batch in the loop; ``returned`` is what it returned already, if it was called."""
         MODEL.set(self._signature.spec)
+        flight.is_running = True
         error: BaseException | None = None
         try:
-            if returned is None:
-                returned = self._infer_func(flight.requests)
-            if hasattr(returned, "__aiter__"):
-                await self._stream_async(flight, returned)
-            else:
-                self._send_all(flight, await returned)
+            if flight.is_wanted:
+                await self._call_async(flight, returned)
+            elif inspect.iscoroutine(returned):
+                returned.close()
         except BaseException as caught:  # whatever it is: the requests must be answered, and the loop goes on
             error = caught
         self._finish(flight, error)
+        del error  # its traceback holds this frame, and that holds the batch
+
+    async def _call_async(self, flight: _Flight, returned: Any) -> None:
+        if returned is None:
+            returned = self._infer_func(flight.requests)
+        if hasattr(returned, "__aiter__"):
+            await self._stream_async(flight, returned)
+        else:
+            self._send_all(flight, await returned)
 
     async def _stream_async(self, flight: _Flight, steps: Any) -> None:
         try:
@@ -233,6 +242,7 @@ class Pipeline:
         except BaseException as caught:
             error = caught
         self._finish(flight, error)
+        del error  # its traceback holds this frame, and that holds the batch
 
     def _go_on_async(self, flight: _Flight, returned: Any) -> None:
         flight.task = self._loop.create_task(self._serve_async(flight, returned))
@@ -326,7 +336,9 @@ class Pipeline:
             self._flush()
 
     def _flush(self) -> None:
-        replies, self._replies = self._replies, []
+        # What cannot be sent was answered with an error, which is the last word.
+        replies = [reply for reply in self._replies if reply.request not in reply.flight.unsendable]
+        self._replies = []
         if not replies or self._closed:
             return
         try:

@@ -7,6 +7,8 @@ import queue
 import threading
 from collections.abc import Callable
 
+_LAST_S = 1.0  # for tasks that are cancelled, some of which do not let themselves be
+
 
 class EventLoop:
     """An event loop in a thread of its own, which starts when it is first asked for.
@@ -33,10 +35,9 @@ class EventLoop:
 
     def enter(self) -> asyncio.AbstractEventLoop:
         """The loop, which runs on until `leave`, unless it is stopped."""
-        loop = self.get()
         with self._lock:
             self._users += 1
-        return loop
+        return self.get()
 
     def leave(self) -> None:
         """Ends what `enter` has begun."""
@@ -69,10 +70,10 @@ class EventLoop:
             left = asyncio.all_tasks(loop)
             for task in left:
                 task.cancel()
-            loop.run_until_complete(asyncio.wait_for(asyncio.gather(*left, return_exceptions=True), 1))
-            loop.run_until_complete(loop.shutdown_asyncgens())
-        except TimeoutError:
-            pass
+            if left:
+                loop.run_until_complete(asyncio.wait(left, timeout=_LAST_S))
+            closing = loop.create_task(loop.shutdown_asyncgens())
+            loop.run_until_complete(asyncio.wait([closing], timeout=_LAST_S))
         finally:
             loop.close()
 

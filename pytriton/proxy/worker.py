@@ -146,11 +146,16 @@ class Worker:
             self._pool.stop()
 
     def _open_pipeline(self, channel: Channel, peer_fd: int) -> None:
+        try:
+            peer = PeerArena(peer_fd)
+        except (OSError, ValueError):
+            channel.close()
+            raise
         loop = self._loop.enter()
         arena = Arena()
         pipeline = Pipeline(
             channel,
-            PeerArena(peer_fd),
+            peer,
             arena,
             self._infer_func,
             self._signature,

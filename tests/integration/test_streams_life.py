@@ -560,6 +560,9 @@ def test_a_thousand_streams_in_flight_all_complete_in_order_and_memory_returns()
         assert_same(before, settled(triton, before))
 
 
+TRITON_KEEPS = 0.02
+
+
 class Restless(Running):
     """Callables that stream as the restless clients want it: so many steps of so many floats."""
 
@@ -662,9 +665,13 @@ def check_restless_clients(seconds, rng):
         before = Footprint(triton)
         threads = threading.active_count()
         done = run_restless_clients(triton, seconds, rng)
+        assert triton.is_alive()
         assert done > 5 * seconds
         wait_until(is_quiet)
         wait_until(lambda: blocks_in_use(triton) == (0, 0))
+        # Triton keeps the socket of some gRPC streams that are cancelled while their last response goes out, whatever
+        # the backend.
+        before.files["server"] += round(done * TRITON_KEEPS)
         assert_same(before, settled(triton, before))
         assert threading.active_count() <= threads + 32  # the pool of the generators may have been smaller
         for kind in ("yields", "generator", "together"):

@@ -261,7 +261,6 @@ Session LockStep(Serve serve, size_t kept) {
         break;
       }
     }
-    desk->HangUp();
   };
 }
 
@@ -350,7 +349,10 @@ void Worker::Connect(FileDescriptor connected) {
     desk = desks_.back().get();
   }
   changed_.notify_all();
-  if (session_) session_(desk);
+  if (!session_) return;
+  session_(desk);
+  const std::lock_guard<std::mutex> lock(mutex_);  // what this session has done comes before what the next one does
+  desk->HangUp();
 }
 
 }  // namespace fake_worker

@@ -76,7 +76,7 @@ class Desk {
   bool gone_ = false;
 };
 
-// What is done about a connection, in a thread of its own. It ends with the worker, or when somebody hangs up.
+// What is done about a connection, which ends with it; in a thread of its own.
 using Session = std::function<void(Desk* desk)>;
 
 // What a worker in lock-step does about a batch.

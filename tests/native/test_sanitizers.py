@@ -9,7 +9,7 @@ import pytest
 
 SANITIZERS = ["address", "thread"]
 
-BEHAVIOURS = [
+DATA_PATH = [
     "equal_shapes_are_stacked",
     "different_shapes_lie_apart",
     "every_datatype_comes_back",
@@ -32,11 +32,41 @@ BEHAVIOURS = [
     "instances_run_side_by_side",
 ]
 
+PIPELINE = [
+    "answers_come_in_any_order",
+    "every_input_comes_back",
+    "models_without_batches_are_served",
+    "a_batch_waits_for_room",
+    "streams_have_any_number_of_responses",
+    "only_requested_outputs_are_sent",
+    "a_failure_ends_its_request_in_mid_stream",
+    "the_detail_of_a_failure_is_logged",
+    "only_streams_may_end_with_nothing",
+    "bad_requests_take_no_place",
+    "outputs_in_gpu_memory_end_the_request",
+    "statistics_are_reported_once",
+    "a_cancelled_request_is_answered_and_keeps_its_place",
+    "a_request_whose_time_has_passed_is_answered",
+    "cancelled_requests_are_not_sought_in_later_batches",
+    "a_waiting_batch_in_lock_step_is_told_of_cancelling",
+    "a_worker_that_hangs_up_fails_what_is_in_flight",
+    "unloading_answers_what_is_in_flight",
+    "idle_instances_end",
+    "nonsense_fails_what_is_in_flight",
+    "outputs_that_do_not_fit_their_shape_fail_alone",
+    "a_worker_that_does_not_read_is_heard",
+    "a_deaf_worker_that_hangs_up_lets_execution_go_on",
+    "mutated_answers_never_crash",
+    "instances_run_side_by_side",
+]
+
 
 @pytest.fixture(scope="module")
 def programs(native: Any) -> dict[str, Path]:
     """All programs; CMake builds them side by side."""
-    names = [f"{program}_{sanitizer}" for program in ("data_path", "arena_stress") for sanitizer in SANITIZERS]
+    names = [
+        f"{program}_{sanitizer}" for program in ("data_path", "pipeline", "arena_stress") for sanitizer in SANITIZERS
+    ]
     return dict(zip(names, native.build(*names), strict=True))
 
 
@@ -58,14 +88,23 @@ def test_a_peer_that_reads_what_it_has_released_is_found(
     assert finding in done.stdout
 
 
-def test_all_behaviours_of_the_data_path_are_tested(native: Any, programs: dict[str, Path]) -> None:
-    done = native.run(programs["data_path_address"], "--list")
-    assert done.stdout.split() == BEHAVIOURS
+@pytest.mark.parametrize(("program", "behaviours"), [("data_path", DATA_PATH), ("pipeline", PIPELINE)])
+def test_all_behaviours_are_tested(native: Any, programs: dict[str, Path], program: str, behaviours: list[str]) -> None:
+    done = native.run(programs[f"{program}_address"], "--list")
+    assert done.stdout.split() == behaviours
 
 
 @pytest.mark.parametrize("sanitizer", SANITIZERS)
-@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+@pytest.mark.parametrize("behaviour", DATA_PATH)
 def test_data_path(native: Any, programs: dict[str, Path], tmp_path: Path, behaviour: str, sanitizer: str) -> None:
     done = native.run(programs[f"data_path_{sanitizer}"], behaviour, folder=tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
+@pytest.mark.parametrize("behaviour", PIPELINE)
+def test_pipeline(native: Any, programs: dict[str, Path], tmp_path: Path, behaviour: str, sanitizer: str) -> None:
+    done = native.run(programs[f"pipeline_{sanitizer}"], behaviour, folder=tmp_path)
     assert done.returncode == 0, done.stdout
     assert done.stdout == ""

@@ -145,6 +145,7 @@ void Pipeline::Deliver(const Answer& answer, const char* data) {
   if (!answer.final) return;
   flight->ended[request] = true;
   if (--flight->open > 0) return;
+  if (!flight->any_failed) warmup_->Done(true);
   if (flight->any_succeeded) accounts_.CloseBatch(flight->batch.total_rows(), flight->timing, Now());
   const std::lock_guard<std::mutex> lock(mutex_);
   flights_.erase(answer.sequence);
@@ -179,9 +180,8 @@ void Pipeline::Refuse(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code co
 }
 
 void Pipeline::Close(Flight* flight, size_t request, bool succeeded) {
-  if (succeeded) warmup_->Done(true);
   flight->closed[request] = true;
-  flight->any_succeeded = flight->any_succeeded || succeeded;
+  (succeeded ? flight->any_succeeded : flight->any_failed) = true;
   accounts_.Close(flight->batch.requests()[request], succeeded, flight->timing, Now());
 }
 

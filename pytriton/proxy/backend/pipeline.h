@@ -47,6 +47,7 @@ class Pipeline {
     std::vector<bool> ended;   // requests that the worker is done with
     size_t open = 0;           // requests that it is not done with
     bool any_succeeded = false;
+    bool any_failed = false;
   };
 
   void Listen();

@@ -13,9 +13,9 @@ import numpy as np
 import psutil
 import pytest
 import zmq
+from wiring import TIMEOUT_S, Instance, bell_of, channels
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonUnrecoverableError
-from pytriton.proxy.arena import PeerArena
 from pytriton.proxy.channel import Channel
 from pytriton.proxy.protocol import (
     PROTOCOL_VERSION,
@@ -29,21 +29,6 @@ from pytriton.proxy.registry import Registry
 from pytriton.proxy.worker import Worker
 
 X = np.ones((1, 3), np.float32)
-TIMEOUT_S = 20
-
-
-def channels():
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    return Channel(ours), Channel(theirs)
-
-
-def bell_of(channel):
-    """The next bell, however long it takes."""
-    for _ in range(TIMEOUT_S):
-        bell = channel.receive()
-        if bell is not None:
-            return bell
-    raise AssertionError("no bell rang")
 
 
 class TestChannel:
@@ -117,33 +102,6 @@ class TestChannel:
             channel.receive_fd()
         left.close()
         channel.close()
-
-
-class Instance:
-    """A model instance in the server, as its worker sees it."""
-
-    def __init__(self, connection, worker):
-        self.connection = connection
-        self.channel, theirs = channels()
-        worker.start(theirs, os.dup(connection.arena.fd))
-        self.welcome, fd = self.channel.receive_fd()
-        self.results = PeerArena(fd)
-        self._sequence = 0
-
-    def ring(self, *requests):
-        offset, size = self.connection.lay_down(requests)
-        self._sequence += 1
-        self.channel.send(Bell(BellKind.BATCH, self._sequence, offset, size))
-
-    def infer(self, *requests):
-        self.ring(*requests)
-        return self.answer([len(request["x"]) for request in requests])
-
-    def answer(self, rows):
-        bell = bell_of(self.channel)
-        assert (bell.kind, bell.sequence) == (BellKind.RESULT, self._sequence)
-        lease = self.results.lease(bell.offset, bell.size)
-        return self.connection.read_result(lease.tobytes(), 0, bell.size, rows)
 
 
 @pytest.fixture

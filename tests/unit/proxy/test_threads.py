@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+
+import pytest
+from wiring import TIMEOUT_S, wait_until
+
+from pytriton.proxy.threads import EventLoop, ThreadPool
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def name():
+    return f"of-a-test-{next(_numbers)}"
+
+
+def named(name):
+    return [thread for thread in threading.enumerate() if thread.name == name]
+
+
+def wait_until_gone(name):
+    for thread in named(name):
+        thread.join(TIMEOUT_S)
+    assert not named(name)
+
+
+@pytest.fixture
+def loop(name):
+    loop = EventLoop(name)
+    yield loop
+    loop.stop()
+    wait_until_gone(name)
+
+
+def run(loop, coroutine):
+    return asyncio.run_coroutine_threadsafe(coroutine, loop).result(TIMEOUT_S)
+
+
+class TestEventLoop:
+    def test_it_starts_when_it_is_first_asked_for(self, loop, name):
+        assert named(name) == []
+
+        running = loop.get()
+
+        (thread,) = named(name)
+        assert thread.daemon
+        assert loop.get() is running
+        assert run(running, asyncio.sleep(0, "done")) == "done"
+        assert named(name) == [thread]
+
+    def test_one_that_has_not_started_can_be_stopped(self, loop, name):
+        loop.stop()
+        loop.stop()
+
+        assert named(name) == []
+
+    def test_stopping_cancels_what_is_left_and_lets_it_clean_up(self, loop, name):
+        events = []
+
+        async def waiting():
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0.01)
+                events.append("cleaned up")
+
+        async def steps():
+            try:
+                yield 1
+            finally:
+                events.append("closed")
+
+        async def start():
+            tasks.append(asyncio.create_task(waiting()))
+            generators.append(steps())
+            return await anext(generators[0])
+
+        tasks, generators = [], []
+        running = loop.get()
+        assert run(running, start()) == 1
+
+        loop.stop()
+
+        wait_until_gone(name)
+        assert running.is_closed()
+        assert tasks[0].cancelled()
+        assert sorted(events) == ["cleaned up", "closed"]
+
+    def test_what_does_not_let_itself_be_cancelled_keeps_nobody(self, loop, name):
+        entered = threading.Event()
+
+        async def stubborn():
+            while True:
+                try:
+                    entered.set()
+                    await asyncio.sleep(TIMEOUT_S)
+                except asyncio.CancelledError:
+                    pass
+
+        running = loop.get()
+        task = asyncio.run_coroutine_threadsafe(stubborn(), running)
+        assert entered.wait(TIMEOUT_S)
+
+        loop.stop()
+
+        wait_until_gone(name)
+        assert running.is_closed()
+        assert not task.done()
+
+    def test_one_that_is_stopped_starts_anew_when_it_is_asked_for(self, loop, name):
+        before = loop.get()
+        loop.stop()
+        wait_until_gone(name)
+
+        assert loop.get() is not before
+        assert run(loop.get(), asyncio.sleep(0, "done")) == "done"
+
+    def test_a_retired_one_stops_when_the_last_user_leaves(self, loop, name):
+        running = loop.enter()
+        assert loop.enter() is running
+        loop.retire()
+        loop.leave()
+        assert run(running, asyncio.sleep(0, "done")) == "done"
+
+        loop.leave()
+
+        wait_until_gone(name)
+
+    def test_a_retired_one_without_users_stops_at_once(self, loop, name):
+        loop.enter()
+        loop.leave()
+        assert len(named(name)) == 1, "it is not retired, and may be needed again"
+
+        loop.retire()
+
+        wait_until_gone(name)
+
+
+class TestThreadPool:
+    def test_threads_start_when_there_is_work(self, name):
+        pool = ThreadPool(3, name)
+        assert named(name) == []
+
+        for _ in range(5):  # one thread is enough for work that comes one after the other
+            done = threading.Event()
+            pool.submit(done.set)
+            assert done.wait(TIMEOUT_S)
+            wait_until(lambda: pool._busy == 0)
+
+        (thread,) = named(name)
+        assert thread.daemon
+        pool.stop()
+        wait_until_gone(name)
+
+    def test_it_grows_to_its_size_only(self, name):
+        pool = ThreadPool(3, name)
+        gate, running, done = threading.Event(), threading.Semaphore(0), threading.Semaphore(0)
+
+        def work():
+            running.release()
+            gate.wait(TIMEOUT_S)
+            done.release()
+
+        for _ in range(8):
+            pool.submit(work)
+        for _ in range(3):
+            assert running.acquire(timeout=TIMEOUT_S)
+
+        assert len(named(name)) == 3
+        assert not running.acquire(timeout=0.05)
+        gate.set()
+        for _ in range(8):
+            assert done.acquire(timeout=TIMEOUT_S)
+        pool.stop()
+        wait_until_gone(name)
+
+    def test_stopping_leaves_no_work_undone(self, name):
+        pool = ThreadPool(1, name)
+        gate, done = threading.Event(), []
+        pool.submit(lambda: gate.wait(TIMEOUT_S))
+        for number in range(3):
+            pool.submit(lambda number=number: done.append(number))
+
+        pool.stop()
+        assert done == []
+        gate.set()
+
+        wait_until_gone(name)
+        assert done == [0, 1, 2]
+
+    def test_it_keeps_nothing_of_work_that_is_done(self, name):
+        class Work:
+            def __init__(self, gone):
+                self._gone = gone
+
+            def __call__(self):
+                pass
+
+            def __del__(self):
+                self._gone.set()
+
+        pool = ThreadPool(1, name)
+        gone = threading.Event()
+        pool.submit(Work(gone))
+
+        assert gone.wait(TIMEOUT_S)
+        pool.stop()
+        wait_until_gone(name)

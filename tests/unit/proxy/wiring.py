@@ -1,0 +1,233 @@
+"""Batches as they come from the server, and model instances, without a server."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+
+import numpy as np
+
+from pytriton.model_config.datatypes import CODE_BY_DTYPE
+from pytriton.model_config.model_spec import ModelSpec
+from pytriton.proxy.arena import Arena, PeerArena
+from pytriton.proxy.batch import Batch
+from pytriton.proxy.channel import Channel
+from pytriton.proxy.protocol import (
+    ABSENT,
+    BatchMessage,
+    Bell,
+    BellKind,
+    Column,
+    MessageReader,
+    aligned,
+    decode_answers,
+    decode_result,
+    encode_batch,
+)
+from pytriton.proxy.protocol import Tensor as Place
+from pytriton.proxy.signature import Signature
+
+CAPACITY = 1 << 26
+TIMEOUT_S = 20
+BYTES_CODE = 13
+
+
+def packed(array):
+    """An array's bytes as they lie in shared memory."""
+    if array.dtype != object:
+        return np.ascontiguousarray(array).tobytes()
+    items = array.ravel().tolist()
+    return np.array([len(item) for item in items], np.uint32).tobytes() + b"".join(items)
+
+
+class Wire:
+    """Both sides of a connection: lays batches down as the backend does, and reads results as it does.
+
+    Args:
+        inputs: A model's inputs.
+        outputs: Its outputs.
+        config: Its settings.
+    """
+
+    def __init__(self, inputs, outputs, config=None, strict=False):
+        self.signature = Signature(ModelSpec.create("m", inputs, outputs, config=config, strict=strict))
+        self.arena = Arena(CAPACITY)
+        self.peer = PeerArena(os.dup(self.arena.fd))
+        self.results = Arena(CAPACITY)
+        self._marks = {}
+
+    def close(self):
+        self.arena.close()
+        self.results.close()
+
+    def lay_down(self, requests, details=()):
+        """Writes requests (dictionaries of arrays) into the arena, and returns where their message lies."""
+        datas = bytearray(aligned(len(requests)))  # whether they are cancelled, and then the tensors
+        columns = []
+        for position, name in enumerate(self.signature.inputs):
+            arrays = [request.get(name) for request in requests]
+            present = [array for array in arrays if array is not None]
+            if not present:
+                continue
+            stacked = len(present) == len(arrays) and (
+                len(arrays) == 1 or (self.signature.batching and len({array.shape[1:] for array in arrays}) == 1)
+            )
+            groups = [arrays] if stacked else [[array] for array in arrays]
+            tensors = []
+            for group in groups:
+                if group[0] is None:
+                    tensors.append(ABSENT)
+                    continue
+                whole = np.concatenate(group) if len(group) > 1 else group[0]
+                data = packed(whole)
+                tensors.append(Place(len(datas), len(data), whole.shape or (1,)))
+                datas += data.ljust(aligned(len(data)), b"\0")
+            columns.append(Column(position, CODE_BY_DTYPE[present[0].dtype], stacked, tensors))
+        rows = [len(next(iter(request.values()))) for request in requests] if self.signature.batching else []
+        writer = encode_batch(BatchMessage(len(requests), rows, columns, list(details)))
+        size = writer.head_size() + len(datas)
+        offset = self.arena.allocate(size)
+        writer.write_to(self.arena.memory, offset)
+        start = offset + writer.head_size()
+        self.arena.memory[start : start + len(datas)] = bytes(datas)
+        self._marks[offset] = start
+        return offset, size
+
+    def cancel(self, offset, request):
+        """Says of a request of the batch at ``offset`` that it is cancelled."""
+        self.arena.memory[self._marks[offset] + request] = 1
+
+    def batch(self, *requests, details=()):
+        """Requests as the worker gets them."""
+        return Batch(self.peer.lease(*self.lay_down(requests, details)), self.signature)
+
+    def read_result(self, memory, offset, size, rows=()):
+        """A result's failures, and its outputs by name: a list with the array (or None) of each request."""
+        reader = MessageReader(memoryview(memory)[offset : offset + size], 0, size)
+        result = decode_result(reader)
+        outputs = {}
+        for column in result.columns:
+            output = self.signature.outputs[column.position]
+            arrays = [
+                None if tensor.offset < 0 else self.array_of(memory, offset + reader.data_offset, tensor, output)
+                for tensor in column.tensors
+            ]
+            if column.stacked and result.request_count > 1:
+                arrays = np.split(arrays[0], np.cumsum(rows)[:-1])
+            outputs[output.name] = arrays
+        return result, outputs
+
+    @staticmethod
+    def array_of(memory, data, tensor, output):
+        """A tensor of a message whose data starts at ``data``."""
+        raw = bytes(memory[data + tensor.offset : data + tensor.offset + tensor.size])
+        if output.code != BYTES_CODE:
+            return np.frombuffer(raw, output.dtype).reshape(tensor.shape)
+        count = int(np.prod(tensor.shape))
+        ends = np.cumsum(np.frombuffer(raw, np.uint32, count)).tolist()
+        items = np.empty(count, object)
+        items[:] = [raw[4 * count :][start:end] for start, end in zip([0, *ends], ends, strict=False)]
+        return items.reshape(tensor.shape)
+
+
+def channels():
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    return Channel(ours), Channel(theirs)
+
+
+def bell_of(channel):
+    """The next bell, however long it takes."""
+    for _ in range(TIMEOUT_S):
+        bell = channel.receive()
+        if bell is not None:
+            return bell
+    raise AssertionError("no bell rang")
+
+
+def wait_until(condition, timeout_s=TIMEOUT_S):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"{condition} did not come true in {timeout_s} s"
+        time.sleep(0.001)
+
+
+class Instance:
+    """A model instance in the server, as its worker sees it."""
+
+    def __init__(self, connection, worker):
+        self.connection = connection
+        self.channel, theirs = channels()
+        worker.start(theirs, os.dup(connection.arena.fd))
+        self.welcome, fd = self.channel.receive_fd()
+        self.results = PeerArena(fd)
+        self.sequence = 0
+        self.ended = set()  # pairs of a batch's sequence and a request
+        self._offsets = {}
+        self._answers = []
+
+    def ring(self, *requests, details=()):
+        """Sends a batch, and returns its sequence."""
+        offset, size = self.connection.lay_down(requests, details)
+        self.sequence += 1
+        self._offsets[self.sequence] = offset
+        self.channel.send(Bell(BellKind.BATCH, self.sequence, offset, size))
+        return self.sequence
+
+    def cancel(self, sequence, request=0):
+        self.connection.cancel(self._offsets[sequence], request)
+
+    def infer(self, *requests):
+        """Sends a batch to a worker that takes one at a time, and returns its result."""
+        self.ring(*requests)
+        return self.answer([len(request["x"]) for request in requests])
+
+    def answer(self, rows):
+        bell = bell_of(self.channel)
+        assert (bell.kind, bell.sequence) == (BellKind.RESULT, self.sequence)
+        lease = self.results.lease(bell.offset, bell.size)
+        return self.connection.read_result(lease.tobytes(), 0, bell.size, rows)
+
+    def next_answer(self):
+        """The next answer of a worker that takes many batches at a time, and its outputs by name.
+
+        It checks what holds of all answers: that nothing follows the final one.
+        """
+        while not self._answers:
+            bell = bell_of(self.channel)
+            assert bell.kind == BellKind.ANSWERS
+            memory = self.results.lease(bell.offset, bell.size).tobytes()
+            reader = MessageReader(memory, 0, bell.size)
+            for answer in decode_answers(reader).answers:
+                assert (answer.sequence, answer.request) not in self.ended, "an answer follows the final one"
+                if answer.final:
+                    self.ended.add((answer.sequence, answer.request))
+                self._answers.append((answer, self._outputs(memory, reader.data_offset, answer)))
+        return self._answers.pop(0)
+
+    def stream(self, sequence, request=0):
+        """All answers to one request, as lists of an output's values; its failure, if it has one, is the last.
+
+        Answers to others that come in between are kept.
+        """
+        items, others = [], []
+        while True:
+            answer, outputs = self.next_answer()
+            if (answer.sequence, answer.request) != (sequence, request):
+                others.append((answer, outputs))
+                continue
+            if answer.response:
+                items.append(next(iter(outputs.values())).tolist())
+            if answer.failure:
+                items.append(answer.failure)
+            if answer.final:
+                self._answers = others + self._answers
+                return items
+
+    def _outputs(self, memory, data_offset, answer):
+        outputs = {}
+        for position, code, tensor in answer.outputs:
+            output = self.connection.signature.outputs[position]
+            assert code == output.code
+            outputs[output.name] = self.connection.array_of(memory, data_offset, tensor, output)
+        return outputs
