@@ -1,4 +1,4 @@
-"""Calls that decorators make: of functions and coroutines alike, with the requests that they are made for."""
+"""Calls that decorators make: of functions, coroutines and generators alike, with the requests that they are for."""
 
 from __future__ import annotations
 
@@ -13,8 +13,13 @@ from pytriton.constants import TRITON_CONTEXT_FIELD_NAME
 from pytriton.decorators.stages import (
     InferFunc,
 )
+from pytriton.decorators.streams import Within, failing_like, is_stream, map_stream
 from pytriton.proxy.context import CALL, Call, TritonContext
+from pytriton.proxy.responses import StackedOutputs
 from pytriton.proxy.types import Request
+
+_RESULTS = frozenset({dict, list, tuple, StackedOutputs})
+"""What calls usually return: neither to be awaited nor a stream, and told so in no time."""
 
 
 def with_data(request: Mapping[str, Any], data: dict[str, Any]) -> Mapping[str, Any]:
@@ -29,11 +34,12 @@ def with_data(request: Mapping[str, Any], data: dict[str, Any]) -> Mapping[str, 
 def call_with(
     call: Call | None, finish: Callable[[Any], Any] | None, function: InferFunc, /, *args: Any, **kwargs: Any
 ) -> Any:
-    """Calls a function in whose context `triton_context` finds the requests; an awaitable goes on in that context.
+    """Calls a function in whose context `triton_context` finds the requests; what it returns goes on in that context.
 
     Args:
         call: The requests; None where nothing is known of them.
-        finish: Applied to what the function returns.
+        finish: Applied to what the function returns, or to each step of a stream. None where the call is one of
+            several, for `gather`, in which one generator that cannot be made is one that fails.
         function: The function.
         *args: Its arguments.
         **kwargs: Its arguments.
@@ -45,31 +51,44 @@ def call_with(
     token = CALL.set(call)
     try:
         returned = function(*args, **kwargs)
+    except Exception as error:
+        stream = None if finish is not None else failing_like(function, error)
+        if stream is None:
+            raise
+        returned = stream
     finally:
         CALL.reset(token)
-    if is_awaitable(returned):
-        return _await_in(call, finish, returned)
+    if type(returned) not in _RESULTS:
+        if is_awaitable(returned):
+            return _await_in(call, finish, returned)
+        if finish is not None and is_stream(returned):
+            return map_stream(returned, call, finish)
     return returned if finish is None else finish(returned)
 
 
 async def _await_in(call: Call, finish: Callable[[Any], Any] | None, awaitable: Awaitable[Any]) -> Any:
-    token = CALL.set(call)
-    try:
+    with Within(call):
         returned = await awaitable
-    finally:
-        CALL.reset(token)
     return returned if finish is None else finish(returned)
 
 
 def is_awaitable(value: Any) -> bool:
     """Whether a call returned something that has to be awaited."""
-    return type(value) not in (dict, list, tuple) and inspect.isawaitable(value)  # the usual ones take no time
+    return type(value) not in _RESULTS and inspect.isawaitable(value)
 
 
-def gather(returned: list[Any], finish: Callable[[list[Any]], Any]) -> Any:
-    """Finishes what calls returned; awaits them together, where they are awaitable, and cancels them together."""
-    if not any(map(is_awaitable, returned)):
+def gather(returned: list[Any], finish: Callable[[list[Any]], Any], interleave: Callable[[list[Any]], Any]) -> Any:
+    """Finishes what calls returned; awaits them together, where they are awaitable, and cancels them together.
+
+    Args:
+        returned: What `call_with` returned for each of the calls.
+        finish: Applied to what they return in the end.
+        interleave: Applied to all of them where they are streams.
+    """
+    if _RESULTS.issuperset(map(type, returned)):
         return finish(returned)
+    if not any(map(is_awaitable, returned)):
+        return interleave(returned) if any(map(is_stream, returned)) else finish(returned)
 
     async def await_all() -> Any:
         tasks = [asyncio.ensure_future(each) for each in returned]
@@ -95,12 +114,17 @@ def _owners(call: Call, rows: int) -> list[int] | None:
     return [position for position, count in enumerate(counts) for _ in range(count)] if sum(counts) == rows else None
 
 
+def members_of(call: Call, groups: list[list[int]]) -> list[dict[int, int]] | None:
+    """For each group of rows, the positions of its requests and how many rows it has of each; None if not known."""
+    owners = _owners(call, sum(map(len, groups)))
+    return None if owners is None else [collections.Counter(owners[row] for row in rows) for rows in groups]
+
+
 def split_call(call: Call, groups: list[list[int]]) -> list[Call | None]:
     """The requests of each group of rows. Rows are in ascending order, so those of a request stay side by side."""
-    owners = _owners(call, sum(map(len, groups)))
-    if owners is None:
+    members = members_of(call, groups)
+    if members is None:
         return [None] * len(groups)
-    members = [collections.Counter(owners[row] for row in rows) for rows in groups]
     return [([call[0][position] for position in each], list(each.values())) for each in members]
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import collections
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from pytriton.constants import TRITON_CONTEXT_FIELD_NAME
-from pytriton.decorators.calls import call_with, gather, padded_call, split_call, with_data
+from pytriton.decorators.calls import call_with, gather, members_of, padded_call, split_call, with_data
 from pytriton.decorators.stages import (
     ARRAYS,
     BYTES_KINDS,
@@ -22,9 +24,11 @@ from pytriton.decorators.stages import (
     shown,
     stage_decorator,
 )
+from pytriton.decorators.strands import Strand, interleave
+from pytriton.decorators.streams import RequestItems, Stream, failing_beside, items_of, makes_generators
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError, PyTritonValidationError
-from pytriton.proxy.context import CALL, current_context
-from pytriton.proxy.types import Array
+from pytriton.proxy.context import CALL, Call, current_context
+from pytriton.proxy.types import Array, Response
 
 _PadFunction = Callable[[list[Inputs]], Sequence[Inputs]]
 
@@ -33,14 +37,16 @@ def group_by_values(*keys: str, pad_fn: _PadFunction | None = None) -> Callable[
     """Calls the function once for each group of rows that have the same values in some inputs, and joins the outputs.
 
     Stands below ``@batch``. Made for inputs that a model can only take one value of at a time, such as a temperature.
+    Generators of several groups run side by side, each for the requests whose rows are in its group: their outputs are
+    not joined, and a request whose rows differ in the inputs fails.
 
     Args:
         keys: Names of the inputs whose values make a group.
         pad_fn: Gives the outputs of all groups one shape, where they differ: takes and returns a list with a dictionary
-            of arrays per group. See `ConstantPadder`.
+            of arrays per group. See `ConstantPadder`. Not for generators.
 
     Raises:
-        PyTritonBadParameterError: No keys are given.
+        PyTritonBadParameterError: No keys are given, or a ``pad_fn`` for a generator.
         PyTritonValidationError: In a call: an input is missing, or the outputs of the groups cannot be joined. When it
             is applied: it stands above a decorator that takes requests.
 
@@ -74,14 +80,25 @@ def group_by_values(*keys: str, pad_fn: _PadFunction | None = None) -> Callable[
         if len(members) <= 1:
             return wrapped(*args, **kwargs)
         groups = list(members.values())
-        calls = split_call(CALL.get(), groups)
+        whole = CALL.get()
+        calls = split_call(whole, groups)
         results = [
             call_with(call, None, wrapped, **kwargs | {name: array[_index(rows)] for name, array in arrays.items()})
             for call, rows in zip(calls, groups, strict=True)
         ]
-        return gather(results, lambda done: _join_groups(done, groups, pad_fn))
+        return gather(
+            results,
+            lambda done: _join_groups(done, groups, pad_fn),
+            lambda streams: _interleave_groups(streams, whole, groups, keys, pad_fn),
+        )
 
-    return decorator
+    def apply(wrapped: InferFunc) -> InferFunc:
+        if pad_fn is not None and makes_generators(wrapped):
+            raise _padded_generator(keys)
+        decorated: InferFunc = decorator(wrapped)
+        return decorated
+
+    return apply
 
 
 class ConstantPadder:
@@ -168,15 +185,16 @@ def pad_batch(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inp
         name: np.concatenate([array, np.repeat(array[-1:], wanted - rows, axis=0)]) for name, array in arrays.items()
     }
 
+    call = padded_call(CALL.get(), rows, wanted)
+
     def cut(outputs: Any) -> Any:
-        def without_padding(array: Any) -> Any:
-            return array[:rows] if isinstance(array, np.ndarray) and array.shape[:1] == (wanted,) else array
+        if type(outputs) is not RequestItems:
+            return _without_padding(outputs, rows, wanted)
+        *others, last = outputs.of_requests  # the last request has the padding
+        last_rows = call[1][-1] if call is not None and call[1] else wanted
+        return RequestItems([*others, _without_padding(last, last_rows - (wanted - rows), last_rows)])
 
-        if isinstance(outputs, Mapping):
-            return {name: without_padding(array) for name, array in outputs.items()}
-        return list(map(without_padding, outputs)) if isinstance(outputs, list | tuple) else outputs
-
-    return call_with(padded_call(CALL.get(), rows, wanted), cut, wrapped, **kwargs | padded)
+    return call_with(call, cut, wrapped, **kwargs | padded)
 
 
 def first_value(
@@ -261,6 +279,58 @@ def _join_groups(results: list[Any], groups: list[list[int]], pad_fn: _PadFuncti
             )
         joined[name] = np.concatenate(arrays)[order]
     return joined if isinstance(results[0], Mapping) else list(joined.values())
+
+
+def _interleave_groups(
+    streams: list[Any], call: Call, groups: list[list[int]], keys: tuple[str, ...], pad_fn: _PadFunction | None
+) -> Stream:
+    """Has the generators of groups of rows side by side, each for the requests whose rows they are."""
+    if pad_fn is not None:
+        raise _padded_generator(keys)
+    members = members_of(call, groups)
+    if members is None:
+        raise PyTritonValidationError(
+            f"@group_by_values made {len(groups)} generators, and does not know which requests they are for: put "
+            "@batch above it, and hand on the rows that @batch gives"
+        )
+    counts = collections.Counter(position for each in members for position in each)
+    spread = [position for position, count in counts.items() if count > 1]
+    error = PyTritonValidationError(
+        f"a request has rows with different values of {names_of(keys)}, whose responses cannot be joined: send one row "
+        "per request, or rows that have the same values"
+    )
+    if len(spread) == len(call[0]):
+        raise error
+    strands = [
+        Strand(
+            stream,
+            ([call[0][position] for position in each], list(each.values())),
+            [None if position in spread else position for position in each],
+            functools.partial(items_of, rows=list(each.values())),
+        )
+        for stream, each in zip(streams, members, strict=True)
+    ]
+    strands += [
+        Strand(failing_beside(streams[0], error), ([call[0][position]], None), [position], list) for position in spread
+    ]
+    return interleave(strands, len(call[0]), RequestItems)
+
+
+def _padded_generator(keys: tuple[str, ...]) -> PyTritonBadParameterError:
+    return PyTritonBadParameterError(
+        f"group_by_values({', '.join(map(repr, keys))}) has a pad_fn, but goes around a generator, and the outputs of "
+        "generators are not joined: leave pad_fn out."
+    )
+
+
+def _without_padding(outputs: Any, rows: int, padded_rows: int) -> Any:
+    def cut(array: Any) -> Any:
+        return array[:rows] if isinstance(array, np.ndarray) and array.shape[:1] == (padded_rows,) else array
+
+    if isinstance(outputs, Mapping):
+        named = {name: cut(array) for name, array in outputs.items()}
+        return Response(named, outputs.final) if isinstance(outputs, Response) else named
+    return list(map(cut, outputs)) if isinstance(outputs, list | tuple) else outputs
 
 
 def _by_name(outputs: Any) -> Inputs:

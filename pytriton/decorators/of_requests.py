@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,12 +21,14 @@ from pytriton.decorators.stages import (
     shown,
     stage_decorator,
 )
+from pytriton.decorators.strands import Strand, interleave
+from pytriton.decorators.streams import RequestItems, items_of
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.proxy.batch import common_inputs, stack_requests
 from pytriton.proxy.context import MODEL
 from pytriton.proxy.responses import StackedOutputs
-from pytriton.proxy.types import Array
+from pytriton.proxy.types import Array, Response
 
 
 @stage_decorator("batch", REQUESTS, ARRAYS)
@@ -34,7 +37,8 @@ def batch(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs)
 
     The function takes the inputs as keyword arguments, arrays whose first dimension is the batch, and returns the
     outputs as a dictionary by name, or as a list or tuple in the order of the outputs; their first dimension is the
-    batch too. Inputs that come from the server are not copied for it.
+    batch too. Inputs that come from the server are not copied for it. A generator yields such outputs any number of
+    times: one response for each request every time.
 
     Raises:
         PyTritonValidationError: The requests differ in inputs or shapes, or the outputs do not have the batch's rows.
@@ -52,6 +56,8 @@ def batch(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs)
     inputs, rows = stack_requests(requests)
 
     def cut(outputs: Any) -> Any:
+        if type(outputs) is RequestItems or (rows and type(outputs) is Response and outputs.final):
+            return items_of(outputs, rows)
         return StackedOutputs(outputs, rows) if rows else [outputs]
 
     return call_with((requests, rows), cut, wrapped, *rest, **inputs, **kwargs)
@@ -63,7 +69,8 @@ def sample(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs
 
     Made for models that do not batch. The function returns the outputs as a dictionary by name, or as a list or tuple
     in the order of the outputs. Where the model does batch, arrays keep their batch dimension. A coroutine function
-    works on all requests at the same time.
+    works on all requests at the same time, and so do generators, each of which yields the responses to one request:
+    asynchronous ones as soon as they have one, plain ones by turns. One that fails ends its own request only.
 
     Raises:
         PyTritonValidationError: When it is applied: it stands above a decorator that takes requests.
@@ -76,8 +83,18 @@ def sample(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs
         array([2., 2., 2.])
     """
     requests, rest = requests_of("sample", args)
+
+    def interleaved(streams: list[Any]) -> Any:
+        strands = [
+            Strand(stream, ([request], None), [position], lambda item: [item])
+            for position, (stream, request) in enumerate(zip(streams, requests, strict=True))
+        ]
+        return interleave(strands, len(requests))
+
     return gather(
-        [call_with(([request], None), None, wrapped, *rest, **request, **kwargs) for request in requests], as_they_are
+        [call_with(([request], None), None, wrapped, *rest, **request, **kwargs) for request in requests],
+        as_they_are,
+        interleaved,
     )
 
 
@@ -85,7 +102,8 @@ def sample(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs
 def group_by_keys(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs) -> Any:
     """Calls the function once for each group of requests that have the same inputs.
 
-    Stands above ``@batch``, which joins only requests with the same inputs, where inputs are optional.
+    Stands above ``@batch``, which joins only requests with the same inputs, where inputs are optional. Generators of
+    several groups run side by side, as under `sample`; one that fails ends the requests of its group only.
 
     Raises:
         PyTritonValidationError: The function does not return one response per request. When it is applied: it stands
@@ -110,23 +128,35 @@ def group_by_keys(wrapped: InferFunc, instance: object, args: Arguments, kwargs:
         return wrapped(*args, **kwargs)
     positions = list(groups.values())
 
+    members = [[requests[position] for position in group] for group in positions]
+
     def join(results: list[Any]) -> list[Any]:
         responses: list[Any] = [None] * len(requests)
         for group, result in zip(positions, results, strict=True):
-            if not isinstance(result, Sequence) or len(result) != len(group):
-                raise PyTritonValidationError(
-                    f"@group_by_keys made a call with {len(group)} requests, which returned {shown(result)}: return a "
-                    "list with one response per request, or put @batch below"
-                )
-            for position, response in zip(group, result, strict=True):
+            for position, response in zip(group, _responses(result, len(group), "return"), strict=True):
                 responses[position] = response
         return responses
 
-    def call(group: list[int]) -> Any:
-        members = [requests[position] for position in group]
-        return call_with((members, None), None, wrapped, members, *rest, **kwargs)
+    def interleaved(streams: list[Any]) -> Any:
+        strands = [
+            Strand(stream, (group, None), places, functools.partial(_responses, count=len(group), verb="yield"))
+            for stream, group, places in zip(streams, members, positions, strict=True)
+        ]
+        return interleave(strands, len(requests))
 
-    return gather([call(group) for group in positions], join)
+    return gather(
+        [call_with((group, None), None, wrapped, group, *rest, **kwargs) for group in members], join, interleaved
+    )
+
+
+def _responses(result: Any, count: int, verb: str) -> Sequence[Any]:
+    """What a group's call returned, or its generator yielded: one response per request."""
+    if not isinstance(result, Sequence) or len(result) != count:
+        raise PyTritonValidationError(
+            f"@group_by_keys made a call with {count} requests, which {verb}ed {shown(result)}: {verb} a list with "
+            "one response per request, or put @batch below"
+        )
+    return result
 
 
 def fill_optionals(**defaults: Any) -> Callable[[InferFunc], InferFunc]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
 import numpy as np
@@ -102,6 +102,26 @@ class Request(_NamedArrays):
         ):
             yield child
 
+    def is_cancelled(self) -> bool:
+        """Whether nobody wants a response any more: the client has cancelled or gone, or the request's time is up.
+
+        Costs next to nothing, so that a loop may ask at every turn. A request that does not come from the server is
+        never cancelled.
+
+        Examples:
+            >>> Request({}).is_cancelled()
+            False
+        """
+        return False
+
+    def _on_cancel(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Has ``callback`` called once when the request is cancelled, at once if it already is, from any thread.
+
+        Returns:
+            A function that takes the callback back.
+        """
+        return lambda: None
+
     def __repr__(self) -> str:
         return f"Request({self.data!r}, parameters={self.parameters!r})"
 
@@ -111,6 +131,13 @@ class Response(_NamedArrays):
 
     Attributes:
         data: Output arrays by name. Where the model batches, their first dimension is the request's batch size.
+        final: This is the request's last response. Generators that serve several requests at the same time end one of
+            them so, while they go on with the others; without data, the request ends with what it has got so far.
+
+    Examples:
+        >>> response = Response({"token": np.array([7])}, final=True)
+        >>> response["token"], response.final
+        (array([7]), True)
     """
 
     def __init__(self, data: dict[str, Array], final: bool = False) -> None:
@@ -118,4 +145,4 @@ class Response(_NamedArrays):
         self.final = final
 
     def __repr__(self) -> str:
-        return f"Response({self.data!r})"
+        return f"Response({self.data!r}{', final=True' if self.final else ''})"

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from pytriton.model_config import DynamicBatcher, ModelConfig, ModelSpec, Tensor
 from pytriton.proxy.context import MODEL
+
+sys.path.insert(0, str(Path(__file__).parent))  # for streaming.py
 
 FLOATS = {"shape": (-1,), "dtype": np.float32}
 INPUTS = (Tensor(name="x", **FLOATS),)

@@ -1,0 +1,298 @@
+"""Several streams side by side, for the requests of one batch: how ``@sample`` and the grouping decorators stream.
+
+A step has one item per request, or None; what an item may be is said in ``docs/decorators.md``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
+from typing import Any
+
+from pytriton.decorators.streams import Stream, Within, aclose, close, is_stream
+from pytriton.exceptions import PyTritonUnrecoverableError, PyTritonValidationError
+from pytriton.proxy.context import CALL, Call
+from pytriton.proxy.types import Request, Response
+
+LOGGER = logging.getLogger(__name__)
+
+_Items = dict[int, Any]
+"""Items by their place in a step."""
+
+
+class Strand:
+    """One of several streams, for some of the requests.
+
+    Args:
+        stream: A generator or an asynchronous one.
+        call: Its requests.
+        places: Where a step has each of them; None for one that it shall have nothing for.
+        take: Makes a list with one item per request of what the stream yields; raises what these requests fail with.
+    """
+
+    def __init__(
+        self, stream: Any, call: Call, places: Sequence[int | None], take: Callable[[Any], Sequence[Any]]
+    ) -> None:
+        self.stream = stream
+        self.call = call
+        self.stopped = False
+        self._take = take
+        self._places = {offset: place for offset, place in enumerate(places) if place is not None}
+        members = ((offset, call[0][offset]) for offset in self._places)
+        self._watched = [(offset, request) for offset, request in members if isinstance(request, Request)]
+        self.wanted = set(self._places)
+        """Those of its requests, by their offset, that have neither ended nor been cancelled."""
+
+    def items_of(self, yielded: Any) -> _Items:
+        """The items of what the stream yielded, for the requests that still want one."""
+        given = self._take(yielded)
+        items = {}
+        for offset in tuple(self.wanted):
+            item = given[offset]
+            if item is not None:
+                items[self._places[offset]] = item
+                if isinstance(item, BaseException) or (isinstance(item, Response) and item.final):
+                    self.wanted.discard(offset)
+        return items
+
+    def end(self) -> _Items:
+        """The items that end its requests."""
+        self.wanted.clear()
+        return {place: Response({}, final=True) for place in self._places.values()}
+
+    def fail(self, error: BaseException) -> _Items:
+        """The items that end its requests with an error."""
+        self.wanted.clear()
+        return dict.fromkeys(self._places.values(), error)
+
+    def stop(self) -> None:
+        """Nobody wants anything of it any more."""
+        self.stopped = True
+        self.wanted.clear()
+
+    def forget_cancelled(self) -> None:
+        """Stops when all of its requests are cancelled."""
+        for offset, request in self._watched:
+            if request.is_cancelled():
+                self._cancelled(offset)
+
+    def watch(self, task: asyncio.Task[None]) -> list[Callable[[], None]]:
+        """Stops, and cancels the task of its asynchronous stream, when all of its requests are cancelled.
+
+        Returns:
+            Functions that end the watch.
+        """
+        loop = asyncio.get_running_loop()
+
+        def cancelled(offset: int) -> None:
+            if self._cancelled(offset):
+                task.cancel()
+
+        def from_any_thread(offset: int) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and the stream with it
+                loop.call_soon_threadsafe(cancelled, offset)
+
+        return [request._on_cancel(functools.partial(from_any_thread, offset)) for offset, request in self._watched]
+
+    def _cancelled(self, offset: int) -> bool:
+        """Whether it stops for it."""
+        if not self.wanted:  # it has ended, and may be cleaning up
+            return False
+        self.wanted.discard(offset)
+        if self.wanted:
+            return False
+        self.stop()
+        return True
+
+
+def interleave(strands: list[Strand], size: int, form: Callable[[list[Any]], Any] = list) -> Stream:
+    """A generator whose steps have what several streams yield.
+
+    A step of plain generators has the next item of each. Asynchronous ones run at the same time, at most one item
+    ahead, and a step has the items that are there. An error ends the requests of its stream alone.
+
+    Args:
+        strands: The streams, all of one kind.
+        size: Number of requests.
+        form: Applied to each step.
+
+    Raises:
+        PyTritonValidationError: They are of different kinds.
+    """
+    kinds = {isinstance(strand.stream, AsyncIterator) for strand in strands}
+    if len(kinds) > 1 or not all(is_stream(strand.stream) for strand in strands):
+        names = " and ".join(sorted({type(strand.stream).__name__ for strand in strands}))
+        raise PyTritonValidationError(
+            f"an inference callable returned values of different kinds for the requests of a batch, {names}: return a "
+            "generator for each, or an asynchronous one for each"
+        )
+    return _interleave_async(strands, size, form) if True in kinds else _interleave(strands, size, form)
+
+
+def _interleave(strands: list[Strand], size: int, form: Callable[[list[Any]], Any]) -> Generator[Any, None, None]:
+    live = strands
+    try:
+        while live:
+            items: _Items = {}
+            for strand in live:
+                items.update(_advance(strand))
+            live = [strand for strand in live if strand.wanted]
+            if live or not _only_ends(items):
+                yield form([items.get(place) for place in range(size)])
+    finally:
+        with contextlib.ExitStack() as closing:
+            for strand in strands:
+                closing.callback(_close, strand)
+
+
+def _advance(strand: Strand) -> _Items:
+    strand.forget_cancelled()
+    if not strand.wanted:
+        _close(strand)
+        return strand.end()
+    try:
+        with Within(strand.call):
+            items = strand.items_of(next(strand.stream))
+    except StopIteration:
+        return strand.end()
+    except Exception as error:
+        if _is_of_everyone(error):
+            raise
+        items = strand.fail(error)
+    if not strand.wanted:
+        _close(strand)
+    return items
+
+
+def _close(strand: Strand) -> None:
+    try:
+        with Within(strand.call):
+            close(strand.stream)
+    except Exception:
+        _log_failure()
+
+
+async def _interleave_async(
+    strands: list[Strand], size: int, form: Callable[[list[Any]], Any]
+) -> AsyncGenerator[Any, None]:
+    board = _Board(len(strands))
+    tasks: list[asyncio.Task[None]] = []
+    ends_of_watch: list[Callable[[], None]] = []
+    try:
+        for strand in strands:
+            tasks.append(asyncio.create_task(_run(strand, board)))
+            ends_of_watch += strand.watch(tasks[-1])
+        while True:
+            items = await board.take()
+            if not board.running and board.failure is None and _only_ends(items):
+                return
+            yield form([items.get(place) for place in range(size)])
+    finally:
+        for end in ends_of_watch:
+            end()
+        for strand, task in zip(strands, tasks, strict=False):
+            if strand.wanted:  # the others are closing already
+                strand.stop()
+                task.cancel()
+        await _finish(tasks)
+
+
+class _Board:
+    """Where asynchronous streams leave their items, until a step takes all of them."""
+
+    def __init__(self, running: int) -> None:
+        self.running = running
+        self.failure: BaseException | None = None
+        self.taken = asyncio.Event()
+        self._items: _Items = {}
+        self._changed = asyncio.Event()
+
+    def put(self, items: _Items) -> None:
+        """Leaves items for the next step."""
+        self._items.update(items)
+        self._changed.set()
+
+    def end(self) -> None:
+        """One of the streams has ended."""
+        self.running -= 1
+        self._changed.set()
+
+    async def take(self) -> _Items:
+        """What is there, as soon as there is something; nothing when all streams have ended.
+
+        Raises:
+            BaseException: The failure, once everything is taken.
+        """
+        while not self._items and self.failure is None and self.running:
+            self._changed.clear()
+            await self._changed.wait()
+        if not self._items and self.failure is not None:
+            raise self.failure
+        items, self._items = self._items, {}
+        self.taken.set()
+        self.taken = asyncio.Event()
+        return items
+
+
+async def _run(strand: Strand, board: _Board) -> None:
+    """Runs a stream from start to end in one task: its context, timeouts and task groups last over several steps."""
+    CALL.set(strand.call)
+    try:
+        strand.forget_cancelled()
+        while strand.wanted:
+            items = strand.items_of(await strand.stream.__anext__())
+            board.put(items)
+            if strand.wanted:
+                await (board.taken.wait() if items else asyncio.sleep(0))
+    except StopAsyncIteration:
+        board.put(strand.end())
+    except BaseException as error:  # SystemExit too, which would end the event loop
+        if strand.stopped:
+            if not isinstance(error, asyncio.CancelledError):
+                _log_failure()
+        elif _is_of_everyone(error):
+            board.failure = error
+        else:
+            board.put(strand.fail(error))
+    if strand.stopped:
+        board.put(strand.end())
+    try:
+        await aclose(strand.stream)
+    except asyncio.CancelledError:
+        pass
+    except BaseException:
+        _log_failure()
+    board.end()
+
+
+async def _finish(tasks: list[asyncio.Task[None]]) -> None:
+    """Waits until tasks are done. A cancellation meanwhile is passed on to them."""
+    cancelled = None
+    while pending := [task for task in tasks if not task.done()]:
+        try:
+            await asyncio.wait(pending)
+        except asyncio.CancelledError as error:
+            cancelled = error
+            for task in pending:
+                task.cancel()
+    if cancelled is not None:
+        raise cancelled
+
+
+def _is_of_everyone(error: BaseException) -> bool:
+    """Whether an error ends the other streams too, because the model or the program is at its end."""
+    if isinstance(error, PyTritonUnrecoverableError):
+        return True
+    return not isinstance(error, Exception | asyncio.CancelledError)
+
+
+def _only_ends(items: _Items) -> bool:
+    """Whether items only say that requests have ended, as the end of the generator does."""
+    return all(isinstance(item, Response) and item.final and not item for item in items.values())
+
+
+def _log_failure() -> None:
+    LOGGER.exception("A generator failed while it was being closed; its requests have ended before.")

@@ -1,0 +1,156 @@
+"""Streams: the generators that calls return, and what decorators do with each step of one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
+from contextvars import Token
+from types import TracebackType
+from typing import Any, NoReturn
+
+from pytriton.exceptions import PyTritonValidationError
+from pytriton.proxy.context import CALL, Call
+from pytriton.proxy.responses import StackedOutputs
+from pytriton.proxy.types import Response
+
+Stream = Iterator[Any] | AsyncIterator[Any]
+
+
+def is_stream(value: Any) -> bool:
+    """Whether a call returned a generator, or what a decorator of the user's own has made of one."""
+    return isinstance(value, Iterator | AsyncIterator)
+
+
+def makes_generators(function: Any) -> bool:
+    """Whether something that can be called is a generator function or method, or an asynchronous one."""
+    return _is_any(inspect.isgeneratorfunction, function) or _is_any(inspect.isasyncgenfunction, function)
+
+
+def _is_any(kind: Callable[[Any], bool], function: Any) -> bool:
+    return kind(function) or kind(getattr(type(function), "__call__", None))  # noqa: B004  (where Python looks for it)
+
+
+def failing_like(function: Any, error: BaseException) -> Stream | None:
+    """A stream that fails, in place of the one that a function could not make; None if it makes none."""
+    if _is_any(inspect.isasyncgenfunction, function):
+        return _fail_async(error)
+    return _fail(error) if _is_any(inspect.isgeneratorfunction, function) else None
+
+
+def failing_beside(stream: Stream, error: BaseException) -> Stream:
+    """A stream that fails, of the kind of another one."""
+    return _fail_async(error) if isinstance(stream, AsyncIterator) else _fail(error)
+
+
+def _fail(error: BaseException) -> Iterator[Any]:
+    raise error
+    yield
+
+
+async def _fail_async(error: BaseException) -> AsyncIterator[Any]:
+    raise error
+    yield
+
+
+class Within:
+    """Has `triton_context` find the requests of a call for one step: whoever asks for the next has his own."""
+
+    __slots__ = ("_call", "_token")
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def __enter__(self) -> None:
+        self._token: Token[Call] = CALL.set(self._call)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            CALL.reset(self._token)
+        except ValueError:
+            return  # thrown away in the middle of a step, it ends in some other context, with nothing to be put back
+
+
+def map_stream(stream: Any, call: Call, change: Callable[[Any], Any]) -> Stream:
+    """A generator of the same kind, which changes what the stream yields, and closes it when it is closed.
+
+    Args:
+        stream: A generator or an asynchronous one.
+        call: The requests that `triton_context` finds while the stream works.
+        change: Applied to each step.
+    """
+    return _map_async(stream, call, change) if isinstance(stream, AsyncIterator) else _map(stream, call, change)
+
+
+def _map(stream: Iterator[Any], call: Call, change: Callable[[Any], Any]) -> Generator[Any, None, None]:
+    try:
+        while True:
+            with Within(call):
+                try:
+                    step = next(stream)
+                except StopIteration:
+                    return
+            yield change(step)
+    finally:
+        with Within(call):
+            close(stream)
+
+
+async def _map_async(stream: AsyncIterator[Any], call: Call, change: Callable[[Any], Any]) -> AsyncGenerator[Any, None]:
+    try:
+        while True:
+            with Within(call):
+                try:
+                    step = await stream.__anext__()
+                except StopAsyncIteration:
+                    return
+            yield change(step)
+    finally:
+        with Within(call):
+            await aclose(stream)
+
+
+def close(stream: Any) -> None:
+    """Closes a stream that is not asynchronous."""
+    if hasattr(stream, "close"):  # a generator; other iterators have nothing to be closed
+        stream.close()
+
+
+async def aclose(stream: Any) -> None:
+    """Closes an asynchronous stream."""
+    if hasattr(stream, "aclose"):
+        await stream.aclose()
+
+
+class RequestItems:
+    """A step that has items for some of a batch's requests, on its way from ``@group_by_values`` to ``@batch``."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self.of_requests = items
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise PyTritonValidationError(
+            "above @group_by_values around a generator, a step has the outputs of some groups only, which go straight "
+            "to @batch: put your own decorator below @group_by_values"
+        )
+
+    __getattr__ = __getitem__ = __iter__ = __len__ = _refuse
+
+
+def items_of(outputs: Any, rows: list[int]) -> list[Any]:
+    """The items of a step, one per request, of outputs over all their rows.
+
+    Args:
+        outputs: What a function below ``@batch`` yielded.
+        rows: Number of rows of each request.
+
+    Raises:
+        PyTritonValidationError: ``outputs`` do not have the rows.
+    """
+    if type(outputs) is RequestItems:
+        return outputs.of_requests
+    stacked = StackedOutputs(outputs, rows)
+    if isinstance(outputs, Response) and outputs.final:
+        return [Response(each, final=True) for each in stacked]  # type: ignore[arg-type]  # a mapping, as it was
+    return list(stacked)
