@@ -75,7 +75,7 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     measures = _measures(options.concurrency)
-    print(_heading(options))
+    print(heading(f"Identity of {options.size} float32 over gRPC, perf_analyzer", options.rounds))
     print()
     print(_table(contenders, measures, results))
     if options.json is not None:
@@ -92,10 +92,10 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--only", choices=["ours", "peer"], help="measure one contender alone")
     parser.add_argument("--cache", type=Path, default=REPOSITORY / "build" / "benchmarks", help="kept between runs")
     parser.add_argument(
-        "--python", type=_interpreter, default=Path(sys.executable), help="what to make the environments with"
+        "--python", type=interpreter, default=Path(sys.executable), help="what to make the environments with"
     )
     parser.add_argument(
-        "--ours-python", type=_interpreter, help="interpreter of an environment that has this project already"
+        "--ours-python", type=interpreter, help="interpreter of an environment that has this project already"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every number to a file")
     options = parser.parse_args()
@@ -105,7 +105,8 @@ def _parse_arguments() -> argparse.Namespace:
     return options
 
 
-def _interpreter(name: str) -> Path:
+def interpreter(name: str) -> Path:
+    """Take the name or the path of a Python interpreter from the command line."""
     found = shutil.which(name)
     if found is None:
         raise argparse.ArgumentTypeError(f"{name} is not an executable")
@@ -158,28 +159,29 @@ def _table(contenders: list[Contender], measures: list[Measure], results: dict[s
     rows.append(["---"] + ["---:"] * (len(rows[0]) - 1))
     for measure in measures:
         columns = [[found[measure.key] for found in results[contender.name]] for contender in contenders]
-        row = [measure.title, *(_spread(values, measure.digits) for values in columns)]
+        row = [measure.title, *(spread(values, measure.digits) for values in columns)]
         if compared:
-            row.append(f"{_ratio(measure, *columns):.1f} x")
+            row.append(f"{ratio(measure, *columns):.1f} x")
         rows.append(row)
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def _spread(values: list[float], digits: int) -> str:
+def spread(values: list[float], digits: int) -> str:
+    """Write the median, and in brackets the lowest and the highest."""
     middle, low, high = (f"{value:,.{digits}f}" for value in (statistics.median(values), min(values), max(values)))
     return f"**{middle}** ({low} to {high})"
 
 
-def _ratio(measure: Measure, ours: list[float], peer: list[float]) -> float:
+def ratio(measure: Measure, ours: list[float], peer: list[float]) -> float:
     """Say how many times better the median of ours is."""
     better, worse = (ours, peer) if measure.more_is_better else (peer, ours)
     return statistics.median(better) / statistics.median(worse)
 
 
-def _heading(options: argparse.Namespace) -> str:
+def heading(what: str, rounds: int) -> str:
+    """Say what was measured, how often, where and when."""
     return (
-        f"Identity of {options.size} float32 over gRPC, perf_analyzer; {options.rounds} rounds in turn; "
-        f"{_processor()}, {len(os.sched_getaffinity(0))} cores; "
+        f"{what}; {rounds} rounds in turn; {_processor()}, {len(os.sched_getaffinity(0))} cores; "
         f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC."
     )
 
@@ -204,7 +206,7 @@ def _as_json(
             for contender in contenders
         },
         "ratios": {
-            measure.key: _ratio(measure, *([found[measure.key] for found in results[c.name]] for c in contenders))
+            measure.key: ratio(measure, *([found[measure.key] for found in results[c.name]] for c in contenders))
             for measure in measures
             if len(contenders) == 2
         },

@@ -49,6 +49,7 @@ def report_stream() -> TextIO:
 
 
 def report(stream: TextIO, event: str, started: float) -> None:
+    """Say what has happened, and how many seconds it took since it started."""
     print(json.dumps({"event": event, "seconds": time.perf_counter() - started}), file=stream, flush=True)
 
 
@@ -78,7 +79,7 @@ def main() -> None:
     parser.add_argument("--max-batch-size", type=int, default=64)
     options = parser.parse_args()
 
-    report = report_stream()
+    stream = report_stream()
     models = [f"identity_{index}" for index in range(options.models)]
     started = time.perf_counter()
     triton = Triton(
@@ -100,13 +101,13 @@ def main() -> None:
     triton.run()
     for model in models:
         wait_until_ready(options.http_port, model)
-    report(report, "ready", started)
+    report(stream, "ready", started)
 
     sys.stdin.read()
 
     started = time.perf_counter()
     triton.stop()
-    report(report, "stopped", started)
+    report(stream, "stopped", started)
 
 
 if __name__ == "__main__":

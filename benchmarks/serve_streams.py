@@ -1,7 +1,8 @@
 """Serve a model that streams; report as JSON lines on stdout how long getting ready and stopping took.
 
-Each response is 16 bytes: four float32, the first of which counts. The model ``batch`` uses only the interface that this
-project shares with nvidia-pytriton 0.7.0; ``generator`` and ``async`` are what this project's users may write instead.
+Each response is 16 bytes: four float32, the first of which counts. The model ``batch`` uses only the interface that
+this project shares with nvidia-pytriton 0.7.0; ``generator`` and ``async`` are what users of this project may write
+instead.
 The script serves until its standard input closes, which also ends it when whoever started it dies.
 """
 

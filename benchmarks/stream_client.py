@@ -236,7 +236,7 @@ def throughput(connections: list[Connection], streams: int, responses: int, seco
 
 
 def first_response(connections: list[Connection], samples: int) -> dict[str, float]:
-    """Ask for one stream at a time, with a pause before each; measure the time from the request to its first response."""
+    """Ask for one stream at a time, after a pause; measure the time from the request to its first response."""
     connection = connections[0]
     latencies = []
     for _ in range(samples):

@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from compare import heading, interpreter, spread
+from compare import Measure, Round, heading, interpreter, ratio, spread
 from environments import REPOSITORY, Contender, SetupError, ours_in, prepare_ours, prepare_peer, versions
 from service import ServiceError, running
 
@@ -46,27 +46,6 @@ class Lane:
     def key(self) -> str:
         """Its name in the JSON file."""
         return f"{self.contender.name}_{self.model}"
-
-
-@dataclass(frozen=True)
-class Measure:
-    """A row of the table.
-
-    Attributes:
-        key: its name in the JSON file.
-        title: its name in the table.
-        more_is_better: which way the ratio goes.
-        digits: decimals in the table.
-    """
-
-    key: str
-    title: str
-    more_is_better: bool
-    digits: int
-
-
-Round = dict[str, float]
-"""What one round found in one lane, by the key of the measure."""
 
 
 def main() -> int:
@@ -171,7 +150,9 @@ def _measures(options: argparse.Namespace) -> list[Measure]:
     return [
         Measure("responses_per_s", f"responses/s, {streams}", True, 0),
         Measure("client_cpu", "processors that the client took meanwhile", False, 2),
-        Measure("burst_responses_per_s", f"responses/s, {_BURST_STREAMS} streams of {_BURST_RESPONSES} at once", True, 0),
+        Measure(
+            "burst_responses_per_s", f"responses/s, {_BURST_STREAMS} streams of {_BURST_RESPONSES} at once", True, 0
+        ),
         Measure("first_p50_ms", "ms to the first response when idle, p50", False, 2),
         Measure("first_p99_ms", "ms to the first response when idle, p99", False, 2),
     ]
@@ -185,15 +166,9 @@ def _table(lanes: list[Lane], measures: list[Measure], results: dict[str, list[R
         cells = [spread(values, measure.digits) for values in columns]
         if lanes[-1].contender.name == "peer" and measure.key != "client_cpu":
             for position, values in enumerate(columns[:-1]):
-                cells[position] += f" {_ratio(measure, values, columns[-1]):.1f} x"
+                cells[position] += f" {ratio(measure, values, columns[-1]):.1f} x"
         rows.append([measure.title, *cells])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
-def _ratio(measure: Measure, ours: list[float], peer: list[float]) -> float:
-    """Say how many times better the median of ours is."""
-    better, worse = (ours, peer) if measure.more_is_better else (peer, ours)
-    return statistics.median(better) / statistics.median(worse)
 
 
 def _as_json(lanes: list[Lane], results: dict[str, list[Round]], options: argparse.Namespace) -> dict[str, object]:
@@ -205,7 +180,9 @@ def _as_json(lanes: list[Lane], results: dict[str, list[Round]], options: argpar
                 "title": lane.title,
                 "versions": versions(lane.contender.python),
                 "rounds": results[lane.key],
-                "medians": {key: statistics.median(found[key] for found in results[lane.key]) for key in results[lane.key][0]},
+                "medians": {
+                    key: statistics.median(found[key] for found in results[lane.key]) for key in results[lane.key][0]
+                },
             }
             for lane in lanes
         },

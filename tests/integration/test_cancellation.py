@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -237,7 +237,7 @@ sys.stdin.read()
 @pytest.mark.parametrize("kind", ["waits", "yields", "generator"])
 def test_a_client_whose_process_is_killed_leaves_no_generator(triton, name, watched, kind, protocol):
     bind_stream(triton, name, getattr(watched, kind))
-    folder = os.path.dirname(__file__)
+    folder = str(pathlib.Path(__file__).parent)
     ports = [str(triton.config.http_port), str(triton.config.grpc_port)]
     with subprocess.Popen(
         [sys.executable, "-c", KILLED, folder, *ports, name, protocol],

@@ -14,7 +14,6 @@ from serving import (
     InferenceServerException,
     at_once,
     bind_floats,
-    client_of,
     infer_json,
     json_floats,
     metrics_of,
@@ -287,7 +286,9 @@ def test_an_error_in_mid_stream_arrives_after_what_was_sent(triton, name, infer_
     assert streamed(triton, name, 1) == ([1, 2, error], [False, False, True])
     with events_of(triton, name, {"x": 1}) as events:
         assert [event.get("y") or event["error"] for event in events] == [1, 2, error]
-    (record, _) = wait_until(lambda: (found := [each for each in caplog.records if name in each.getMessage()])[1:] and found)
+    (record, _) = wait_until(
+        lambda: (found := [each for each in caplog.records if name in each.getMessage()])[1:] and found
+    )
     assert record.levelname == "ERROR"
     assert f"in {infer_func.__name__}\n    raise ZeroDivisionError" in record.getMessage()
 
@@ -428,7 +429,10 @@ def test_an_error_in_mid_stream_reaches_those_of_its_batch_that_have_not_ended(t
 
     def fail(requests):
         sizes.append(len(requests))
-        yield [Response(each, final=request["x"].item() == 1) for request, each in zip(requests, answers(requests, 1), strict=True)]
+        yield [
+            Response(each, final=request["x"].item() == 1)
+            for request, each in zip(requests, answers(requests, 1), strict=True)
+        ]
         raise ZeroDivisionError("the sky fell")
 
     async def fail_async(requests):

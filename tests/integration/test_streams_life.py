@@ -43,7 +43,6 @@ from streaming import (
     together,
 )
 
-from pytriton.model_config import ModelConfig
 from pytriton.proxy.batch import Batch
 from pytriton.triton import RemoteTriton
 

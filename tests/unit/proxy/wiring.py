@@ -163,6 +163,7 @@ class Instance:
         self.results = PeerArena(fd)
         self.sequence = 0
         self.ended = set()  # pairs of a batch's sequence and a request
+        self.bells = 0  # that brought answers
         self._offsets = {}
         self._answers = []
 
@@ -196,6 +197,7 @@ class Instance:
         while not self._answers:
             bell = bell_of(self.channel)
             assert bell.kind == BellKind.ANSWERS
+            self.bells += 1
             memory = self.results.lease(bell.offset, bell.size).tobytes()
             reader = MessageReader(memory, 0, bell.size)
             for answer in decode_answers(reader).answers:
