@@ -13,7 +13,7 @@ import itertools
 import numpy as np
 import pytest
 import wrapt
-from streaming import (
+from generators import (
     DECORATORS,
     INPUTS,
     Requested,

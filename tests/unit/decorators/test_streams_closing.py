@@ -10,7 +10,7 @@ import threading
 
 import numpy as np
 import pytest
-from streaming import (
+from generators import (
     INPUTS,
     Requested,
     both_kinds,
@@ -19,6 +19,8 @@ from streaming import (
     next_of,
     requests_with_k,
     run,
+    turns,
+    waiting,
 )
 
 from pytriton.decorators import (
@@ -77,27 +79,6 @@ def test_closing_runs_every_finally(model, kind, name):
         await close(decorated(requests))  # one that was never started
 
     run(main())
-
-
-def waiting(closed, cleanup=None):
-    """An asynchronous generator that yields once and then waits for ever."""
-
-    @sample
-    async def infer(x):
-        try:
-            yield [x]
-            await asyncio.Event().wait()
-        finally:
-            if cleanup is not None:
-                await cleanup()
-            closed.append(x.item())
-
-    return infer
-
-
-async def turns():
-    for _ in range(3):
-        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("when", ["while waiting", "between steps"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from streaming import INPUTS, Requested, answers, both_kinds, column, requests_with_k, steps_of
+from generators import INPUTS, Requested, answers, both_kinds, column, requests_with_k, steps_of
 
 from pytriton.decorators import (
     ConstantPadder,

@@ -147,3 +147,24 @@ def answers(stream, count):
 
 def value_of(array):
     return array.item() if array.size == 1 else array.tolist()
+
+
+def waiting(closed, cleanup=None):
+    """An asynchronous generator that yields once and then waits for ever."""
+
+    @sample
+    async def infer(x):
+        try:
+            yield [x]
+            await asyncio.Event().wait()
+        finally:
+            if cleanup is not None:
+                await cleanup()
+            closed.append(x.item())
+
+    return infer
+
+
+async def turns():
+    for _ in range(3):
+        await asyncio.sleep(0)
