@@ -161,8 +161,8 @@ class ModelManager:
         start = time.monotonic()
         last_call = deadline - min(_LAST_CALL_S, (deadline - start) / 2)
         models = [*self, *self._retired]
-        # An instance disconnects once it is done. But Triton keeps it while clients keep streams open on which they have
-        # sent it requests, done as these are. It takes no new ones, and gives those that wait to callables that are idle.
+        # An instance disconnects once it is done. But Triton keeps it while clients keep streams open on which they
+        # have sent it requests, done as these are. It takes no new ones, and gives those that wait to idle callables.
         quiet_s = _QUIET_S + max([0, *(model.spec.batcher.max_queue_delay_microseconds / 1e6 for model in models)])
         while any(model.connections for model in models):
             now = time.monotonic()

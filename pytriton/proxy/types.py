@@ -73,10 +73,6 @@ class Request(_NamedArrays):
         self.requested_output_names = requested_output_names
         self.request_id = request_id
 
-    def is_cancelled(self) -> bool:
-        """Whether nobody wants the response any more: the client has gone, or the request's timeout has passed."""
-        return False
-
     @contextlib.contextmanager
     def traced_span(self, span_name: str) -> Iterator[Any]:
         """Opens a child of the request's `span`, an OpenTelemetry span; does nothing where the request has none.
