@@ -7,7 +7,6 @@ loop of their model, generators in threads.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import logging
 import threading
@@ -58,6 +57,7 @@ class _Flight:
         self.requests = batch.requests()
         self.cancelled = bytes(batch.request_count)
         self.ended: set[int] = set()  # requests that are answered for good
+        self.unwanted: set[int] = set()  # those, and those that are cancelled
         self.unsendable: set[int] = set()  # those of them that were answered with an error in place of their outputs
         self.start_ns = time.monotonic_ns()
         self.task: asyncio.Task[None] | None = None
@@ -67,9 +67,7 @@ class _Flight:
     @property
     def is_wanted(self) -> bool:
         """Whether anybody waits for more of it."""
-        return self.end_reason is None and any(
-            not cancelled and request not in self.ended for request, cancelled in enumerate(self.cancelled)
-        )
+        return self.end_reason is None and len(self.unwanted) < len(self.requests)
 
     def end(self, reason: str | None = None) -> None:
         """Has the callable stop; in the loop's thread."""
@@ -130,6 +128,7 @@ class Pipeline:
         self._flights: dict[int, _Flight] = {}
         self._lock = threading.Lock()  # of the arena and the replies
         self._replies: list[_Reply] = []
+        self._last_words: list[_Reply] = []  # errors in place of outputs for which there was no room
         self._flush_is_due = False
         self._closed = False
         self._fileno = channel.fileno()
@@ -323,6 +322,7 @@ class Pipeline:
             for reply in replies:
                 if reply.final:
                     reply.flight.ended.add(reply.request)
+                    reply.flight.unwanted.add(reply.request)
             self._replies += replies
             if at_once or threading.get_ident() != self._loop_thread:
                 self._flush()
@@ -339,15 +339,22 @@ class Pipeline:
         # What cannot be sent was answered with an error, which is the last word.
         replies = [reply for reply in self._replies if reply.request not in reply.flight.unsendable]
         self._replies = []
-        if not replies or self._closed:
+        if self._closed:
             return
         try:
-            self._write(replies)
+            if replies:
+                self._write(replies)
         except ArenaError:
             for reply in replies:
                 self._write_alone(reply)
         except OSError:
             pass  # the instance has gone; the loop will hear of it
+        while self._last_words:
+            try:
+                self._write(self._last_words[:1])
+            except (ArenaError, OSError):
+                return  # tried again when it is looked for requests that are cancelled
+            del self._last_words[0]
 
     def _write(self, replies: list[_Reply]) -> None:
         layout = Layout()
@@ -374,9 +381,9 @@ class Pipeline:
         except ArenaError as error:
             flight.unsendable.add(request)
             flight.ended.add(request)
+            flight.unwanted.add(request)
             failure = failure_of(error, self._signature.model, request)
-            with contextlib.suppress(ArenaError, OSError):
-                self._write([_Reply(flight, request, True, reply.end_ns, failure)])
+            self._last_words.append(_Reply(flight, request, True, reply.end_ns, failure))
         except OSError:
             pass
 
@@ -388,14 +395,17 @@ class Pipeline:
                 continue
             new = [request for request, mark in enumerate(marks) if mark and not flight.cancelled[request]]
             flight.cancelled = marks
+            flight.unwanted.update(new)
             for request in new:
                 flight.batch.cancel(request)
             if not flight.is_wanted:
                 flight.end()
-        if not self._flights:
-            with self._lock:
+        with self._lock:
+            if self._last_words:
+                self._flush()
+            if not self._flights:
                 self._arena.trim(time.monotonic() - _TRIM_AFTER_S)
-        self._look_in(_LOOK_EVERY_S if self._flights else _TRIM_AFTER_S)
+        self._look_in(_LOOK_EVERY_S if self._flights or self._last_words else _TRIM_AFTER_S)
 
     def _look_in(self, delay_s: float) -> None:
         if self._next_look is not None:

@@ -32,6 +32,8 @@ ERROR_INTERNAL = 1
 BYTES_CODE = 13
 _BYTES_KINDS = "OSUT"
 _WHOLE_BATCH = -1
+_SMALL = 4096  # bytes; of more than that, NumPy makes the copy while other threads run
+_BUILTIN = 1  # dtypes of other packages may be unknown to the buffer protocol
 _PLAIN_OUTPUTS = frozenset({dict, list, tuple})
 
 Outputs = Mapping[str, Array] | Sequence[Array]
@@ -244,8 +246,13 @@ class Layout:
         offset = arena.allocate(size)
         head.write_to(arena.memory, offset)
         data = offset + head_size
+        memory = arena.memory
         for position, array in self.arrays:
-            target: Array = np.ndarray(array.shape, array.dtype, cast(Any, arena.memory), data + position)
+            start = data + position
+            if array.nbytes <= _SMALL and array.flags.c_contiguous and array.dtype.isbuiltin == _BUILTIN:
+                memory[start : start + array.nbytes] = cast(Any, array)  # a microsecond less than an array of its own
+                continue
+            target: Array = np.ndarray(array.shape, array.dtype, cast(Any, memory), start)
             target[...] = array
         return offset, size
 
@@ -318,7 +325,8 @@ def as_responses(returned: object, count: int) -> Sequence[object]:
     Raises:
         PyTritonValidationError: It is something else.
     """
-    if not isinstance(returned, Sequence) or isinstance(returned, str | bytes):
+    # Lists are looked at first: asking the abstract class takes half a microsecond.
+    if type(returned) is not list and (not isinstance(returned, Sequence) or isinstance(returned, str | bytes)):
         raise PyTritonValidationError(
             f"the inference callable returned {_a(returned)}, not a list with one response per request; without @batch "
             "or @sample it takes a list of requests and returns a list of responses"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config import ModelConfig, Tensor
-from pytriton.proxy.batch import stack_requests
+from pytriton.proxy.batch import Batch, stack_requests
 from pytriton.proxy.protocol import Details
 from pytriton.proxy.types import Request
 
@@ -190,3 +190,32 @@ def test_any_bytes_come_as_they_were_sent(wire, rows):
 
     assert [request["t"].tolist() for request in batch.requests()] == [[row] for row in rows]
     assert stack_requests(batch.requests())[0]["t"].tolist() == rows
+
+
+def test_requests_can_be_asked_whether_they_are_cancelled(wire):
+    connection = wire()
+    offset, size = connection.lay_down([{"x": floats(1)}, {"x": floats(2)}])
+    batch = Batch(connection.peer.lease(offset, size), connection.signature)
+    requests = batch.requests()
+    assert batch.cancelled() == b"\0\0"
+    assert not any(request.is_cancelled() for request in requests)
+
+    connection.cancel(offset, 1)
+
+    assert batch.cancelled() == b"\0\1"
+    assert [request.is_cancelled() for request in requests] == [False, True]
+    assert [request["x"].tolist() for request in requests] == [floats(1).tolist(), floats(2).tolist()]
+    assert not Request({}).is_cancelled(), "nobody cancels one that was made by hand"
+
+
+def test_who_asks_to_be_told_of_cancelling_late_is_told_at_once(wire):
+    connection = wire()
+    offset, size = connection.lay_down([{"x": floats(1)}])
+    batch = Batch(connection.peer.lease(offset, size), connection.signature)
+    connection.cancel(offset, 0)
+    calls = []
+
+    batch.on_cancel(0, lambda: calls.append(1))
+    batch.cancel(0)
+
+    assert calls == [1]

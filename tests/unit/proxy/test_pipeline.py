@@ -866,9 +866,7 @@ class TestOutputs:
         _, instance = direct(infer, capacity=1 << 22)
         instance.ring(x(1))
         bell = bell_of(instance.channel)
-        kept = instance.results.lease(
-            bell.offset, bell.size
-        )  # so that half of the memory is not to be had in one piece
+        kept = instance.results.lease(bell.offset, bell.size)  # half of the memory is not to be had in one piece
         sequence = instance.ring(*[x(1)] * 6)
 
         for request in range(6):
@@ -924,15 +922,30 @@ class TestOutputs:
 
     def test_memory_is_used_again_and_given_back(self, direct):
         async def infer(requests):
-            for number in range(50):
-                yield [{"y": np.full((1, 1 << 16), number, np.float32)}]
+            yield [{"y": np.ones((1, 1 << 16), np.float32)}]
 
-        made, instance = direct(infer, capacity=1 << 22)  # of which all items together take three times as much
-        assert len(instance.stream(instance.ring(x(1)))) == 50
+        made, instance = direct(infer, capacity=1 << 22)
+        for _ in range(50):  # of which all together take three times as much
+            ((item,),) = instance.stream(instance.ring(x(1)))
+            assert set(item) == {1}
 
         arena = made.pipeline._arena
         wait_until(lambda: arena.in_use() == 0)
         wait_until(lambda: os.fstat(arena.fd).st_blocks * 512 <= 1 << 17)
+
+    def test_a_stream_that_is_not_read_fails_once_memory_is_full(self, direct):
+        async def infer(requests):
+            for number in range(50):
+                yield [{"y": np.full((1, 1 << 16), number, np.float32)}]
+
+        made, instance = direct(infer, capacity=1 << 22)
+        sequence = instance.ring(x(1))
+        wait_until(lambda: made.pipeline._last_words)  # for which there is no room either
+
+        *items, failure = instance.stream(sequence)
+        assert [item[0][0] for item in items] == list(range(len(items)))
+        assert "no room for results" in failure.message
+        assert len(instance.stream(instance.ring(x(1)))) > 5
 
 
 def test_many_threads_and_coroutines_answer_side_by_side(direct):

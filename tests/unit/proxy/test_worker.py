@@ -16,6 +16,7 @@ import zmq
 from wiring import TIMEOUT_S, Instance, bell_of, channels
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonUnrecoverableError
+from pytriton.model_config import ModelConfig
 from pytriton.proxy.channel import Channel
 from pytriton.proxy.protocol import (
     PROTOCOL_VERSION,
@@ -306,6 +307,19 @@ class TestRegistry:
         assert admission.socket == str(folder / "workers")
         assert admission.batching is True
         assert (admission.inputs, admission.outputs) == (["x", "w"], ["y", "z"])
+
+    def test_an_instance_is_told_how_many_batches_its_worker_takes(self, registry, wire):
+        async def infer(requests):
+            return requests
+
+        def steps(requests):
+            yield requests
+
+        for decoupled, infer_func, in_flight in [(False, double, 0), (False, infer, 256), (True, steps, 5)]:
+            signature = wire(config=ModelConfig(decoupled=decoupled, max_in_flight=5 if decoupled else None)).signature
+            registry.add("b", [Worker(infer_func, signature)])
+            admission = admitted(registry)
+            assert (admission.decoupled, admission.in_flight) == (decoupled, in_flight)
 
     def test_an_instance_with_a_ticket_is_served(self, registry, wire):
         connection = wire()
