@@ -2,8 +2,8 @@
 
 Those that take a list of requests stand above ``@batch`` or ``@sample``: `fill_optionals`, `group_by_keys`. Those that
 take arrays stand below: `group_by_values`, `pad_batch`, `first_value`. `triton_context` stands anywhere. A wrong order
-is found when the decorator is applied. All of them keep the kind of what they wrap: a coroutine function stays one, and so do
-generator functions of both kinds.
+is found when the decorator is applied. All of them keep the kind of what they wrap: a coroutine function stays one,
+and so do generator functions of both kinds.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import pytest
 from pytriton.model_config import DynamicBatcher, ModelConfig, ModelSpec, Tensor
 from pytriton.proxy.context import MODEL
 
-sys.path.insert(0, str(Path(__file__).parent))  # for streaming.py
+sys.path.insert(0, str(Path(__file__).parent))  # for generators.py
 
 FLOATS = {"shape": (-1,), "dtype": np.float32}
 INPUTS = (Tensor(name="x", **FLOATS),)

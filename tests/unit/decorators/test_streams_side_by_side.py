@@ -7,9 +7,9 @@ import contextlib
 import contextvars
 
 import pytest
+from generators import Requested, answers, both_kinds, column, next_of, plain, requests_with_k, run, steps_of
 from hypothesis import given
 from hypothesis import strategies as st
-from generators import Requested, answers, both_kinds, column, next_of, plain, requests_with_k, run, steps_of
 
 from pytriton.decorators import (
     batch,
