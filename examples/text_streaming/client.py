@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import queue
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -18,7 +18,7 @@ MODEL_NAME = "Writer"
 LINE_LENGTH = 72
 
 
-def stream(url: str, prompts: Sequence[str], **options: float) -> Iterator[tuple[int, str]]:
+def stream(url: str, prompts: Sequence[str], **options: float) -> Generator[tuple[int, str], None, None]:
     """Has texts written, all at the same time over one connection; to close it cancels what is not written yet.
 
     Args:

@@ -165,7 +165,7 @@ def load(folder: Path | None = None) -> Network:
     kept = torch.load(file, weights_only=True)
     network = Network(kept["alphabet"])
     network.load_state_dict(kept["weights"])
-    return network.eval()
+    return network
 
 
 def main() -> None:
