@@ -12,8 +12,8 @@ _LEVELS = {"I": logging.INFO, "W": logging.WARNING, "E": logging.ERROR, "F": log
 _LINE = re.compile(r"(?P<level>[IWEFV])\d{4} \d{2}:\d{2}:\d{2}\.\d+ \d+ \S+:\d+\] (?P<text>.*)", re.DOTALL)
 # What the server says of a machine without a GPU at every start; no warning to those who do not want one.
 _NO_GPU = ("CUDA", "Cuda", "NVML", "DCGM", "GPU metrics", "pinned")
-# Said at ERROR, and nothing is amiss: of every model that is sent through the repository API; of errors and empty outputs
-# of a model with a response cache, which it does not keep; and at the end, while clients keep streams open.
+# Said at ERROR, and nothing is amiss: of every model that is sent through the repository API; of errors and empty
+# outputs of a model with a response cache, which it does not keep; and at the end, while clients keep streams open.
 _HARMLESS = re.compile(
     "Failed to set config modification time|Failed to insert key .* was nullptr"
     "|failed to stop server: Internal - Exit timeout expired"
