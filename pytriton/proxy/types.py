@@ -90,12 +90,9 @@ class Request(_NamedArrays):
         if self.span is None:
             yield None
             return
-        from opentelemetry import trace
+        from opentelemetry.trace import get_tracer, use_span
 
-        with (
-            trace.use_span(self.span),
-            trace.get_tracer("pytriton").start_as_current_span(span_name) as child,
-        ):
+        with use_span(self.span), get_tracer("pytriton").start_as_current_span(span_name) as child:
             yield child
 
     def is_cancelled(self) -> bool:
