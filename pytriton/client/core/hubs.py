@@ -1,0 +1,81 @@
+"""The hub that gevent needs in each thread that uses tritonclient's HTTP client.
+
+gevent leaves the hub of a thread behind when the thread ends: two file descriptors, and another thread that looked up
+the server's name. A program that asks a model from many short threads would run out of both. The hubs that are made
+here end with their threads, and look up names without a thread that stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import socket
+import threading
+from typing import Any
+
+
+class _Threads(threading.local):
+    keeper: _Keeper | None = None
+    timeout_s = 60.0
+
+
+def prepare_thread(timeout_s: float) -> None:
+    """Makes a hub for this thread, unless it has one, or is the main thread, whose hub may stay.
+
+    Args:
+        timeout_s: How long the next look-up of a name may take.
+    """
+    _threads.timeout_s = timeout_s
+    if _threads.keeper is not None:
+        return
+    if threading.current_thread() is threading.main_thread():
+        return
+    try:
+        from gevent._hub_local import get_hub_if_exists
+    except ImportError:
+        return
+    if get_hub_if_exists() is None:
+        _threads.keeper = _Keeper()
+
+
+class _Keeper:
+    """Destroys the hub of its thread when the thread ends, and takes its own variables along."""
+
+    def __init__(self) -> None:
+        import gevent
+        from gevent.resolver.blocking import Resolver
+
+        class Lookup(Resolver):  # type: ignore[misc]
+            """Looks names up in a thread that does not stay, for a look-up may hang."""
+
+            def getaddrinfo(self, host: Any, *arguments: Any) -> Any:
+                return _look_up(host, *arguments)
+
+        self._hub = gevent.get_hub()
+        self._hub.resolver = Lookup(self._hub)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # the interpreter ends
+            self._hub.destroy(destroy_loop=True)
+
+
+_threads = _Threads()
+
+
+def _look_up(host: Any, *arguments: Any) -> Any:
+    answers: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+
+    def look_up() -> None:
+        try:
+            answers.put((socket.getaddrinfo(host, *arguments), None))
+        except BaseException as error:
+            answers.put((None, error))
+
+    threading.Thread(target=look_up, name="pytriton-lookup", daemon=True).start()
+    try:
+        found, error = answers.get(timeout=_threads.timeout_s)
+    except queue.Empty:
+        raise TimeoutError(f"the name {host!r} was not found in time") from None
+    if error is not None:
+        raise error
+    return found
