@@ -12,8 +12,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pytriton.client.asyncio_decoupled import AsyncioDecoupledModelClient
     from pytriton.client.asyncio_client import AsyncioModelClient
+    from pytriton.client.asyncio_decoupled import AsyncioDecoupledModelClient
     from pytriton.client.decoupled import DecoupledModelClient
     from pytriton.client.exceptions import (
         Failure,

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pytriton.client.base import BaseModelClient
+from pytriton.client.core.deadlines import in_seconds
 from pytriton.client.core.failures import server_error
 from pytriton.client.core.inputs import Array
-from pytriton.client.core.requests import Options, Request
+from pytriton.client.core.requests import Options, Request, options_of
 from pytriton.client.core.session import Session
 from pytriton.client.core.steps import Steps, run
 from pytriton.client.core.transports import blocking_transport
@@ -126,7 +128,7 @@ class ModelClient(BaseModelClient):
         priority: int | None = None,
         timeout_s: float | None = None,
         **named_inputs: Any,
-    ) -> Any:
+    ) -> dict[str, Array]:
         """Asks the model about one sample.
 
         Args:
@@ -152,7 +154,7 @@ class ModelClient(BaseModelClient):
             PyTritonClientInferenceServerError: The server or the model answered with an error, or the connection broke.
             PyTritonClientClosedError: The client is closed.
         """
-        options = Options(parameters, headers, outputs, request_id, priority, timeout_s)
+        options = options_of(parameters, headers, outputs, request_id, priority, timeout_s)
         return self._infer(inputs, named_inputs, options, batch=False)
 
     def infer_batch(
@@ -166,7 +168,7 @@ class ModelClient(BaseModelClient):
         priority: int | None = None,
         timeout_s: float | None = None,
         **named_inputs: Any,
-    ) -> Any:
+    ) -> dict[str, Array]:
         """Asks the model about a batch. Arguments and errors are those of `infer_sample`.
 
         Args:
@@ -185,26 +187,33 @@ class ModelClient(BaseModelClient):
         Raises:
             PyTritonClientModelDoesntSupportBatchingError: The model takes single requests.
         """
-        options = Options(parameters, headers, outputs, request_id, priority, timeout_s)
+        options = options_of(parameters, headers, outputs, request_id, priority, timeout_s)
         return self._infer(inputs, named_inputs, options, batch=True)
 
-    def _infer(self, inputs: Sequence[Any], named_inputs: dict[str, Any], options: Options, batch: bool) -> Any:
+    def _infer(
+        self, inputs: Sequence[Any], named_inputs: dict[str, Any], options: Options | None, batch: bool
+    ) -> dict[str, Array]:
         return self._run(self._session.infer(self._request(inputs, named_inputs, options, batch)))
 
-    def _request(self, inputs: Sequence[Any], named_inputs: dict[str, Any], options: Options, batch: bool) -> Request:
+    def _request(
+        self, inputs: Sequence[Any], named_inputs: dict[str, Any], options: Options | None, batch: bool
+    ) -> Request:
         self._check_open()
         self._prepare()
         return self._checked_rows(self._session.request(inputs, named_inputs, options, batch))
 
     def _make_session(self, config: TritonModelConfig | None) -> Session:
         self._preparing = threading.Lock()
-        settings = self._settings
-        session = Session(
-            settings, lambda url: blocking_transport(url, settings.tls), time.sleep, _check_answers_once, config
-        )
+        session, close = self._open_session(config)
         # Also when the client is forgotten, or the program ends: the server would keep shared memory for ever.
-        self._release = weakref.finalize(self, _close, session)
+        self._release = weakref.finalize(self, close)
         return session
+
+    def _open_session(self, config: TritonModelConfig | None) -> tuple[Session, Callable[[], object]]:
+        """Makes the session, and a function that closes it, neither of which refers to the client."""
+        transport_to = functools.partial(blocking_transport, tls=self._settings.tls)
+        session = Session(self._settings, transport_to, time.sleep, _check_answers_once, config)
+        return session, functools.partial(_close, session)
 
     def _connect(self) -> None:
         try:
@@ -222,7 +231,7 @@ class ModelClient(BaseModelClient):
             return
         if not self._preparing.acquire(timeout=timeout_s):
             raise PyTritonClientTimeoutError(
-                f"Another thread has been asking for model {self._settings.model_name!r} for {timeout_s:g} s."
+                f"Another thread has been asking for model {self._settings.model_name!r} for {in_seconds(timeout_s)}."
             )
         try:
             if not session.prepared:

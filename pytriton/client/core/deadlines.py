@@ -9,6 +9,11 @@ from typing import Any
 from pytriton.client.exceptions import PyTritonClientTimeoutError, PyTritonClientValueError
 
 
+def in_seconds(timeout_s: float) -> str:
+    """Writes a time so that people can read it."""
+    return f"{round(timeout_s, 3):g} s"
+
+
 class Deadline:
     """The moment by which something must be done.
 
@@ -48,7 +53,7 @@ class Deadline:
 
     def error(self, why: str = "") -> PyTritonClientTimeoutError:
         """What to raise when nothing is left."""
-        return PyTritonClientTimeoutError(f"{self._what} took longer than {self.timeout_s:g} s{why}.")
+        return PyTritonClientTimeoutError(f"{self._what} took longer than {in_seconds(self.timeout_s)}{why}.")
 
 
 def check_timeout(what: str, timeout_s: Any) -> float:

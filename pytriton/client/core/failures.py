@@ -6,6 +6,7 @@ import http
 import re
 from typing import Any
 
+from pytriton.client.core.deadlines import in_seconds
 from pytriton.client.exceptions import (
     Failure,
     PyTritonClientClosedError,
@@ -56,7 +57,7 @@ def closed_meanwhile() -> PyTritonClientClosedError:
 
 def timed_out(url: str, timeout_s: float) -> PyTritonClientTimeoutError:
     """Makes the error of a server that did not answer in time."""
-    return PyTritonClientTimeoutError(f"The server at {url} did not answer within {timeout_s:.3g} s.")
+    return PyTritonClientTimeoutError(f"The server at {url} did not answer within {in_seconds(timeout_s)}.")
 
 
 def unreachable(url: str, error: object) -> PyTritonClientInferenceServerError:

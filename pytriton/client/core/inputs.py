@@ -17,11 +17,13 @@ _PYTHON_TYPES = (bool, int, float, str, bytes, list, tuple)
 _OBJECT = np.dtype(np.object_)
 
 
-class _Misfit(Exception):
+class _MisfitError(Exception):
     """Why a value is no input, to be said with the input's name and the model's."""
 
 
-def match(config: TritonModelConfig, positional: Sequence[Any], named: Mapping[str, Any]) -> list[tuple[TensorSpec, Any]]:
+def match(
+    config: TritonModelConfig, positional: Sequence[Any], named: Mapping[str, Any]
+) -> list[tuple[TensorSpec, Any]]:
     """Finds which input of a model each value is for.
 
     Args:
@@ -45,7 +47,7 @@ def match(config: TritonModelConfig, positional: Sequence[Any], named: Mapping[s
         raise PyTritonClientValueError(f"No input was given: {_described(config)}.")
     if len(positional) > len(config.inputs):
         raise PyTritonClientValueError(f"{len(positional)} inputs were given: {_described(config)}.")
-    values = named if named else {spec.name: value for spec, value in zip(config.inputs, positional, strict=False)}
+    values = named or {spec.name: value for spec, value in zip(config.inputs, positional, strict=False)}
     given = [(spec, values[spec.name]) for spec in config.inputs if values.get(spec.name) is not None]
     if len(given) < len(values) or len(given) < len(config.inputs):
         _check_names(config, values)
@@ -72,9 +74,11 @@ def arrays_of_sample(
             if array.ndim == 0 and spec.shape and all(dim in (-1, 1) for dim in spec.shape):
                 array = array.reshape((1,) * len(spec.shape))
             if not _fits(array.shape, spec.shape):
-                batch = config.max_batch_size and array.ndim == len(spec.shape) + 1
-                raise _Misfit(f"the value has shape {array.shape}{'; infer_batch takes batches' if batch else ''}")
-        except _Misfit as misfit:
+                is_batch = config.max_batch_size and array.ndim == len(spec.shape) + 1
+                raise _MisfitError(
+                    f"the value has shape {array.shape}{'; infer_batch takes batches' if is_batch else ''}"
+                )
+        except _MisfitError as misfit:
             where = " without the batch dimension" if config.max_batch_size else ""
             raise _error(config, spec, misfit, where) from misfit.__cause__
         arrays.append((spec, array[np.newaxis] if config.max_batch_size else array))
@@ -105,13 +109,15 @@ def arrays_of_batch(
             array = _as_array(value, spec, convert)
             if array.ndim == 0 or not _fits(array.shape[1:], spec.shape):
                 sample = array.ndim == len(spec.shape)
-                raise _Misfit(f"the value has shape {array.shape}{'; infer_sample takes one sample' if sample else ''}")
+                raise _MisfitError(
+                    f"the value has shape {array.shape}{'; infer_sample takes one sample' if sample else ''}"
+                )
             if array.shape[0] == 0:
-                raise _Misfit("the batch is empty")
-        except _Misfit as misfit:
+                raise _MisfitError("the batch is empty")
+        except _MisfitError as misfit:
             raise _error(config, spec, misfit, " behind the batch dimension") from misfit.__cause__
         arrays.append((spec, array))
-    if len({array.shape[0] for _, array in arrays}) > 1:
+    if len(arrays) > 1 and len({array.shape[0] for _, array in arrays}) > 1:
         sizes = ", ".join(f"{array.shape[0]} of {spec.name!r}" for spec, array in arrays)
         raise PyTritonClientValueError(
             f"The inputs have batches of different sizes: {sizes}; {_described(config)} behind the batch dimension."
@@ -138,7 +144,7 @@ def _check_names(config: TritonModelConfig, values: Mapping[str, Any]) -> None:
         raise PyTritonClientValueError(f"The input {_names(missing)} is missing: {_described(config)}.")
 
 
-def _error(config: TritonModelConfig, spec: TensorSpec, misfit: _Misfit, where: str) -> PyTritonClientValueError:
+def _error(config: TritonModelConfig, spec: TensorSpec, misfit: _MisfitError, where: str) -> PyTritonClientValueError:
     return PyTritonClientValueError(
         f"Input {spec.name!r} of model {config.model_name!r} is {spec.datatype.name} {spec.shape}{where}, and {misfit}."
     )
@@ -162,7 +168,7 @@ def _dtype_of(spec: TensorSpec) -> np.dtype[Any]:
     try:
         return spec.dtype
     except PyTritonBadParameterError as error:
-        raise _Misfit(error.message.rstrip(".")) from error
+        raise _MisfitError(error.message.rstrip(".")) from error
 
 
 def _made_array(value: Any, spec: TensorSpec) -> Array:
@@ -174,8 +180,8 @@ def _made_array(value: Any, spec: TensorSpec) -> Array:
         if hasattr(value, "__dlpack__"):
             return np.from_dlpack(value)
     except Exception as error:
-        raise _Misfit(f"the value, of type {type(value).__name__}, cannot be made an array: {error}") from error
-    raise _Misfit(
+        raise _MisfitError(f"the value, of type {type(value).__name__}, cannot be made an array: {error}") from error
+    raise _MisfitError(
         f"the value is of type {type(value).__name__}; give an array, a number, a string, a list of these, or anything "
         "with __array__ or __dlpack__"
     )
@@ -192,7 +198,7 @@ def _from_python(value: Any, wanted: np.dtype[Any]) -> Array:
     try:
         array = np.array(value, dtype=_OBJECT if wanted is _OBJECT else None)
     except (ValueError, OverflowError) as error:
-        raise _Misfit(f"the value cannot be made an array: {error}") from error
+        raise _MisfitError(f"the value cannot be made an array: {error}") from error
     if wanted is _OBJECT:
         return array
     if not array.size:
@@ -202,7 +208,7 @@ def _from_python(value: Any, wanted: np.dtype[Any]) -> Array:
         info = np.iinfo(wanted)
         for number in (int(array.min()), int(array.max())):
             if not info.min <= number <= info.max:
-                raise _Misfit(f"the value holds {number}, which does not fit into it")
+                raise _MisfitError(f"the value holds {number}, which does not fit into it")
         return array.astype(wanted)
     if kind == "b" and wanted.kind == "b":
         return array
@@ -210,20 +216,20 @@ def _from_python(value: Any, wanted: np.dtype[Any]) -> Array:
         with np.errstate(over="ignore"):
             cast = array.astype(wanted)
         if not np.array_equal(np.isfinite(array), np.isfinite(cast.astype(np.float64))):
-            raise _Misfit(f"the value holds a number that is too large for {wanted.name}")
+            raise _MisfitError(f"the value holds a number that is too large for {wanted.name}")
         return cast
-    raise _Misfit(f"the value makes an array of dtype {array.dtype}")
+    raise _MisfitError(f"the value makes an array of dtype {array.dtype}")
 
 
 def _converted(array: Array, wanted: np.dtype[Any], convert: bool) -> Array:
     if wanted is _OBJECT:
         if array.dtype.kind in "SUT":
             return array if array.dtype.kind == "S" else array.astype(_OBJECT)
-        raise _Misfit(f"the value has dtype {array.dtype}; BYTES are str or bytes")
+        raise _MisfitError(f"the value has dtype {array.dtype}; BYTES are str or bytes")
     if not np.can_cast(array.dtype, wanted, "safe"):
-        raise _Misfit(f"the value has dtype {array.dtype}; if that loses nothing, use .astype({wanted.name!r})")
+        raise _MisfitError(f"the value has dtype {array.dtype}; if that loses nothing, use .astype({wanted.name!r})")
     if not convert:
-        raise _Misfit(f"the value has dtype {array.dtype}; use .astype({wanted.name!r}), or convert_dtypes=True")
+        raise _MisfitError(f"the value has dtype {array.dtype}; use .astype({wanted.name!r}), or convert_dtypes=True")
     return array.astype(wanted)
 
 
@@ -238,9 +244,9 @@ def _encoded(array: Array) -> Array:
             try:
                 encoded[index] = element.encode()
             except UnicodeEncodeError as error:
-                raise _Misfit(f"the string {element!r} cannot be encoded as UTF-8") from error
+                raise _MisfitError(f"the string {element!r} cannot be encoded as UTF-8") from error
         elif isinstance(element, bytes):
             encoded[index] = bytes(element)
         else:
-            raise _Misfit(f"the value holds {element!r}, which is neither str nor bytes")
+            raise _MisfitError(f"the value holds {element!r}, which is neither str nor bytes")
     return encoded.reshape(array.shape)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from types import ModuleType
 from typing import Any
 
 from pytriton.client.core import failures
@@ -59,22 +58,16 @@ class GrpcTransport:
     Args:
         url: Where the server is.
         tls: How the connection is encrypted.
+        given: One of tritonclient's clients that is used for all, and left open.
     """
 
-    def __init__(self, url: TritonUrl, tls: TLSConfig) -> None:
+    def __init__(self, url: TritonUrl, tls: TLSConfig, given: Any = None) -> None:
         """Does not connect yet."""
         self.url = url
         self._options = channel_options(url, tls)
+        self._given = given
         self._client: Any = None
         self._lock = threading.Lock()
-
-    @property
-    def library(self) -> ModuleType:
-        """The module with ``InferInput`` and ``InferRequestedOutput``."""
-        import tritonclient.grpc
-
-        module: ModuleType = tritonclient.grpc
-        return module
 
     outputs_of = staticmethod(outputs_of)
 
@@ -94,7 +87,7 @@ class GrpcTransport:
             PyTritonClientValueError: tritonclient refuses the arguments.
             PyTritonClientClosedError: The transport was closed meanwhile.
         """
-        client = self._client or self._connect()
+        client = self._given or self._client or self._connect()
         try:
             answer = getattr(client, method)(*args, client_timeout=timeout_s, **_as_json(method, kwargs))
         except Exception as error:
@@ -145,7 +138,6 @@ class AsyncioGrpcTransport:
         self._client: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    library = GrpcTransport.library
     outputs_of = staticmethod(outputs_of)
 
     async def call(self, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import http.client
 import threading
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pytriton.client.core import failures, hubs
@@ -33,21 +32,15 @@ class HttpTransport:
     Args:
         url: Where the server is.
         tls: How the connection is encrypted.
+        given: One of tritonclient's clients that is used for all, and left open.
     """
 
-    def __init__(self, url: TritonUrl, tls: TLSConfig) -> None:
+    def __init__(self, url: TritonUrl, tls: TLSConfig, given: Any = None) -> None:
         """Does not connect yet."""
         self.url = url
         self._tls = tls
+        self._given = given
         self._threads = threading.local()
-
-    @property
-    def library(self) -> ModuleType:
-        """The module with ``InferInput`` and ``InferRequestedOutput``."""
-        import tritonclient.http
-
-        module: ModuleType = tritonclient.http
-        return module
 
     outputs_of = staticmethod(outputs_of)
 
@@ -93,7 +86,7 @@ class HttpTransport:
         self._threads = threading.local()
 
     def _client(self) -> Any:
-        client = getattr(self._threads, "client", None)
+        client = self._given or getattr(self._threads, "client", None)
         if client is None:
             client = self._threads.client = connect(self.url, self._tls)
         return client
@@ -161,13 +154,15 @@ class AsyncioHttpTransport:
         self._client: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    library = HttpTransport.library
     outputs_of = staticmethod(outputs_of)
 
     async def call(self, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
         """Calls a method of tritonclient's client; see `HttpTransport.call`."""
+        # aiohttp would ask for compression, on which the server spends more time than on the way.
+        headers = {"Accept-Encoding": "identity", **kwargs.pop("headers", {})}
         try:
-            return await asyncio.wait_for(getattr(self._connected(), method)(*args, **kwargs), timeout_s)
+            answer = getattr(self._connected(), method)(*args, headers=headers, **kwargs)
+            return await asyncio.wait_for(answer, timeout_s)
         except asyncio.TimeoutError:
             raise failures.timed_out(self.url.with_scheme, timeout_s) from None
         except Exception as error:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pytriton.client.core.deadlines import Deadline
+from pytriton.client.core.deadlines import Deadline, in_seconds
 from pytriton.client.core.servers import Server
 from pytriton.client.core.steps import Steps
 from pytriton.client.exceptions import (
@@ -72,7 +72,7 @@ def wait_until_ready(
     if up:
         assert model is not None
         raise PyTritonClientModelUnavailableError(
-            f"The server at {up[0].url} is ready, but {named.removesuffix(' at ')} was not within {timeout_s:g} s; is "
+            f"The server at {up[0].url} is ready, but {named.removesuffix(' at ')} was not within {in_seconds(deadline.timeout_s)}; is "
             "it loaded, under this name and version?"
         )
     raise deadline.error(f": {next(state for state in states if state)}")
@@ -123,8 +123,8 @@ def _look_closer(server: Server, model: tuple[str, str], deadline: Deadline, *, 
         return
     others = sorted({entry["name"] for entry in index if entry.get("state") == "READY"} - {name})
     LOGGER.warning(
-        "Still waiting, up to %g s: the server at %s has %s.%s",
-        deadline.timeout_s,
+        "Still waiting, up to %s: the server at %s has %s.%s",
+        in_seconds(deadline.timeout_s),
         server.url,
         f"the model {name!r} not ready" if entries else f"no model {name!r}",
         f" It has {', '.join(map(repr, others))}." if others and not entries else "",

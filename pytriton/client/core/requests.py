@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from pytriton.model_config.triton_model_config import TensorSpec, TritonModelCon
 _HEADER_NAME = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*", re.ASCII)
 _MICROSECONDS = 1_000_000
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,28 +58,40 @@ class Options:
 
 # Not those that nvidia-pytriton has: there, they are no inputs.
 _MAY_BE_INPUTS = frozenset({"outputs", "request_id", "priority", "timeout_s"})
-_NO_OPTIONS = Options()
 
 
-@dataclasses.dataclass(frozen=True)
+def options_of(
+    parameters: Mapping[str, Any] | None,
+    headers: Mapping[str, Any] | None,
+    outputs: Sequence[str] | None,
+    request_id: str | None,
+    priority: int | None,
+    timeout_s: float | None,
+) -> Options | None:
+    """What a request has besides its inputs; None for most requests, which have nothing."""
+    options = (parameters, headers, outputs, request_id, priority, timeout_s)
+    return None if all(option is None for option in options) else Options(*options)
+
+
+@dataclasses.dataclass(slots=True)
 class Request:
     """A request that has been checked.
 
     Attributes:
         arrays: The inputs that are given, with the batch dimension where the model batches.
+        single: The batch dimension of outputs is taken away again.
         settings: Arguments of tritonclient's ``infer``, less inputs, outputs and headers.
         headers: The user's headers.
         outputs: Names of the outputs that are wanted; None is all.
         timeout_s: How long the answer may take; None is as long as the client waits by default.
-        single: The batch dimension of outputs is taken away again.
     """
 
     arrays: Sequence[tuple[TensorSpec, Array]]
-    settings: Mapping[str, Any]
-    headers: Mapping[str, str]
-    outputs: Sequence[str] | None
-    timeout_s: float | None
     single: bool
+    settings: Mapping[str, Any] = _NOTHING
+    headers: Mapping[str, str] = _NOTHING
+    outputs: Sequence[str] | None = None
+    timeout_s: float | None = None
 
     @property
     def rows(self) -> int:
@@ -94,7 +107,7 @@ def make_request(
     config: TritonModelConfig,
     positional: Sequence[Any],
     named: dict[str, Any],
-    options: Options,
+    options: Options | None,
     *,
     batch: bool,
     convert: bool,
@@ -113,16 +126,20 @@ def make_request(
         PyTritonClientValueError: Something does not fit the model, or cannot be sent.
         PyTritonClientModelDoesntSupportBatchingError: A batch is for a model that takes single requests.
     """
-    if options != _NO_OPTIONS:
+    if options is not None:
         options = options.without_inputs(config, named)
-    arrays_of = arrays_of_batch if batch else arrays_of_sample
+    given = match(config, positional, named)
+    arrays = arrays_of_batch(config, given, convert) if batch else arrays_of_sample(config, given, convert)
+    single = not batch and config.max_batch_size > 0
+    if options is None:
+        return Request(arrays, single)
     return Request(
-        arrays=arrays_of(config, match(config, positional, named), convert),
-        settings={"model_version": config.model_version or "", **_settings(options)},
+        arrays,
+        single,
+        settings=_settings(options),
         headers={name: _header(name, value) for name, value in (options.headers or {}).items()},
         outputs=_wanted_outputs(config, options.outputs),
         timeout_s=None if options.timeout_s is None else check_timeout("timeout_s", options.timeout_s),
-        single=not batch and config.batching,
     )
 
 
@@ -156,7 +173,7 @@ def answer_of(
     result: Any,
     outputs_of: Callable[[Any], list[tuple[str, str, list[int]]]],
     single: bool,
-    elsewhere: Mapping[str, Callable[[str, list[int]], Array]] | None = None,
+    elsewhere: Mapping[str, Callable[[str, list[int]], Array]] = _NOTHING,
 ) -> dict[str, Array]:
     """Reads an answer.
 
@@ -174,10 +191,7 @@ def answer_of(
     """
     answer = {}
     for name, datatype, shape in outputs_of(result):
-        if elsewhere is not None and name in elsewhere:
-            array = elsewhere[name](datatype, shape)
-        else:
-            array = result.as_numpy(name)
+        array = elsewhere[name](datatype, shape) if name in elsewhere else result.as_numpy(name)
         if datatype == "BF16" and array.dtype == np.float32:
             array = array.astype(_bfloat16())
         answer[name] = array.reshape(array.shape[1:]) if single and array.shape[:1] == (1,) else array

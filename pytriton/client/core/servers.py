@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Protocol
 
-from pytriton.client.auth import create_auth_headers
 from pytriton.client.core.shared_memory import RegionPool
 from pytriton.client.url import TritonUrl
 
@@ -22,15 +22,14 @@ class Transport(Protocol):
 
     url: TritonUrl
 
-    @property
-    def library(self) -> ModuleType:
-        """``tritonclient.http`` or ``tritonclient.grpc``."""
-
     def outputs_of(self, result: Any) -> list[tuple[str, str, list[int]]]:
         """Name, datatype and shape of each output of an ``InferResult``."""
 
     def call(self, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
         """Calls a method of tritonclient's client; in asyncio, returns an awaitable."""
+
+    def close(self) -> Any:
+        """Closes the connections; in asyncio, returns an awaitable."""
 
 
 class Server:
@@ -38,22 +37,27 @@ class Server:
 
     Args:
         transport: How to speak with it.
-        access_token: Its token.
+        headers: Of every request.
         shared_memory: Tensors go through shared memory.
     """
 
-    def __init__(self, transport: Any, access_token: str | None = None, shared_memory: bool = False) -> None:
+    def __init__(self, transport: Any, headers: Mapping[str, str], shared_memory: bool = False) -> None:
         """Takes it for ready."""
         self.transport: Transport = transport
         self.url = transport.url.with_scheme
         self.regions = RegionPool() if shared_memory else None
-        self._headers = create_auth_headers(access_token, transport.url.protocol)
+        self._headers = headers
         self._absences = 0
         self._absent_until = 0.0
 
+    @functools.cached_property
+    def library(self) -> ModuleType:
+        """``tritonclient.http`` or ``tritonclient.grpc``, with ``InferInput`` and ``InferRequestedOutput``."""
+        return importlib.import_module(f"tritonclient.{self.transport.url.protocol}")
+
     def headers(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """A request's headers with the token; where the request has a token of its own, that one."""
-        if self.transport.url.protocol == "grpc":
+        """The headers of a request, which go before those of every request."""
+        if headers and self.transport.url.protocol == "grpc":
             headers = {name.lower(): value for name, value in headers.items()}
         return {**self._headers, **headers}
 

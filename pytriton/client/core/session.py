@@ -6,14 +6,16 @@ import dataclasses
 import functools
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
+from pytriton.client.auth import create_auth_headers
 from pytriton.client.core import shared_memory
 from pytriton.client.core.deadlines import Deadline, check_timeout
 from pytriton.client.core.failures import garbled, is_answer, server_error
 from pytriton.client.core.inputs import Array
 from pytriton.client.core.readiness import Sleep, is_ready, wait_until_ready
-from pytriton.client.core.requests import Options, Request, answer_of, make_request, tensors_of, tensor_of, wanted_of
+from pytriton.client.core.requests import Options, Request, answer_of, make_request, tensor_of, tensors_of, wanted_of
 from pytriton.client.core.servers import Balancer, Server
 from pytriton.client.core.steps import Steps
 from pytriton.client.exceptions import (
@@ -33,6 +35,7 @@ DEFAULT_INFERENCE_TIMEOUT_S = 60.0
 LATEST_MODEL_VERSION = "<latest>"
 
 _PROBE_TIMEOUT_S = 2.0
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 _ONCE = RetryPolicy(attempts=1)
 # After which another server may be asked at once: nothing was executed.
 _ELSEWHERE = (Failure.UNREACHABLE, Failure.NOT_SERVED)
@@ -74,12 +77,21 @@ class Settings:
         """
         if not isinstance(self.model_name, str) or not self.model_name:
             raise PyTritonClientValueError(f"model_name is {self.model_name!r}; give the model's name.")
-        version = "" if self.model_version in (None, LATEST_MODEL_VERSION) else str(self.model_version)
-        if version and not (version.isascii() and version.isdigit()):
-            raise PyTritonClientValueError(
-                f"model_version is {self.model_version!r}; give a number, or leave it out for the latest."
-            )
-        return self.model_name, version
+        return self.model_name, version_of(self.model_version)
+
+
+def version_of(model_version: str | int | None) -> str:
+    """A model's version as tritonclient takes it: empty for the latest.
+
+    Raises:
+        PyTritonClientValueError: It is none.
+    """
+    version = "" if model_version in (None, LATEST_MODEL_VERSION) else str(model_version)
+    if version and not (version.isascii() and version.isdigit()):
+        raise PyTritonClientValueError(
+            f"model_version is {model_version!r}; give a number, or leave it out for the latest."
+        )
+    return version
 
 
 class Session:
@@ -105,7 +117,8 @@ class Session:
         self.settings = settings
         self.model = settings.model()
         self.servers = [
-            Server(transport_to(url), settings.access_token, settings.shared_memory) for url in settings.urls()
+            Server(transport_to(url), create_auth_headers(settings.access_token, url.protocol), settings.shared_memory)
+            for url in settings.urls()
         ]
         self.config = config
         self.prepared = config is not None and not settings.ensure_model_is_ready
@@ -113,11 +126,13 @@ class Session:
         self._sleep = sleep
         self._check_model = check_model
         self._sizes: shared_memory.OutputSizes | None = None
+        # Most clients have one server and nothing else: their requests take a shorter way.
+        self._is_plain = len(self.servers) == 1 and settings.retry is None and not settings.shared_memory
 
     def wait_until_ready(self, timeout_s: float, *, model: bool = True) -> Steps[None]:
         """Waits for a server, and for the model where that is wanted; see `readiness.wait_until_ready`."""
         timeout_s = check_timeout("timeout_s", timeout_s)
-        yield from wait_until_ready(self.servers, self.model if model else None, timeout_s, self._sleep)
+        return wait_until_ready(self.servers, self.model if model else None, timeout_s, self._sleep)
 
     def prepare(self, timeout_s: float | None = None) -> Steps[TritonModelConfig]:
         """Learns what has to be known before the first request.
@@ -138,7 +153,9 @@ class Session:
         self.prepared = True
         return self.config
 
-    def request(self, positional: Sequence[Any], named: dict[str, Any], options: Options, batch: bool) -> Request:
+    def request(
+        self, positional: Sequence[Any], named: dict[str, Any], options: Options | None, batch: bool
+    ) -> Request:
         """Checks what a user asks for; `prepare` has run before.
 
         Raises:
@@ -151,9 +168,11 @@ class Session:
 
     def infer(self, request: Request) -> Steps[dict[str, Array]]:
         """Sends a request and returns its answer, after as many attempts as the retry policy allows."""
+        if self._is_plain:
+            return self._ask(self.servers[0], request, request.timeout_s or self.settings.inference_timeout_s)
         deadline = self.deadline_of(request)
         return self.with_retries(
-            lambda: self.somewhere(lambda server: self._ask(server, request, deadline), deadline), deadline
+            lambda: self.somewhere(lambda server: self._ask_by(server, request, deadline), deadline), deadline
         )
 
     def deadline_of(self, request: Request) -> Deadline:
@@ -232,19 +251,22 @@ class Session:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise garbled(server.url, f"the configuration of {self.model[0]!r} cannot be read: {error!r}") from error
 
-    def _ask(self, server: Server, request: Request, deadline: Deadline) -> Steps[dict[str, Array]]:
+    def _ask_by(self, server: Server, request: Request, deadline: Deadline) -> Steps[dict[str, Array]]:
         if server.regions is not None:
-            return (yield from self._ask_through_memory(server, request, deadline))
-        library = server.transport.library
+            return self._ask_through_memory(server, request, deadline)
+        return self._ask(server, request, deadline.left_s())
+
+    def _ask(self, server: Server, request: Request, timeout_s: float) -> Steps[dict[str, Array]]:
+        library = server.library
         wanted = wanted_of(request, library)
-        result = yield self._inference(server, request, tensors_of(request, library), wanted, deadline)
-        return self._answer(server, result, request, {})
+        result = yield self._inference(server, request, tensors_of(request, library), wanted, timeout_s)
+        return self.answer(server, result, request)
 
     def _ask_through_memory(self, server: Server, request: Request, deadline: Deadline) -> Steps[dict[str, Array]]:
         assert self.config is not None
         assert server.regions is not None
         self._sizes = self._sizes or shared_memory.OutputSizes(self.config)
-        library = server.transport.library
+        library = server.library
         names = request.outputs or [spec.name for spec in self.config.outputs]
         sizes = self._sizes.expected(request)
         forgotten = False
@@ -258,9 +280,8 @@ class Session:
                 raise
             tensors = [inputs.get(spec.name) or tensor_of(spec, array, library) for spec, array in request.arrays]
             try:
-                result = yield self._inference(
-                    server, request, tensors, wanted or wanted_of(request, library), deadline
-                )
+                wanted = wanted or wanted_of(request, library)
+                result = yield self._inference(server, request, tensors, wanted, deadline.left_s())
             except PyTritonClientInferenceServerError as error:
                 if is_answer(error):
                     loan.end()  # else the server may still use the regions, and nobody else must
@@ -273,25 +294,38 @@ class Session:
                 else:
                     raise
                 continue
-            answer = self._answer(server, result, request, loan.outputs())
+            answer = self.answer(server, result, request, loan.outputs())
             loan.end()
             self._sizes.learn(request, answer)
             return answer
 
     def _inference(
-        self, server: Server, request: Request, tensors: list[Any], wanted: list[Any] | None, deadline: Deadline
+        self, server: Server, request: Request, tensors: list[Any], wanted: list[Any] | None, timeout_s: float
     ) -> Callable[[], Any]:
-        return server.call(
+        name, version = self.model
+        return functools.partial(
+            server.transport.call,
             "infer",
-            deadline.left_s(),
-            self.model[0],
+            timeout_s,
+            name,
             tensors,
-            outputs=wanted,
-            headers=request.headers,
+            version,
+            wanted,
+            headers=server.headers(request.headers),
             **request.settings,
         )
 
-    def _answer(self, server: Server, result: Any, request: Request, elsewhere: Mapping[str, Any]) -> dict[str, Array]:
+    def answer(
+        self, server: Server, result: Any, request: Request, elsewhere: Mapping[str, Any] = _NOTHING
+    ) -> dict[str, Array]:
+        """Reads an answer.
+
+        Args:
+            server: Who gave it.
+            result: tritonclient's ``InferResult``.
+            request: What was asked.
+            elsewhere: How to get outputs whose content is not in the answer.
+        """
         try:
             return answer_of(result, server.transport.outputs_of, request.single, elsewhere)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError, struct.error) as error:

@@ -1,8 +1,8 @@
 """Large tensors through Triton's system shared-memory extension, in place of the socket.
 
 A region is a piece of shared memory that one server has been told of. Its name is removed as soon as the server has
-opened it, so that nothing stays in ``/dev/shm``, however the client ends. Regions are used again, for telling a server of
-one takes longer than filling it.
+opened it, so that nothing stays in ``/dev/shm``, however the client ends. Regions are used again, for making one known
+takes longer than filling it.
 """
 
 from __future__ import annotations
@@ -252,7 +252,9 @@ class Loan:
         Returns:
             tritonclient's inputs that lie there, by name.
         """
-        large = [(spec, array) for spec, array in request.arrays if array.nbytes >= MIN_BYTES and spec.datatype.itemsize]
+        large = [
+            (spec, array) for spec, array in request.arrays if array.nbytes >= MIN_BYTES and spec.datatype.itemsize
+        ]
         if not large:
             return {}
         layout, size = _laid_out({spec.name: array.nbytes for spec, array in large})
@@ -261,7 +263,7 @@ class Loan:
         for spec, array in large:
             offset, nbytes = layout[spec.name]
             np.copyto(np.ndarray(array.shape, array.dtype, self._inputs.memory, offset), array)
-            tensor = self._server.transport.library.InferInput(spec.name, list(array.shape), spec.datatype.name)
+            tensor = self._server.library.InferInput(spec.name, list(array.shape), spec.datatype.name)
             tensors[spec.name] = tensor.set_shared_memory(self._inputs.name, nbytes, offset)
         return tensors
 
@@ -282,7 +284,7 @@ class Loan:
         self._outputs = yield from self._pool.lend(self._server, size, timeout_s)
         wanted = []
         for name in names:
-            output = self._server.transport.library.InferRequestedOutput(name)
+            output = self._server.library.InferRequestedOutput(name)
             if name in self._layout:
                 offset, nbytes = self._layout[name]
                 output.set_shared_memory(self._outputs.name, nbytes, offset)
