@@ -6,7 +6,7 @@ import contextlib
 import enum
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pytriton.client.auth import create_auth_headers
 from pytriton.client.core.deadlines import check_timeout
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import tritonclient.grpc
     import tritonclient.http
 
-    InferenceServerClient = tritonclient.grpc.InferenceServerClient | tritonclient.http.InferenceServerClient
+    InferenceServerClient: TypeAlias = tritonclient.grpc.InferenceServerClient | tritonclient.http.InferenceServerClient
 
 __all__ = [
     "DEFAULT_GRPC_PORT",
@@ -75,9 +75,12 @@ def create_client_from_url(url: str, network_timeout_s: float | None = None) -> 
         PyTritonClientInvalidUrlError: It is no URL of a server.
     """
     parsed = TritonUrl.from_url(url)
+    client: InferenceServerClient
     if parsed.protocol == "grpc":
-        return GrpcTransport(parsed, TLSConfig()).connect()
-    return connect(parsed, TLSConfig(), network_timeout_s or _NETWORK_TIMEOUT_S)
+        client = GrpcTransport(parsed, TLSConfig()).connect()
+    else:
+        client = connect(parsed, TLSConfig(), network_timeout_s or _NETWORK_TIMEOUT_S)
+    return client
 
 
 def get_model_state(

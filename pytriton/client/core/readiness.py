@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -44,9 +45,9 @@ def wait_until_ready(
         PyTritonClientModelUnavailableError: A server was ready, but not the model, or the model failed to load.
         PyTritonClientInferenceServerError: The endpoint wants an access token.
     """
-    named = f"model {model[0]!r}{f' version {model[1]}' if model[1] else ''} at " if model else ""
-    what = f"Waiting for {named}{', '.join(server.url for server in servers)}"
-    deadline = Deadline(timeout_s, what)
+    urls = ", ".join(server.url for server in servers)
+    named = f"model {model[0]!r}{f' version {model[1]}' if model[1] else ''}" if model else ""
+    deadline = Deadline(timeout_s, f"Waiting for {f'{named} at ' if named else ''}{urls}")
     pause_s, next_look_s = _FIRST_PAUSE_S, min(_LOOK_CLOSER_EVERY_S, timeout_s / 2)
     warned = False
     while True:
@@ -60,20 +61,19 @@ def wait_until_ready(
         if True in states:
             return
         up = [server for server, state in zip(servers, states, strict=True) if state == "up"]
-        if up and deadline.waited_s() > next_look_s:
-            assert model is not None
+        if model is not None and up and deadline.waited_s() > next_look_s:
             next_look_s += _LOOK_CLOSER_EVERY_S
             yield from _look_closer(up[0], model, deadline, warn=not warned)
             warned = True
-        if deadline.passed():
+        if not deadline.passed():
+            yield functools.partial(sleep, min(pause_s, deadline.rest_s()))
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        if deadline.passed():  # do not ask again: there is no time for an answer
             break
-        yield lambda: sleep(min(pause_s, deadline.rest_s()))  # noqa: B023  (called at once)
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
     if up:
-        assert model is not None
         raise PyTritonClientModelUnavailableError(
-            f"The server at {up[0].url} is ready, but {named.removesuffix(' at ')} was not within {in_seconds(deadline.timeout_s)}; is "
-            "it loaded, under this name and version?"
+            f"The server at {up[0].url} is ready, but {named} was not within {in_seconds(timeout_s)}; is it loaded, under "
+            "this name and version?"
         )
     raise deadline.error(f": {next(state for state in states if state)}")
 
