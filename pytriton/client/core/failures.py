@@ -62,20 +62,20 @@ def timed_out(url: str, timeout_s: float) -> PyTritonClientTimeoutError:
 
 def unreachable(url: str, error: object) -> PyTritonClientInferenceServerError:
     """Makes the error of a server that nothing could be sent to."""
-    return server_error(f"No server can be reached at {url}: {error}", Failure.UNREACHABLE)
+    return server_error(_sentence(f"No server can be reached at {url}: {error}"), Failure.UNREACHABLE)
 
 
 def lost(url: str, error: object) -> PyTritonClientInferenceServerError:
     """Makes the error of a connection that broke."""
     return server_error(
-        f"The connection to the server at {url} broke before the answer was complete: {error}", Failure.LOST
+        _sentence(f"The connection to the server at {url} broke before the answer was complete: {error}"), Failure.LOST
     )
 
 
 def garbled(url: str, error: object) -> PyTritonClientInferenceServerError:
     """Makes the error of an answer that is none of Triton's."""
     return server_error(
-        f"What answers at {url} does not speak as a Triton server does; is it a proxy, or another port? ({error})",
+        f"What answers at {url} does not speak as a Triton server does; is it a proxy, or another port? It says: {_shortened(error)}",
         Failure.GARBLED,
     )
 
@@ -134,9 +134,13 @@ def _answered(url: str, message: str, busy: bool) -> PyTritonClientError:
             Failure.RESTRICTED,
         )
     if _EXPIRED.search(message):
-        return PyTritonClientTimeoutError(f"The server at {url} answered: {message}")
+        return PyTritonClientTimeoutError(_sentence(f"The server at {url} answered: {message}"))
     failure = Failure.NOT_SERVED if _NO_MODEL.search(message) else Failure.BUSY if busy else Failure.REFUSED
-    return server_error(f"The server at {url} answered: {message}", failure)
+    return server_error(_sentence(f"The server at {url} answered: {message}"), failure)
+
+
+def _sentence(text: str) -> str:
+    return f"{text.rstrip('. ')}."
 
 
 def _shortened(text: Any) -> str:

@@ -72,8 +72,8 @@ def wait_until_ready(
             break
     if up:
         raise PyTritonClientModelUnavailableError(
-            f"The server at {up[0].url} is ready, but {named} was not within {in_seconds(timeout_s)}; is it loaded, under "
-            "this name and version?"
+            f"The server at {up[0].url} is ready, but {named} was not within {in_seconds(timeout_s)}; is it loaded, "
+            "under this name and version?"
         )
     raise deadline.error(f": {next(state for state in states if state)}")
 

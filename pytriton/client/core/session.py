@@ -94,6 +94,18 @@ def version_of(model_version: str | int | None) -> str:
     return version
 
 
+def read_config(message: Any, url: str, version: str) -> TritonModelConfig:
+    """Reads a model's configuration, as a server at `url` tells it.
+
+    Raises:
+        PyTritonClientInferenceServerError: It is none.
+    """
+    try:
+        return TritonModelConfig.from_dict(message, version or None)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise garbled(url, f"it tells {error!r} of its model") from error
+
+
 class Session:
     """A client's servers, and what it knows of its model.
 
@@ -246,10 +258,7 @@ class Session:
 
     def _fetch_config(self, server: Server, deadline: Deadline) -> Steps[TritonModelConfig]:
         message = yield server.call("get_model_config", deadline.left_s(), *self.model)
-        try:
-            return TritonModelConfig.from_dict(message, self.model[1] or None)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise garbled(server.url, f"the configuration of {self.model[0]!r} cannot be read: {error!r}") from error
+        return read_config(message, server.url, self.model[1])
 
     def _ask_by(self, server: Server, request: Request, deadline: Deadline) -> Steps[dict[str, Array]]:
         if server.regions is not None:
