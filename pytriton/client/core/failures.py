@@ -75,7 +75,8 @@ def lost(url: str, error: object) -> PyTritonClientInferenceServerError:
 def garbled(url: str, error: object) -> PyTritonClientInferenceServerError:
     """Makes the error of an answer that is none of Triton's."""
     return server_error(
-        f"What answers at {url} does not speak as a Triton server does; is it a proxy, or another port? It says: {_shortened(error)}",
+        f"What answers at {url} does not speak as a Triton server does; is it a proxy, or another port? It says: "
+        f"{_shortened(error)}",
         Failure.GARBLED,
     )
 

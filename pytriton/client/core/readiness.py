@@ -25,6 +25,7 @@ _LONGEST_PAUSE_S = 0.25
 # A server that accepts connections and does not answer must not use up all the time.
 _PROBE_TIMEOUT_S = 5.0
 _LOOK_CLOSER_EVERY_S = 1.0
+_MAX_LISTED = 10
 
 Sleep = Callable[[float], Any]
 
@@ -127,5 +128,10 @@ def _look_closer(server: Server, model: tuple[str, str], deadline: Deadline, *, 
         in_seconds(deadline.timeout_s),
         server.url,
         f"the model {name!r} not ready" if entries else f"no model {name!r}",
-        f" It has {', '.join(map(repr, others))}." if others and not entries else "",
+        f" It has {_listed(others)}." if others and not entries else "",
     )
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:_MAX_LISTED]))
+    return f"{shown} and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else shown
