@@ -64,7 +64,7 @@ class Settings:
             PyTritonClientInvalidUrlError: One of them is no URL.
             PyTritonClientValueError: There is none.
         """
-        urls = [self.url] if isinstance(self.url, str) else list(self.url)
+        urls = list(self.url) if isinstance(self.url, Sequence) and not isinstance(self.url, str) else [self.url]
         if not urls:
             raise PyTritonClientValueError("The list of URLs is empty; name at least one server.")
         return [TritonUrl.from_url(url) for url in urls]

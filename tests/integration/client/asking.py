@@ -42,6 +42,9 @@ class Asker:
 
     def close(self):
         self._wait(self.client.close, (), {})
+
+    def end(self):
+        self.close()
         self._loop.stop(_nothing)
 
     def _wait(self, method, args, kwargs):
@@ -65,4 +68,4 @@ def asking(kind, url, model, **arguments):
     try:
         yield asker
     finally:
-        asker.close()
+        asker.end()

@@ -68,9 +68,13 @@ def test_inference_times_out(kind, protocol, behave):
 
 @pytest.mark.parametrize("behave", [silent, dribbling])
 def test_waiting_for_a_model_times_out(kind, protocol, behave):
-    with listening(behave) as port, client_of(kind, protocol, port) as client:
-        with takes_about(TIMEOUT_S), pytest.raises(PyTritonClientTimeoutError, match=r"Waiting for model 'floats' at"):
-            client.wait_for_model(TIMEOUT_S)
+    with (
+        listening(behave) as port,
+        client_of(kind, protocol, port) as client,
+        takes_about(TIMEOUT_S),
+        pytest.raises(PyTritonClientTimeoutError, match=r"Waiting for model 'floats' at"),
+    ):
+        client.wait_for_model(TIMEOUT_S)
 
 
 @pytest.mark.parametrize("ensure_model_is_ready", [True, False])
@@ -84,9 +88,13 @@ def test_asking_for_the_configuration_times_out(kind, protocol, ensure_model_is_
 
 
 def test_connecting_times_out(kind, protocol):
-    with full_backlog() as port, client_of(kind, protocol, port, inference_timeout_s=TIMEOUT_S, **KNOWN) as client:
-        with takes_about(TIMEOUT_S), pytest.raises(PyTritonClientTimeoutError):
-            client.infer_sample([1])
+    with (
+        full_backlog() as port,
+        client_of(kind, protocol, port, inference_timeout_s=TIMEOUT_S, **KNOWN) as client,
+        takes_about(TIMEOUT_S),
+        pytest.raises(PyTritonClientTimeoutError),
+    ):
+        client.infer_sample([1])
 
 
 def test_connecting_where_nobody_listens(kind, protocol):
@@ -133,9 +141,13 @@ def test_html_in_place_of_an_answer(kind, protocol, status):
 
 
 def test_html_in_place_of_a_configuration(kind, protocol):
-    with listening(speaking_html(200)) as port, client_of(kind, protocol, port, ensure_model_is_ready=False) as client:
-        with takes_about(0), pytest.raises(PyTritonClientInferenceServerError, match="does not speak as a Triton"):
-            client.infer_sample([1])
+    with (
+        listening(speaking_html(200)) as port,
+        client_of(kind, protocol, port, ensure_model_is_ready=False) as client,
+        takes_about(0),
+        pytest.raises(PyTritonClientInferenceServerError, match="does not speak as a Triton"),
+    ):
+        client.infer_sample([1])
 
 
 def test_an_answer_that_breaks_off(kind, protocol, triton, name):
@@ -196,9 +208,12 @@ def test_a_model_that_is_not_there(kind, url):
             PyTritonClientModelUnavailableError, match=r"ready, but model 'no-such-model' was not within"
         ):
             client.wait_for_model(TIMEOUT_S)
-    with asking(kind, url, "no-such-model", ensure_model_is_ready=False) as client:
-        with takes_about(0), pytest.raises(PyTritonClientModelUnavailableError, match="is not found"):
-            client.infer_sample([1])
+    with (
+        asking(kind, url, "no-such-model", ensure_model_is_ready=False) as client,
+        takes_about(0),
+        pytest.raises(PyTritonClientModelUnavailableError, match="is not found"),
+    ):
+        client.infer_sample([1])
 
 
 def test_what_else_the_server_has_is_told_while_waiting(triton, name, caplog):
