@@ -63,6 +63,7 @@ class AsyncioModelClient(BaseModelClient):
         """Stores the arguments; connects when it is first used or, where it is not lazy, entered."""
         self._max_connections = max_connections
         self._preparing: asyncio.Task[TritonModelConfig] | None = None
+        self._waiting_for_preparing = 0
         super().__init__(
             url,
             model_name,
@@ -215,7 +216,14 @@ class AsyncioModelClient(BaseModelClient):
         if task is None or task.done() or task.get_loop() is not asyncio.get_running_loop():
             task = self._preparing = asyncio.ensure_future(run_async(session.prepare()))
             task.add_done_callback(_retrieve)
-        return await asyncio.shield(task)
+            self._waiting_for_preparing = 0
+        self._waiting_for_preparing += 1
+        try:
+            return await asyncio.shield(task)
+        finally:
+            self._waiting_for_preparing -= 1
+            if self._waiting_for_preparing == 0:
+                task.cancel()  # nobody is left who wants it
 
 
 def _retrieve(task: asyncio.Task[Any]) -> None:

@@ -136,6 +136,7 @@ class AsyncioGrpcTransport:
         self.url = url
         self._options = channel_options(url, tls)
         self._client: Any = None
+        self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
     outputs_of = staticmethod(outputs_of)
@@ -145,6 +146,11 @@ class AsyncioGrpcTransport:
         client = self.client()
         try:
             answer = await getattr(client, method)(*args, client_timeout=timeout_s, **_as_json(method, kwargs))
+        except asyncio.CancelledError:
+            # gRPC cancels whoever waits when its channel is closed; only those whose task is cancelled expect that.
+            if self._closed and not _is_being_cancelled():
+                raise failures.closed_meanwhile() from None
+            raise
         except Exception as error:
             raise self.failed(client, error, timeout_s) from error
         return _unwrapped(method, answer)
@@ -168,6 +174,7 @@ class AsyncioGrpcTransport:
 
     async def close(self) -> None:
         """Closes the connection; calls that wait for an answer end with an error."""
+        self._closed = True
         client, self._client = self._client, None
         if client is not None and self._loop is asyncio.get_running_loop():
             await client.close()
@@ -193,6 +200,11 @@ def translate(url: str, error: Exception, timeout_s: float) -> Exception:
     if isinstance(error, ValueError | TypeError | KeyError | AttributeError):
         return failures.garbled(url, error)
     return error
+
+
+def _is_being_cancelled() -> bool:
+    cancelling = getattr(asyncio.current_task(), "cancelling", None)  # Python 3.11
+    return cancelling is not None and cancelling() > 0
 
 
 def _as_json(method: str, kwargs: dict[str, Any]) -> dict[str, Any]:
