@@ -20,7 +20,7 @@ from pytriton.client import (
     PyTritonClientModelUnavailableError,
     PyTritonClientTimeoutError,
 )
-from pytriton.model_config import ModelConfig
+from pytriton.model_config import DynamicBatcher, ModelConfig, QueuePolicy
 
 
 def echo(requests):
@@ -78,7 +78,9 @@ def test_cancelling_a_task_cancels_its_request_over_grpc(triton, name):
         assert gate.wait(30)
         return echo(requests)
 
-    bind_floats(triton, name, note, config=ModelConfig(max_batch_size=1))
+    # Triton drops cancelled requests from queues that have a policy.
+    batcher = DynamicBatcher(default_queue_policy=QueuePolicy(default_timeout_microseconds=60_000_000))
+    bind_floats(triton, name, note, config=ModelConfig(max_batch_size=1, batcher=batcher))
 
     async def ask():
         async with AsyncioModelClient(url_of(triton, "grpc"), name) as client:
