@@ -179,11 +179,11 @@ class AsyncioModelClient(BaseModelClient):
         Returns:
             The outputs by name, arrays whose first dimension is the batch.
         """
-        options = options_of(parameters, headers, outputs, request_id, priority, timeout_s)
+        options = options_of(parameters, headers, outputs, request_id, priority, timeout_s, progress)
         config = await self._prepare()
         request = self._session.request(inputs, named_inputs, options, True)
-        if request.rows > config.max_batch_size or progress:
-            return await infer_in_parts(request, config.max_batch_size, self._infer, progress)
+        if request.rows > config.max_batch_size or request.progress:
+            return await infer_in_parts(request, config.max_batch_size, self._infer)
         return await self._infer(request)
 
     async def _infer(self, request: Request) -> dict[str, Array]:

@@ -21,7 +21,6 @@ async def infer_in_parts(
     request: Request,
     rows: int,
     infer: Callable[[Request], Awaitable[dict[str, Array]]],
-    progress: bool,
 ) -> dict[str, Array]:
     """Sends a batch in parts, several at a time, and joins the answers. The first error ends it all.
 
@@ -29,7 +28,6 @@ async def infer_in_parts(
         request: The batch.
         rows: How many rows a part has at most.
         infer: Sends a part.
-        progress: Show a progress bar.
     """
     slices = [(start, min(start + rows, request.rows)) for start in range(0, request.rows, rows)]
     answers: list[dict[str, Array]] = [{}] * len(slices)
@@ -40,7 +38,7 @@ async def infer_in_parts(
             answers[index] = await infer(request.slice(start, stop))
             advance(stop - start)
 
-    with _progress_bar(request.rows, progress) as advance:
+    with _progress_bar(request.rows, request.progress) as advance:
         senders = [asyncio.ensure_future(send_parts()) for _ in range(min(MAX_PARTS_IN_FLIGHT, len(slices)))]
         try:
             await asyncio.gather(*senders)

@@ -33,6 +33,7 @@ class Options:
         priority: 1 is the highest; 0 is the model's default.
         timeout_s: How long the answer may take, in place of the client's ``inference_timeout_s``. The server is told,
             too, and models that let it may drop a request that waits longer.
+        progress: Show a progress bar while a batch is sent in parts.
     """
 
     parameters: Mapping[str, Any] | None = None
@@ -41,6 +42,7 @@ class Options:
     request_id: str | None = None
     priority: int | None = None
     timeout_s: float | None = None
+    progress: bool | None = None
 
     def without_inputs(self, config: TritonModelConfig, named: dict[str, Any]) -> Options:
         """Leaves to the inputs what is one's name: a model may have an input called ``priority``.
@@ -57,7 +59,7 @@ class Options:
 
 
 # Not those that nvidia-pytriton has: there, they are no inputs.
-_MAY_BE_INPUTS = frozenset({"outputs", "request_id", "priority", "timeout_s"})
+_MAY_BE_INPUTS = frozenset({"outputs", "request_id", "priority", "timeout_s", "progress"})
 
 
 def options_of(
@@ -67,9 +69,11 @@ def options_of(
     request_id: str | None,
     priority: int | None,
     timeout_s: float | None,
+    progress: bool = False,
 ) -> Options | None:
     """What a request has besides its inputs; None for most requests, which have nothing."""
-    options = (parameters, headers, outputs, request_id, priority, timeout_s)
+    shown = progress if progress is not False else None
+    options = (parameters, headers, outputs, request_id, priority, timeout_s, shown)
     return None if all(option is None for option in options) else Options(*options)
 
 
@@ -84,6 +88,7 @@ class Request:
         headers: The user's headers.
         outputs: Names of the outputs that are wanted; None is all.
         timeout_s: How long the answer may take; None is as long as the client waits by default.
+        progress: Show a progress bar while it is sent in parts.
     """
 
     arrays: Sequence[tuple[TensorSpec, Array]]
@@ -92,6 +97,7 @@ class Request:
     headers: Mapping[str, str] = _NOTHING
     outputs: Sequence[str] | None = None
     timeout_s: float | None = None
+    progress: bool = False
 
     @property
     def rows(self) -> int:
@@ -140,6 +146,7 @@ def make_request(
         headers={name: _header(name, value) for name, value in (options.headers or {}).items()},
         outputs=_wanted_outputs(config, options.outputs),
         timeout_s=None if options.timeout_s is None else check_timeout("timeout_s", options.timeout_s),
+        progress=bool(options.progress),
     )
 
 

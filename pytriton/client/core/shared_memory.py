@@ -304,7 +304,9 @@ class Loan:
 
         def reader(offset: int) -> Any:
             def read(datatype: str, shape: Sequence[int]) -> Array:
-                return np.ndarray(tuple(shape), datatype_by_name(datatype).numpy_dtype, lease, offset)
+                array: Array = np.ndarray(tuple(shape), datatype_by_name(datatype).numpy_dtype, lease, offset)
+                array.flags.writeable = False  # as those are that come over the socket
+                return array
 
             return read
 
