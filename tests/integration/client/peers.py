@@ -109,9 +109,12 @@ class Proxy:
     def __init__(self, target):
         self._target = target
         self._answer_limit = None
+        self._refuses = False
         self._pairs = []
 
     def __call__(self, connection):
+        if self._refuses:
+            return
         with socket.create_connection((HOST, self._target)) as server:
             self._pairs.append((connection, server))
             upward = threading.Thread(target=self._pass_on, args=(connection, server), daemon=True)
@@ -122,6 +125,12 @@ class Proxy:
     def cut_after(self, count):
         """Cuts a connection after as many further bytes of the server's answers."""
         self._answer_limit = count
+
+    def refuse(self, refuses):
+        """Hangs up on whoever connects, as long as it refuses."""
+        self._refuses = refuses
+        if refuses:
+            self.cut()
 
     def cut(self):
         """Cuts the connections that there are."""
