@@ -51,6 +51,7 @@ def wait_until_ready(
     deadline = Deadline(timeout_s, f"Waiting for {f'{named} at ' if named else ''}{urls}")
     pause_s, next_look_s = _FIRST_PAUSE_S, min(_LOOK_CLOSER_EVERY_S, timeout_s / 2)
     warned = False
+    reason: PyTritonClientError | None = None
     while True:
         states = []
         for server in servers:
@@ -59,6 +60,9 @@ def wait_until_ready(
                 server.take_back()
             else:
                 server.leave_out()
+            # What is asked for in the last moment takes too long, which says less than what was answered before.
+            if isinstance(states[-1], PyTritonClientError) and not (reason and _is_timeout(states[-1])):
+                reason = states[-1]
         if True in states:
             return
         up = [server for server, state in zip(servers, states, strict=True) if state == "up"]
@@ -76,7 +80,7 @@ def wait_until_ready(
             f"The server at {up[0].url} is ready, but {named} was not within {in_seconds(timeout_s)}; is it loaded, "
             "under this name and version?"
         )
-    raise deadline.error(f": {next(state for state in states if state)}")
+    raise deadline.error(f": {reason.message.rstrip('.')}" if reason else "")
 
 
 def is_ready(server: Server, model: tuple[str, str], timeout_s: float) -> Steps[bool]:
@@ -88,7 +92,9 @@ def is_ready(server: Server, model: tuple[str, str], timeout_s: float) -> Steps[
     return ready
 
 
-def _state(server: Server, model: tuple[str, str] | None, deadline: Deadline) -> Steps[bool | str]:
+def _state(
+    server: Server, model: tuple[str, str] | None, deadline: Deadline
+) -> Steps[bool | str | PyTritonClientError]:
     """True where all is ready, ``"up"`` where the server alone is, else why it is not."""
     try:
         if model is not None and (yield server.call("is_model_ready", _probe_timeout_s(deadline), *model)):
@@ -98,8 +104,12 @@ def _state(server: Server, model: tuple[str, str] | None, deadline: Deadline) ->
     except (PyTritonClientTimeoutError, PyTritonClientInferenceServerError) as error:
         if isinstance(error, PyTritonClientInferenceServerError) and error.failure is Failure.RESTRICTED:
             raise
-        return error.message.rstrip(".")
-    return f"the server at {server.url} is not ready"
+        return error
+    return PyTritonClientError(f"The server at {server.url} is not ready")
+
+
+def _is_timeout(error: object) -> bool:
+    return isinstance(error, PyTritonClientTimeoutError)
 
 
 def _probe_timeout_s(deadline: Deadline) -> float:
