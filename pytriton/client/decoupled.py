@@ -86,7 +86,7 @@ class DecoupledModelClient(ModelClient):
         return session, functools.partial(_close, session, self._loop)
 
     def _run(self, steps: Steps[T]) -> T:
-        return self._loop.run(run_async(steps))
+        return self._loop.run(lambda: run_async(steps))
 
 
 class Responses(Iterator[dict[str, Array]]):
@@ -103,7 +103,7 @@ class Responses(Iterator[dict[str, Array]]):
         self._session = session
         self._request = request
         self._received: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._pump = loop.submit(_receive(session, request, self._received))
+        self._pump = loop.submit(functools.partial(_receive, session, request, self._received))
         self._ended = False
 
     def __next__(self) -> dict[str, Array]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -128,12 +128,12 @@ class FuturesModelClient:
             A future without a value.
         """
         self._check_open()
-        return self._loop.submit(self._client.wait_for_model(timeout_s))
+        return self._loop.submit(lambda: self._client.wait_for_model(timeout_s))
 
     def model_config(self) -> Future[TritonModelConfig]:
         """The model's configuration; see `ModelClient.model_config`."""
         self._check_open()
-        return self._loop.submit(_awaited(self._client.model_config))
+        return self._loop.submit(self._client._prepare)
 
     def infer_sample(
         self,
@@ -193,7 +193,7 @@ class FuturesModelClient:
         self._check_open()
         self._take_room()
         try:
-            future = self._loop.submit(self._in_turn(ask))
+            future = self._loop.submit(lambda: self._in_turn(ask))
         except BaseException:
             self._room.release()
             raise
@@ -217,7 +217,3 @@ class FuturesModelClient:
     def _check_open(self) -> None:
         if self._closed:
             raise PyTritonClientClosedError("The client is closed; make another one.")
-
-
-async def _awaited(awaitable: Awaitable[T]) -> T:
-    return await awaitable

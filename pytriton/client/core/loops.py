@@ -12,6 +12,8 @@ from pytriton.client.exceptions import PyTritonClientClosedError
 
 T = TypeVar("T")
 
+_LIBRARIES_TIMEOUT_S = 1.0
+
 
 class LoopThread:
     """An event loop that runs in a thread; it starts when it is first used.
@@ -27,12 +29,13 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._stopped = False
+        self._tasks: set[asyncio.Task[Any]] = set()
 
-    def submit(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+    def submit(self, make: Callable[[], Coroutine[Any, Any, T]]) -> concurrent.futures.Future[T]:
         """Runs a coroutine in the loop.
 
         Args:
-            coroutine: The coroutine.
+            make: Makes the coroutine; called in the loop, so that none is made that is never run.
 
         Returns:
             Its result; cancelling it cancels the coroutine.
@@ -42,13 +45,12 @@ class LoopThread:
         """
         with self._lock:  # so that nothing comes after the end
             if self._stopped:
-                coroutine.close()
                 raise PyTritonClientClosedError("The client is closed; make another one.")
-            return asyncio.run_coroutine_threadsafe(coroutine, self._started())
+            return asyncio.run_coroutine_threadsafe(self._own(make), self._started())
 
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Runs a coroutine in the loop and waits for its result; an interrupt cancels it."""
-        future = self.submit(coroutine)
+        future = self.submit(make)
         try:
             return future.result()
         except concurrent.futures.CancelledError:
@@ -73,7 +75,7 @@ class LoopThread:
             stopped, self._stopped = self._stopped, True
             loop, thread = self._loop, self._thread
             if loop is not None and not stopped:
-                asyncio.run_coroutine_threadsafe(_end(loop, last, drain), loop)
+                asyncio.run_coroutine_threadsafe(self._end(loop, last, drain), loop)
         if thread is not None and wait and not self.is_current():
             thread.join()
 
@@ -84,17 +86,32 @@ class LoopThread:
             self._thread.start()
         return self._loop
 
+    async def _own(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Keeps book of what runs, beside what libraries run for themselves."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            return await make()
+        finally:
+            self._tasks.discard(task)
 
-async def _end(loop: asyncio.AbstractEventLoop, last: Callable[[], Coroutine[Any, Any, object]], drain: bool) -> None:
-    try:
-        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        if not drain:
-            for task in others:
-                task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-        await last()
-    finally:
-        loop.call_soon(loop.stop)
+    async def _end(
+        self, loop: asyncio.AbstractEventLoop, last: Callable[[], Coroutine[Any, Any, object]], drain: bool
+    ) -> None:
+        try:
+            tasks = list(self._tasks)
+            if not drain:
+                for task in tasks:
+                    task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await last()
+            # gRPC tells the loop how its calls ended, and complains where that is closed.
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            if others:
+                await asyncio.wait(others, timeout=_LIBRARIES_TIMEOUT_S)
+        finally:
+            loop.call_soon(loop.stop)
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

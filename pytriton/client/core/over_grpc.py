@@ -71,6 +71,10 @@ class GrpcTransport:
 
     outputs_of = staticmethod(outputs_of)
 
+    def load(self) -> None:
+        """Imports tritonclient's client."""
+        import tritonclient.grpc  # noqa: F401
+
     def call(self, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
         """Calls a method of tritonclient's client.
 
@@ -140,6 +144,10 @@ class AsyncioGrpcTransport:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     outputs_of = staticmethod(outputs_of)
+
+    def load(self) -> None:
+        """Imports tritonclient's client."""
+        import tritonclient.grpc.aio  # noqa: F401
 
     async def call(self, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
         """Calls a method of tritonclient's client; see `GrpcTransport.call`."""

@@ -44,6 +44,10 @@ class HttpTransport:
 
     outputs_of = staticmethod(outputs_of)
 
+    def load(self) -> None:
+        """Imports tritonclient's client."""
+        import tritonclient.http  # noqa: F401
+
     def call(self, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
         """Calls a method of tritonclient's client.
 
@@ -155,6 +159,10 @@ class AsyncioHttpTransport:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     outputs_of = staticmethod(outputs_of)
+
+    def load(self) -> None:
+        """Imports tritonclient's client."""
+        import tritonclient.http.aio  # noqa: F401
 
     async def call(self, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
         """Calls a method of tritonclient's client; see `HttpTransport.call`."""

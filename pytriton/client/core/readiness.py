@@ -51,33 +51,37 @@ def wait_until_ready(
     deadline = Deadline(timeout_s, f"Waiting for {f'{named} at ' if named else ''}{urls}")
     pause_s, next_look_s = _FIRST_PAUSE_S, min(_LOOK_CLOSER_EVERY_S, timeout_s / 2)
     warned = False
+    up: Server | None = None  # it is ready, and has the model not ready
     reason: PyTritonClientError | None = None
     while True:
-        states = []
+        found = False
         for server in servers:
-            states.append((yield from _state(server, model, deadline)))
-            if states[-1] is True:
+            state = yield from _state(server, model, deadline)
+            if state is True:
                 server.take_back()
-            else:
-                server.leave_out()
+                found = True
+                continue
+            server.leave_out()
+            if state == "up":
+                up = server
             # What is asked for in the last moment takes too long, which says less than what was answered before.
-            if isinstance(states[-1], PyTritonClientError) and not (reason and _is_timeout(states[-1])):
-                reason = states[-1]
-        if True in states:
+            elif not (isinstance(state, PyTritonClientTimeoutError) and (up or reason)):
+                assert isinstance(state, PyTritonClientError)
+                up, reason = None if up is server else up, state
+        if found:
             return
-        up = [server for server, state in zip(servers, states, strict=True) if state == "up"]
-        if model is not None and up and deadline.waited_s() > next_look_s:
+        if model is not None and up is not None and deadline.waited_s() > next_look_s:
             next_look_s += _LOOK_CLOSER_EVERY_S
-            yield from _look_closer(up[0], model, deadline, warn=not warned)
+            yield from _look_closer(up, model, deadline, warn=not warned)
             warned = True
         if not deadline.passed():
             yield functools.partial(sleep, min(pause_s, deadline.rest_s()))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         if deadline.passed():  # do not ask again: there is no time for an answer
             break
-    if up:
+    if up is not None:
         raise PyTritonClientModelUnavailableError(
-            f"The server at {up[0].url} is ready, but {named} was not within {in_seconds(timeout_s)}; is it loaded, "
+            f"The server at {up.url} is ready, but {named} was not within {in_seconds(timeout_s)}; is it loaded, "
             "under this name and version?"
         )
     raise deadline.error(f": {reason.message.rstrip('.')}" if reason else "")
@@ -106,10 +110,6 @@ def _state(
             raise
         return error
     return PyTritonClientError(f"The server at {server.url} is not ready")
-
-
-def _is_timeout(error: object) -> bool:
-    return isinstance(error, PyTritonClientTimeoutError)
 
 
 def _probe_timeout_s(deadline: Deadline) -> float:

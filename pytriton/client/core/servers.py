@@ -28,6 +28,9 @@ class Transport(Protocol):
     def call(self, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
         """Calls a method of tritonclient's client; in asyncio, returns an awaitable."""
 
+    def load(self) -> None:
+        """Imports the libraries that it needs, which takes a moment."""
+
     def close(self) -> Any:
         """Closes the connections; in asyncio, returns an awaitable."""
 

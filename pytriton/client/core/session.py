@@ -133,7 +133,7 @@ class Session:
             for url in settings.urls()
         ]
         self.config = config
-        self.prepared = config is not None and not settings.ensure_model_is_ready
+        self.prepared = False
         self._balancer = Balancer(self.servers)
         self._sleep = sleep
         self._check_model = check_model
@@ -144,6 +144,7 @@ class Session:
     def wait_until_ready(self, timeout_s: float, *, model: bool = True) -> Steps[None]:
         """Waits for a server, and for the model where that is wanted; see `readiness.wait_until_ready`."""
         timeout_s = check_timeout("timeout_s", timeout_s)
+        self._load_libraries()
         return wait_until_ready(self.servers, self.model if model else None, timeout_s, self._sleep)
 
     def prepare(self, timeout_s: float | None = None) -> Steps[TritonModelConfig]:
@@ -152,8 +153,9 @@ class Session:
         Args:
             timeout_s: How long it may take; ``init_timeout_s`` by default.
         """
+        self._load_libraries()
         deadline = Deadline(timeout_s or self.settings.init_timeout_s, f"Asking for model {self.model[0]!r}")
-        if self.settings.ensure_model_is_ready and not self.prepared:
+        if self.settings.ensure_model_is_ready:
             yield from self.wait_until_ready(deadline.left_s())
         if self.config is None:
             try:
@@ -255,6 +257,11 @@ class Session:
                 failed = error
         urls = ", ".join(server.url for server in self.servers)
         raise failed or server_error(f"None of the servers at {urls} has {self.model[0]!r} ready.", Failure.UNREACHABLE)
+
+    def _load_libraries(self) -> None:
+        """Imports what is imported when it is first used, so that it does not count against a timeout."""
+        for server in self.servers:
+            server.transport.load()
 
     def _fetch_config(self, server: Server, deadline: Deadline) -> Steps[TritonModelConfig]:
         message = yield server.call("get_model_config", deadline.left_s(), *self.model)

@@ -53,7 +53,7 @@ class Asker:
             async def call():
                 return await method(*args, **kwargs)
 
-            return self._loop.run(call())
+            return self._loop.run(call)
         result = method(*args, **kwargs)
         return result.result() if hasattr(result, "add_done_callback") else result
 
