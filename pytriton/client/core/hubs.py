@@ -11,6 +11,7 @@ import contextlib
 import queue
 import socket
 import threading
+import weakref
 from typing import Any
 
 
@@ -30,18 +31,21 @@ def prepare_thread(timeout_s: float) -> None:
         return
     if threading.current_thread() is threading.main_thread():
         return
-    try:
-        from gevent._hub_local import get_hub_if_exists
-    except ImportError:
-        return
     if get_hub_if_exists() is None:
         _threads.keeper = _Keeper()
+
+
+def close_with_thread(client: Any) -> None:
+    """Has a client of tritonclient closed when this thread ends: that needs the hub."""
+    if _threads.keeper is not None:
+        _threads.keeper.clients.add(client)
 
 
 class _Keeper:
     """Destroys the hub of its thread when the thread ends, and takes its own variables along."""
 
     def __init__(self) -> None:
+        self.clients: weakref.WeakSet[Any] = weakref.WeakSet()
         import gevent
         from gevent.resolver.blocking import Resolver
 
@@ -56,7 +60,20 @@ class _Keeper:
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # the interpreter ends
+            for client in list(self.clients):
+                client.close()
             self._hub.destroy(destroy_loop=True)
+            # gevent has forgotten the hub by now, so that closing made another one.
+            get_hub_if_exists().destroy(destroy_loop=True)
+
+
+def get_hub_if_exists() -> Any:
+    """The hub of this thread; None where it has none. gevent keeps that to itself: where it hides it, there is one."""
+    try:
+        from gevent._hub_local import get_hub_if_exists as look
+    except ImportError:
+        return object()
+    return look()
 
 
 _threads = _Threads()

@@ -93,6 +93,7 @@ class HttpTransport:
         client = self._given or getattr(self._threads, "client", None)
         if client is None:
             client = self._threads.client = connect(self.url, self._tls)
+            hubs.close_with_thread(client)
         return client
 
     def _disconnect(self) -> None:
