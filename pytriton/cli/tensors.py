@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,7 @@ def save(path: Path, answer: Mapping[str, Array]) -> None:
     arrays = {name: _without_objects(name, array) for name, array in answer.items()}
     try:
         if path.suffix == ".npz":
-            np.savez(path, **arrays)  # type: ignore[arg-type]  # names are no options of its own
+            _save_archive(path, arrays)
         elif path.suffix == ".npy" and len(arrays) == 1:
             (array,) = arrays.values()
             np.save(path, array)
@@ -81,6 +82,14 @@ def save(path: Path, answer: Mapping[str, Array]) -> None:
             )
     except OSError as error:
         raise PyTritonClientValueError(f"{str(path)!r} cannot be written: {error.strerror}.") from error
+
+
+def _save_archive(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Does what `numpy.savez` does, which takes names as arguments, ``file`` not among them."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, array, allow_pickle=False)
 
 
 def _from_file(name: str, path: Path) -> Array:

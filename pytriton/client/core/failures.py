@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http
 import re
 from typing import Any
 
@@ -24,13 +23,17 @@ _DISCONNECTED = re.compile(
     r"Stream removed|Socket closed|Connection reset|Broken pipe|GOAWAY|RST_STREAM|Transport closed|Endpoint closing"
     r"|recvmsg|sendmsg|keepalive|Connection refused|Network is unreachable|No route to host|ping timeout"
 )
-_NO_MODEL = re.compile(r"Request for unknown model")
-_RESTRICTED = re.compile(r"restricted, expecting header '([^']*)'")
-_EXPIRED = re.compile(r"Request timeout expired")
+# An error of a model has one of these codes, too, and any words.
+_BROKEN_STREAM = re.compile(r"(Received )?(RST_STREAM|GOAWAY)|Stream removed")
+# How the server's own sentences begin; those of models are anything.
+_REQUEST_ID = r"(\[request id: .*?\] )?"
+_NO_MODEL = re.compile(_REQUEST_ID + "Request for unknown model")
+# Other requests that are answered as unavailable may have been executed: the model's process may have died over them.
+_NOT_TAKEN = re.compile(_REQUEST_ID + r"(Exceeds maximum queue size|Server is stopping|model '[^']*' has no worker)")
+_RESTRICTED = re.compile(r"This \w+ is restricted, expecting header '([^']*)'")
+_EXPIRED = re.compile(_REQUEST_ID + "Request timeout expired")
 _MAX_SHOWN = 300
 _BROKEN = (Failure.UNREACHABLE, Failure.LOST, Failure.GARBLED)
-# 502 and 504 come from proxies that do not reach the server.
-_BUSY_STATUS = str(http.HTTPStatus.SERVICE_UNAVAILABLE.value)
 
 
 def server_error(message: str, failure: Failure) -> PyTritonClientInferenceServerError:
@@ -75,8 +78,10 @@ def lost(url: str, error: object) -> PyTritonClientInferenceServerError:
 def garbled(url: str, error: object) -> PyTritonClientInferenceServerError:
     """Makes the error of an answer that is none of Triton's."""
     return server_error(
-        f"What answers at {url} does not speak as a Triton server does; is it a proxy, or another port? It says: "
-        f"{_shortened(error)}",
+        _sentence(
+            f"What answers at {url} does not speak as a Triton server does; is it a proxy, or another port? It says: "
+            f"{_shortened(error)}"
+        ),
         Failure.GARBLED,
     )
 
@@ -92,7 +97,7 @@ def answered_over_http(url: str, error: Any) -> PyTritonClientError:
         return PyTritonClientValueError(str(error.message()))
     if error.debug_details() is not None:  # the body, which was not the JSON that Triton answers with
         return garbled(url, f"status {error.status()}, {_shortened(error.debug_details())}")
-    return _answered(url, str(error.message()), error.status() == _BUSY_STATUS)
+    return _answered(url, str(error.message()))
 
 
 def answered_over_grpc(url: str, status: str | None, message: str, timeout_s: float) -> PyTritonClientError:
@@ -114,29 +119,35 @@ def answered_over_grpc(url: str, status: str | None, message: str, timeout_s: fl
     if code == "UNAVAILABLE" and _NOT_CONNECTED.search(message):
         # Somebody listens there, and does not speak gRPC.
         return garbled(url, message) if "HTTP/2" in message else unreachable(url, message)
-    if code in ("UNAVAILABLE", "INTERNAL", "UNKNOWN", "CANCELLED") and _DISCONNECTED.search(message):
+    if code == "UNAVAILABLE" and _DISCONNECTED.search(message):
+        return lost(url, message)
+    if code in ("INTERNAL", "UNKNOWN", "CANCELLED") and _BROKEN_STREAM.match(message):
         return lost(url, message)
     if code == "UNIMPLEMENTED" and not message:
         return garbled(url, "it speaks gRPC, but not Triton's")
-    return _answered(url, message, busy=code == "UNAVAILABLE")
+    return _answered(url, message)
 
 
 def answered_in_stream(url: str, message: str) -> PyTritonClientError:
     """Translates an error that the server answered with in a stream."""
-    return _answered(url, message, busy=False)
+    return _answered(url, message)
 
 
-def _answered(url: str, message: str, busy: bool) -> PyTritonClientError:
-    restricted = _RESTRICTED.search(message)
+def _answered(url: str, message: str) -> PyTritonClientError:
+    restricted = _RESTRICTED.match(message)
     if restricted:
         return server_error(
             f"The server at {url} restricts this endpoint to clients with its access token (header "
             f"{restricted[1]!r}); pass the token as access_token.",
             Failure.RESTRICTED,
         )
-    if _EXPIRED.search(message):
+    if _EXPIRED.match(message):
         return PyTritonClientTimeoutError(_sentence(f"The server at {url} answered: {message}"))
-    failure = Failure.NOT_SERVED if _NO_MODEL.search(message) else Failure.BUSY if busy else Failure.REFUSED
+    failure = Failure.REFUSED
+    if _NO_MODEL.match(message):
+        failure = Failure.NOT_SERVED
+    elif _NOT_TAKEN.match(message):
+        failure = Failure.BUSY
     return server_error(_sentence(f"The server at {url} answered: {message}"), failure)
 
 

@@ -64,7 +64,9 @@ class _Keeper:
                 client.close()
             self._hub.destroy(destroy_loop=True)
             # gevent has forgotten the hub by now, so that closing made another one.
-            get_hub_if_exists().destroy(destroy_loop=True)
+            other = get_hub_if_exists()
+            if other is not None:
+                other.destroy(destroy_loop=True)
 
 
 def get_hub_if_exists() -> Any:

@@ -203,6 +203,8 @@ def _from_python(value: Any, wanted: np.dtype[Any]) -> Array:
         return array
     if not array.size:
         return array.astype(wanted)
+    if wanted.kind in "iu" and array.dtype.kind in "fO":
+        array = _of_large_integers(value, array)
     kind = array.dtype.kind
     if kind in "biu" and wanted.kind in "iu":
         info = np.iinfo(wanted)
@@ -219,6 +221,15 @@ def _from_python(value: Any, wanted: np.dtype[Any]) -> Array:
             raise _MisfitError(f"the value holds a number that is too large for {wanted.name}")
         return cast
     raise _MisfitError(f"the value makes an array of dtype {array.dtype}")
+
+
+def _of_large_integers(value: Any, array: Array) -> Array:
+    """NumPy makes floating point of integers some of which take 64 bits without a sign."""
+    objects = np.array(value, dtype=_OBJECT)
+    elements = objects.ravel().tolist()
+    if all(isinstance(element, int) for element in elements) and min(elements) >= 0 and max(elements) < 1 << 64:
+        return objects.astype(np.uint64)
+    return array
 
 
 def _converted(array: Array, wanted: np.dtype[Any], convert: bool) -> Array:
