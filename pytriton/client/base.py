@@ -124,7 +124,7 @@ class BaseModelClient(abc.ABC):
         """Refuses a batch that the model does not take at once."""
         config = self._session.config
         assert config is not None
-        if request.rows > config.max_batch_size > 0:
+        if not request.single and request.rows > config.max_batch_size > 0:
             raise PyTritonClientValueError(
                 f"The batch has {request.rows} rows, and model {config.model_name!r} takes {config.max_batch_size} at "
                 "once; FuturesModelClient and AsyncioModelClient send larger batches in parts."

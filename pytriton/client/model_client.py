@@ -198,8 +198,9 @@ class ModelClient(BaseModelClient):
     def _request(
         self, inputs: Sequence[Any], named_inputs: dict[str, Any], options: Options | None, batch: bool
     ) -> Request:
-        self._check_open()
-        self._prepare()
+        if self._closed or not self._session.prepared:
+            self._check_open()
+            self._prepare()
         return self._checked_rows(self._session.request(inputs, named_inputs, options, batch))
 
     def _make_session(self, config: TritonModelConfig | None) -> Session:

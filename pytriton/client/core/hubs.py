@@ -17,28 +17,24 @@ from typing import Any
 
 class _Threads(threading.local):
     keeper: _Keeper | None = None
-    timeout_s = 60.0
+    lookup_timeout_s = 60.0
+    """How long looking up a name may take; set before each call."""
 
 
-def prepare_thread(timeout_s: float) -> None:
-    """Makes a hub for this thread, unless it has one, or is the main thread, whose hub may stay.
+THREADS = _Threads()
 
-    Args:
-        timeout_s: How long the next look-up of a name may take.
-    """
-    _threads.timeout_s = timeout_s
-    if _threads.keeper is not None:
-        return
-    if threading.current_thread() is threading.main_thread():
-        return
-    if get_hub_if_exists() is None:
-        _threads.keeper = _Keeper()
+
+def prepare_thread() -> None:
+    """Makes a hub for this thread, unless it has one, or is the main thread, whose hub may stay."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if THREADS.keeper is None and not is_main and get_hub_if_exists() is None:
+        THREADS.keeper = _Keeper()
 
 
 def close_with_thread(client: Any) -> None:
     """Has a client of tritonclient closed when this thread ends: that needs the hub."""
-    if _threads.keeper is not None:
-        _threads.keeper.clients.add(client)
+    if THREADS.keeper is not None:
+        THREADS.keeper.clients.add(client)
 
 
 class _Keeper:
@@ -78,9 +74,6 @@ def get_hub_if_exists() -> Any:
     return look()
 
 
-_threads = _Threads()
-
-
 def _look_up(host: Any, *arguments: Any) -> Any:
     answers: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
 
@@ -92,7 +85,7 @@ def _look_up(host: Any, *arguments: Any) -> Any:
 
     threading.Thread(target=look_up, name="pytriton-lookup", daemon=True).start()
     try:
-        found, error = answers.get(timeout=_threads.timeout_s)
+        found, error = answers.get(timeout=THREADS.lookup_timeout_s)
     except queue.Empty:
         raise TimeoutError(f"the name {host!r} was not found in time") from None
     if error is not None:

@@ -41,12 +41,16 @@ class HttpTransport:
         self._tls = tls
         self._given = given
         self._threads = threading.local()
+        self._timeout_class: Any = None
 
     outputs_of = staticmethod(outputs_of)
 
     def load(self) -> None:
         """Imports tritonclient's client."""
+        import gevent
         import tritonclient.http  # noqa: F401
+
+        self._timeout_class = gevent.Timeout
 
     def call(self, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
         """Calls a method of tritonclient's client.
@@ -63,13 +67,13 @@ class HttpTransport:
                 connection broke, or something else than a Triton server answered.
             PyTritonClientValueError: tritonclient refuses the arguments.
         """
-        from gevent import Timeout
-
-        hubs.prepare_thread(timeout_s)
-        timeout = Timeout.start_new(timeout_s)
+        client = self._client()
+        timeout_class = self._timeout_class
+        hubs.THREADS.lookup_timeout_s = timeout_s
+        timeout = timeout_class.start_new(timeout_s)
         try:
-            return getattr(self._client(), method)(*args, **kwargs)
-        except Timeout as expired:
+            return getattr(client, method)(*args, **kwargs)
+        except timeout_class as expired:
             self._disconnect()
             if expired is not timeout:
                 raise  # one of the program's own
@@ -91,9 +95,15 @@ class HttpTransport:
 
     def _client(self) -> Any:
         client = self._given or getattr(self._threads, "client", None)
-        if client is None:
-            client = self._threads.client = connect(self.url, self._tls)
-            hubs.close_with_thread(client)
+        if client is None or self._timeout_class is None:
+            self.load()
+            hubs.prepare_thread()
+            if client is None:
+                try:
+                    client = self._threads.client = connect(self.url, self._tls)
+                except (OSError, ValueError) as error:  # a file that holds no certificate
+                    raise failures.unreachable(self.url.with_scheme, error) from error
+                hubs.close_with_thread(client)
         return client
 
     def _disconnect(self) -> None:

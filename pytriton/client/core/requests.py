@@ -72,9 +72,18 @@ def options_of(
     progress: bool = False,
 ) -> Options | None:
     """What a request has besides its inputs; None for most requests, which have nothing."""
-    shown = progress if progress is not False else None
-    options = (parameters, headers, outputs, request_id, priority, timeout_s, shown)
-    return None if all(option is None for option in options) else Options(*options)
+    if (
+        parameters is None
+        and headers is None
+        and outputs is None
+        and request_id is None
+        and priority is None
+        and timeout_s is None
+        and progress is False
+    ):
+        return None
+    shown = None if progress is False else progress
+    return Options(parameters, headers, outputs, request_id, priority, timeout_s, shown)
 
 
 @dataclasses.dataclass(slots=True)

@@ -137,6 +137,7 @@ class Session:
         self._balancer = Balancer(self.servers)
         self._sleep = sleep
         self._check_model = check_model
+        self._checked: TritonModelConfig | None = None
         self._sizes: shared_memory.OutputSizes | None = None
         # Most clients have one server and nothing else: their requests take a shorter way.
         self._is_plain = len(self.servers) == 1 and settings.retry is None and not settings.shared_memory
@@ -175,10 +176,12 @@ class Session:
         Raises:
             PyTritonClientError: It does not fit the model, or the client does not.
         """
-        assert self.config is not None
-        self._check_model(self.config)
-        convert = self.settings.convert_dtypes
-        return make_request(self.config, positional, named, options, batch=batch, convert=convert)
+        config = self.config
+        assert config is not None
+        if self._checked is not config:
+            self._check_model(config)
+            self._checked = config
+        return make_request(config, positional, named, options, batch=batch, convert=self.settings.convert_dtypes)
 
     def infer(self, request: Request) -> Steps[dict[str, Array]]:
         """Sends a request and returns its answer, after as many attempts as the retry policy allows."""

@@ -164,6 +164,18 @@ def test_https_without_verification(kind, certificates):
         assert client.infer_sample([1])["y"] == [1]
 
 
+def test_a_file_that_holds_no_certificate(kind, secure, tmp_path):
+    (tmp_path / "none.pem").write_text("no certificate")
+    with (
+        asking(
+            kind, secure, "floats", tls=TLSConfig(root_certificates=tmp_path / "none.pem"), ensure_model_is_ready=False
+        ) as client,
+        pytest.raises(PyTritonClientInferenceServerError) as caught,
+    ):
+        client.infer_sample([1])
+    assert caught.value.failure is Failure.UNREACHABLE
+
+
 def test_plain_http_to_a_port_that_speaks_tls(kind, secure):
     plain = secure.replace("https://", "http://").replace("grpcs://", "grpc://")
     with (
