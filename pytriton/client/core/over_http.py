@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import ssl
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from pytriton.client.core import failures, hubs
 from pytriton.client.tls import TLSConfig
 from pytriton.client.url import TritonUrl
-
-if TYPE_CHECKING:
-    import ssl
 
 # What a decoder raises of an answer that is not Triton's.
 _NOT_DECODED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
@@ -124,32 +123,14 @@ def connect(url: TritonUrl, tls: TLSConfig, network_timeout_s: float | None = No
     if url.secure:
         import gevent.ssl
 
-        files = {
-            "ca_certs": tls.root_certificates,
-            "certfile": tls.certificate_chain,
-            "keyfile": tls.private_key or tls.certificate_chain,
-        }
-        options = {
-            "ssl": True,
-            "insecure": not tls.verify,
-            "ssl_options": {key: str(file) for key, file in files.items() if file is not None},
-            "ssl_context_factory": gevent.ssl.create_default_context if tls.verify else _unverified_context,
-        }
+        context = _context(gevent.ssl.create_default_context, tls)
+        options = {"ssl": True, "insecure": not tls.verify, "ssl_context_factory": lambda **_: context}
     return tritonclient.http.InferenceServerClient(
         url.without_scheme,
         connection_timeout=network_timeout_s,
         network_timeout=network_timeout_s,
         **options,
     )
-
-
-def _unverified_context(**_: Any) -> Any:
-    import gevent.ssl
-
-    context = gevent.ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = gevent.ssl.CERT_NONE
-    return context
 
 
 class AsyncioHttpTransport:
@@ -204,15 +185,13 @@ class AsyncioHttpTransport:
                 conn_limit=self._max_connections,
                 conn_timeout=None,
                 ssl=self.url.secure,
-                ssl_context=_context(self._tls) if self.url.secure else False,
+                ssl_context=_context(ssl.create_default_context, self._tls) if self.url.secure else False,
             )
         return self._client
 
 
-def _context(tls: TLSConfig) -> ssl.SSLContext:
-    import ssl
-
-    context = ssl.create_default_context(cafile=tls.root_certificates)
+def _context(create: Callable[..., ssl.SSLContext], tls: TLSConfig) -> ssl.SSLContext:
+    context = create(cafile=tls.root_certificates)
     if tls.certificate_chain is not None:
         context.load_cert_chain(tls.certificate_chain, tls.private_key)
     if not tls.verify:

@@ -102,8 +102,8 @@ class Request:
 
     arrays: Sequence[tuple[TensorSpec, Array]]
     single: bool
-    settings: Mapping[str, Any] = _NOTHING
-    headers: Mapping[str, str] = _NOTHING
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
     outputs: Sequence[str] | None = None
     timeout_s: float | None = None
     progress: bool = False
