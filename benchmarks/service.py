@@ -30,12 +30,14 @@ class Service:
     """A running server.
 
     Attributes:
-        grpc_port: where it answers gRPC, on 127.0.0.1.
+        http_port: where it answers HTTP, on 127.0.0.1.
+        grpc_port: where it answers gRPC.
         ready_s: seconds from ``Triton()`` until Triton reported every model ready.
         stop_s: seconds that ``Triton.stop()`` took; known once ``stop`` has returned.
     """
 
     process: subprocess.Popen[str]
+    http_port: int
     grpc_port: int
     log: Path
     ready_s: float = field(init=False)
@@ -127,7 +129,7 @@ def running(
             )
         with process:
             try:
-                service = Service(process, grpc_port, log)
+                service = Service(process, http_port, grpc_port, log)
                 yield service
                 if process.poll() is None:
                     service.stop()

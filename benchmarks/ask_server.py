@@ -1,0 +1,80 @@
+"""Time calls of `ModelClient` beside bare calls of tritonclient, and print what was found as JSON.
+
+The script uses only what this project shares with nvidia-pytriton 0.7.0, so it runs unchanged in the environment of
+either. The two kinds of calls take turns, a block of each, so that what else the machine does meets both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+def main() -> None:
+    """Time the calls, print seconds per call."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--protocol", choices=["http", "grpc"], required=True)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--size", type=int, default=16, help="float32 values per request")
+    parser.add_argument("--blocks", type=int, default=40)
+    parser.add_argument("--calls", type=int, default=100, help="in a block, after a tenth as many that do not count")
+    parser.add_argument(
+        "--shared-memory", action="store_true", help="compare with shared memory, not with tritonclient"
+    )
+    options = parser.parse_args()
+
+    values = np.random.default_rng(0).random((1, options.size), np.float32)
+    ours = _model_client(options.protocol, options.port, values)
+    other = _bare(options.protocol, options.port, values)
+    if options.shared_memory:
+        other, ours = ours, _model_client(options.protocol, options.port, values, shared_memory=True)
+    for call in (other, ours):
+        if not np.array_equal(call(), values):
+            raise SystemExit("the model answers with something else than its input")
+    times: dict[str, list[float]] = {"other": [], "ours": []}
+    for _ in range(options.blocks):
+        times["other"].append(_seconds_per_call(other, options.calls))
+        times["ours"].append(_seconds_per_call(ours, options.calls))
+    print(json.dumps(times))
+
+
+def _seconds_per_call(call: Callable[[], Any], count: int) -> float:
+    """The median over a block."""
+    for _ in range(max(1, count // 10)):
+        call()
+    times = []
+    for _ in range(count):
+        started = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - started)
+    return statistics.median(times)
+
+
+def _bare(protocol: str, port: int, values: Any) -> Callable[[], Any]:
+    library = importlib.import_module(f"tritonclient.{protocol}")
+    client = library.InferenceServerClient(f"127.0.0.1:{port}")
+
+    def call() -> Any:
+        tensor = library.InferInput("x", list(values.shape), "FP32")
+        tensor.set_data_from_numpy(values)
+        return client.infer("identity_0", [tensor]).as_numpy("y")
+
+    return call
+
+
+def _model_client(protocol: str, port: int, values: Any, **arguments: Any) -> Callable[[], Any]:
+    from pytriton.client import ModelClient
+
+    client = ModelClient(f"{protocol}://127.0.0.1:{port}", "identity_0", **arguments)
+    return lambda: client.infer_batch(x=values)["y"]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""What the command line has in common: arguments, and errors in one line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from pytriton import __version__
+from pytriton.cli import infer, models
+from pytriton.client.exceptions import Failure, PyTritonClientError, PyTritonClientInferenceServerError
+
+TOKEN_VARIABLE = "PYTRITON_ACCESS_TOKEN"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line.
+
+    Args:
+        arguments: The words behind ``pytriton``; those of the process by default.
+
+    Returns:
+        The exit status: 0, or 1 after an error, which was printed.
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        options.run(options)
+        sys.stdout.flush()
+    except PyTritonClientError as error:
+        hint = ""
+        if isinstance(error, PyTritonClientInferenceServerError) and error.failure is Failure.RESTRICTED:
+            hint = f" On the command line: --token, or the environment variable {TOKEN_VARIABLE}."
+        print(f"pytriton: {error.message}{hint}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # who read what is printed has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="pytriton", description="Ask the models of a Triton server.")
+    parser.add_argument("--version", action="version", version=f"pytriton {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for module in (infer, models):
+        command = commands.add_parser(
+            module.NAME, help=module.HELP, description=f"{module.HELP[0].upper()}{module.HELP[1:]}."
+        )
+        command.add_argument("url", metavar="URL", help="localhost, localhost:8000, http://…, grpc://… and the like")
+        module.add_arguments(command)
+        command.add_argument("--json", action="store_true", help="print JSON, for other programs")
+        command.add_argument(
+            "--token",
+            default=os.environ.get(TOKEN_VARIABLE),
+            help=f"the server's access token; by default, what {TOKEN_VARIABLE} holds",
+        )
+        command.add_argument("--ca", metavar="FILE", help="certificates (PEM) that the server's own must be signed by")
+        command.add_argument("--timeout", type=float, default=30.0, metavar="S", help="seconds to wait (default: 30)")
+        command.set_defaults(run=module.run)
+    return parser

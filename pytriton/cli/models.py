@@ -1,0 +1,96 @@
+"""``pytriton models``: shows what a server serves."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from pytriton.client.auth import create_auth_headers
+from pytriton.client.core.servers import Server
+from pytriton.client.core.session import read_config
+from pytriton.client.core.transports import blocking_transport
+from pytriton.client.exceptions import Failure, PyTritonClientInferenceServerError
+from pytriton.client.tls import TLSConfig
+from pytriton.client.url import TritonUrl
+
+NAME = "models"
+HELP = "show what is served: inputs, outputs, states and counts"
+
+_RESTRICTED = "not shown: the server wants its token for that"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Takes nothing besides the URL."""
+
+
+def run(options: argparse.Namespace) -> None:
+    """Asks for the models, and prints one after the other."""
+    url = TritonUrl.from_url(options.url)
+    transport = blocking_transport(url, TLSConfig(root_certificates=options.ca))
+    server = Server(transport, create_auth_headers(options.token, url.protocol))
+    try:
+        models = list(_models(server, options.timeout))
+    finally:
+        transport.close()
+    if options.json:
+        print(json.dumps(models))
+        return
+    for model in models:
+        print("\n".join(_lines(model)))
+    if not models:
+        print(f"The server at {url.with_scheme} has no models.")
+
+
+def _models(server: Server, timeout_s: float) -> Iterator[dict[str, Any]]:
+    """What is known of each version of each model, as JSON has it."""
+    for entry in server.call("get_model_repository_index", timeout_s)():
+        model = {
+            "name": entry["name"],
+            "version": entry.get("version", ""),
+            "state": entry.get("state", "UNAVAILABLE"),
+            "reason": entry.get("reason", ""),
+        }
+        if model["state"] == "READY":
+            name, version = model["name"], model["version"]
+            message = server.call("get_model_config", timeout_s, name, version)()
+            config = read_config(message, server.url, version)
+            model |= {
+                "max_batch_size": config.max_batch_size,
+                "decoupled": config.decoupled,
+                "inputs": list(map(str, config.inputs)),
+                "outputs": list(map(str, config.outputs)),
+                "counts": _counts(server, timeout_s, name, version),
+            }
+        yield model
+
+
+def _counts(server: Server, timeout_s: float, name: str, version: str) -> dict[str, int] | None:
+    """How much a model was asked; None where the server keeps that to itself."""
+    try:
+        statistics = server.call("get_inference_statistics", timeout_s, name, version)()
+    except PyTritonClientInferenceServerError as error:
+        if error.failure is not Failure.RESTRICTED:
+            raise
+        return None
+    (model,) = statistics["model_stats"]
+    requests = model.get("inference_stats", {})
+    return {
+        "inferences": int(model.get("inference_count", 0)),
+        "executions": int(model.get("execution_count", 0)),
+        "failed": int(requests.get("fail", {}).get("count", 0)),
+    }
+
+
+def _lines(model: dict[str, Any]) -> Iterator[str]:
+    reason = f": {model['reason']}" if model["reason"] else ""
+    version = f" version {model['version']}" if model["version"] else ""
+    yield f"{model['name']}{version}: {model['state']}{reason}"
+    if model["state"] != "READY":
+        return
+    batches = f"batches of up to {model['max_batch_size']}" if model["max_batch_size"] else "no batches"
+    yield f"  takes   {'; '.join(model['inputs']) or 'no inputs'} ({batches})"
+    yield f"  gives   {'; '.join(model['outputs'])}{' (any number of times)' if model['decoupled'] else ''}"
+    counts = model["counts"]
+    yield "  counts  " + (", ".join(f"{number} {what}" for what, number in counts.items()) if counts else _RESTRICTED)

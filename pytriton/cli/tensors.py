@@ -1,0 +1,115 @@
+"""Tensors on the command line: read from words, printed, and saved."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pytriton.client.exceptions import PyTritonClientValueError
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def read_assignment(word: str) -> tuple[str, Any]:
+    """Reads a word such as ``x=[1,2]``, ``x=@array.npy`` or ``text=hello``.
+
+    Args:
+        word: The word. Behind the first ``=`` stands ``@`` and the name of a ``.npy`` file, or JSON, or else text. Text
+            that begins with ``@`` or looks like JSON is written as JSON: ``'"@here"'``.
+
+    Returns:
+        The name, and an array, or a value of Python's own.
+
+    Raises:
+        PyTritonClientValueError: It is none of these, or the file cannot be read.
+
+    Examples:
+        >>> read_assignment("x=[[1, 2]]")
+        ('x', [[1, 2]])
+        >>> read_assignment("text=hello")
+        ('text', 'hello')
+    """
+    name, equals, text = word.partition("=")
+    if not equals or not name:
+        raise PyTritonClientValueError(f"{word!r} is no tensor; write name=@array.npy, name='[[1,2]]' or name=text.")
+    return name, _from_file(name, Path(text[1:])) if text.startswith("@") else read_value(text)
+
+
+def read_value(text: str) -> Any:
+    """Reads JSON; what is none is text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def printable(array: Array) -> Any:
+    """An array as JSON has it; bytes as text, with replacements for what is not UTF-8."""
+    if array.dtype.kind in "OS":
+        elements = [element.decode(errors="replace") for element in array.ravel().tolist()]
+        return np.array(elements, dtype=object).reshape(array.shape).tolist()
+    if array.dtype.kind == "V":  # ml_dtypes' bfloat16
+        array = array.astype(np.float32)
+    return array.tolist()
+
+
+def save(path: Path, answer: Mapping[str, Array]) -> None:
+    """Writes arrays to a file.
+
+    Args:
+        path: Of a file ``.npz``, which takes them all, or ``.npy``, which takes the only one.
+        answer: The arrays by name.
+
+    Raises:
+        PyTritonClientValueError: The file cannot be written, or is of another kind, or there are several arrays for a
+            ``.npy``.
+    """
+    arrays = {name: _without_objects(name, array) for name, array in answer.items()}
+    try:
+        if path.suffix == ".npz":
+            _save_archive(path, arrays)
+        elif path.suffix == ".npy" and len(arrays) == 1:
+            (array,) = arrays.values()
+            np.save(path, array)
+        else:
+            raise PyTritonClientValueError(
+                f"{len(arrays)} outputs cannot be saved to {str(path)!r}; name a file .npz, or for one output .npy."
+            )
+    except OSError as error:
+        raise PyTritonClientValueError(f"{str(path)!r} cannot be written: {error.strerror}.") from error
+
+
+def _save_archive(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Does what `numpy.savez` does, which takes names as arguments, ``file`` not among them."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, array, allow_pickle=False)
+
+
+def _from_file(name: str, path: Path) -> Array:
+    try:
+        loaded = np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise PyTritonClientValueError(f"Tensor {name!r}: {str(path)!r} cannot be read: {error.strerror}.") from error
+    except (ValueError, EOFError) as error:
+        raise PyTritonClientValueError(
+            f"Tensor {name!r}: {str(path)!r} holds no array as numpy.save writes it: {error}."
+        ) from error
+    if not isinstance(loaded, np.ndarray):
+        raise PyTritonClientValueError(f"Tensor {name!r}: {str(path)!r} holds several arrays; name a .npy file.")
+    return loaded
+
+
+def _without_objects(name: str, array: Array) -> Array:
+    """Bytes of one length: arrays of objects would be saved as a pickle, which nobody should load."""
+    if array.dtype.kind != "O":
+        return array
+    if any(element.endswith(b"\0") for element in array.ravel().tolist()):
+        raise PyTritonClientValueError(f"Output {name!r} has bytes that end with zeros, which NumPy's files drop.")
+    return array.astype(np.bytes_)

@@ -1,0 +1,87 @@
+"""Clients of models on a Triton server: PyTriton's own, or any other.
+
+Examples:
+    >>> from pytriton.client import ModelClient
+    >>> with ModelClient("localhost", "AddSub") as client:  # doctest: +SKIP
+    ...     answer = client.infer_sample(a=[1, 2], b=[3, 4])
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pytriton.client.asyncio_client import AsyncioModelClient
+    from pytriton.client.asyncio_decoupled import AsyncioDecoupledModelClient
+    from pytriton.client.decoupled import DecoupledModelClient
+    from pytriton.client.exceptions import (
+        Failure,
+        PyTritonClientClosedError,
+        PyTritonClientError,
+        PyTritonClientInferenceServerError,
+        PyTritonClientInvalidUrlError,
+        PyTritonClientModelDoesntSupportBatchingError,
+        PyTritonClientModelUnavailableError,
+        PyTritonClientQueueFullError,
+        PyTritonClientTimeoutError,
+        PyTritonClientValueError,
+    )
+    from pytriton.client.futures import FuturesModelClient
+    from pytriton.client.model_client import ModelClient
+    from pytriton.client.retry import RetryPolicy
+    from pytriton.client.tls import TLSConfig
+
+_EXCEPTIONS = "pytriton.client.exceptions"
+# Modules are imported when they are first used: a program that asks a model should start at once.
+_MODULES = {
+    "AsyncioDecoupledModelClient": "pytriton.client.asyncio_decoupled",
+    "AsyncioModelClient": "pytriton.client.asyncio_client",
+    "DecoupledModelClient": "pytriton.client.decoupled",
+    "Failure": _EXCEPTIONS,
+    "FuturesModelClient": "pytriton.client.futures",
+    "ModelClient": "pytriton.client.model_client",
+    "PyTritonClientClosedError": _EXCEPTIONS,
+    "PyTritonClientError": _EXCEPTIONS,
+    "PyTritonClientInferenceServerError": _EXCEPTIONS,
+    "PyTritonClientInvalidUrlError": _EXCEPTIONS,
+    "PyTritonClientModelDoesntSupportBatchingError": _EXCEPTIONS,
+    "PyTritonClientModelUnavailableError": _EXCEPTIONS,
+    "PyTritonClientQueueFullError": _EXCEPTIONS,
+    "PyTritonClientTimeoutError": _EXCEPTIONS,
+    "PyTritonClientValueError": _EXCEPTIONS,
+    "RetryPolicy": "pytriton.client.retry",
+    "TLSConfig": "pytriton.client.tls",
+}
+
+__all__ = [
+    "AsyncioDecoupledModelClient",
+    "AsyncioModelClient",
+    "DecoupledModelClient",
+    "Failure",
+    "FuturesModelClient",
+    "ModelClient",
+    "PyTritonClientClosedError",
+    "PyTritonClientError",
+    "PyTritonClientInferenceServerError",
+    "PyTritonClientInvalidUrlError",
+    "PyTritonClientModelDoesntSupportBatchingError",
+    "PyTritonClientModelUnavailableError",
+    "PyTritonClientQueueFullError",
+    "PyTritonClientTimeoutError",
+    "PyTritonClientValueError",
+    "RetryPolicy",
+    "TLSConfig",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,232 @@
+"""A client for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from pytriton.client.base import BaseModelClient
+from pytriton.client.core.failures import server_error
+from pytriton.client.core.inputs import Array
+from pytriton.client.core.parts import infer_in_parts
+from pytriton.client.core.requests import Request, options_of
+from pytriton.client.core.session import Session
+from pytriton.client.core.steps import run_async
+from pytriton.client.core.transports import asyncio_transport
+from pytriton.client.exceptions import Failure, PyTritonClientError
+from pytriton.client.retry import RetryPolicy
+from pytriton.client.tls import TLSConfig
+from pytriton.model_config.triton_model_config import TritonModelConfig
+
+DEFAULT_MAX_CONNECTIONS = 128
+
+_Self = TypeVar("_Self", bound="AsyncioModelClient")
+
+
+class AsyncioModelClient(BaseModelClient):
+    """Asks a model from coroutines, with any number of requests in flight.
+
+    It takes the arguments of `BaseModelClient`, and one more. Cancelling a task that waits for an answer cancels the
+    request. Use it as an asynchronous context manager, or await `close` in the end.
+
+    Args:
+        max_connections: How many connections it opens at most to an HTTP server; further requests wait for one. Over
+            gRPC, one connection carries them all.
+
+    Examples:
+        >>> async def ask():
+        ...     async with AsyncioModelClient("grpc://localhost", "AddSub") as client:
+        ...         return await client.infer_sample(a=[1, 2], b=[3, 4])
+    """
+
+    def __init__(
+        self,
+        url: str | Sequence[str],
+        model_name: str,
+        model_version: str | None = None,
+        *,
+        lazy_init: bool = True,
+        init_timeout_s: float | None = None,
+        inference_timeout_s: float | None = None,
+        model_config: TritonModelConfig | None = None,
+        ensure_model_is_ready: bool = True,
+        access_token: str | None = None,
+        tls: TLSConfig | None = None,
+        retry: RetryPolicy | None = None,
+        shared_memory: bool = False,
+        convert_dtypes: bool = False,
+        max_connections: int = DEFAULT_MAX_CONNECTIONS,
+    ) -> None:
+        """Stores the arguments; connects when it is first used or, where it is not lazy, entered."""
+        self._max_connections = max_connections
+        self._preparing: asyncio.Task[TritonModelConfig] | None = None
+        self._waiting_for_preparing = 0
+        super().__init__(
+            url,
+            model_name,
+            model_version,
+            lazy_init=lazy_init,
+            init_timeout_s=init_timeout_s,
+            inference_timeout_s=inference_timeout_s,
+            model_config=model_config,
+            ensure_model_is_ready=ensure_model_is_ready,
+            access_token=access_token,
+            tls=tls,
+            retry=retry,
+            shared_memory=shared_memory,
+            convert_dtypes=convert_dtypes,
+        )
+
+    async def __aenter__(self: _Self) -> _Self:
+        self._check_open()
+        if not self._lazy_init:
+            try:
+                await self._prepare()
+            except BaseException:
+                await self.close()
+                raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes the connections; the client cannot be used any more."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._preparing is not None:
+            self._preparing.cancel()
+        with contextlib.suppress(PyTritonClientError):
+            await run_async(self._session.close())
+        for server in self._session.servers:
+            await server.transport.close()
+
+    async def wait_for_server(self, timeout_s: float) -> None:
+        """Waits until the server is ready; see `ModelClient.wait_for_server`."""
+        self._check_open()
+        await run_async(self._session.wait_until_ready(timeout_s, model=False))
+
+    async def wait_for_model(self, timeout_s: float) -> None:
+        """Waits until the model is ready; see `ModelClient.wait_for_model`."""
+        self._check_open()
+        await run_async(self._session.wait_until_ready(timeout_s))
+
+    async def load_model(self, config: str | None = None, files: Mapping[str, bytes] | None = None) -> None:
+        """Has the server load the model, or load it again; see `ModelClient.load_model`."""
+        self._check_open()
+        await run_async(self._session.load(config, files))
+
+    async def unload_model(self) -> None:
+        """Has the server unload the model; see `ModelClient.unload_model`."""
+        self._check_open()
+        await run_async(self._session.unload())
+
+    @property
+    def model_config(self) -> Awaitable[TritonModelConfig]:
+        """The model's configuration, to be awaited: ``await client.model_config``."""
+        return self._prepare()
+
+    async def infer_sample(
+        self,
+        /,
+        *inputs: Any,
+        parameters: Mapping[str, str | int | float | bool] | None = None,
+        headers: Mapping[str, str | int | float] | None = None,
+        outputs: Sequence[str] | None = None,
+        request_id: str | None = None,
+        priority: int | None = None,
+        timeout_s: float | None = None,
+        **named_inputs: Any,
+    ) -> dict[str, Array]:
+        """Asks the model about one sample; see `ModelClient.infer_sample`."""
+        options = options_of(parameters, headers, outputs, request_id, priority, timeout_s)
+        await self._prepare()
+        return await run_async(self._session.infer(self._session.request(inputs, named_inputs, options, False)))
+
+    async def infer_batch(
+        self,
+        /,
+        *inputs: Any,
+        parameters: Mapping[str, str | int | float | bool] | None = None,
+        headers: Mapping[str, str | int | float] | None = None,
+        outputs: Sequence[str] | None = None,
+        request_id: str | None = None,
+        priority: int | None = None,
+        timeout_s: float | None = None,
+        progress: bool = False,
+        **named_inputs: Any,
+    ) -> dict[str, Array]:
+        """Asks the model about a batch; see `ModelClient.infer_batch`.
+
+        A batch with more rows than the model's ``max_batch_size`` is sent in parts, several at a time, and the answers
+        are joined. `timeout_s` and ``inference_timeout_s`` are for each part.
+
+        Args:
+            inputs: The inputs, in the model's order, whose first dimension is the batch.
+            parameters: Parameters for the model.
+            headers: Headers of HTTP, or gRPC's metadata.
+            outputs: Names of the outputs that are wanted; all by default.
+            request_id: What the server's log calls the request.
+            priority: 1 is the highest.
+            timeout_s: How long to wait for the answer, in place of ``inference_timeout_s``.
+            progress: Show a progress bar, which needs tqdm.
+            named_inputs: The inputs by name, in place of `inputs`.
+
+        Returns:
+            The outputs by name, arrays whose first dimension is the batch.
+        """
+        options = options_of(parameters, headers, outputs, request_id, priority, timeout_s, progress)
+        config = await self._prepare()
+        request = self._session.request(inputs, named_inputs, options, True)
+        if request.rows > config.max_batch_size or request.progress:
+            return await infer_in_parts(request, config.max_batch_size, self._infer)
+        return await self._infer(request)
+
+    async def _infer(self, request: Request) -> dict[str, Array]:
+        return await run_async(self._session.infer(request))
+
+    def _make_session(self, config: TritonModelConfig | None) -> Session:
+        settings = self._settings
+        transport_to = functools.partial(asyncio_transport, tls=settings.tls, max_connections=self._max_connections)
+        return Session(settings, transport_to, asyncio.sleep, self._check_model, config)
+
+    @staticmethod
+    def _check_model(config: TritonModelConfig) -> None:
+        if config.decoupled:
+            raise server_error(
+                f"Model {config.model_name!r} is decoupled: it may answer with any number of responses; use "
+                "AsyncioDecoupledModelClient.",
+                Failure.REFUSED,
+            )
+
+    def _connect(self) -> None:
+        """Not here: there is no loop to wait in; entering the client connects."""
+
+    async def _prepare(self) -> TritonModelConfig:
+        """Learns what has to be known before the first request, once for all tasks that wait for it."""
+        self._check_open()
+        session = self._session
+        if session.prepared and session.config is not None:
+            return session.config
+        task = self._preparing
+        if task is None or task.done() or task.get_loop() is not asyncio.get_running_loop():
+            task = self._preparing = asyncio.ensure_future(run_async(session.prepare()))
+            task.add_done_callback(_retrieve)
+            self._waiting_for_preparing = 0
+        self._waiting_for_preparing += 1
+        try:
+            return await asyncio.shield(task)
+        finally:
+            self._waiting_for_preparing -= 1
+            if self._waiting_for_preparing == 0:
+                task.cancel()  # nobody is left who wants it
+
+
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    """Looks at the error, so that asyncio does not complain where all who waited for it were cancelled."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,140 @@
+"""A client for asyncio of models that answer with streams."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from pytriton.client.asyncio_client import AsyncioModelClient
+from pytriton.client.core.inputs import Array
+from pytriton.client.core.requests import Options, Request, options_of
+from pytriton.client.core.session import Session
+from pytriton.client.core.streams import Stream, check_settings, check_streams, open_stream
+from pytriton.model_config.triton_model_config import TritonModelConfig
+
+
+class AsyncioDecoupledModelClient(AsyncioModelClient):
+    """Asks a decoupled model from coroutines: one that answers a request with any number of responses. gRPC only.
+
+    It takes the arguments of `AsyncioModelClient`. Any number of streams may be open at once.
+
+    Raises:
+        PyTritonClientValueError: The URL is not one of gRPC, or the model is not decoupled.
+
+    Examples:
+        >>> async def ask():
+        ...     async with AsyncioDecoupledModelClient("grpc://localhost", "Count") as client:
+        ...         async for response in client.infer_sample(np.int32([3])):
+        ...             print(response["number"])
+    """
+
+    def infer_sample(  # type: ignore[override]
+        self,
+        /,
+        *inputs: Any,
+        parameters: Mapping[str, str | int | float | bool] | None = None,
+        headers: Mapping[str, str | int | float] | None = None,
+        outputs: Sequence[str] | None = None,
+        request_id: str | None = None,
+        priority: int | None = None,
+        timeout_s: float | None = None,
+        **named_inputs: Any,
+    ) -> AsyncResponses:
+        """Asks the model about one sample.
+
+        Arguments and errors are those of `ModelClient.infer_sample`; errors are raised where the first response is
+        awaited. `timeout_s` and ``inference_timeout_s`` are for each response.
+
+        Returns:
+            An asynchronous iterator over the responses: the outputs by name, arrays without the batch dimension.
+            Leaving the loop early has the server stop.
+        """
+        options = options_of(parameters, headers, outputs, request_id, priority, timeout_s)
+        return self._responses(inputs, named_inputs, options, batch=False)
+
+    def infer_batch(  # type: ignore[override]
+        self,
+        /,
+        *inputs: Any,
+        parameters: Mapping[str, str | int | float | bool] | None = None,
+        headers: Mapping[str, str | int | float] | None = None,
+        outputs: Sequence[str] | None = None,
+        request_id: str | None = None,
+        priority: int | None = None,
+        timeout_s: float | None = None,
+        **named_inputs: Any,
+    ) -> AsyncResponses:
+        """Asks the model about a batch; see `infer_sample`. The arrays' first dimension is the batch."""
+        options = options_of(parameters, headers, outputs, request_id, priority, timeout_s)
+        return self._responses(inputs, named_inputs, options, batch=True)
+
+    def _responses(
+        self, inputs: Sequence[Any], named_inputs: dict[str, Any], options: Options | None, batch: bool
+    ) -> AsyncResponses:
+        self._check_open()
+        return AsyncResponses(self, inputs, named_inputs, options, batch)
+
+    async def _streamed(
+        self, inputs: Sequence[Any], named_inputs: dict[str, Any], options: Options | None, batch: bool
+    ) -> Request:
+        await self._prepare()
+        return self._checked_rows(self._session.request(inputs, named_inputs, options, batch))
+
+    def _make_session(self, config: TritonModelConfig | None) -> Session:
+        check_settings(self._settings)
+        return super()._make_session(config)
+
+    @staticmethod
+    def _check_model(config: TritonModelConfig) -> None:
+        check_streams(config, "AsyncioModelClient")
+
+
+class AsyncResponses(AsyncIterator[dict[str, Array]]):
+    """The responses to one request; sent when the first one is awaited.
+
+    Args:
+        client: The client.
+        arguments: What `infer_sample` and `infer_batch` make of their arguments.
+    """
+
+    def __init__(self, client: AsyncioDecoupledModelClient, *arguments: Any) -> None:
+        """Sends nothing yet."""
+        self._client = client
+        self._arguments = arguments
+        self._request: Request | None = None
+        self._stream: Stream | None = None
+        self._ended = False
+
+    def __aiter__(self) -> AsyncResponses:
+        return self
+
+    async def __anext__(self) -> dict[str, Array]:
+        if self._ended:
+            raise StopAsyncIteration
+        session = self._client._session
+        try:
+            if self._request is None or self._stream is None:
+                self._request = await self._client._streamed(*self._arguments)
+                self._stream, result = await open_stream(session, self._request)
+            else:
+                result = await self._stream.receive()
+        except BaseException:
+            self.cancel()
+            raise
+        if result is None:
+            self._ended = True
+            raise StopAsyncIteration
+        return session.answer(session.servers[0], result, self._request)
+
+    async def aclose(self) -> None:
+        """Has the server stop; the same as leaving the loop early."""
+        self.cancel()
+
+    def cancel(self) -> None:
+        """Has the server stop."""
+        if not self._ended and self._stream is not None:
+            self._stream.cancel()
+        self._ended = True
+
+    def __del__(self) -> None:
+        self.cancel()

@@ -1,0 +1,50 @@
+"""The header that carries an access token."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pytriton.constants import TRITON_ACCESS_HEADER
+
+__all__ = ["TRITON_ACCESS_HEADER", "create_auth_headers", "extract_access_token_from_headers"]
+
+# Triton's front end for gRPC looks for restricted keys under this prefix.
+_GRPC_PREFIX = "triton-grpc-protocol-"
+
+
+def create_auth_headers(access_token: str | None, protocol: str) -> dict[str, str]:
+    """Makes the headers that open the endpoints which a server restricts to holders of its token.
+
+    Args:
+        access_token: The server's token; without one there are no headers.
+        protocol: ``"http"`` or ``"grpc"``, or a URL's scheme, such as ``"grpcs"``.
+
+    Returns:
+        The headers.
+
+    Examples:
+        >>> create_auth_headers("secret", "http")
+        {'triton-access-token': 'secret'}
+    """
+    if not access_token:
+        return {}
+    return {f"{_GRPC_PREFIX if protocol.startswith('grpc') else ''}{TRITON_ACCESS_HEADER}": access_token}
+
+
+def extract_access_token_from_headers(headers: Mapping[str, str] | None) -> str | None:
+    """Finds the access token in the headers of either protocol.
+
+    Args:
+        headers: Headers of a request; capitals in their names do not matter.
+
+    Returns:
+        The token; None where there is none.
+
+    Examples:
+        >>> extract_access_token_from_headers({"Triton-Access-Token": "secret"})
+        'secret'
+    """
+    for name, value in (headers or {}).items():
+        if name.lower().removeprefix(_GRPC_PREFIX) == TRITON_ACCESS_HEADER:
+            return value
+    return None

@@ -1,0 +1,139 @@
+"""What the blocking and the asyncio clients have in common."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import TypeVar
+
+from pytriton.client.core.deadlines import check_timeout
+from pytriton.client.core.requests import Request
+from pytriton.client.core.session import DEFAULT_INFERENCE_TIMEOUT_S, DEFAULT_INIT_TIMEOUT_S, Session, Settings
+from pytriton.client.exceptions import PyTritonClientClosedError, PyTritonClientValueError
+from pytriton.client.retry import RetryPolicy
+from pytriton.client.tls import TLSConfig
+from pytriton.model_config.triton_model_config import TritonModelConfig
+
+_Self = TypeVar("_Self", bound="BaseModelClient")
+
+
+class BaseModelClient(abc.ABC):
+    """A client of one model.
+
+    Args:
+        url: Where the server is: ``localhost``, ``localhost:8000``, ``http://…``, ``https://…``, ``grpc://…`` or
+            ``grpcs://…``. The default port is 8000 for HTTP, 8001 for gRPC and 443 for ``https``. With a list of URLs,
+            requests go to the servers in turn, less those that are not ready.
+        model_name: The model's name.
+        model_version: Its version; the latest by default.
+        lazy_init: Connect when the client is first used; else when it is made or, in asyncio, entered.
+        init_timeout_s: How long to wait, in seconds, until the server and the model are ready and the model's
+            configuration is known; 300 by default.
+        inference_timeout_s: How long to wait for an answer, in seconds; 60 by default.
+        model_config: The model's configuration, where it is known; else the server is asked for it once.
+        ensure_model_is_ready: Wait until the model is ready before the first request.
+        access_token: The server's token, for the endpoints that it restricts.
+        tls: Certificates for ``https://`` and ``grpcs://``.
+        retry: Which requests are sent again; none by default.
+        shared_memory: Move large tensors through shared memory; the server must be on this host.
+        convert_dtypes: Convert arrays of another dtype where no value can change, such as int32 to int64.
+
+    Raises:
+        PyTritonClientInvalidUrlError: The URL is none of a server.
+        PyTritonClientValueError: Another argument has a value that cannot work.
+    """
+
+    def __init__(
+        self,
+        url: str | Sequence[str],
+        model_name: str,
+        model_version: str | None = None,
+        *,
+        lazy_init: bool = True,
+        init_timeout_s: float | None = None,
+        inference_timeout_s: float | None = None,
+        model_config: TritonModelConfig | None = None,
+        ensure_model_is_ready: bool = True,
+        access_token: str | None = None,
+        tls: TLSConfig | None = None,
+        retry: RetryPolicy | None = None,
+        shared_memory: bool = False,
+        convert_dtypes: bool = False,
+    ) -> None:
+        """Stores the arguments; `lazy_init` tells when it connects."""
+        self._settings = Settings(
+            url=url,
+            model_name=model_name,
+            model_version=model_version,
+            init_timeout_s=_timeout("init_timeout_s", init_timeout_s, DEFAULT_INIT_TIMEOUT_S),
+            inference_timeout_s=_timeout("inference_timeout_s", inference_timeout_s, DEFAULT_INFERENCE_TIMEOUT_S),
+            ensure_model_is_ready=ensure_model_is_ready,
+            access_token=access_token,
+            tls=tls,
+            retry=retry,
+            shared_memory=shared_memory,
+            convert_dtypes=convert_dtypes,
+        )
+        self._lazy_init = lazy_init
+        self._closed = False
+        self._session = self._make_session(model_config)
+        if not lazy_init:
+            self._connect()
+
+    @classmethod
+    def from_existing_client(cls: type[_Self], existing_client: BaseModelClient) -> _Self:
+        """Makes a client of the same model, which asks no more for what the other already knows.
+
+        Args:
+            existing_client: A client of any kind; it may go on to be used.
+
+        Returns:
+            A client with connections of its own.
+        """
+        settings, session = existing_client._settings, existing_client._session
+        return cls(
+            settings.url,
+            settings.model_name,
+            settings.model_version,
+            init_timeout_s=settings.init_timeout_s,
+            inference_timeout_s=settings.inference_timeout_s,
+            model_config=session.config,
+            ensure_model_is_ready=settings.ensure_model_is_ready and not session.prepared,
+            access_token=settings.access_token,
+            tls=settings.tls,
+            retry=settings.retry,
+            shared_memory=settings.shared_memory,
+            convert_dtypes=settings.convert_dtypes,
+        )
+
+    @abc.abstractmethod
+    def _make_session(self, config: TritonModelConfig | None) -> Session:
+        """Makes the session, which waits in the client's own way."""
+
+    @abc.abstractmethod
+    def _connect(self) -> None:
+        """Connects when the client is made, where it is not lazy."""
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise PyTritonClientClosedError(
+                f"The client of model {self._settings.model_name!r} is closed; make another one."
+            )
+
+    def _checked_rows(self, request: Request) -> Request:
+        """Refuses a batch that the model does not take at once."""
+        config = self._session.config
+        assert config is not None
+        if not request.single and request.rows > config.max_batch_size > 0:
+            raise PyTritonClientValueError(
+                f"The batch has {request.rows} rows, and model {config.model_name!r} takes {config.max_batch_size} at "
+                "once; FuturesModelClient and AsyncioModelClient send larger batches in parts."
+            )
+        return request
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._settings.url!r}, {self._settings.model_name!r})"
+
+
+def _timeout(what: str, timeout_s: float | None, default_s: float) -> float:
+    return default_s if timeout_s is None else check_timeout(what, timeout_s)

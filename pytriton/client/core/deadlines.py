@@ -1,0 +1,71 @@
+"""How long something may take."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+from pytriton.client.exceptions import PyTritonClientTimeoutError, PyTritonClientValueError
+
+
+def in_seconds(timeout_s: float) -> str:
+    """Writes a time so that people can read it."""
+    return f"{round(timeout_s, 3):g} s"
+
+
+class Deadline:
+    """The moment by which something must be done.
+
+    Args:
+        timeout_s: Seconds from now.
+        what: What takes that long at most, as it stands in the message.
+    """
+
+    def __init__(self, timeout_s: float, what: str) -> None:
+        """Starts to count."""
+        self.timeout_s = timeout_s
+        self._what = what
+        self._end = time.monotonic() + timeout_s
+
+    def left_s(self) -> float:
+        """Seconds that are left.
+
+        Raises:
+            PyTritonClientTimeoutError: None are.
+        """
+        left_s = self._end - time.monotonic()
+        if left_s <= 0:
+            raise self.error()
+        return left_s
+
+    def rest_s(self) -> float:
+        """Seconds that are left; 0 where none are."""
+        return max(0.0, self._end - time.monotonic())
+
+    def waited_s(self) -> float:
+        """Seconds that have passed."""
+        return self.timeout_s - (self._end - time.monotonic())
+
+    def passed(self) -> bool:
+        """Whether nothing is left."""
+        return time.monotonic() >= self._end
+
+    def error(self, why: str = "") -> PyTritonClientTimeoutError:
+        """What to raise when nothing is left."""
+        return PyTritonClientTimeoutError(f"{self._what} took longer than {in_seconds(self.timeout_s)}{why}.")
+
+
+def check_timeout(what: str, timeout_s: Any) -> float:
+    """Checks a timeout of the user's.
+
+    Args:
+        what: Its name, as it stands in the message.
+        timeout_s: Its value.
+
+    Raises:
+        PyTritonClientValueError: It is no positive number.
+    """
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 < timeout_s < math.inf:
+        raise PyTritonClientValueError(f"{what} is {timeout_s!r}; give a positive number of seconds.")
+    return float(timeout_s)

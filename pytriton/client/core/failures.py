@@ -1,0 +1,160 @@
+"""What tritonclient and the libraries beneath it raise, as the errors that the clients raise."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pytriton.client.core.deadlines import in_seconds
+from pytriton.client.exceptions import (
+    Failure,
+    PyTritonClientClosedError,
+    PyTritonClientError,
+    PyTritonClientInferenceServerError,
+    PyTritonClientTimeoutError,
+    PyTritonClientValueError,
+)
+
+# gRPC's status is UNAVAILABLE both when a server says so and when there is no connection; only its words differ.
+_NOT_CONNECTED = re.compile(
+    r"failed to connect to all addresses|connections to all backends failing|errors resolving|DNS resolution failed"
+)
+_DISCONNECTED = re.compile(
+    r"Stream removed|Socket closed|Connection reset|Broken pipe|GOAWAY|RST_STREAM|Transport closed|Endpoint closing"
+    r"|recvmsg|sendmsg|keepalive|Connection refused|Network is unreachable|No route to host|ping timeout"
+)
+# An error of a model has one of these codes, too, and any words.
+_BROKEN_STREAM = re.compile(r"(Received )?(RST_STREAM|GOAWAY)|Stream removed")
+# How the server's own sentences begin; those of models are anything.
+_REQUEST_ID = r"(\[request id: .*?\] )?"
+_NO_MODEL = re.compile(_REQUEST_ID + "Request for unknown model")
+# Other requests that are answered as unavailable may have been executed: the model's process may have died over them.
+_NOT_TAKEN = re.compile(_REQUEST_ID + r"(Exceeds maximum queue size|Server is stopping|model '[^']*' has no worker)")
+_RESTRICTED = re.compile(r"This \w+ is restricted, expecting header '([^']*)'")
+_EXPIRED = re.compile(_REQUEST_ID + "Request timeout expired")
+_MAX_SHOWN = 300
+_BROKEN = (Failure.UNREACHABLE, Failure.LOST, Failure.GARBLED)
+
+
+def server_error(message: str, failure: Failure) -> PyTritonClientInferenceServerError:
+    """Makes the error of a request that the server did not answer as asked."""
+    error = PyTritonClientInferenceServerError(message)
+    error.failure = failure
+    return error
+
+
+def is_answer(error: Exception) -> bool:
+    """Whether an error is a server's answer, so that its connection is as good as before."""
+    return isinstance(error, PyTritonClientInferenceServerError) and error.failure not in _BROKEN
+
+
+def is_closed(message: str) -> bool:
+    """Whether a message of gRPC says that the client's side closed the connection."""
+    return "closed" in message and "hannel" in message
+
+
+def closed_meanwhile() -> PyTritonClientClosedError:
+    """Makes the error of a client that was closed by another thread or task."""
+    return PyTritonClientClosedError("The client was closed while it waited for an answer.")
+
+
+def timed_out(url: str, timeout_s: float) -> PyTritonClientTimeoutError:
+    """Makes the error of a server that did not answer in time."""
+    return PyTritonClientTimeoutError(f"The server at {url} did not answer within {in_seconds(timeout_s)}.")
+
+
+def unreachable(url: str, error: object) -> PyTritonClientInferenceServerError:
+    """Makes the error of a server that nothing could be sent to."""
+    return server_error(_sentence(f"No server can be reached at {url}: {error}"), Failure.UNREACHABLE)
+
+
+def lost(url: str, error: object) -> PyTritonClientInferenceServerError:
+    """Makes the error of a connection that broke."""
+    return server_error(
+        _sentence(f"The connection to the server at {url} broke before the answer was complete: {error}"), Failure.LOST
+    )
+
+
+def garbled(url: str, error: object) -> PyTritonClientInferenceServerError:
+    """Makes the error of an answer that is none of Triton's."""
+    return server_error(
+        _sentence(
+            f"What answers at {url} does not speak as a Triton server does; is it a proxy, or another port? It says: "
+            f"{_shortened(error)}"
+        ),
+        Failure.GARBLED,
+    )
+
+
+def answered_over_http(url: str, error: Any) -> PyTritonClientError:
+    """Translates tritonclient's error of an answer over HTTP.
+
+    Args:
+        url: The server's.
+        error: An ``InferenceServerException``, whose status is that of HTTP; None where tritonclient itself refused.
+    """
+    if error.status() is None:
+        return PyTritonClientValueError(str(error.message()))
+    if error.debug_details() is not None:  # the body, which was not the JSON that Triton answers with
+        return garbled(url, f"status {error.status()}, {_shortened(error.debug_details())}")
+    return _answered(url, str(error.message()))
+
+
+def answered_over_grpc(url: str, status: str | None, message: str, timeout_s: float) -> PyTritonClientError:
+    """Translates the error of an answer over gRPC, or of none.
+
+    Args:
+        url: The server's.
+        status: That of gRPC, such as ``StatusCode.UNAVAILABLE``; None where tritonclient itself refused.
+        message: What is said.
+        timeout_s: How long the answer was waited for.
+    """
+    if status is None:
+        return PyTritonClientValueError(message)
+    code = status.removeprefix("StatusCode.")
+    if code == "DEADLINE_EXCEEDED":
+        return timed_out(url, timeout_s)
+    if code == "CANCELLED" and is_closed(message):
+        return closed_meanwhile()
+    if code == "UNAVAILABLE" and _NOT_CONNECTED.search(message):
+        # Somebody listens there, and does not speak gRPC.
+        return garbled(url, message) if "HTTP/2" in message else unreachable(url, message)
+    if code == "UNAVAILABLE" and _DISCONNECTED.search(message):
+        return lost(url, message)
+    if code in ("INTERNAL", "UNKNOWN", "CANCELLED") and _BROKEN_STREAM.match(message):
+        return lost(url, message)
+    if code == "UNIMPLEMENTED" and not message:
+        return garbled(url, "it speaks gRPC, but not Triton's")
+    return _answered(url, message)
+
+
+def answered_in_stream(url: str, message: str) -> PyTritonClientError:
+    """Translates an error that the server answered with in a stream."""
+    return _answered(url, message)
+
+
+def _answered(url: str, message: str) -> PyTritonClientError:
+    restricted = _RESTRICTED.match(message)
+    if restricted:
+        return server_error(
+            f"The server at {url} restricts this endpoint to clients with its access token (header "
+            f"{restricted[1]!r}); pass the token as access_token.",
+            Failure.RESTRICTED,
+        )
+    if _EXPIRED.match(message):
+        return PyTritonClientTimeoutError(_sentence(f"The server at {url} answered: {message}"))
+    failure = Failure.REFUSED
+    if _NO_MODEL.match(message):
+        failure = Failure.NOT_SERVED
+    elif _NOT_TAKEN.match(message):
+        failure = Failure.BUSY
+    return server_error(_sentence(f"The server at {url} answered: {message}"), failure)
+
+
+def _sentence(text: str) -> str:
+    return f"{text.rstrip('. ')}."
+
+
+def _shortened(text: Any) -> str:
+    shown = " ".join(str(text).split())
+    return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}…"

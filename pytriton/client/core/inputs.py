@@ -1,0 +1,266 @@
+"""What users give as inputs, checked against the model and made into arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pytriton.client.exceptions import PyTritonClientModelDoesntSupportBatchingError, PyTritonClientValueError
+from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_PYTHON_TYPES = (bool, int, float, str, bytes, list, tuple)
+_OBJECT = np.dtype(np.object_)
+
+
+class _MisfitError(Exception):
+    """Why a value is no input, to be said with the input's name and the model's."""
+
+
+def match(
+    config: TritonModelConfig, positional: Sequence[Any], named: Mapping[str, Any]
+) -> list[tuple[TensorSpec, Any]]:
+    """Finds which input of a model each value is for.
+
+    Args:
+        config: The model.
+        positional: Values in the order of the model's inputs.
+        named: Values by name.
+
+    Returns:
+        The inputs that are given, in the model's order. None stands for an optional input that is left out.
+
+    Raises:
+        PyTritonClientValueError: Values are given both ways or not at all, there are too many or too few, a name is
+            unknown, or one that is not optional is left out.
+    """
+    if positional and named:
+        raise PyTritonClientValueError(
+            f"Give inputs either by position or by name, not both: {_described(config)}, and got {len(positional)} by "
+            f"position and {_names(named)} by name."
+        )
+    if not positional and not named and config.inputs:
+        raise PyTritonClientValueError(f"No input was given: {_described(config)}.")
+    if len(positional) > len(config.inputs):
+        raise PyTritonClientValueError(f"{len(positional)} inputs were given: {_described(config)}.")
+    values = named or {spec.name: value for spec, value in zip(config.inputs, positional, strict=False)}
+    given = [(spec, values[spec.name]) for spec in config.inputs if values.get(spec.name) is not None]
+    if len(given) < len(values) or len(given) < len(config.inputs):
+        _check_names(config, values)
+    return given
+
+
+def arrays_of_sample(
+    config: TritonModelConfig, given: Iterable[tuple[TensorSpec, Any]], convert: bool
+) -> list[tuple[TensorSpec, Array]]:
+    """Makes arrays of one sample; where the model batches, a batch of one.
+
+    Args:
+        config: The model.
+        given: Its inputs and their values, without the batch dimension.
+        convert: Convert arrays of another dtype where every value stays as it is.
+
+    Raises:
+        PyTritonClientValueError: A value is no array of the input's dtype and shape.
+    """
+    arrays = []
+    for spec, value in given:
+        try:
+            array = _as_array(value, spec, convert)
+            if array.ndim == 0 and spec.shape and all(dim in (-1, 1) for dim in spec.shape):
+                array = array.reshape((1,) * len(spec.shape))
+            if not _fits(array.shape, spec.shape):
+                is_batch = config.max_batch_size and array.ndim == len(spec.shape) + 1
+                raise _MisfitError(
+                    f"the value has shape {array.shape}{'; infer_batch takes batches' if is_batch else ''}"
+                )
+        except _MisfitError as misfit:
+            where = " without the batch dimension" if config.max_batch_size else ""
+            raise _error(config, spec, misfit, where) from misfit.__cause__
+        arrays.append((spec, array[np.newaxis] if config.max_batch_size else array))
+    return arrays
+
+
+def arrays_of_batch(
+    config: TritonModelConfig, given: Iterable[tuple[TensorSpec, Any]], convert: bool
+) -> list[tuple[TensorSpec, Array]]:
+    """Makes arrays of a batch of any size.
+
+    Args:
+        config: The model.
+        given: Its inputs and their values, whose first dimension is the batch.
+        convert: Convert arrays of another dtype where every value stays as it is.
+
+    Raises:
+        PyTritonClientModelDoesntSupportBatchingError: The model takes single requests.
+        PyTritonClientValueError: A value is no array of the input's dtype and shape, or the batches differ in size.
+    """
+    if not config.max_batch_size:
+        raise PyTritonClientModelDoesntSupportBatchingError(
+            f"Model {config.model_name!r} does not support batching; use infer_sample."
+        )
+    arrays: list[tuple[TensorSpec, Array]] = []
+    for spec, value in given:
+        try:
+            array = _as_array(value, spec, convert)
+            if array.ndim == 0 or not _fits(array.shape[1:], spec.shape):
+                sample = array.ndim == len(spec.shape)
+                raise _MisfitError(
+                    f"the value has shape {array.shape}{'; infer_sample takes one sample' if sample else ''}"
+                )
+            if array.shape[0] == 0:
+                raise _MisfitError("the batch is empty")
+        except _MisfitError as misfit:
+            raise _error(config, spec, misfit, " behind the batch dimension") from misfit.__cause__
+        arrays.append((spec, array))
+    if len(arrays) > 1 and len({array.shape[0] for _, array in arrays}) > 1:
+        sizes = ", ".join(f"{array.shape[0]} of {spec.name!r}" for spec, array in arrays)
+        raise PyTritonClientValueError(
+            f"The inputs have batches of different sizes: {sizes}; {_described(config)} behind the batch dimension."
+        )
+    return arrays
+
+
+def _described(config: TritonModelConfig) -> str:
+    inputs = ", ".join(map(str, config.inputs)) or "no inputs"
+    return f"model {config.model_name!r} takes {inputs}"
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
+def _check_names(config: TritonModelConfig, values: Mapping[str, Any]) -> None:
+    known = {spec.name for spec in config.inputs}
+    unknown = [name for name in values if name not in known]
+    if unknown:
+        raise PyTritonClientValueError(f"There is no input {_names(unknown)}: {_described(config)}.")
+    missing = [spec.name for spec in config.inputs if values.get(spec.name) is None and not spec.optional]
+    if missing:
+        raise PyTritonClientValueError(f"The input {_names(missing)} is missing: {_described(config)}.")
+
+
+def _error(config: TritonModelConfig, spec: TensorSpec, misfit: _MisfitError, where: str) -> PyTritonClientValueError:
+    return PyTritonClientValueError(
+        f"Input {spec.name!r} of model {config.model_name!r} is {spec.datatype.name} {spec.shape}{where}, and {misfit}."
+    )
+
+
+def _fits(shape: tuple[int, ...], dims: tuple[int, ...]) -> bool:
+    if len(shape) != len(dims):
+        return False
+    for dim, size in zip(dims, shape, strict=True):  # noqa: SIM110  (on every request: a generator takes longer)
+        if dim != size and dim != -1:
+            return False
+    return True
+
+
+def _as_array(value: Any, spec: TensorSpec, convert: bool) -> Array:
+    array = value if type(value) is np.ndarray else _made_array(value, spec)
+    wanted = spec.datatype.numpy or _dtype_of(spec)
+    if array.dtype is not wanted and array.dtype != wanted:
+        array = _converted(array, wanted, convert)
+    return _encoded(array) if array.dtype is _OBJECT else array
+
+
+def _dtype_of(spec: TensorSpec) -> np.dtype[Any]:
+    try:
+        return spec.dtype
+    except PyTritonBadParameterError as error:
+        raise _MisfitError(error.message.rstrip(".")) from error
+
+
+def _made_array(value: Any, spec: TensorSpec) -> Array:
+    if isinstance(value, _PYTHON_TYPES) and not hasattr(_first_leaf(value), "dtype"):
+        return _from_python(value, _dtype_of(spec))
+    try:
+        if isinstance(value, list | tuple) or hasattr(value, "__array__"):
+            return np.asarray(value)
+        if hasattr(value, "__dlpack__"):
+            return np.from_dlpack(value)
+    except Exception as error:
+        raise _MisfitError(f"the value, of type {type(value).__name__}, cannot be made an array: {error}") from error
+    raise _MisfitError(
+        f"the value is of type {type(value).__name__}; give an array, a number, a string, a list of these, or anything "
+        "with __array__ or __dlpack__"
+    )
+
+
+def _first_leaf(value: Any) -> Any:
+    while isinstance(value, list | tuple) and value:
+        value = value[0]
+    return value
+
+
+def _from_python(value: Any, wanted: np.dtype[Any]) -> Array:
+    """Makes an array of values of Python's own, which have no dtype; they take the input's where it can hold them."""
+    try:
+        array = np.array(value, dtype=_OBJECT if wanted is _OBJECT else None)
+    except (ValueError, OverflowError) as error:
+        raise _MisfitError(f"the value cannot be made an array: {error}") from error
+    if wanted is _OBJECT:
+        return array
+    if not array.size:
+        return array.astype(wanted)
+    if wanted.kind in "iu" and array.dtype.kind in "fO":
+        array = _of_large_integers(value, array)
+    kind = array.dtype.kind
+    if kind in "biu" and wanted.kind in "iu":
+        info = np.iinfo(wanted)
+        for number in (int(array.min()), int(array.max())):
+            if not info.min <= number <= info.max:
+                raise _MisfitError(f"the value holds {number}, which does not fit into it")
+        return array.astype(wanted)
+    if kind == "b" and wanted.kind == "b":
+        return array
+    if kind in "biuf" and wanted.kind not in "biu":  # floating point; the kind of ml_dtypes' bfloat16 is V
+        with np.errstate(over="ignore"):
+            cast = array.astype(wanted)
+        if not np.array_equal(np.isfinite(array), np.isfinite(cast.astype(np.float64))):
+            raise _MisfitError(f"the value holds a number that is too large for {wanted.name}")
+        return cast
+    raise _MisfitError(f"the value makes an array of dtype {array.dtype}")
+
+
+def _of_large_integers(value: Any, array: Array) -> Array:
+    """NumPy makes floating point of integers some of which take 64 bits without a sign."""
+    objects = np.array(value, dtype=_OBJECT)
+    elements = objects.ravel().tolist()
+    if all(isinstance(element, int) for element in elements) and min(elements) >= 0 and max(elements) < 1 << 64:
+        return objects.astype(np.uint64)
+    return array
+
+
+def _converted(array: Array, wanted: np.dtype[Any], convert: bool) -> Array:
+    if wanted is _OBJECT:
+        if array.dtype.kind in "SUT":
+            return array if array.dtype.kind == "S" else array.astype(_OBJECT)
+        raise _MisfitError(f"the value has dtype {array.dtype}; BYTES are str or bytes")
+    if not np.can_cast(array.dtype, wanted, "safe"):
+        raise _MisfitError(f"the value has dtype {array.dtype}; if that loses nothing, use .astype({wanted.name!r})")
+    if not convert:
+        raise _MisfitError(f"the value has dtype {array.dtype}; use .astype({wanted.name!r}), or convert_dtypes=True")
+    return array.astype(wanted)
+
+
+def _encoded(array: Array) -> Array:
+    """Makes bytes of strings, as UTF-8."""
+    elements = array.ravel().tolist()
+    if all(type(element) is bytes for element in elements):
+        return array
+    encoded = np.empty(len(elements), _OBJECT)
+    for index, element in enumerate(elements):
+        if isinstance(element, str):
+            try:
+                encoded[index] = element.encode()
+            except UnicodeEncodeError as error:
+                raise _MisfitError(f"the string {element!r} cannot be encoded as UTF-8") from error
+        elif isinstance(element, bytes):
+            encoded[index] = bytes(element)
+        else:
+            raise _MisfitError(f"the value holds {element!r}, which is neither str nor bytes")
+    return encoded.reshape(array.shape)

@@ -1,0 +1,228 @@
+"""Speaking HTTP with a server, through tritonclient: blocking, and in asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import ssl
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from pytriton.client.core import failures, hubs
+from pytriton.client.tls import TLSConfig
+from pytriton.client.url import TritonUrl
+
+# What a decoder raises of an answer that is not Triton's.
+_NOT_DECODED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
+
+
+def outputs_of(result: Any) -> list[tuple[str, str, list[int]]]:
+    """Lists what an ``InferResult`` holds: the name, the datatype and the shape of each output."""
+    return [(each["name"], each["datatype"], each["shape"]) for each in result.get_response().get("outputs", ())]
+
+
+class HttpTransport:
+    """A blocking connection to a server, for any number of threads.
+
+    tritonclient's client is for the one thread that made it: its sockets belong to that thread's hub. So each thread
+    has one of its own.
+
+    Args:
+        url: Where the server is.
+        tls: How the connection is encrypted.
+        given: One of tritonclient's clients that is used for all, and left open.
+    """
+
+    def __init__(self, url: TritonUrl, tls: TLSConfig, given: Any = None) -> None:
+        """Does not connect yet."""
+        self.url = url
+        self._tls = tls
+        self._given = given
+        self._threads = threading.local()
+        self._timeout_class: Any = None
+
+    outputs_of = staticmethod(outputs_of)
+
+    def load(self) -> None:
+        """Imports tritonclient's client."""
+        import gevent
+        import tritonclient.http  # noqa: F401
+
+        self._timeout_class = gevent.Timeout
+
+    def call(self, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
+        """Calls a method of tritonclient's client.
+
+        Args:
+            method: Its name.
+            timeout_s: How long it may take, connecting included.
+            args: Its positional arguments.
+            kwargs: Its named arguments.
+
+        Raises:
+            PyTritonClientTimeoutError: It took longer.
+            PyTritonClientInferenceServerError: The server answered with an error, or cannot be reached, or the
+                connection broke, or something else than a Triton server answered.
+            PyTritonClientValueError: tritonclient refuses the arguments.
+        """
+        client = self._client()
+        timeout_class = self._timeout_class
+        hubs.THREADS.lookup_timeout_s = timeout_s
+        timeout = timeout_class.start_new(timeout_s)
+        try:
+            return getattr(client, method)(*args, **kwargs)
+        except timeout_class as expired:
+            self._disconnect()
+            if expired is not timeout:
+                raise  # one of the program's own
+            raise failures.timed_out(self.url.with_scheme, timeout_s) from None
+        except Exception as error:
+            translated = _translated(self.url.with_scheme, error, timeout_s)
+            if not failures.is_answer(translated):
+                self._disconnect()
+            raise translated from error
+        except BaseException:  # in the middle of an answer, which the next request must not read
+            self._disconnect()
+            raise
+        finally:
+            timeout.close()
+
+    def close(self) -> None:
+        """Closes the connections of all threads, as soon as they do not use them any more."""
+        self._threads = threading.local()
+
+    def _client(self) -> Any:
+        client = self._given or getattr(self._threads, "client", None)
+        if client is None or self._timeout_class is None:
+            self.load()
+            hubs.prepare_thread()
+            if client is None:
+                try:
+                    client = self._threads.client = connect(self.url, self._tls)
+                except (OSError, ValueError) as error:  # a file that holds no certificate
+                    raise failures.unreachable(self.url.with_scheme, error) from error
+                hubs.close_with_thread(client)
+        return client
+
+    def _disconnect(self) -> None:
+        self._threads.client = None
+
+
+def connect(url: TritonUrl, tls: TLSConfig, network_timeout_s: float | None = None) -> Any:
+    """Makes tritonclient's own blocking client.
+
+    Args:
+        url: Where the server is.
+        tls: How the connection is encrypted.
+        network_timeout_s: How long connecting, and each wait for a part of an answer, may take; None is for ever.
+    """
+    import tritonclient.http
+
+    options: dict[str, Any] = {}
+    if url.secure:
+        import gevent.ssl
+
+        context = _context(gevent.ssl.create_default_context, tls)
+        options = {"ssl": True, "insecure": not tls.verify, "ssl_context_factory": lambda **_: context}
+    return tritonclient.http.InferenceServerClient(
+        url.without_scheme,
+        connection_timeout=network_timeout_s,
+        network_timeout=network_timeout_s,
+        **options,
+    )
+
+
+class AsyncioHttpTransport:
+    """A pool of connections to a server, for the tasks of an event loop.
+
+    Args:
+        url: Where the server is.
+        tls: How the connections are encrypted.
+        max_connections: How many there are at most; further requests wait for one.
+    """
+
+    def __init__(self, url: TritonUrl, tls: TLSConfig, max_connections: int) -> None:
+        """Does not connect yet."""
+        self.url = url
+        self._tls = tls
+        self._max_connections = max_connections
+        self._client: Any = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    outputs_of = staticmethod(outputs_of)
+
+    def load(self) -> None:
+        """Imports tritonclient's client."""
+        import tritonclient.http.aio  # noqa: F401
+
+    async def call(self, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
+        """Calls a method of tritonclient's client; see `HttpTransport.call`."""
+        # aiohttp would ask for compression, on which the server spends more time than on the way.
+        headers = {"Accept-Encoding": "identity", **kwargs.pop("headers", {})}
+        try:
+            answer = getattr(self._connected(), method)(*args, headers=headers, **kwargs)
+            return await asyncio.wait_for(answer, timeout_s)
+        except asyncio.TimeoutError:
+            raise failures.timed_out(self.url.with_scheme, timeout_s) from None
+        except Exception as error:
+            raise _translated_of_aiohttp(self.url.with_scheme, error, timeout_s) from error
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        client, self._client = self._client, None
+        if client is not None and self._loop is asyncio.get_running_loop():
+            await client.close()
+
+    def _connected(self) -> Any:
+        loop = asyncio.get_running_loop()
+        if self._client is None or self._loop is not loop:
+            import tritonclient.http.aio
+
+            self._loop = loop
+            self._client = tritonclient.http.aio.InferenceServerClient(
+                self.url.without_scheme,
+                conn_limit=self._max_connections,
+                conn_timeout=None,
+                ssl=self.url.secure,
+                ssl_context=_context(ssl.create_default_context, self._tls) if self.url.secure else False,
+            )
+        return self._client
+
+
+def _context(create: Callable[..., ssl.SSLContext], tls: TLSConfig) -> ssl.SSLContext:
+    context = create(cafile=tls.root_certificates)
+    if tls.certificate_chain is not None:
+        context.load_cert_chain(tls.certificate_chain, tls.private_key)
+    if not tls.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _translated(url: str, error: Exception, timeout_s: float) -> Exception:
+    from tritonclient.utils import InferenceServerException
+
+    if isinstance(error, InferenceServerException):
+        return failures.answered_over_http(url, error)
+    if isinstance(error, TimeoutError):
+        return failures.timed_out(url, timeout_s)
+    if isinstance(error, http.client.HTTPException | ConnectionResetError | BrokenPipeError):
+        return failures.lost(url, error)
+    if isinstance(error, OSError):
+        return failures.unreachable(url, error)
+    if isinstance(error, _NOT_DECODED):
+        return failures.garbled(url, error)
+    return error
+
+
+def _translated_of_aiohttp(url: str, error: Exception, timeout_s: float) -> Exception:
+    import aiohttp
+
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return failures.unreachable(url, error)
+    if isinstance(error, aiohttp.ClientResponseError):
+        return failures.garbled(url, error)
+    if isinstance(error, aiohttp.ClientError):
+        return failures.lost(url, error)
+    return _translated(url, error, timeout_s)

@@ -1,0 +1,147 @@
+"""Waiting until servers and models are ready."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pytriton.client.core.deadlines import Deadline, in_seconds
+from pytriton.client.core.servers import Server
+from pytriton.client.core.steps import Steps
+from pytriton.client.exceptions import (
+    Failure,
+    PyTritonClientError,
+    PyTritonClientInferenceServerError,
+    PyTritonClientModelUnavailableError,
+    PyTritonClientTimeoutError,
+)
+
+LOGGER = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S = 0.01
+_LONGEST_PAUSE_S = 0.25
+# A server that accepts connections and does not answer must not use up all the time.
+_PROBE_TIMEOUT_S = 5.0
+_LOOK_CLOSER_EVERY_S = 1.0
+_MAX_LISTED = 10
+
+Sleep = Callable[[float], Any]
+
+
+def wait_until_ready(
+    servers: Sequence[Server], model: tuple[str, str] | None, timeout_s: float, sleep: Sleep
+) -> Steps[None]:
+    """Waits until at least one server is ready, and has a model ready; the others are left out for now.
+
+    Args:
+        servers: The servers.
+        model: Name and version of a model; the version may be empty. None is to wait for servers alone.
+        timeout_s: How long to wait.
+        sleep: How to pause, in seconds.
+
+    Raises:
+        PyTritonClientTimeoutError: No server was ready in time.
+        PyTritonClientModelUnavailableError: A server was ready, but not the model, or the model failed to load.
+        PyTritonClientInferenceServerError: The endpoint wants an access token.
+    """
+    urls = ", ".join(server.url for server in servers)
+    named = f"model {model[0]!r}{f' version {model[1]}' if model[1] else ''}" if model else ""
+    deadline = Deadline(timeout_s, f"Waiting for {f'{named} at ' if named else ''}{urls}")
+    pause_s, next_look_s = _FIRST_PAUSE_S, min(_LOOK_CLOSER_EVERY_S, timeout_s / 2)
+    warned = False
+    up: Server | None = None  # it is ready, and has the model not ready
+    reason: PyTritonClientError | None = None
+    while True:
+        found = False
+        for server in servers:
+            state = yield from _state(server, model, deadline)
+            if state is True:
+                server.take_back()
+                found = True
+                continue
+            server.leave_out()
+            if state == "up":
+                up = server
+            # What is asked for in the last moment takes too long, which says less than what was answered before.
+            elif not (isinstance(state, PyTritonClientTimeoutError) and (up or reason)):
+                assert isinstance(state, PyTritonClientError)
+                up, reason = None if up is server else up, state
+        if found:
+            return
+        if model is not None and up is not None and deadline.waited_s() > next_look_s:
+            next_look_s += _LOOK_CLOSER_EVERY_S
+            yield from _look_closer(up, model, deadline, warn=not warned)
+            warned = True
+        if not deadline.passed():
+            yield functools.partial(sleep, min(pause_s, deadline.rest_s()))
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        if deadline.passed():  # do not ask again: there is no time for an answer
+            break
+    if up is not None:
+        raise PyTritonClientModelUnavailableError(
+            f"The server at {up.url} is ready, but {named} was not within {in_seconds(timeout_s)}; is it loaded, "
+            "under this name and version?"
+        )
+    raise deadline.error(f": {reason.message.rstrip('.')}" if reason else "")
+
+
+def is_ready(server: Server, model: tuple[str, str], timeout_s: float) -> Steps[bool]:
+    """Asks a server whether a model is ready; one that does not answer has it not."""
+    try:
+        ready: bool = yield server.call("is_model_ready", timeout_s, *model)
+    except (PyTritonClientTimeoutError, PyTritonClientInferenceServerError):
+        return False
+    return ready
+
+
+def _state(
+    server: Server, model: tuple[str, str] | None, deadline: Deadline
+) -> Steps[bool | str | PyTritonClientError]:
+    """True where all is ready, ``"up"`` where the server alone is, else why it is not."""
+    try:
+        if model is not None and (yield server.call("is_model_ready", _probe_timeout_s(deadline), *model)):
+            return True
+        if (yield server.call("is_server_ready", _probe_timeout_s(deadline))):
+            return model is None or "up"
+    except (PyTritonClientTimeoutError, PyTritonClientInferenceServerError) as error:
+        if isinstance(error, PyTritonClientInferenceServerError) and error.failure is Failure.RESTRICTED:
+            raise
+        return error
+    return PyTritonClientError(f"The server at {server.url} is not ready")
+
+
+def _probe_timeout_s(deadline: Deadline) -> float:
+    return max(0.001, min(_PROBE_TIMEOUT_S, deadline.rest_s()))
+
+
+def _look_closer(server: Server, model: tuple[str, str], deadline: Deadline, *, warn: bool) -> Steps[None]:
+    """Looks why the model is not ready, and does not wait for one that failed to load."""
+    name, version = model
+    try:
+        index = yield server.call("get_model_repository_index", _probe_timeout_s(deadline))
+    except PyTritonClientError:  # the endpoint is restricted, or the server has just gone
+        return
+    entries = [entry for entry in index if entry["name"] == name and version in ("", entry.get("version", ""))]
+    for entry in entries:
+        reason = entry.get("reason", "")
+        if entry.get("state") == "UNAVAILABLE" and reason not in ("", "unloaded"):
+            raise PyTritonClientModelUnavailableError(
+                f"Model {name!r} at {server.url} failed to load: {reason.rstrip('.')}."
+            )
+    if not warn:
+        return
+    others = sorted({entry["name"] for entry in index if entry.get("state") == "READY"} - {name})
+    LOGGER.warning(
+        "Still waiting, up to %s: the server at %s has %s.%s",
+        in_seconds(deadline.timeout_s),
+        server.url,
+        f"the model {name!r} not ready" if entries else f"no model {name!r}",
+        f" It has {_listed(others)}." if others and not entries else "",
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:_MAX_LISTED]))
+    return f"{shown} and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else shown

@@ -1,0 +1,279 @@
+"""One request, made ready for tritonclient, and its answer."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from pytriton.client.core.deadlines import check_timeout
+from pytriton.client.core.inputs import Array, arrays_of_batch, arrays_of_sample, match
+from pytriton.client.exceptions import PyTritonClientValueError
+from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+
+_HEADER_NAME = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*", re.ASCII)
+_MICROSECONDS = 1_000_000
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What a request has besides its inputs.
+
+    Attributes:
+        parameters: For the model; strings, numbers and booleans.
+        headers: Of HTTP, or gRPC's metadata; strings and numbers.
+        outputs: Names of the outputs that are wanted; None is all.
+        request_id: Name of the request in the server's logs and in the model.
+        priority: 1 is the highest; 0 is the model's default.
+        timeout_s: How long the answer may take, in place of the client's ``inference_timeout_s``. The server is told,
+            too, and models that let it may drop a request that waits longer.
+        progress: Show a progress bar while a batch is sent in parts.
+    """
+
+    parameters: Mapping[str, Any] | None = None
+    headers: Mapping[str, Any] | None = None
+    outputs: Sequence[str] | None = None
+    request_id: str | None = None
+    priority: int | None = None
+    timeout_s: float | None = None
+    progress: bool | None = None
+
+    def without_inputs(self, config: TritonModelConfig, named: dict[str, Any]) -> Options:
+        """Leaves to the inputs what is one's name: a model may have an input called ``priority``.
+
+        Args:
+            config: The model.
+            named: Inputs by name; such options are moved there.
+        """
+        for spec in config.inputs:
+            if spec.name in _MAY_BE_INPUTS and getattr(self, spec.name) is not None:
+                named[spec.name] = getattr(self, spec.name)
+                self = dataclasses.replace(self, **{spec.name: None})
+        return self
+
+
+# Not those that nvidia-pytriton has: there, they are no inputs.
+_MAY_BE_INPUTS = frozenset({"outputs", "request_id", "priority", "timeout_s", "progress"})
+
+
+def options_of(
+    parameters: Mapping[str, Any] | None,
+    headers: Mapping[str, Any] | None,
+    outputs: Sequence[str] | None,
+    request_id: str | None,
+    priority: int | None,
+    timeout_s: float | None,
+    progress: bool = False,
+) -> Options | None:
+    """What a request has besides its inputs; None for most requests, which have nothing."""
+    if (
+        parameters is None
+        and headers is None
+        and outputs is None
+        and request_id is None
+        and priority is None
+        and timeout_s is None
+        and progress is False
+    ):
+        return None
+    shown = None if progress is False else progress
+    return Options(parameters, headers, outputs, request_id, priority, timeout_s, shown)
+
+
+@dataclasses.dataclass(slots=True)
+class Request:
+    """A request that has been checked.
+
+    Attributes:
+        arrays: The inputs that are given, with the batch dimension where the model batches.
+        single: The batch dimension of outputs is taken away again.
+        settings: Arguments of tritonclient's ``infer``, less inputs, outputs and headers.
+        headers: The user's headers.
+        outputs: Names of the outputs that are wanted; None is all.
+        timeout_s: How long the answer may take; None is as long as the client waits by default.
+        progress: Show a progress bar while it is sent in parts.
+    """
+
+    arrays: Sequence[tuple[TensorSpec, Array]]
+    single: bool
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    outputs: Sequence[str] | None = None
+    timeout_s: float | None = None
+    progress: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Size of the batch; 0 where there is no input."""
+        return self.arrays[0][1].shape[0] if self.arrays else 0
+
+    def slice(self, start: int, stop: int) -> Request:
+        """The same request for some rows of the batch."""
+        return dataclasses.replace(self, arrays=[(spec, array[start:stop]) for spec, array in self.arrays])
+
+
+def make_request(
+    config: TritonModelConfig,
+    positional: Sequence[Any],
+    named: dict[str, Any],
+    options: Options | None,
+    *,
+    batch: bool,
+    convert: bool,
+) -> Request:
+    """Checks what a user asks for.
+
+    Args:
+        config: The model.
+        positional: Inputs in the model's order.
+        named: Inputs by name.
+        options: What the request has besides.
+        batch: The inputs have the batch dimension.
+        convert: Convert arrays of another dtype where every value stays as it is.
+
+    Raises:
+        PyTritonClientValueError: Something does not fit the model, or cannot be sent.
+        PyTritonClientModelDoesntSupportBatchingError: A batch is for a model that takes single requests.
+    """
+    if options is not None:
+        options = options.without_inputs(config, named)
+    given = match(config, positional, named)
+    arrays = arrays_of_batch(config, given, convert) if batch else arrays_of_sample(config, given, convert)
+    single = not batch and config.max_batch_size > 0
+    if options is None:
+        return Request(arrays, single)
+    return Request(
+        arrays,
+        single,
+        settings=_settings(options),
+        headers={name: _header(name, value) for name, value in (options.headers or {}).items()},
+        outputs=_wanted_outputs(config, options.outputs),
+        timeout_s=None if options.timeout_s is None else check_timeout("timeout_s", options.timeout_s),
+        progress=bool(options.progress),
+    )
+
+
+def tensors_of(request: Request, library: ModuleType) -> list[Any]:
+    """Makes tritonclient's inputs.
+
+    Args:
+        request: The request.
+        library: ``tritonclient.http`` or ``tritonclient.grpc``.
+    """
+    return [tensor_of(spec, array, library) for spec, array in request.arrays]
+
+
+def tensor_of(spec: TensorSpec, array: Array, library: ModuleType) -> Any:
+    """Makes one of tritonclient's inputs, with the array's content."""
+    tensor = library.InferInput(spec.name, list(array.shape), spec.datatype.name)
+    if spec.datatype.name == "BF16":
+        array = array.astype(_bfloat16_of_tritonclient(), copy=False)
+    tensor.set_data_from_numpy(array)
+    return tensor
+
+
+def wanted_of(request: Request, library: ModuleType) -> list[Any] | None:
+    """Makes tritonclient's requested outputs; None where all are wanted."""
+    if request.outputs is None:
+        return None
+    return [library.InferRequestedOutput(name) for name in request.outputs]
+
+
+def answer_of(
+    result: Any,
+    outputs_of: Callable[[Any], list[tuple[str, str, list[int]]]],
+    single: bool,
+    elsewhere: Mapping[str, Callable[[str, list[int]], Array]] = _NOTHING,
+) -> dict[str, Array]:
+    """Reads an answer.
+
+    Args:
+        result: tritonclient's ``InferResult``.
+        outputs_of: Lists its outputs.
+        single: Take the batch dimension away.
+        elsewhere: How to get outputs whose content is not in the answer, from their datatype and shape.
+
+    Returns:
+        Arrays by the outputs' names.
+
+    Raises:
+        Exception: The content does not fit what the answer says of it.
+    """
+    answer = {}
+    for name, datatype, shape in outputs_of(result):
+        array = elsewhere[name](datatype, shape) if name in elsewhere else result.as_numpy(name)
+        if datatype == "BF16" and array.dtype == np.float32:
+            array = array.astype(_bfloat16())
+        answer[name] = array.reshape(array.shape[1:]) if single and array.shape[:1] == (1,) else array
+    return answer
+
+
+def _settings(options: Options) -> dict[str, Any]:
+    """Arguments of tritonclient's ``infer``, less those that have their default."""
+    settings: dict[str, Any] = {}
+    if options.parameters:
+        settings["parameters"] = {name: _parameter(name, value) for name, value in options.parameters.items()}
+    if options.request_id is not None:
+        if not isinstance(options.request_id, str):
+            raise PyTritonClientValueError(f"request_id is {options.request_id!r}; give a string.")
+        settings["request_id"] = options.request_id
+    if options.priority is not None:
+        if isinstance(options.priority, bool) or not isinstance(options.priority, int) or options.priority < 0:
+            raise PyTritonClientValueError(f"priority is {options.priority!r}; give 1 (highest) or more, or 0.")
+        settings["priority"] = options.priority
+    if options.timeout_s is not None:
+        settings["timeout"] = max(1, int(check_timeout("timeout_s", options.timeout_s) * _MICROSECONDS))
+    return settings
+
+
+def _parameter(name: str, value: Any) -> str | int | float | bool:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(name, str) and isinstance(value, str | int | float):
+        return value
+    raise PyTritonClientValueError(f"Parameter {name!r} is {value!r}; give a string, a number or a boolean.")
+
+
+def _header(name: str, value: Any) -> str:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
+        raise PyTritonClientValueError(f"Header {name!r} has a name that cannot be sent; use letters, digits and '-'.")
+    if not isinstance(value, str | int | float) or not _HEADER_VALUE.fullmatch(str(value)):
+        raise PyTritonClientValueError(
+            f"Header {name!r} is {value!r}; give a number, or a string of printable ASCII characters."
+        )
+    return str(value)
+
+
+def _wanted_outputs(config: TritonModelConfig, outputs: Sequence[str] | None) -> Sequence[str] | None:
+    if outputs is None:
+        return None
+    names = [outputs] if isinstance(outputs, str) else list(outputs)
+    known = {spec.name for spec in config.outputs}
+    for name in names:
+        if name not in known:
+            has = ", ".join(map(str, config.outputs))
+            raise PyTritonClientValueError(f"There is no output {name!r}: model {config.model_name!r} has {has}.")
+    if not names:
+        raise PyTritonClientValueError("No output is wanted; leave outputs out to have all.")
+    return names
+
+
+def _bfloat16() -> Any:
+    import ml_dtypes
+
+    return ml_dtypes.bfloat16
+
+
+def _bfloat16_of_tritonclient() -> Any:
+    """What tritonclient makes BF16 of: newer versions of ml_dtypes' type, older ones of float32."""
+    from tritonclient.utils import triton_to_np_dtype
+
+    return triton_to_np_dtype("BF16")

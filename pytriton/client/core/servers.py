@@ -1,0 +1,124 @@
+"""The servers of a client, and which of them is asked next."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Any, Protocol
+
+from pytriton.client.core.shared_memory import RegionPool
+from pytriton.client.url import TritonUrl
+
+_FIRST_ABSENCE_S = 0.5
+_LONGEST_ABSENCE_S = 10.0
+
+
+class Transport(Protocol):
+    """How to speak with one server; see `over_http` and `over_grpc`."""
+
+    url: TritonUrl
+
+    def outputs_of(self, result: Any) -> list[tuple[str, str, list[int]]]:
+        """Name, datatype and shape of each output of an ``InferResult``."""
+
+    def call(self, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
+        """Calls a method of tritonclient's client; in asyncio, returns an awaitable."""
+
+    def load(self) -> None:
+        """Imports the libraries that it needs, which takes a moment."""
+
+    def close(self) -> Any:
+        """Closes the connections; in asyncio, returns an awaitable."""
+
+
+class Server:
+    """One of a client's servers.
+
+    Args:
+        transport: How to speak with it.
+        headers: Of every request.
+        shared_memory: Tensors go through shared memory.
+    """
+
+    def __init__(self, transport: Any, headers: Mapping[str, str], shared_memory: bool = False) -> None:
+        """Takes it for ready."""
+        self.transport: Transport = transport
+        self.url = transport.url.with_scheme
+        self.regions = RegionPool() if shared_memory else None
+        self._headers = headers
+        self._absences = 0
+        self._absent_until = 0.0
+
+    @functools.cached_property
+    def library(self) -> ModuleType:
+        """``tritonclient.http`` or ``tritonclient.grpc``, with ``InferInput`` and ``InferRequestedOutput``."""
+        return importlib.import_module(f"tritonclient.{self.transport.url.protocol}")
+
+    def headers(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """The headers of a request, which go before those of every request."""
+        if headers and self.transport.url.protocol == "grpc":
+            headers = {name.lower(): value for name, value in headers.items()}
+        return {**self._headers, **headers}
+
+    def call(
+        self, method: str, timeout_s: float, *args: Any, headers: Mapping[str, str] | None = None, **kwargs: Any
+    ) -> Callable[[], Any]:
+        """A step that calls a method of tritonclient's client.
+
+        Args:
+            method: Its name.
+            timeout_s: How long it may take.
+            args: Its positional arguments.
+            headers: The user's headers.
+            kwargs: Its other named arguments.
+        """
+        return functools.partial(
+            self.transport.call, method, timeout_s, *args, headers=self.headers(headers or {}), **kwargs
+        )
+
+    def leave_out(self) -> None:
+        """Remembers that it is not ready; the more often in a row, the longer it is left alone."""
+        self._absences += 1
+        self._absent_until = time.monotonic() + min(
+            _LONGEST_ABSENCE_S, _FIRST_ABSENCE_S * 2 ** min(self._absences - 1, 30)
+        )
+
+    def take_back(self) -> None:
+        """Remembers that it is ready."""
+        self._absences = 0
+
+    @property
+    def was_left_out(self) -> bool:
+        """Whether it was not ready when it was asked last."""
+        return self._absences > 0
+
+    @property
+    def is_left_out(self) -> bool:
+        """Whether it is to be left alone for now."""
+        return self._absences > 0 and time.monotonic() < self._absent_until
+
+
+class Balancer:
+    """Takes servers in turn, and leaves out those that are not ready.
+
+    Args:
+        servers: At least one.
+    """
+
+    def __init__(self, servers: Sequence[Server]) -> None:
+        """Starts with the first."""
+        self.servers = servers
+        self._turns = itertools.count()
+
+    def candidates(self) -> Iterator[Server]:
+        """Servers for one request, the best first: each at most once, those that are left out last."""
+        if len(self.servers) == 1:
+            yield self.servers[0]
+            return
+        turn = next(self._turns) % len(self.servers)
+        in_turn = [*self.servers[turn:], *self.servers[:turn]]
+        yield from sorted(in_turn, key=lambda server: server.is_left_out)

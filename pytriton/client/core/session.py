@@ -1,0 +1,351 @@
+"""What a client knows and does, whichever way it waits."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from pytriton.client.auth import create_auth_headers
+from pytriton.client.core import shared_memory
+from pytriton.client.core.deadlines import Deadline, check_timeout
+from pytriton.client.core.failures import garbled, is_answer, server_error
+from pytriton.client.core.inputs import Array
+from pytriton.client.core.readiness import Sleep, is_ready, wait_until_ready
+from pytriton.client.core.requests import Options, Request, answer_of, make_request, tensor_of, tensors_of, wanted_of
+from pytriton.client.core.servers import Balancer, Server
+from pytriton.client.core.steps import Steps
+from pytriton.client.exceptions import (
+    Failure,
+    PyTritonClientInferenceServerError,
+    PyTritonClientModelUnavailableError,
+    PyTritonClientTimeoutError,
+    PyTritonClientValueError,
+)
+from pytriton.client.retry import RetryPolicy
+from pytriton.client.tls import TLSConfig
+from pytriton.client.url import TritonUrl
+from pytriton.model_config.triton_model_config import TritonModelConfig
+
+DEFAULT_INIT_TIMEOUT_S = 300.0
+DEFAULT_INFERENCE_TIMEOUT_S = 60.0
+LATEST_MODEL_VERSION = "<latest>"
+
+_PROBE_TIMEOUT_S = 2.0
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_ONCE = RetryPolicy(attempts=1)
+# After which another server may be asked at once: nothing was executed.
+_ELSEWHERE = (Failure.UNREACHABLE, Failure.NOT_SERVED)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What a client is made of; see `pytriton.client.ModelClient`."""
+
+    url: str | Sequence[str]
+    model_name: str
+    model_version: str | None
+    init_timeout_s: float
+    inference_timeout_s: float
+    ensure_model_is_ready: bool
+    access_token: str | None
+    tls: TLSConfig | None
+    retry: RetryPolicy | None
+    shared_memory: bool
+    convert_dtypes: bool
+
+    def urls(self) -> list[TritonUrl]:
+        """Where the servers are.
+
+        Raises:
+            PyTritonClientInvalidUrlError: One of them is no URL.
+            PyTritonClientValueError: There is none.
+        """
+        urls = list(self.url) if isinstance(self.url, Sequence) and not isinstance(self.url, str) else [self.url]
+        if not urls:
+            raise PyTritonClientValueError("The list of URLs is empty; name at least one server.")
+        return [TritonUrl.from_url(url) for url in urls]
+
+    def model(self) -> tuple[str, str]:
+        """Name and version of the model; the version is empty for the latest.
+
+        Raises:
+            PyTritonClientValueError: They cannot be those of a model.
+        """
+        if not isinstance(self.model_name, str) or not self.model_name:
+            raise PyTritonClientValueError(f"model_name is {self.model_name!r}; give the model's name.")
+        return self.model_name, version_of(self.model_version)
+
+
+def version_of(model_version: str | int | None) -> str:
+    """A model's version as tritonclient takes it: empty for the latest.
+
+    Raises:
+        PyTritonClientValueError: It is none.
+    """
+    version = "" if model_version in (None, LATEST_MODEL_VERSION) else str(model_version)
+    if version and not (version.isascii() and version.isdigit()):
+        raise PyTritonClientValueError(
+            f"model_version is {model_version!r}; give a number, or leave it out for the latest."
+        )
+    return version
+
+
+def read_config(message: Any, url: str, version: str) -> TritonModelConfig:
+    """Reads a model's configuration, as a server at `url` tells it.
+
+    Raises:
+        PyTritonClientInferenceServerError: It is none.
+    """
+    try:
+        return TritonModelConfig.from_dict(message, version or None)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise garbled(url, f"it tells {error!r} of its model") from error
+
+
+class Session:
+    """A client's servers, and what it knows of its model.
+
+    Args:
+        settings: What the client is made of.
+        transport_to: Makes the transport to a server.
+        sleep: How to pause, in seconds.
+        check_model: Raises where the client is not made for the model.
+        config: The model's configuration, where it is known.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        transport_to: Callable[[TritonUrl], Any],
+        sleep: Sleep,
+        check_model: Callable[[TritonModelConfig], None],
+        config: TritonModelConfig | None,
+    ) -> None:
+        """Sends nothing yet."""
+        self.settings = settings
+        self.model = settings.model()
+        self.servers = [
+            Server(transport_to(url), create_auth_headers(settings.access_token, url.protocol), settings.shared_memory)
+            for url in settings.urls()
+        ]
+        self.config = config
+        self.prepared = False
+        self._balancer = Balancer(self.servers)
+        self._sleep = sleep
+        self._check_model = check_model
+        self._checked: TritonModelConfig | None = None
+        self._sizes: shared_memory.OutputSizes | None = None
+        # Most clients have one server and nothing else: their requests take a shorter way.
+        self._is_plain = len(self.servers) == 1 and settings.retry is None and not settings.shared_memory
+
+    def wait_until_ready(self, timeout_s: float, *, model: bool = True) -> Steps[None]:
+        """Waits for a server, and for the model where that is wanted; see `readiness.wait_until_ready`."""
+        timeout_s = check_timeout("timeout_s", timeout_s)
+        self._load_libraries()
+        return wait_until_ready(self.servers, self.model if model else None, timeout_s, self._sleep)
+
+    def prepare(self, timeout_s: float | None = None) -> Steps[TritonModelConfig]:
+        """Learns what has to be known before the first request.
+
+        Args:
+            timeout_s: How long it may take; ``init_timeout_s`` by default.
+        """
+        self._load_libraries()
+        deadline = Deadline(timeout_s or self.settings.init_timeout_s, f"Asking for model {self.model[0]!r}")
+        if self.settings.ensure_model_is_ready:
+            yield from self.wait_until_ready(deadline.left_s())
+        if self.config is None:
+            try:
+                self.config = yield from self.somewhere(lambda server: self._fetch_config(server, deadline), deadline)
+            except PyTritonClientInferenceServerError as error:
+                if error.failure is Failure.NOT_SERVED:
+                    raise PyTritonClientModelUnavailableError(error.message) from error
+                raise
+        self.prepared = True
+        return self.config
+
+    def request(
+        self, positional: Sequence[Any], named: dict[str, Any], options: Options | None, batch: bool
+    ) -> Request:
+        """Checks what a user asks for; `prepare` has run before.
+
+        Raises:
+            PyTritonClientError: It does not fit the model, or the client does not.
+        """
+        config = self.config
+        assert config is not None
+        if self._checked is not config:
+            self._check_model(config)
+            self._checked = config
+        return make_request(config, positional, named, options, batch=batch, convert=self.settings.convert_dtypes)
+
+    def infer(self, request: Request) -> Steps[dict[str, Array]]:
+        """Sends a request and returns its answer, after as many attempts as the retry policy allows."""
+        if self._is_plain:
+            return self._ask(self.servers[0], request, request.timeout_s or self.settings.inference_timeout_s)
+        deadline = self.deadline_of(request)
+        return self.with_retries(
+            lambda: self.somewhere(lambda server: self._ask_by(server, request, deadline), deadline), deadline
+        )
+
+    def deadline_of(self, request: Request) -> Deadline:
+        """By when a request must be answered; starts to count now."""
+        timeout_s = request.timeout_s or self.settings.inference_timeout_s
+        return Deadline(timeout_s, f"Inference of model {self.model[0]!r}")
+
+    def load(self, config: str | None, files: Mapping[str, bytes] | None) -> Steps[None]:
+        """Has every server load the model, or load it again."""
+        for server in self.servers:
+            yield server.call("load_model", self.settings.init_timeout_s, self.model[0], config=config, files=files)
+        self.config, self._sizes, self.prepared = None, None, False
+
+    def unload(self) -> Steps[None]:
+        """Has every server unload the model."""
+        for server in self.servers:
+            yield server.call("unload_model", self.settings.init_timeout_s, self.model[0])
+        self.prepared = False
+
+    def close(self) -> Steps[None]:
+        """Has the servers forget shared memory."""
+        for server in self.servers:
+            if server.regions is not None:
+                yield from server.regions.close(server)
+
+    def with_retries(self, attempt: Callable[[], Steps[Any]], deadline: Deadline) -> Steps[Any]:
+        """Does something as often as the retry policy allows, until it succeeds."""
+        policy = self.settings.retry or _ONCE
+        number = 1
+        while True:
+            try:
+                return (yield from attempt())
+            except PyTritonClientInferenceServerError as error:
+                number += 1
+                if number > policy.attempts or not policy.allows(error):
+                    raise
+                pause_s = policy.pause_before(number)
+                if pause_s >= deadline.rest_s():
+                    raise
+            yield functools.partial(self._sleep, pause_s)
+
+    def somewhere(self, ask: Callable[[Server], Steps[Any]], deadline: Deadline) -> Steps[Any]:
+        """Asks the next server, and another one where that cannot be reached or has the model not ready.
+
+        Args:
+            ask: How to ask a server.
+            deadline: By when.
+        """
+        if len(self.servers) == 1:
+            return (yield from ask(self.servers[0]))
+        failed: PyTritonClientInferenceServerError | None = None
+        for server in self._balancer.candidates():
+            if server.was_left_out:
+                if not (yield from is_ready(server, self.model, min(_PROBE_TIMEOUT_S, deadline.left_s()))):
+                    server.leave_out()
+                    continue
+                server.take_back()
+            try:
+                return (yield from ask(server))
+            except PyTritonClientTimeoutError:
+                server.leave_out()
+                raise
+            except PyTritonClientInferenceServerError as error:
+                if not is_answer(error) or error.failure is Failure.NOT_SERVED:
+                    server.leave_out()
+                if error.failure not in _ELSEWHERE:
+                    raise
+                failed = error
+        urls = ", ".join(server.url for server in self.servers)
+        raise failed or server_error(f"None of the servers at {urls} has {self.model[0]!r} ready.", Failure.UNREACHABLE)
+
+    def _load_libraries(self) -> None:
+        """Imports what is imported when it is first used, so that it does not count against a timeout."""
+        for server in self.servers:
+            server.transport.load()
+
+    def _fetch_config(self, server: Server, deadline: Deadline) -> Steps[TritonModelConfig]:
+        message = yield server.call("get_model_config", deadline.left_s(), *self.model)
+        return read_config(message, server.url, self.model[1])
+
+    def _ask_by(self, server: Server, request: Request, deadline: Deadline) -> Steps[dict[str, Array]]:
+        if server.regions is not None:
+            return self._ask_through_memory(server, request, deadline)
+        return self._ask(server, request, deadline.left_s())
+
+    def _ask(self, server: Server, request: Request, timeout_s: float) -> Steps[dict[str, Array]]:
+        library = server.library
+        wanted = wanted_of(request, library)
+        result = yield self._inference(server, request, tensors_of(request, library), wanted, timeout_s)
+        return self.answer(server, result, request)
+
+    def _ask_through_memory(self, server: Server, request: Request, deadline: Deadline) -> Steps[dict[str, Array]]:
+        assert self.config is not None
+        assert server.regions is not None
+        self._sizes = self._sizes or shared_memory.OutputSizes(self.config)
+        library = server.library
+        names = request.outputs or [spec.name for spec in self.config.outputs]
+        sizes = self._sizes.expected(request)
+        forgotten = False
+        while True:
+            loan = shared_memory.Loan(server)
+            try:
+                inputs = yield from loan.take_inputs(request, deadline.left_s())
+                wanted = yield from loan.take_outputs(names, sizes, deadline.left_s())
+            except BaseException:
+                loan.end()
+                raise
+            tensors = [inputs.get(spec.name) or tensor_of(spec, array, library) for spec, array in request.arrays]
+            try:
+                wanted = wanted or wanted_of(request, library)
+                result = yield self._inference(server, request, tensors, wanted, deadline.left_s())
+            except PyTritonClientInferenceServerError as error:
+                if is_answer(error):
+                    loan.end()  # else the server may still use the regions, and nobody else must
+                if shared_memory.is_forgotten(error) and not forgotten:
+                    forgotten = True
+                    server.regions.forget_all()
+                elif shared_memory.is_outgrown(error) and sizes:
+                    self._sizes.outgrown(error, sizes)
+                    sizes = {}
+                else:
+                    raise
+                continue
+            answer = self.answer(server, result, request, loan.outputs())
+            loan.end()
+            self._sizes.learn(request, answer)
+            return answer
+
+    def _inference(
+        self, server: Server, request: Request, tensors: list[Any], wanted: list[Any] | None, timeout_s: float
+    ) -> Callable[[], Any]:
+        name, version = self.model
+        return functools.partial(
+            server.transport.call,
+            "infer",
+            timeout_s,
+            name,
+            tensors,
+            version,
+            wanted,
+            headers=server.headers(request.headers),
+            **request.settings,
+        )
+
+    def answer(
+        self, server: Server, result: Any, request: Request, elsewhere: Mapping[str, Any] = _NOTHING
+    ) -> dict[str, Array]:
+        """Reads an answer.
+
+        Args:
+            server: Who gave it.
+            result: tritonclient's ``InferResult``.
+            request: What was asked.
+            elsewhere: How to get outputs whose content is not in the answer.
+        """
+        try:
+            return answer_of(result, server.transport.outputs_of, request.single, elsewhere)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError, struct.error) as error:
+            raise garbled(server.url, f"its answer cannot be read: {error!r}") from error

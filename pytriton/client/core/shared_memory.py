@@ -1,0 +1,354 @@
+"""Large tensors through Triton's system shared-memory extension, in place of the socket.
+
+A region is a piece of shared memory that one server has been told of. Its name is removed as soon as the server has
+opened it, so that nothing stays in ``/dev/shm``, however the client ends. Regions are used again, for making one known
+takes longer than filling it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import mmap
+import os
+import re
+import threading
+import uuid
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pytriton.client.core.failures import server_error
+from pytriton.client.core.inputs import Array
+from pytriton.client.core.requests import Request
+from pytriton.client.core.steps import Steps
+from pytriton.client.exceptions import Failure, PyTritonClientError, PyTritonClientInferenceServerError
+from pytriton.model_config.datatypes import datatype_by_name
+from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+
+if TYPE_CHECKING:
+    from pytriton.client.core.servers import Server
+
+MIN_BYTES = 64 * 1024
+"""Smaller tensors travel in the request: that takes no longer."""
+
+_OUTPUT = re.compile(r"for output '(.*)' \(")
+_FOLDER = Path("/dev/shm")
+_ALIGNMENT = 64
+_PAGE = 4096
+_MAX_FREE_BYTES = 512 * 1024 * 1024
+_MAX_SIGNATURES = 256
+_CLOSE_TIMEOUT_S = 2.0
+
+
+class Region:
+    """A piece of shared memory.
+
+    Args:
+        size: Bytes.
+
+    Raises:
+        PyTritonClientError: There is no room in ``/dev/shm``.
+    """
+
+    def __init__(self, size: int) -> None:
+        """Takes the memory, so that no later access can fail for want of it."""
+        self.name = f"pytriton-{os.getpid()}-{uuid.uuid4().hex}"
+        self.size = size
+        self.key = f"/{self.name}"
+        self._path: Path | None = _FOLDER / self.name
+        file = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+        try:
+            os.posix_fallocate(file, 0, size)
+            self.memory = mmap.mmap(file, size)
+        except OSError as error:
+            self.unlink()
+            raise PyTritonClientError(
+                f"There is no room for {size} bytes of shared memory in {_FOLDER} ({error.strerror}); make it larger, "
+                "or use shared_memory=False."
+            ) from error
+        finally:
+            os.close(file)
+
+    def unlink(self) -> None:
+        """Removes its name; who has opened it keeps it."""
+        path, self._path = self._path, None
+        if path is not None:
+            path.unlink(missing_ok=True)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError, AttributeError):
+            self.unlink()
+
+
+class _Lease(np.ndarray[Any, np.dtype[np.uint8]]):
+    """The bytes of a region. Arrays made of it hold it as their base; when it dies, the region may be used again."""
+
+    __slots__ = ("_pool", "_region")
+    _region: Region
+    _pool: RegionPool
+
+    def __del__(self) -> None:
+        region = getattr(self, "_region", None)  # slices of a lease are of its class, but are no leases
+        if region is not None:
+            self._pool.give_back(region)
+
+
+class RegionPool:
+    """The regions that one server knows."""
+
+    def __init__(self) -> None:
+        """Has none."""
+        self._free: list[Region] = []  # the one used last comes last
+        self._returned: deque[Region] = deque()  # leases may end in the middle of anything, so no lock is taken there
+        self._known: set[str] = set()
+        self._lock = threading.Lock()
+
+    def lend(self, server: Server, size: int, timeout_s: float) -> Steps[Region]:
+        """Takes a region, or makes one and tells the server of it.
+
+        Args:
+            server: The server.
+            size: Bytes that it has at least.
+            timeout_s: How long telling may take.
+
+        Raises:
+            PyTritonClientInferenceServerError: The server cannot open it, or wants a token for that.
+        """
+        region, surplus = self._take(size)
+        for each in surplus:
+            yield from self._forget(server, each.name, timeout_s)
+        if region is not None:
+            return region
+        region = Region(_rounded(size))
+        try:
+            yield server.call("register_system_shared_memory", timeout_s, region.name, region.key, region.size)
+        except PyTritonClientInferenceServerError as error:
+            if "shared memory" not in error.message:
+                raise
+            raise server_error(
+                f"{error.message.rstrip('.')}: shared memory of this process is not the server's; is it on this host, "
+                "under the same user, and with the same /dev/shm? Use shared_memory=False where it is not.",
+                Failure.REFUSED,
+            ) from error
+        finally:
+            region.unlink()
+        with self._lock:
+            self._known.add(region.name)
+        return region
+
+    def give_back(self, region: Region) -> None:
+        """Lets a region be used again."""
+        self._returned.append(region)
+
+    def forget_all(self) -> None:
+        """Forgets the regions, for the server has: it was started anew."""
+        with self._lock:
+            self._free.clear()
+            self._returned.clear()
+            self._known.clear()
+
+    def close(self, server: Server) -> Steps[None]:
+        """Tells the server to forget all regions; arrays that lie in some stay valid."""
+        with self._lock:
+            names = list(self._known)
+        self.forget_all()
+        for name in names:
+            try:
+                yield from self._forget(server, name, _CLOSE_TIMEOUT_S)
+            except PyTritonClientError:
+                return  # it is gone, and the regions with it
+
+    def _take(self, size: int) -> tuple[Region | None, list[Region]]:
+        """The smallest free region that is large enough and not far too large, and regions to be forgotten."""
+        with self._lock:
+            while self._returned:
+                region = self._returned.popleft()
+                if region.name in self._known:
+                    self._free.append(region)
+            fitting = [region for region in self._free if size <= region.size <= 2 * _rounded(size)]
+            taken = min(fitting, key=lambda region: region.size, default=None)
+            if taken is not None:
+                self._free.remove(taken)
+                return taken, []
+            surplus = []
+            while self._free and sum(region.size for region in self._free) + size > _MAX_FREE_BYTES:
+                surplus.append(self._free.pop(0))
+                self._known.discard(surplus[-1].name)
+            return None, surplus
+
+    def _forget(self, server: Server, name: str, timeout_s: float) -> Steps[None]:
+        yield server.call("unregister_system_shared_memory", timeout_s, name)
+
+
+class OutputSizes:
+    """How large the outputs of a model are, as far as that is known before it answers.
+
+    Args:
+        config: The model.
+    """
+
+    def __init__(self, config: TritonModelConfig) -> None:
+        """Knows the outputs without a varying dimension."""
+        self._config = config
+        self._seen: dict[object, dict[str, int]] = {}
+        self._varying: set[str] = set()
+
+    def expected(self, request: Request) -> dict[str, int]:
+        """Bytes of the outputs that are worth shared memory, by name.
+
+        Args:
+            request: The request; one with inputs of the same shapes is expected to have outputs of the same size.
+        """
+        seen = self._seen.get(_signature(request), {})
+        sizes = {}
+        for spec in self._config.outputs:
+            if spec.name in self._varying or (request.outputs is not None and spec.name not in request.outputs):
+                continue
+            size = seen.get(spec.name) if -1 in spec.shape else _nbytes(spec, request.rows)
+            if size is not None and size >= MIN_BYTES and spec.datatype.itemsize:
+                sizes[spec.name] = size
+        return sizes
+
+    def learn(self, request: Request, answer: Mapping[str, Array]) -> None:
+        """Remembers the sizes of an answer."""
+        if len(self._seen) >= _MAX_SIGNATURES:
+            self._seen.pop(next(iter(self._seen)), None)
+        self._seen[_signature(request)] = {name: array.nbytes for name, array in answer.items()}
+
+    def outgrown(self, error: PyTritonClientInferenceServerError, sizes: Mapping[str, int]) -> None:
+        """Remembers that the size of an output cannot be known from the shapes of the inputs.
+
+        Args:
+            error: What the server said.
+            sizes: What was expected.
+        """
+        named = _OUTPUT.search(error.message)
+        self._varying.update({named[1]} & sizes.keys() if named else sizes)
+
+
+class Loan:
+    """The regions of one request.
+
+    Args:
+        server: The server that the request goes to.
+    """
+
+    def __init__(self, server: Server) -> None:
+        """Has none yet."""
+        assert server.regions is not None
+        self._server = server
+        self._pool = server.regions
+        self._inputs: Region | None = None
+        self._outputs: Region | None = None
+        self._layout: dict[str, tuple[int, int]] = {}
+
+    def take_inputs(self, request: Request, timeout_s: float) -> Steps[dict[str, Any]]:
+        """Copies large inputs into shared memory.
+
+        Returns:
+            tritonclient's inputs that lie there, by name.
+        """
+        large = [
+            (spec, array) for spec, array in request.arrays if array.nbytes >= MIN_BYTES and spec.datatype.itemsize
+        ]
+        if not large:
+            return {}
+        layout, size = _laid_out({spec.name: array.nbytes for spec, array in large})
+        self._inputs = yield from self._pool.lend(self._server, size, timeout_s)
+        tensors = {}
+        for spec, array in large:
+            offset, nbytes = layout[spec.name]
+            np.copyto(np.ndarray(array.shape, array.dtype, self._inputs.memory, offset), array)
+            tensor = self._server.library.InferInput(spec.name, list(array.shape), spec.datatype.name)
+            tensors[spec.name] = tensor.set_shared_memory(self._inputs.name, nbytes, offset)
+        return tensors
+
+    def take_outputs(self, names: Sequence[str], sizes: Mapping[str, int], timeout_s: float) -> Steps[list[Any] | None]:
+        """Takes shared memory for large outputs.
+
+        Args:
+            names: The outputs that are wanted.
+            sizes: Bytes of those that are expected to be large.
+            timeout_s: How long it may take.
+
+        Returns:
+            tritonclient's requested outputs; None where nothing special is requested.
+        """
+        if not sizes:
+            return None
+        self._layout, size = _laid_out(sizes)
+        self._outputs = yield from self._pool.lend(self._server, size, timeout_s)
+        wanted = []
+        for name in names:
+            output = self._server.library.InferRequestedOutput(name)
+            if name in self._layout:
+                offset, nbytes = self._layout[name]
+                output.set_shared_memory(self._outputs.name, nbytes, offset)
+            wanted.append(output)
+        return wanted
+
+    def outputs(self) -> dict[str, Any]:
+        """How to get the outputs that lie in shared memory: functions of their datatype and shape, by name.
+
+        The region is used again when the last of their arrays is gone.
+        """
+        region, self._outputs = self._outputs, None
+        if region is None:
+            return {}
+        lease = np.ndarray.__new__(_Lease, (region.size,), np.uint8, region.memory)
+        lease._region, lease._pool = region, self._pool
+
+        def reader(offset: int) -> Any:
+            def read(datatype: str, shape: Sequence[int]) -> Array:
+                array: Array = np.ndarray(tuple(shape), datatype_by_name(datatype).numpy_dtype, lease, offset)
+                array.flags.writeable = False  # as those are that come over the socket
+                return array
+
+            return read
+
+        return {name: reader(offset) for name, (offset, _) in self._layout.items()}
+
+    def end(self) -> None:
+        """Gives back what is not in use: the server has answered."""
+        for region in (self._inputs, self._outputs):
+            if region is not None:
+                self._pool.give_back(region)
+        self._inputs = self._outputs = None
+
+
+def is_forgotten(error: PyTritonClientInferenceServerError) -> bool:
+    """Whether the server does not know a region any more; nothing was executed."""
+    return error.failure is Failure.REFUSED and "Unable to find shared memory region" in error.message
+
+
+def is_outgrown(error: PyTritonClientInferenceServerError) -> bool:
+    """Whether an output was larger than was expected."""
+    return error.failure is Failure.REFUSED and "shared memory size specified with the request" in error.message
+
+
+def _signature(request: Request) -> object:
+    return tuple((spec.name, array.shape) for spec, array in request.arrays)
+
+
+def _nbytes(spec: TensorSpec, rows: int) -> int:
+    return math.prod(spec.shape) * spec.datatype.itemsize * max(rows, 1)
+
+
+def _laid_out(sizes: Mapping[str, int]) -> tuple[dict[str, tuple[int, int]], int]:
+    """Offset and size of each tensor in a region, and the size of the region."""
+    layout = {}
+    end = 0
+    for name, nbytes in sizes.items():
+        layout[name] = (end, nbytes)
+        end += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+    return layout, end
+
+
+def _rounded(size: int) -> int:
+    """A size that others have, too: at most a quarter larger."""
+    step = max(_PAGE, 1 << max(0, size.bit_length() - 3))
+    return -(-size // step) * step

@@ -1,0 +1,146 @@
+"""Streams of responses, which decoupled models answer with."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+from pytriton.client.core import failures
+from pytriton.client.core.over_grpc import AsyncioGrpcTransport
+from pytriton.client.core.requests import Request, tensors_of, wanted_of
+from pytriton.client.core.servers import Server
+from pytriton.client.core.session import Session, Settings
+from pytriton.client.core.steps import Steps, run_async
+from pytriton.client.exceptions import PyTritonClientValueError
+from pytriton.model_config.triton_model_config import TritonModelConfig
+
+
+class Stream:
+    """The responses of a server to one request.
+
+    Args:
+        server: The server, whose transport is that of gRPC in asyncio.
+        model: Name and version of the model.
+        request: The request.
+        timeout_s: How long to wait for each response.
+    """
+
+    def __init__(self, server: Server, model: tuple[str, str], request: Request, timeout_s: float) -> None:
+        """Sends the request."""
+        transport = server.transport
+        assert isinstance(transport, AsyncioGrpcTransport)
+        self._transport = transport
+        self._timeout_s = timeout_s
+        self._client = transport.client()
+        message = {
+            "model_name": model[0],
+            "model_version": model[1],
+            "inputs": tensors_of(request, server.library),
+            "outputs": wanted_of(request, server.library),
+            **request.settings,
+        }
+        self._responses = self._client.stream_infer(_once(message), headers=server.headers(request.headers))
+        self._url = server.url
+
+    async def receive(self) -> Any:
+        """Waits for the next response.
+
+        Returns:
+            tritonclient's ``InferResult``; None after the last one.
+
+        Raises:
+            PyTritonClientTimeoutError: It did not come in time.
+            PyTritonClientInferenceServerError: The server or the model answered with an error, or the connection broke.
+        """
+        try:
+            result, error = await asyncio.wait_for(self._responses.__anext__(), self._timeout_s)
+        except StopAsyncIteration:
+            return None
+        except asyncio.TimeoutError:
+            self.cancel()
+            raise failures.timed_out(self._url, self._timeout_s) from None
+        except Exception as error:
+            raise self._transport.failed(self._client, error, self._timeout_s) from error
+        if error is not None:
+            self.cancel()
+            raise failures.answered_in_stream(self._url, str(error.message())) from error
+        return result
+
+    def cancel(self) -> None:
+        """Has the server stop."""
+        self._responses.cancel()
+
+
+async def open_stream(session: Session, request: Request) -> tuple[Stream, Any]:
+    """Sends a request that is answered with a stream, and waits for the first response.
+
+    Args:
+        session: Whose servers are asked in turn.
+        request: The request.
+
+    Returns:
+        The stream, and its first response; None where it has none.
+    """
+    timeout_s = request.timeout_s or session.settings.inference_timeout_s
+    deadline = session.deadline_of(request)
+
+    def ask(server: Server) -> Steps[tuple[Stream, Any]]:
+        stream = Stream(server, session.model, request, timeout_s)
+        try:
+            first = yield stream.receive
+        except BaseException:
+            stream.cancel()
+            raise
+        return stream, first
+
+    return await run_async(session.with_retries(lambda: session.somewhere(ask, deadline), deadline))
+
+
+async def results(session: Session, request: Request) -> AsyncGenerator[Any, None]:
+    """Sends a request and yields tritonclient's results; leaving early has the server stop."""
+    stream, result = await open_stream(session, request)
+    try:
+        while result is not None:
+            yield result
+            result = await stream.receive()
+    finally:
+        with contextlib.suppress(Exception):
+            stream.cancel()
+
+
+async def _once(message: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    yield message
+
+
+def check_settings(settings: Settings) -> None:
+    """Refuses what streams cannot do.
+
+    Raises:
+        PyTritonClientValueError: A URL is not one of gRPC, or tensors shall go through shared memory.
+    """
+    for url in settings.urls():
+        if url.protocol != "grpc":
+            raise PyTritonClientValueError(
+                f"Decoupled models stream over gRPC alone, and the URL is {url.with_scheme}; use "
+                f"grpc://{url.hostname}, with the server's port for gRPC (8001 by default)."
+            )
+    if settings.shared_memory:
+        raise PyTritonClientValueError("Streams do not go through shared memory; leave shared_memory out.")
+
+
+def check_streams(config: TritonModelConfig, right_client: str) -> None:
+    """Refuses a model that answers a request with one response.
+
+    Args:
+        config: The model.
+        right_client: The client that is made for it.
+
+    Raises:
+        PyTritonClientValueError: It is not decoupled.
+    """
+    if not config.decoupled:
+        raise PyTritonClientValueError(
+            f"Model {config.model_name!r} is not decoupled: it answers each request once; use {right_client}."
+        )

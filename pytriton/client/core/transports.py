@@ -1,0 +1,23 @@
+"""The transport that fits a URL."""
+
+from __future__ import annotations
+
+from pytriton.client.core.over_grpc import AsyncioGrpcTransport, GrpcTransport
+from pytriton.client.core.over_http import AsyncioHttpTransport, HttpTransport
+from pytriton.client.tls import TLSConfig
+from pytriton.client.url import TritonUrl
+
+
+def blocking_transport(url: TritonUrl, tls: TLSConfig | None) -> HttpTransport | GrpcTransport:
+    """How to speak with the server at a URL, and wait for its answers."""
+    kind = HttpTransport if url.protocol == "http" else GrpcTransport
+    return kind(url, tls or TLSConfig())
+
+
+def asyncio_transport(
+    url: TritonUrl, tls: TLSConfig | None, max_connections: int
+) -> AsyncioHttpTransport | AsyncioGrpcTransport:
+    """How to speak with the server at a URL in asyncio."""
+    if url.protocol == "http":
+        return AsyncioHttpTransport(url, tls or TLSConfig(), max_connections)
+    return AsyncioGrpcTransport(url, tls or TLSConfig())

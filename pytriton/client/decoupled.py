@@ -1,0 +1,152 @@
+"""A client of models that answer with streams."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import queue
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from pytriton.client.core.inputs import Array
+from pytriton.client.core.loops import LoopThread
+from pytriton.client.core.requests import Request, options_of
+from pytriton.client.core.session import Session
+from pytriton.client.core.steps import Steps, run_async
+from pytriton.client.core.streams import check_settings, check_streams, results
+from pytriton.client.core.transports import asyncio_transport
+from pytriton.client.exceptions import PyTritonClientClosedError
+from pytriton.client.model_client import ModelClient
+from pytriton.model_config.triton_model_config import TritonModelConfig
+
+T = TypeVar("T")
+
+
+class DecoupledModelClient(ModelClient):
+    """Asks a decoupled model: one that answers a request with any number of responses. gRPC only.
+
+    It takes the arguments of `BaseModelClient`. Any number of streams may be open at once, in any number of threads.
+
+    Raises:
+        PyTritonClientValueError: The URL is not one of gRPC, or the model is not decoupled.
+
+    Examples:
+        >>> with DecoupledModelClient("grpc://localhost", "Count") as client:  # doctest: +SKIP
+        ...     for response in client.infer_sample(np.int32([3])):
+        ...         print(response["number"])
+    """
+
+    def infer_sample(  # type: ignore[override]
+        self,
+        /,
+        *inputs: Any,
+        parameters: Mapping[str, str | int | float | bool] | None = None,
+        headers: Mapping[str, str | int | float] | None = None,
+        outputs: Sequence[str] | None = None,
+        request_id: str | None = None,
+        priority: int | None = None,
+        timeout_s: float | None = None,
+        **named_inputs: Any,
+    ) -> Responses:
+        """Asks the model about one sample, at once.
+
+        Arguments and errors are those of `ModelClient.infer_sample`; what the server answers is raised by the iterator.
+        `timeout_s` and ``inference_timeout_s`` are for each response.
+
+        Returns:
+            An iterator over the responses: the outputs by name, arrays without the batch dimension. Leaving the loop
+            early has the server stop.
+        """
+        options = options_of(parameters, headers, outputs, request_id, priority, timeout_s)
+        return Responses(self._loop, self._session, self._request(inputs, named_inputs, options, batch=False))
+
+    def infer_batch(  # type: ignore[override]
+        self,
+        /,
+        *inputs: Any,
+        parameters: Mapping[str, str | int | float | bool] | None = None,
+        headers: Mapping[str, str | int | float] | None = None,
+        outputs: Sequence[str] | None = None,
+        request_id: str | None = None,
+        priority: int | None = None,
+        timeout_s: float | None = None,
+        **named_inputs: Any,
+    ) -> Responses:
+        """Asks the model about a batch; see `infer_sample`. The arrays' first dimension is the batch."""
+        options = options_of(parameters, headers, outputs, request_id, priority, timeout_s)
+        return Responses(self._loop, self._session, self._request(inputs, named_inputs, options, batch=True))
+
+    def _open_session(self, config: TritonModelConfig | None) -> tuple[Session, Callable[[], object]]:
+        check_settings(self._settings)
+        self._loop = LoopThread("pytriton-streams")
+        transport_to = functools.partial(asyncio_transport, tls=self._settings.tls, max_connections=1)
+        check = functools.partial(check_streams, right_client="ModelClient")
+        session = Session(self._settings, transport_to, asyncio.sleep, check, config)
+        return session, functools.partial(_close, session, self._loop)
+
+    def _run(self, steps: Steps[T]) -> T:
+        return self._loop.run(lambda: run_async(steps))
+
+
+class Responses(Iterator[dict[str, Array]]):
+    """The responses to one request.
+
+    Args:
+        loop: The loop whose thread receives them.
+        session: Whose servers are asked.
+        request: The request.
+    """
+
+    def __init__(self, loop: LoopThread, session: Session, request: Request) -> None:
+        """Sends the request."""
+        self._session = session
+        self._request = request
+        self._received: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._pump = loop.submit(functools.partial(_receive, session, request, self._received))
+        self._ended = False
+
+    def __next__(self) -> dict[str, Array]:
+        if self._ended:
+            raise StopIteration
+        result = self._received.get()
+        if result is None or isinstance(result, BaseException):
+            self._ended = True
+            raise StopIteration if result is None else result
+        return self._session.answer(self._session.servers[0], result, self._request)
+
+    def close(self) -> None:
+        """Has the server stop; the same as leaving the loop early."""
+        self._ended = True
+        self._pump.cancel()
+
+    def __enter__(self) -> Responses:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(AttributeError):
+            self.close()
+
+
+async def _receive(session: Session, request: Request, received: queue.SimpleQueue[Any]) -> None:
+    last: BaseException | None = PyTritonClientClosedError("The client was closed before the last response had come.")
+    try:
+        async with contextlib.aclosing(results(session, request)) as all_results:
+            async for result in all_results:
+                received.put(result)
+        last = None
+    except Exception as error:
+        last = error
+    finally:
+        received.put(last)
+
+
+def _close(session: Session, loop: LoopThread) -> None:
+    async def close_transports() -> None:
+        for server in session.servers:
+            await server.transport.close()
+
+    loop.stop(close_transports)

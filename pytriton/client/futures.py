@@ -1,0 +1,219 @@
+"""A client whose answers are futures."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from pytriton.client.asyncio_client import AsyncioModelClient
+from pytriton.client.core.deadlines import in_seconds
+from pytriton.client.core.inputs import Array
+from pytriton.client.core.loops import LoopThread
+from pytriton.client.exceptions import (
+    PyTritonClientClosedError,
+    PyTritonClientQueueFullError,
+    PyTritonClientValueError,
+)
+from pytriton.client.retry import RetryPolicy
+from pytriton.client.tls import TLSConfig
+from pytriton.model_config.triton_model_config import TritonModelConfig
+
+_Self = TypeVar("_Self", bound="FuturesModelClient")
+T = TypeVar("T")
+
+
+class FuturesModelClient:
+    """Asks a model, and returns futures of its answers. Any number of threads may use one.
+
+    Errors come through the future. Use it as a context manager, or call `close` in the end.
+
+    Args:
+        url: Where the server is, or where several are; see `BaseModelClient`, as for the arguments not listed here.
+        model_name: The model's name.
+        model_version: Its version; the latest by default.
+        max_workers: How many requests are in flight at once.
+        max_queue_size: How many more may wait for that.
+        non_blocking: Raise `PyTritonClientQueueFullError` when that many wait, in place of waiting for room.
+        init_timeout_s: How long to wait until the model is ready; 300 s by default.
+        inference_timeout_s: How long to wait for an answer from the moment on at which the request is sent; 60 s by
+            default. It is also how long a call waits for room in the queue.
+
+    Raises:
+        PyTritonClientInvalidUrlError: The URL is none of a server.
+        PyTritonClientValueError: Another argument has a value that cannot work.
+
+    Examples:
+        >>> with FuturesModelClient("localhost", "AddSub") as client:  # doctest: +SKIP
+        ...     futures = [client.infer_sample(a=[i], b=[1]) for i in range(100)]
+        ...     answers = [future.result() for future in futures]
+    """
+
+    def __init__(
+        self,
+        url: str | Sequence[str],
+        model_name: str,
+        model_version: str | None = None,
+        *,
+        max_workers: int = 128,
+        max_queue_size: int = 128,
+        non_blocking: bool = False,
+        init_timeout_s: float | None = None,
+        inference_timeout_s: float | None = None,
+        model_config: TritonModelConfig | None = None,
+        ensure_model_is_ready: bool = True,
+        access_token: str | None = None,
+        tls: TLSConfig | None = None,
+        retry: RetryPolicy | None = None,
+        shared_memory: bool = False,
+        convert_dtypes: bool = False,
+    ) -> None:
+        """Stores the arguments; connects when it is first used."""
+        for what, number in (("max_workers", max_workers), ("max_queue_size", max_queue_size)):
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                raise PyTritonClientValueError(f"{what} is {number!r}; give an integer from 1.")
+        self._client = AsyncioModelClient(
+            url,
+            model_name,
+            model_version,
+            init_timeout_s=init_timeout_s,
+            inference_timeout_s=inference_timeout_s,
+            model_config=model_config,
+            ensure_model_is_ready=ensure_model_is_ready,
+            access_token=access_token,
+            tls=tls,
+            retry=retry,
+            shared_memory=shared_memory,
+            convert_dtypes=convert_dtypes,
+            max_connections=max_workers,
+        )
+        self._non_blocking = non_blocking
+        self._capacity = f"{max_workers} in flight and {max_queue_size} in the queue"
+        self._room = threading.BoundedSemaphore(max_workers + max_queue_size)
+        self._turns = asyncio.Semaphore(max_workers)
+        self._closed = self._aborted = False
+        self._loop = LoopThread("pytriton-futures")
+        # Also when the client is forgotten, or the program ends.
+        self._release = weakref.finalize(self, self._loop.stop, self._client.close)
+
+    def __enter__(self: _Self) -> _Self:
+        self._check_open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self, wait: bool = True) -> None:
+        """Takes no more requests.
+
+        Args:
+            wait: Return when all that were taken are answered, those in the queue included. Else those in the queue end
+                with `PyTritonClientClosedError`, and those in flight are answered in the background.
+        """
+        self._closed = True
+        self._aborted = self._aborted or not wait
+        self._release.detach()
+        self._loop.stop(self._client.close, drain=True, wait=wait)
+
+    def wait_for_model(self, timeout_s: float) -> Future[None]:
+        """Waits until the model is ready; see `ModelClient.wait_for_model`.
+
+        Args:
+            timeout_s: How long to wait, in seconds.
+
+        Returns:
+            A future without a value.
+        """
+        self._check_open()
+        return self._loop.submit(lambda: self._client.wait_for_model(timeout_s))
+
+    def model_config(self) -> Future[TritonModelConfig]:
+        """The model's configuration; see `ModelClient.model_config`."""
+        self._check_open()
+        return self._loop.submit(self._client._prepare)
+
+    def infer_sample(
+        self,
+        /,
+        *inputs: Any,
+        parameters: Mapping[str, str | int | float | bool] | None = None,
+        headers: Mapping[str, str | int | float] | None = None,
+        **named_inputs: Any,
+    ) -> Future[dict[str, Array]]:
+        """Asks the model about one sample.
+
+        Args:
+            inputs: As `ModelClient.infer_sample` takes them. They must not be changed before the answer has come.
+            parameters: Parameters for the model.
+            headers: Headers of HTTP, or gRPC's metadata.
+            named_inputs: The inputs by name, in place of `inputs`, and the further options of
+                `AsyncioModelClient.infer_sample`.
+
+        Returns:
+            A future of the outputs by name. Cancelling it cancels the request.
+
+        Raises:
+            PyTritonClientQueueFullError: There is no room in the queue.
+            PyTritonClientClosedError: The client is closed.
+        """
+        ask = self._client.infer_sample
+        return self._submit(lambda: ask(*inputs, parameters=parameters, headers=headers, **named_inputs))
+
+    def infer_batch(
+        self,
+        /,
+        *inputs: Any,
+        parameters: Mapping[str, str | int | float | bool] | None = None,
+        headers: Mapping[str, str | int | float] | None = None,
+        **named_inputs: Any,
+    ) -> Future[dict[str, Array]]:
+        """Asks the model about a batch of any size; see `AsyncioModelClient.infer_batch`.
+
+        Args:
+            inputs: As `ModelClient.infer_batch` takes them. They must not be changed before the answer has come.
+            parameters: Parameters for the model.
+            headers: Headers of HTTP, or gRPC's metadata.
+            named_inputs: The inputs by name, in place of `inputs`, and the further options of
+                `AsyncioModelClient.infer_batch`, such as ``progress=True``.
+
+        Returns:
+            A future of the outputs by name. Cancelling it cancels the request.
+
+        Raises:
+            PyTritonClientQueueFullError: There is no room in the queue.
+            PyTritonClientClosedError: The client is closed.
+        """
+        ask = self._client.infer_batch
+        return self._submit(lambda: ask(*inputs, parameters=parameters, headers=headers, **named_inputs))
+
+    def _submit(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+        self._check_open()
+        self._take_room()
+        try:
+            future = self._loop.submit(lambda: self._in_turn(ask))
+        except BaseException:
+            self._room.release()
+            raise
+        future.add_done_callback(lambda _: self._room.release())
+        return future
+
+    def _take_room(self) -> None:
+        # The loop's own thread, where callbacks of futures run, must not wait for itself.
+        blocking = not self._non_blocking and not self._loop.is_current()
+        timeout_s = self._client._settings.inference_timeout_s
+        if not self._room.acquire(blocking, timeout_s if blocking else None):
+            waited = f" within {in_seconds(timeout_s)}" if blocking else ""
+            raise PyTritonClientQueueFullError(f"There is no room for another request{waited}: {self._capacity}.")
+
+    async def _in_turn(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        async with self._turns:
+            if self._aborted:
+                raise PyTritonClientClosedError("The client was closed while the request was in its queue.")
+            return await ask()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise PyTritonClientClosedError("The client is closed; make another one.")

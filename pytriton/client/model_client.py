@@ -1,0 +1,257 @@
+"""A client that waits for its answers."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from pytriton.client.base import BaseModelClient
+from pytriton.client.core.deadlines import in_seconds
+from pytriton.client.core.failures import server_error
+from pytriton.client.core.inputs import Array
+from pytriton.client.core.requests import Options, Request, options_of
+from pytriton.client.core.session import Session
+from pytriton.client.core.steps import Steps, run
+from pytriton.client.core.transports import blocking_transport
+from pytriton.client.exceptions import Failure, PyTritonClientError, PyTritonClientTimeoutError
+from pytriton.model_config.triton_model_config import TritonModelConfig
+
+_Self = TypeVar("_Self", bound="ModelClient")
+T = TypeVar("T")
+
+
+class ModelClient(BaseModelClient):
+    """Asks a model, and waits for its answers. Any number of threads may use one.
+
+    It takes the arguments of `BaseModelClient`. Use it as a context manager, or call `close` in the end.
+
+    Examples:
+        >>> with ModelClient("localhost", "AddSub") as client:  # doctest: +SKIP
+        ...     client.infer_sample(a=np.float32([1, 2]), b=np.float32([3, 4]))
+        {'add': array([4., 6.], dtype=float32), 'sub': array([-2., -2.], dtype=float32)}
+    """
+
+    def __enter__(self: _Self) -> _Self:
+        self._check_open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connections; the client cannot be used any more."""
+        self._closed = True
+        self._release()
+
+    def wait_for_server(self, timeout_s: float) -> None:
+        """Waits until the server is ready, whatever its models are.
+
+        Args:
+            timeout_s: How long to wait, in seconds.
+
+        Raises:
+            PyTritonClientTimeoutError: It was not ready in time.
+        """
+        self._check_open()
+        self._run(self._session.wait_until_ready(timeout_s, model=False))
+
+    def wait_for_model(self, timeout_s: float) -> None:
+        """Waits until the model is ready.
+
+        Args:
+            timeout_s: How long to wait, in seconds.
+
+        Raises:
+            PyTritonClientTimeoutError: The server was not ready in time.
+            PyTritonClientModelUnavailableError: The server was, and the model was not, or failed to load.
+        """
+        self._check_open()
+        self._run(self._session.wait_until_ready(timeout_s))
+
+    def load_model(self, config: str | None = None, files: Mapping[str, bytes] | None = None) -> None:
+        """Has the server load the model, or load it again.
+
+        Args:
+            config: Its configuration as JSON, in place of what the server's repository has.
+            files: Contents of its files, by ``file:<path>``, in place of what the repository has.
+
+        Raises:
+            PyTritonClientInferenceServerError: The server cannot, or wants a token for that.
+            PyTritonClientTimeoutError: It took longer than ``init_timeout_s``.
+        """
+        self._check_open()
+        self._run(self._session.load(config, files))
+
+    def unload_model(self) -> None:
+        """Has the server unload the model.
+
+        Raises:
+            PyTritonClientInferenceServerError: The server cannot, or wants a token for that.
+            PyTritonClientTimeoutError: It took longer than ``init_timeout_s``.
+        """
+        self._check_open()
+        self._run(self._session.unload())
+
+    @property
+    def model_config(self) -> TritonModelConfig:
+        """The model's configuration; the server is asked for it once, as soon as the model is ready.
+
+        Raises:
+            PyTritonClientTimeoutError: The server was not ready within ``init_timeout_s``.
+            PyTritonClientModelUnavailableError: The model was not.
+            PyTritonClientInferenceServerError: The server does not tell it.
+        """
+        self._check_open()
+        self._prepare()
+        config = self._session.config
+        assert config is not None
+        return config
+
+    @property
+    def is_batching_supported(self) -> bool:
+        """Whether the model takes batches; raises as `model_config` does."""
+        return self.model_config.batching
+
+    def infer_sample(
+        self,
+        /,
+        *inputs: Any,
+        parameters: Mapping[str, str | int | float | bool] | None = None,
+        headers: Mapping[str, str | int | float] | None = None,
+        outputs: Sequence[str] | None = None,
+        request_id: str | None = None,
+        priority: int | None = None,
+        timeout_s: float | None = None,
+        **named_inputs: Any,
+    ) -> dict[str, Array]:
+        """Asks the model about one sample.
+
+        Args:
+            inputs: The inputs, in the model's order, without the batch dimension: arrays, numbers, strings, lists of
+                these, or anything with ``__array__`` or ``__dlpack__``.
+            parameters: Parameters for the model.
+            headers: Headers of HTTP, or gRPC's metadata.
+            outputs: Names of the outputs that are wanted; all by default.
+            request_id: What the server's log calls the request.
+            priority: 1 is the highest.
+            timeout_s: How long to wait for the answer, in place of ``inference_timeout_s``; the server is told, too.
+            named_inputs: The inputs by name, in place of `inputs`. An input with the name of an option from `outputs`
+                to `timeout_s` goes before the option.
+
+        Returns:
+            The outputs by name, arrays without the batch dimension.
+
+        Raises:
+            PyTritonClientValueError: An input does not fit the model, or an option has a value that cannot work;
+                nothing was sent.
+            PyTritonClientTimeoutError: There was no answer in time.
+            PyTritonClientModelUnavailableError: The model was not ready within ``init_timeout_s``.
+            PyTritonClientInferenceServerError: The server or the model answered with an error, or the connection broke.
+            PyTritonClientClosedError: The client is closed.
+        """
+        options = options_of(parameters, headers, outputs, request_id, priority, timeout_s)
+        return self._infer(inputs, named_inputs, options, batch=False)
+
+    def infer_batch(
+        self,
+        /,
+        *inputs: Any,
+        parameters: Mapping[str, str | int | float | bool] | None = None,
+        headers: Mapping[str, str | int | float] | None = None,
+        outputs: Sequence[str] | None = None,
+        request_id: str | None = None,
+        priority: int | None = None,
+        timeout_s: float | None = None,
+        **named_inputs: Any,
+    ) -> dict[str, Array]:
+        """Asks the model about a batch. Arguments and errors are those of `infer_sample`.
+
+        Args:
+            inputs: The inputs, in the model's order, whose first dimension is the batch.
+            parameters: Parameters for the model.
+            headers: Headers of HTTP, or gRPC's metadata.
+            outputs: Names of the outputs that are wanted; all by default.
+            request_id: What the server's log calls the request.
+            priority: 1 is the highest.
+            timeout_s: How long to wait for the answer, in place of ``inference_timeout_s``; the server is told, too.
+            named_inputs: The inputs by name, in place of `inputs`.
+
+        Returns:
+            The outputs by name, arrays whose first dimension is the batch.
+
+        Raises:
+            PyTritonClientModelDoesntSupportBatchingError: The model takes single requests.
+        """
+        options = options_of(parameters, headers, outputs, request_id, priority, timeout_s)
+        return self._infer(inputs, named_inputs, options, batch=True)
+
+    def _infer(
+        self, inputs: Sequence[Any], named_inputs: dict[str, Any], options: Options | None, batch: bool
+    ) -> dict[str, Array]:
+        return self._run(self._session.infer(self._request(inputs, named_inputs, options, batch)))
+
+    def _request(
+        self, inputs: Sequence[Any], named_inputs: dict[str, Any], options: Options | None, batch: bool
+    ) -> Request:
+        if self._closed or not self._session.prepared:
+            self._check_open()
+            self._prepare()
+        return self._checked_rows(self._session.request(inputs, named_inputs, options, batch))
+
+    def _make_session(self, config: TritonModelConfig | None) -> Session:
+        self._preparing = threading.Lock()
+        session, close = self._open_session(config)
+        # Also when the client is forgotten, or the program ends: the server would keep shared memory for ever.
+        self._release = weakref.finalize(self, close)
+        return session
+
+    def _open_session(self, config: TritonModelConfig | None) -> tuple[Session, Callable[[], object]]:
+        """Makes the session, and a function that closes it, neither of which refers to the client."""
+        transport_to = functools.partial(blocking_transport, tls=self._settings.tls)
+        session = Session(self._settings, transport_to, time.sleep, _check_answers_once, config)
+        return session, functools.partial(_close, session)
+
+    def _connect(self) -> None:
+        try:
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    def _run(self, steps: Steps[T]) -> T:
+        return run(steps)
+
+    def _prepare(self) -> None:
+        session, timeout_s = self._session, self._settings.init_timeout_s
+        if session.prepared:
+            return
+        if not self._preparing.acquire(timeout=timeout_s):
+            raise PyTritonClientTimeoutError(
+                f"Another thread has been asking for model {self._settings.model_name!r} for {in_seconds(timeout_s)}."
+            )
+        try:
+            if not session.prepared:
+                self._run(session.prepare())
+        finally:
+            self._preparing.release()
+
+
+def _close(session: Session) -> None:
+    with contextlib.suppress(PyTritonClientError):
+        run(session.close())
+    for server in session.servers:
+        server.transport.close()
+
+
+def _check_answers_once(config: TritonModelConfig) -> None:
+    if config.decoupled:
+        raise server_error(
+            f"Model {config.model_name!r} is decoupled: it may answer with any number of responses; use "
+            "DecoupledModelClient.",
+            Failure.REFUSED,
+        )

@@ -1,0 +1,40 @@
+"""How a connection is encrypted."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+from pytriton.client.exceptions import PyTritonClientValueError
+
+
+@dataclasses.dataclass(frozen=True)
+class TLSConfig:
+    """Certificates for ``https://`` and ``grpcs://``.
+
+    Attributes:
+        root_certificates: File with the certificates, in PEM, that the server's own must be signed by; the system's
+            by default.
+        certificate_chain: File with the client's certificate, in PEM, for servers that ask for one.
+        private_key: File with the key of `certificate_chain`, in PEM.
+        verify: Check the server's certificate; only HTTPS can do without.
+
+    Raises:
+        PyTritonClientValueError: A file is not there.
+
+    Examples:
+        >>> tls = TLSConfig(root_certificates="ca.pem")  # doctest: +SKIP
+    """
+
+    root_certificates: str | os.PathLike[str] | None = None
+    certificate_chain: str | os.PathLike[str] | None = None
+    private_key: str | os.PathLike[str] | None = None
+    verify: bool = True
+
+    def __post_init__(self) -> None:
+        """Looks for the files."""
+        for name in ("root_certificates", "certificate_chain", "private_key"):
+            file = getattr(self, name)
+            if file is not None and not Path(file).is_file():
+                raise PyTritonClientValueError(f"TLSConfig.{name} is {os.fspath(file)!r}, which is no file.")

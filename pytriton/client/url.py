@@ -1,0 +1,102 @@
+"""Where a server is."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import urllib.parse
+
+from pytriton.client.exceptions import PyTritonClientInvalidUrlError
+from pytriton.constants import DEFAULT_GRPC_PORT, DEFAULT_HTTP_PORT
+
+# https has a proxy at its end, for Triton itself speaks TLS over gRPC alone.
+_DEFAULT_PORTS = {"http": DEFAULT_HTTP_PORT, "https": 443, "grpc": DEFAULT_GRPC_PORT, "grpcs": DEFAULT_GRPC_PORT}
+# A name, an IPv4 address, or an IPv6 address (urlsplit has checked the brackets around it).
+_HOSTNAME = re.compile(r"[A-Za-z0-9_.-]+|[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?", re.ASCII)
+_PATH = re.compile(r"(/[A-Za-z0-9_.~-]+)*", re.ASCII)
+_UNPRINTABLE = re.compile(r"[\s\x00-\x1f\x7f]")  # urlsplit drops some of them
+
+
+@dataclasses.dataclass(frozen=True)
+class TritonUrl:
+    """Where a server is, and which protocol it speaks there.
+
+    Attributes:
+        scheme: ``http``, ``https``, ``grpc`` or ``grpcs``.
+        hostname: Name or address; an IPv6 address without brackets.
+        port: Number of the port.
+        path: What a proxy puts in front of Triton's paths, such as ``/triton``; HTTP only.
+
+    Examples:
+        >>> TritonUrl.from_url("localhost")
+        TritonUrl(scheme='http', hostname='localhost', port=8000, path='')
+        >>> TritonUrl.from_url("grpc://10.0.0.7").with_scheme
+        'grpc://10.0.0.7:8001'
+    """
+
+    scheme: str
+    hostname: str
+    port: int
+    path: str = ""
+
+    @classmethod
+    def from_url(cls, url: str) -> TritonUrl:
+        """Reads a URL.
+
+        Args:
+            url: ``host``, ``host:port``, or either behind ``http://``, ``https://``, ``grpc://`` or ``grpcs://``.
+                The default port is 8000 for HTTP, 8001 for gRPC, and 443 for ``https``.
+
+        Returns:
+            What it says.
+
+        Raises:
+            PyTritonClientInvalidUrlError: It is none of these.
+        """
+        if isinstance(url, str) and _UNPRINTABLE.search(url):
+            raise _invalid(url, "it has spaces or control characters")
+        try:
+            parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
+            port = parts.port
+        except (TypeError, ValueError) as error:
+            raise _invalid(url, str(error)) from error
+        if parts.scheme not in _DEFAULT_PORTS:
+            raise _invalid(url, f"its scheme is {parts.scheme!r}")
+        if parts.username is not None or parts.query or parts.fragment or "?" in url or "#" in url:
+            raise _invalid(url, "it has more than a scheme, a host, a port and a path")
+        hostname = parts.hostname or ""
+        if not _HOSTNAME.fullmatch(hostname) or parts.netloc.endswith(":"):
+            raise _invalid(url, f"its host is {parts.netloc!r}")
+        if port == 0:
+            raise _invalid(url, "its port is 0")
+        path = parts.path.rstrip("/")
+        if not _PATH.fullmatch(path) or (path and parts.scheme.startswith("grpc")):
+            raise _invalid(url, f"its path is {parts.path!r}")
+        return cls(parts.scheme, hostname, port or _DEFAULT_PORTS[parts.scheme], path)
+
+    @property
+    def with_scheme(self) -> str:
+        """``scheme://host:port``, and the path."""
+        return f"{self.scheme}://{self.without_scheme}"
+
+    @property
+    def without_scheme(self) -> str:
+        """``host:port``, and the path: what tritonclient takes."""
+        host = f"[{self.hostname}]" if ":" in self.hostname else self.hostname
+        return f"{host}:{self.port}{self.path}"
+
+    @property
+    def protocol(self) -> str:
+        """``"http"`` or ``"grpc"``."""
+        return self.scheme.removesuffix("s")
+
+    @property
+    def secure(self) -> bool:
+        """Whether the connection is encrypted."""
+        return self.scheme.endswith("s")
+
+
+def _invalid(url: object, why: str) -> PyTritonClientInvalidUrlError:
+    return PyTritonClientInvalidUrlError(
+        f"{url!r} is no URL of a server, for {why}; use host, host:port, http://…, https://…, grpc://… or grpcs://…"
+    )

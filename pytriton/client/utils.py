@@ -1,0 +1,186 @@
+"""Functions for tritonclient's own blocking clients, and for URLs."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pytriton.client.auth import create_auth_headers
+from pytriton.client.core.deadlines import check_timeout
+from pytriton.client.core.over_grpc import GrpcTransport
+from pytriton.client.core.over_http import HttpTransport, connect
+from pytriton.client.core.readiness import wait_until_ready
+from pytriton.client.core.servers import Server
+from pytriton.client.core.session import DEFAULT_INIT_TIMEOUT_S, LATEST_MODEL_VERSION, version_of
+from pytriton.client.core.steps import run
+from pytriton.client.exceptions import PyTritonClientInvalidUrlError, PyTritonClientModelUnavailableError
+from pytriton.client.tls import TLSConfig
+from pytriton.client.url import TritonUrl
+from pytriton.constants import DEFAULT_GRPC_PORT, DEFAULT_HTTP_PORT
+
+if TYPE_CHECKING:
+    import tritonclient.grpc
+    import tritonclient.http
+
+    InferenceServerClient: TypeAlias = tritonclient.grpc.InferenceServerClient | tritonclient.http.InferenceServerClient
+
+__all__ = [
+    "DEFAULT_GRPC_PORT",
+    "DEFAULT_HTTP_PORT",
+    "LATEST_MODEL_VERSION",
+    "ModelState",
+    "TritonUrl",
+    "create_auth_headers",
+    "create_client_from_url",
+    "get_model_state",
+    "wait_for_model_ready",
+    "wait_for_server_ready",
+]
+
+_TIMEOUT_S = 30.0
+_NETWORK_TIMEOUT_S = 60.0
+
+
+class ModelState(enum.Enum):
+    """What a server says of a model.
+
+    Attributes:
+        LOADING: It is being loaded.
+        UNLOADING: It is being unloaded.
+        UNAVAILABLE: It is not loaded, or could not be.
+        READY: It takes requests.
+    """
+
+    LOADING = "LOADING"
+    UNLOADING = "UNLOADING"
+    UNAVAILABLE = "UNAVAILABLE"
+    READY = "READY"
+
+
+def create_client_from_url(url: str, network_timeout_s: float | None = None) -> InferenceServerClient:
+    """Makes tritonclient's own blocking client.
+
+    Args:
+        url: Where the server is; see `TritonUrl.from_url`.
+        network_timeout_s: How long connecting, and each wait for a part of an answer, may take, over HTTP; 60 s by
+            default. Over gRPC, each call has a timeout of its own.
+
+    Returns:
+        The client of the URL's protocol, to be closed by the caller.
+
+    Raises:
+        PyTritonClientInvalidUrlError: It is no URL of a server.
+    """
+    parsed = TritonUrl.from_url(url)
+    client: InferenceServerClient
+    if parsed.protocol == "grpc":
+        client = GrpcTransport(parsed, TLSConfig()).connect()
+    else:
+        client = connect(parsed, TLSConfig(), network_timeout_s or _NETWORK_TIMEOUT_S)
+    return client
+
+
+def get_model_state(
+    client: InferenceServerClient,
+    model_name: str,
+    model_version: str | None = None,
+    headers: Mapping[str, Any] | None = None,
+) -> ModelState:
+    """Asks a server for the state of a model.
+
+    Args:
+        client: tritonclient's own client.
+        model_name: The model's name.
+        model_version: Its version. By default, the model is ready when one of its versions is, and else in the state of
+            its latest version.
+        headers: Headers of HTTP, or gRPC's metadata, such as those of `create_auth_headers`.
+
+    Returns:
+        The state.
+
+    Raises:
+        PyTritonClientModelUnavailableError: The server has no such model.
+        PyTritonClientTimeoutError: The server does not answer.
+        PyTritonClientInferenceServerError: It cannot be reached, or answers with an error.
+    """
+    version = version_of(model_version)
+    server = _server_of(client, headers)
+    index = server.call("get_model_repository_index", _TIMEOUT_S)()
+    versions = {
+        int(entry.get("version") or 0): ModelState(entry.get("state") or "UNAVAILABLE")
+        for entry in index
+        if entry["name"] == model_name and version in ("", entry.get("version", ""))
+    }
+    if not versions:
+        raise PyTritonClientModelUnavailableError(
+            f"The server at {server.url} has no model {model_name!r}{f' version {version}' if version else ''}."
+        )
+    return ModelState.READY if ModelState.READY in versions.values() else versions[max(versions)]
+
+
+def wait_for_server_ready(
+    client: InferenceServerClient, timeout_s: float | None = None, headers: Mapping[str, Any] | None = None
+) -> None:
+    """Waits until a server is ready.
+
+    Args:
+        client: tritonclient's own client.
+        timeout_s: How long to wait, in seconds; 300 by default.
+        headers: Headers of HTTP, or gRPC's metadata.
+
+    Raises:
+        PyTritonClientTimeoutError: It was not ready in time.
+    """
+    _wait(client, None, timeout_s, headers)
+
+
+def wait_for_model_ready(
+    client: InferenceServerClient,
+    model_name: str,
+    model_version: str | None = None,
+    timeout_s: float | None = None,
+    headers: Mapping[str, Any] | None = None,
+) -> None:
+    """Waits until a model is ready.
+
+    Args:
+        client: tritonclient's own client.
+        model_name: The model's name.
+        model_version: Its version; any by default.
+        timeout_s: How long to wait, in seconds; 300 by default.
+        headers: Headers of HTTP, or gRPC's metadata.
+
+    Raises:
+        PyTritonClientTimeoutError: The server was not ready in time.
+        PyTritonClientModelUnavailableError: The server was, and the model was not, or failed to load.
+    """
+    _wait(client, (model_name, version_of(model_version)), timeout_s, headers)
+
+
+def _wait(
+    client: InferenceServerClient,
+    model: tuple[str, str] | None,
+    timeout_s: float | None,
+    headers: Mapping[str, Any] | None,
+) -> None:
+    timeout_s = DEFAULT_INIT_TIMEOUT_S if timeout_s is None else check_timeout("timeout_s", timeout_s)
+    run(wait_until_ready([_server_of(client, headers)], model, timeout_s, time.sleep))
+
+
+def _server_of(client: Any, headers: Mapping[str, Any] | None) -> Server:
+    over_grpc = type(client).__module__.startswith("tritonclient.grpc")
+    url = _url_of(client, "grpc" if over_grpc else "http")
+    transport = (GrpcTransport if over_grpc else HttpTransport)(url, TLSConfig(), client)
+    return Server(transport, {name: str(value) for name, value in (headers or {}).items()})
+
+
+def _url_of(client: Any, scheme: str) -> TritonUrl:
+    """Where a client's server is, for messages: tritonclient does not tell."""
+    with contextlib.suppress(AttributeError, PyTritonClientInvalidUrlError):
+        if scheme == "grpc":
+            return TritonUrl.from_url(f"grpc://{client._channel._channel.target().decode().rpartition('/')[2]}")
+        return TritonUrl(scheme, client._parsed_url.host, client._parsed_url.port)
+    return TritonUrl(scheme, "unknown", 0)

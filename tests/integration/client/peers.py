@@ -1,0 +1,165 @@
+"""What clients meet besides servers in good health: sockets that misbehave, and a proxy that cuts connections."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+
+HOST = "127.0.0.1"
+HTML = b"<html><body><h1>502 Bad Gateway</h1></body></html>"
+# An HTTP/2 server's first frame: SETTINGS, with nothing in it.
+SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+
+
+@contextlib.contextmanager
+def listening(behave):
+    """A port whose connections each have a thread that calls ``behave(connection)``; yields its number."""
+    connections = []
+    with socket.socket() as listener:
+        listener.bind((HOST, 0))
+        listener.listen()
+
+        def accept():
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    connections.append(connection)
+                    threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+        def serve(connection):
+            with contextlib.suppress(OSError), connection:
+                behave(connection)
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        yield listener.getsockname()[1]
+        with contextlib.suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        for connection in connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def silent(connection):
+    """Reads, and never answers."""
+    while connection.recv(65536):
+        pass
+
+
+def closing(connection):
+    """Reads a request, and hangs up."""
+    connection.recv(65536)
+
+
+def dribbling(connection):
+    """Begins an answer, and goes on so slowly that something comes within any timeout but that of the whole."""
+    pause = threading.Event()
+    if connection.recv(65536).startswith(b"PRI "):
+        while not pause.wait(0.02):
+            connection.sendall(SETTINGS)
+    for byte in b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + b" " * 1000:
+        connection.sendall(bytes([byte]))
+        pause.wait(0.02)
+
+
+def speaking_html(status):
+    """Answers each request as a proxy does whose server is gone."""
+
+    def behave(connection):
+        while connection.recv(65536):
+            head = f"HTTP/1.1 {status} Gateway\r\nContent-Type: text/html\r\nContent-Length: {len(HTML)}\r\n\r\n"
+            connection.sendall(head.encode() + HTML)
+
+    return behave
+
+
+def hanging_up_in_mid_answer(connection):
+    """Begins an answer, of HTTP or of HTTP/2, and hangs up."""
+    if connection.recv(65536).startswith(b"PRI "):
+        connection.sendall(SETTINGS)
+        connection.recv(65536)
+    else:
+        connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"name":')
+
+
+@contextlib.contextmanager
+def full_backlog():
+    """A port where connecting neither succeeds nor fails; yields its number."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind((HOST, 0))
+        listener.listen(0)
+        port = listener.getsockname()[1]
+        for _ in range(8):
+            filler = stack.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex((HOST, port))
+        yield port
+
+
+class Proxy:
+    """Passes on what a client and a server say, until it is told otherwise.
+
+    Args:
+        target: The server's port.
+    """
+
+    def __init__(self, target):
+        self._target = target
+        self._answer_limit = None
+        self._refuses = False
+        self._pairs = []
+
+    def __call__(self, connection):
+        if self._refuses:
+            return
+        with socket.create_connection((HOST, self._target)) as server:
+            self._pairs.append((connection, server))
+            upward = threading.Thread(target=self._pass_on, args=(connection, server), daemon=True)
+            upward.start()
+            self._pass_on(server, connection, is_answer=True)
+            upward.join()
+
+    def cut_after(self, count):
+        """Cuts a connection after as many further bytes of the server's answers."""
+        self._answer_limit = count
+
+    def refuse(self, refuses):
+        """Hangs up on whoever connects, as long as it refuses."""
+        self._refuses = refuses
+        if refuses:
+            self.cut()
+
+    def cut(self):
+        """Cuts the connections that there are."""
+        for pair in self._pairs:
+            self._shut(*pair)
+        self._pairs.clear()
+
+    def _pass_on(self, source, sink, is_answer=False):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                limit = self._answer_limit if is_answer else None
+                if limit is not None and len(data) >= limit:
+                    self._answer_limit = None
+                    sink.sendall(data[:limit])
+                    break
+                if limit is not None:
+                    self._answer_limit = limit - len(data)
+                sink.sendall(data)
+        self._shut(source, sink)
+
+    def _shut(self, *connections):
+        for connection in connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+@contextlib.contextmanager
+def proxy_of(port):
+    """A proxy in front of a server's port; yields it and its own port."""
+    proxy = Proxy(port)
+    with listening(proxy) as own_port:
+        yield proxy, own_port

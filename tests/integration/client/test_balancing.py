@@ -1,0 +1,173 @@
+"""Clients with several servers."""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import time
+
+import numpy as np
+import pytest
+from asking import asking, url_of
+from peers import HOST, listening, proxy_of, silent
+from serving import bind_floats, running_triton, wait_until
+
+from pytriton.client import (
+    DecoupledModelClient,
+    Failure,
+    FuturesModelClient,
+    ModelClient,
+    PyTritonClientInferenceServerError,
+    PyTritonClientModelUnavailableError,
+    PyTritonClientTimeoutError,
+    PyTritonClientValueError,
+)
+
+NOBODY = {"http": f"{HOST}:1", "grpc": f"grpc://{HOST}:1"}
+
+
+def bind_constant(triton, name, number):
+    bind_floats(triton, name, lambda requests: [{"y": 0 * each["x"] + number} for each in requests])
+
+
+@pytest.fixture(scope="module")
+def tritons():
+    """Three servers."""
+    with running_triton() as first, running_triton() as second, running_triton() as third:
+        for triton in (first, second, third):
+            triton.run()
+        yield first, second, third
+
+
+@pytest.fixture
+def urls(tritons, protocol, name):
+    """Their URLs; each has a model that answers with the server's number."""
+    for number, triton in enumerate(tritons):
+        bind_constant(triton, name, number)
+    return [url_of(triton, protocol) for triton in tritons]
+
+
+def who_answers(client, count):
+    return collections.Counter(int(client.infer_sample([1])["y"][0]) for _ in range(count))
+
+
+def test_requests_go_to_the_servers_in_turn(kind, urls, name):
+    with asking(kind, urls, name) as client:
+        assert who_answers(client, 30) == {0: 10, 1: 10, 2: 10}
+
+
+def test_both_protocols_in_one_list(tritons, kind, name):
+    for number, triton in enumerate(tritons):
+        bind_constant(triton, name, number)
+    with asking(kind, [url_of(tritons[0], "http"), url_of(tritons[1], "grpc")], name) as client:
+        assert who_answers(client, 10) == {0: 5, 1: 5}
+
+
+def test_a_server_that_is_not_there_is_left_out(kind, urls, name, protocol):
+    with asking(kind, [NOBODY[protocol], *urls[:2]], name) as client:
+        started = time.monotonic()
+        assert set(who_answers(client, 20)) == {0, 1}
+        assert time.monotonic() - started < 10
+
+
+def test_a_server_without_the_model_is_left_out(tritons, kind, protocol, name):
+    bind_constant(tritons[1], name, 1)
+    with asking(kind, [url_of(triton, protocol) for triton in tritons], name) as client:
+        assert who_answers(client, 10) == {1: 10}
+
+
+def test_a_server_that_stops_is_left_out_and_taken_back(kind, tritons, protocol, name):
+    for number, triton in enumerate(tritons):
+        bind_constant(triton, name, number)
+    ports = [triton.config.http_port if protocol == "http" else triton.config.grpc_port for triton in tritons[:2]]
+    with proxy_of(ports[1]) as (proxy, port):
+        urls = [url_of(tritons[0], protocol), f"{protocol}://{HOST}:{port}"]
+        with asking(kind, urls, name) as client:
+            assert set(who_answers(client, 10)) == {0, 1}
+            proxy.refuse(True)
+            answers = collections.Counter()
+            for _ in range(10):
+                try:
+                    answers += who_answers(client, 1)
+                except PyTritonClientInferenceServerError as error:  # its connection broke in mid-request
+                    assert error.failure is Failure.LOST
+            assert set(answers) == {0}
+            assert who_answers(client, 10) == {0: 10}
+            proxy.refuse(False)
+            wait_until(lambda: who_answers(client, 2)[1], timeout_s=30)
+            assert who_answers(client, 10) == {0: 5, 1: 5}
+
+
+def test_a_model_that_is_unloaded_sends_requests_elsewhere(kind, tritons, protocol, name):
+    for number, triton in enumerate(tritons):
+        bind_constant(triton, name, number)
+    urls = [url_of(triton, protocol) for triton in tritons[:2]]
+    with asking(kind, urls, name) as client, ModelClient(urls[0], name, init_timeout_s=10) as operator:
+        assert set(who_answers(client, 10)) == {0, 1}
+        operator.unload_model()
+        wait_until(lambda: who_answers(client, 4) == {1: 4})
+        operator.load_model()
+        wait_until(lambda: who_answers(client, 2)[0], timeout_s=30)
+
+
+def test_a_server_that_does_not_answer_is_left_out(kind, urls, name, protocol):
+    with (
+        listening(silent) as port,
+        asking(kind, [f"{protocol}://{HOST}:{port}", urls[0]], name, inference_timeout_s=0.5) as client,
+    ):
+        started = time.monotonic()
+        assert who_answers(client, 6) == {0: 6}
+        assert time.monotonic() - started < 20
+
+
+def test_none_of_the_servers_is_ready(kind, protocol, name):
+    urls = [NOBODY[protocol], f"{protocol}://{HOST}:2"]
+    with (
+        asking(kind, urls, name, init_timeout_s=0.3) as client,
+        pytest.raises(PyTritonClientTimeoutError, match=rf"Waiting for model '{name}' at .*:1, .*:2 took"),
+    ):
+        client.infer_sample([1])
+    with asking(kind, urls, name, ensure_model_is_ready=False) as client:
+        with pytest.raises(PyTritonClientInferenceServerError, match="No server can be reached") as caught:
+            client.infer_sample([1])
+        assert caught.value.failure is Failure.UNREACHABLE
+        with pytest.raises(PyTritonClientInferenceServerError, match="None of the servers at"):
+            client.infer_sample([1])
+
+
+def test_none_of_the_servers_has_the_model(urls):
+    with (
+        ModelClient(urls, "no-such-model", init_timeout_s=0.3) as client,
+        pytest.raises(PyTritonClientModelUnavailableError),
+    ):
+        client.infer_sample([1])
+    with (
+        ModelClient(urls, "no-such-model", ensure_model_is_ready=False) as client,
+        pytest.raises(PyTritonClientModelUnavailableError),
+    ):
+        client.infer_sample([1])
+
+
+def test_the_parts_of_a_large_batch_go_to_all_servers(urls, name):
+    with FuturesModelClient(urls, name) as client:
+        answer = client.infer_batch(np.ones((120, 1), np.float32)).result(60)["y"]
+    assert collections.Counter(answer.ravel().tolist()) == {0: 40, 1: 40, 2: 40}
+
+
+def test_requests_in_flight_are_spread(urls, name):
+    with FuturesModelClient(urls, name) as client:
+        futures = [client.infer_sample([1]) for _ in range(90)]
+        concurrent.futures.wait(futures, 60)
+    assert collections.Counter(int(future.result()["y"][0]) for future in futures) == {0: 30, 1: 30, 2: 30}
+
+
+def test_each_server_has_its_own_shared_memory(urls, name):
+    large = np.ones(100_000, np.float32)
+    with ModelClient(urls, name, shared_memory=True) as client:
+        answers = [client.infer_sample(large)["y"] for _ in range(9)]
+    assert collections.Counter(int(answer[0]) for answer in answers) == {0: 3, 1: 3, 2: 3}
+
+
+def test_streams_want_grpc_of_all_servers(tritons):
+    with pytest.raises(PyTritonClientValueError, match="use grpc://"):
+        DecoupledModelClient([url_of(tritons[0], "grpc"), url_of(tritons[1], "http")], "any")

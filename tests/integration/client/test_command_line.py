@@ -1,0 +1,197 @@
+"""``pytriton infer`` and ``pytriton models``."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from asking import url_of
+from serving import FLOATS_IN, FLOATS_OUT, NO_BATCHING, bind_floats, running_triton
+
+from pytriton.cli.main import main
+from pytriton.client import ModelClient
+from pytriton.decorators import batch
+from pytriton.model_config import ModelConfig, Tensor
+
+
+def double(requests):
+    return [{"y": 2 * request["x"]} for request in requests]
+
+
+@pytest.fixture
+def pytriton(capsys):
+    """Runs the command line in this process; returns the status, and what was printed."""
+
+    def run(*words):
+        status = main([str(word) for word in words])
+        printed = capsys.readouterr()
+        return status, printed.out, printed.err
+
+    return run
+
+
+def test_a_batch_and_a_sample(triton, name, url, pytriton):
+    bind_floats(triton, name, double)
+    assert pytriton("infer", url, name, "x=[[1,2],[3,4]]") == (0, "y: FP32 (2, 2)\n[[2. 4.]\n [6. 8.]]\n", "")
+    assert pytriton("infer", url, name, "x=[1, 2]") == (0, "y: FP32 (2,)\n[2. 4.]\n", "")
+    assert pytriton("infer", url, name, "x=3", "--json") == (0, '{"y": [6.0]}\n', "")
+
+
+def test_a_model_without_batching(triton, name, url, pytriton):
+    bind_floats(triton, name, double, config=NO_BATCHING)
+    assert pytriton("infer", url, name, "x=[1, 2]", "--json") == (0, '{"y": [2.0, 4.0]}\n', "")
+
+
+def test_arrays_in_files(triton, name, url, pytriton, tmp_path):
+    bind_floats(triton, name, double)
+    values = np.float32([[1, 2], [3, 4]])
+    np.save(tmp_path / "x.npy", values)
+    for saved in ("y.npy", "y.npz"):
+        assert pytriton("infer", url, name, f"x=@{tmp_path / 'x.npy'}", "--save", tmp_path / saved) == (0, "", "")
+    assert (np.load(tmp_path / "y.npy") == 2 * values).all()
+    assert (np.load(tmp_path / "y.npz")["y"] == 2 * values).all()
+
+
+def test_text(triton, name, url, pytriton, tmp_path):
+    @batch
+    def greet(who):
+        return {"greeting": np.array([[b"Hello " + each[0]] for each in who])}
+
+    triton.bind(name, greet, [Tensor((1,), bytes, "who")], [Tensor((1,), bytes, "greeting")])
+    assert pytriton("infer", url, name, "who=Grüße", "--json") == (0, '{"greeting": ["Hello Gr\\u00fc\\u00dfe"]}\n', "")
+    assert pytriton("infer", url, name, 'who=[["a"],["b"]]')[0] == 0
+    assert pytriton("infer", url, name, "who=a", "--save", tmp_path / "g.npy") == (0, "", "")
+    assert np.load(tmp_path / "g.npy").tolist() == [b"Hello a"]
+
+
+def test_parameters(triton, name, url, pytriton):
+    seen = []
+
+    def note(requests):
+        seen.append(requests[0].parameters)
+        return double(requests)
+
+    bind_floats(triton, name, note)
+    words = ["--parameter", "number=3", "--parameter", "text=a b", "--parameter", "flag=true"]
+    assert pytriton("infer", url, name, "x=1", *words)[0] == 0
+    assert {key: seen[0][key] for key in ("number", "text", "flag")} == {"number": 3, "text": "a b", "flag": True}
+
+
+def test_a_decoupled_model(triton, name, pytriton, tmp_path):
+    bind_floats(triton, name, double, config=ModelConfig(decoupled=True))
+    url = url_of(triton, "grpc")
+    assert pytriton("infer", url, name, "x=[[1],[2]]", "--json") == (0, '{"y": [[2.0], [4.0]]}\n', "")
+    assert pytriton("infer", url, name, "x=1", "--save", tmp_path / "y.npy") == (0, "", "")
+    assert np.load(tmp_path / "y-1.npy") == [2]
+    status, _, error = pytriton("infer", url_of(triton, "http"), name, "x=1")
+    assert (status, "use grpc://" in error) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["x"], "'x' is no tensor; write name=@array.npy"),
+        (["=1"], "'=1' is no tensor"),
+        (["z=1"], "There is no input 'z'"),
+        (["x=[1", "--timeout", "5"], "makes an array|neither|too large|dtype"),
+        (["x=[[1,2],[3]]"], "cannot be made an array"),
+        (["x=1", "x=2"], "An input is given twice"),
+        (["x=@none.npy"], "'none.npy' cannot be read: No such file"),
+        (["x=@" + __file__], "holds no array"),
+        (["x=1", "--save", "y.txt"], "cannot be saved to 'y.txt'"),
+        (["x=1", "--save", "/none/y.npy"], "'/none/y.npy' cannot be written: No such file"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(triton, name, pytriton, words, message):
+    bind_floats(triton, name, double)
+    status, out, error = pytriton("infer", url_of(triton, "http"), name, *words)
+    assert (status, out, error.count("\n")) == (1, "", 1)
+    assert error.startswith("pytriton: ")
+    assert any(each in error for each in message.split("|")), error
+
+
+def test_several_outputs_do_not_fit_one_array(triton, name, pytriton, tmp_path):
+    outputs = [*FLOATS_OUT, Tensor((-1,), np.float32, "z")]
+    triton.bind(name, lambda requests: [{"y": r["x"], "z": r["x"]} for r in requests], FLOATS_IN, outputs)
+    status, _, error = pytriton("infer", url_of(triton, "http"), name, "x=1", "--save", tmp_path / "y.npy")
+    assert (status, "2 outputs cannot be saved" in error) == (1, True)
+    assert pytriton("infer", url_of(triton, "http"), name, "x=1", "--save", tmp_path / "y.npz")[0] == 0
+
+
+def test_nobody_listens(pytriton):
+    for words in (["infer", "localhost:1", "any", "x=1", "--timeout", "0.2"], ["models", "localhost:1"]):
+        status, _, error = pytriton(*words)
+        assert (status, "No server can be reached at http://localhost:1" in error) == (1, True)
+    assert pytriton("models", "ftp://localhost")[0] == 1
+
+
+def test_what_is_served(url, pytriton, name, triton):
+    bind_floats(triton, name, double)
+    text = triton.bind(
+        f"{name}_text",
+        lambda requests: requests,
+        [Tensor((2,), bytes, "a"), Tensor((1,), np.int8, "b", optional=True)],
+        [Tensor((-1, 3), np.int64, "c")],
+        config=ModelConfig(batching=False, decoupled=True),
+    )
+    assert text is None
+    pytriton("infer", url, name, "x=[[1],[2]]")
+    status, out, _ = pytriton("models", url)
+    assert status == 0
+    lines = out.splitlines()
+    start = lines.index(f"{name} version 1: READY")
+    assert lines[start + 1 : start + 4] == [
+        "  takes   'x': FP32 (-1,) (batches of up to 4)",
+        "  gives   'y': FP32 (-1,)",
+        "  counts  2 inferences, 1 executions, 0 failed",
+    ]
+    start = lines.index(f"{name}_text version 1: READY")
+    assert lines[start + 1 : start + 3] == [
+        "  takes   'a': BYTES (2,); 'b': INT8 (1,), optional (no batches)",
+        "  gives   'c': INT64 (-1, 3) (any number of times)",
+    ]
+    models = {model["name"]: model for model in json.loads(pytriton("models", url, "--json")[1])}
+    assert models[name]["counts"] == {"inferences": 2, "executions": 1, "failed": 0}
+    assert models[name]["inputs"] == ["'x': FP32 (-1,)"]
+
+
+def test_no_models_and_restricted_counts(protocol, pytriton, name, monkeypatch):
+    restricted = "statistics,shared-memory:triton-access-token=secret"
+    with running_triton(http_restricted_api=restricted, grpc_restricted_protocol=restricted) as triton:
+        triton.run()
+        url = url_of(triton, protocol)
+        assert pytriton("models", url) == (0, f"The server at {url} has no models.\n", "")
+        bind_floats(triton, name, double)
+        assert "counts  not shown: the server wants its token for that" in pytriton("models", url)[1]
+        assert "counts  0 inferences" in pytriton("models", url, "--token", "secret")[1]
+        monkeypatch.setenv("PYTRITON_ACCESS_TOKEN", "secret")
+        assert "counts  0 inferences" in pytriton("models", url)[1]
+
+
+def test_a_model_that_is_not_ready(triton, name, url, pytriton):
+    bind_floats(triton, name, double)
+    with ModelClient(url, name) as client:
+        client.unload_model()
+    out = pytriton("models", url)[1]
+    assert f"{name} version 1: UNAVAILABLE" in out or f"{name} version 1: UNLOADING" in out
+
+
+PROGRAM = pathlib.Path(sys.executable).with_name("pytriton")
+
+
+@pytest.mark.parametrize("command", [[sys.executable, "-m", "pytriton"], [PROGRAM]], ids=["module", "program"])
+def test_the_program(triton, name, command):
+    bind_floats(triton, name, double)
+
+    def run(*words):
+        return subprocess.run([*command, *words], capture_output=True, text=True, timeout=60, check=False)
+
+    asked = run("infer", url_of(triton, "http"), name, "x=[1]")
+    assert (asked.returncode, asked.stdout) == (0, "y: FP32 (1,)\n[2.]\n")
+    assert run("--version").stdout.startswith("pytriton ")
+    assert run("infer").returncode == 2
+    assert run().returncode == 2

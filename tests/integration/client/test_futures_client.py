@@ -1,0 +1,201 @@
+"""What only futures can do: a queue in front of the server, and an end in order."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import gc
+import threading
+import time
+
+import numpy as np
+import pytest
+from serving import Background, at_once, bind_floats, held_model, wait_until
+
+from pytriton.client import (
+    FuturesModelClient,
+    PyTritonClientClosedError,
+    PyTritonClientModelUnavailableError,
+    PyTritonClientQueueFullError,
+    PyTritonClientValueError,
+)
+from pytriton.model_config import ModelConfig
+
+
+def echo(requests):
+    return [{"y": request["x"]} for request in requests]
+
+
+def threads_of_clients():
+    return [thread for thread in threading.enumerate() if thread.name == "pytriton-futures"]
+
+
+def test_answers_come_through_futures_in_any_order(triton, name, url):
+    bind_floats(triton, name, echo)
+    with FuturesModelClient(url, name) as client:
+        futures = {client.infer_sample([number]): number for number in range(300)}
+        for future in concurrent.futures.as_completed(futures, timeout=60):
+            assert future.result()["y"] == [futures[future]]
+
+
+def test_errors_come_through_the_future(triton, name, url):
+    bind_floats(triton, name, echo)
+    with FuturesModelClient(url, name) as client:
+        wrong = client.infer_sample(np.float64([1]))
+        right = client.infer_sample([1])
+        assert isinstance(wrong.exception(30), PyTritonClientValueError)
+        assert right.result(30)["y"] == [1]
+    with FuturesModelClient(url, "no-such-model", init_timeout_s=0.2) as client:
+        assert isinstance(client.infer_sample([1]).exception(30), PyTritonClientModelUnavailableError)
+        assert isinstance(client.model_config().exception(30), PyTritonClientModelUnavailableError)
+        assert isinstance(client.wait_for_model(0.2).exception(30), PyTritonClientModelUnavailableError)
+
+
+def test_a_full_queue_refuses_when_it_must_not_block(triton, name, url):
+    entered, gate = held_model(triton, name)
+    with FuturesModelClient(url, name, max_workers=1, max_queue_size=2, non_blocking=True) as client:
+        futures = [client.infer_sample([number]) for number in range(3)]
+        assert entered.wait(30)
+        with pytest.raises(PyTritonClientQueueFullError, match="1 in flight and 2 in the queue"):
+            client.infer_sample([4])
+        gate.set()
+        assert [future.result(30)["y"][0] for future in futures] == [0, 1, 2]
+        assert client.infer_sample([5]).result(30)["y"] == [5]
+
+
+def test_a_full_queue_makes_others_wait(triton, name, url):
+    entered, gate = held_model(triton, name)
+    with FuturesModelClient(url, name, max_workers=1, max_queue_size=1) as client:
+        client.infer_sample([0])
+        client.infer_sample([1])
+        assert entered.wait(30)
+        third = Background(lambda: client.infer_sample([2]).result(30))
+        time.sleep(0.1)
+        assert third.is_alive()
+        gate.set()
+        assert third.finish().result["y"] == [2]
+
+
+def test_waiting_for_room_ends(url):
+    with FuturesModelClient(url, "no-such-model", max_workers=1, max_queue_size=1, inference_timeout_s=0.3) as client:
+        waiting = [client.infer_sample([number]) for number in range(2)]
+        with pytest.raises(PyTritonClientQueueFullError, match=r"within 0\.3 s"):
+            client.infer_sample([2])
+        for future in waiting:
+            future.cancel()
+
+
+def test_a_callback_that_finds_the_queue_full_does_not_wait_for_itself(triton, name, url):
+    entered, gate = held_model(triton, name)
+    errors = []
+
+    def ask_again(_):
+        try:
+            for _ in range(3):
+                client.infer_sample([9])
+        except PyTritonClientQueueFullError as error:
+            errors.append(error)
+
+    with FuturesModelClient(url, name, max_workers=1, max_queue_size=1) as client:
+        first = client.infer_sample([0])
+        assert entered.wait(30)
+        first.add_done_callback(ask_again)
+        gate.set()
+        first.result(30)
+        wait_until(lambda: errors)
+
+
+def test_many_threads_share_a_client(triton, name, url):
+    bind_floats(triton, name, echo)
+    with FuturesModelClient(url, name, max_workers=8, max_queue_size=4) as client:
+        answers = at_once(16, lambda number: [client.infer_sample([number]).result(60)["y"][0] for _ in range(10)])
+    assert answers == [[number] * 10 for number in range(16)]
+
+
+def test_no_more_requests_are_in_flight_than_there_are_workers(triton, name, url):
+    in_flight, most = [], []
+
+    def count(requests):
+        in_flight.extend(requests)
+        most.append(len(requests))
+        return echo(requests)
+
+    bind_floats(triton, name, count, config=ModelConfig(max_batch_size=64))
+    with FuturesModelClient(url, name, max_workers=3) as client:
+        concurrent.futures.wait([client.infer_sample([number]) for number in range(100)], 60)
+    assert len(in_flight) == 100
+    assert max(most) <= 3
+
+
+def test_closing_waits_for_all_that_was_taken(triton, name, url):
+    entered, gate = held_model(triton, name)
+    client = FuturesModelClient(url, name, max_workers=1)
+    futures = [client.infer_sample([number]) for number in range(5)]
+    assert entered.wait(30)
+    closing = Background(client.close)
+    wait_until(lambda: client._closed)
+    with pytest.raises(PyTritonClientClosedError):
+        client.infer_sample([9])
+    assert closing.is_alive()
+    gate.set()
+    closing.finish()
+    assert [future.result(0)["y"][0] for future in futures] == list(range(5))
+
+
+def test_closing_without_waiting_ends_what_is_in_the_queue(triton, name, url):
+    entered, gate = held_model(triton, name)
+    client = FuturesModelClient(url, name, max_workers=1)
+    futures = [client.infer_sample([number]) for number in range(3)]
+    assert entered.wait(30)
+    client.close(wait=False)
+    assert not futures[0].done()
+    gate.set()
+    assert futures[0].result(30)["y"] == [0]
+    for future in futures[1:]:
+        assert isinstance(future.exception(30), PyTritonClientClosedError)
+    wait_until(lambda: not threads_of_clients())
+
+
+def test_cancelling_a_future_cancels_the_request(triton, name, url):
+    entered, gate = held_model(triton, name)
+    with FuturesModelClient(url, name, max_workers=1) as client:
+        first, second, third = (client.infer_sample([number]) for number in range(3))
+        assert entered.wait(30)
+        assert second.cancel()
+        gate.set()
+        assert first.result(30)["y"] == [0]
+        assert third.result(30)["y"] == [2]
+        assert second.cancelled()
+
+
+def test_room_is_given_back_whatever_becomes_of_a_request(triton, name, url):
+    bind_floats(triton, name, echo)
+    with FuturesModelClient(url, name, max_workers=1, max_queue_size=1, non_blocking=True) as client:
+        for number in range(30):
+            future = client.infer_sample([number] if number % 3 else ["wrong"])
+            if number % 3 == 1:
+                future.cancel()
+            concurrent.futures.wait([future], 30)
+            wait_until(lambda: client._room._value == 2)
+
+
+def test_a_client_that_is_forgotten_ends_its_thread(triton, name, url):
+    bind_floats(triton, name, echo)
+    client = FuturesModelClient(url, name)
+    client.infer_sample([1]).result(30)
+    assert threads_of_clients()
+    del client
+    gc.collect()
+    wait_until(lambda: not threads_of_clients())
+
+
+def test_the_configuration_and_waiting_are_futures_too(triton, name, url):
+    bind_floats(triton, name, echo)
+    with FuturesModelClient(url, name) as client:
+        assert client.wait_for_model(10).result(30) is None
+        assert client.model_config().result(30).model_name == name
+
+
+@pytest.mark.parametrize("arguments", [{"max_workers": 0}, {"max_queue_size": 0}, {"max_workers": None}], ids=repr)
+def test_sizes_that_cannot_work(arguments):
+    with pytest.raises(PyTritonClientValueError, match="give an integer from 1"):
+        FuturesModelClient("localhost", "any", **arguments)

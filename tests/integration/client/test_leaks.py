@@ -1,0 +1,114 @@
+"""Clients that come and go leave nothing behind."""
+
+from __future__ import annotations
+
+import gc
+import pathlib
+import subprocess
+import sys
+import threading
+
+import pytest
+from asking import asking
+from peers import listening, speaking_html
+from serving import HOST, bind_floats, wait_until
+
+from pytriton.client import ModelClient, PyTritonClientError
+
+
+def echo(requests):
+    return [{"y": request["x"]} for request in requests]
+
+
+def resources():
+    gc.collect()
+    return tuple(len(list(pathlib.Path("/proc/self", each).iterdir())) for each in ("fd", "task"))
+
+
+def settles(before):
+    """Waits until there is not much more than before; what ends by itself has some time for that."""
+
+    def few_more():
+        return all(count <= earlier + 4 for earlier, count in zip(before, resources(), strict=True))
+
+    wait_until(few_more, what=f"that there are few more than {before}")
+
+
+def test_clients_that_come_and_go(triton, name, kind, url):
+    bind_floats(triton, name, echo)
+
+    def come_and_go():
+        with asking(kind, url, name) as client:
+            client.infer_sample([1])
+
+    come_and_go()
+    come_and_go()
+    before = resources()
+    for _ in range(20):
+        come_and_go()
+    settles(before)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_threads_that_come_and_go_with_clients_of_their_own(triton, name, url, closed):
+    bind_floats(triton, name, echo)
+
+    def ask():
+        client = ModelClient(url, name)
+        client.infer_sample([1])
+        if closed:
+            client.close()
+
+    _in_threads(ask, 3)
+    before = resources()
+    _in_threads(ask, 20)
+    settles(before)
+
+
+def test_threads_that_come_and_go_with_a_client_that_they_share(triton, name, url):
+    bind_floats(triton, name, echo)
+    with ModelClient(url.replace(HOST, "localhost"), name) as client:  # a name, which has to be looked up
+        _in_threads(lambda: client.infer_sample([1]), 3)
+        before = resources()
+        _in_threads(lambda: client.infer_sample([1]), 20)
+        settles(before)
+
+
+def test_failures(kind, protocol):
+    with (
+        listening(speaking_html(200)) as port,
+        asking(kind, f"{protocol}://{HOST}:{port}", "any", ensure_model_is_ready=False) as client,
+    ):
+
+        def fail():
+            with pytest.raises(PyTritonClientError):
+                client.infer_sample([1])
+
+        for _ in range(3):
+            fail()
+        before = resources()
+        for _ in range(20):
+            fail()
+        settles(before)
+
+
+def test_a_program_that_forgets_to_close_its_clients_ends(triton, name, url):
+    bind_floats(triton, name, echo)
+    script = f"""
+import numpy as np
+from pytriton.client import FuturesModelClient, ModelClient
+client = ModelClient({url!r}, {name!r}, shared_memory=True)
+large = client.infer_sample(np.ones(100_000, np.float32))
+futures = FuturesModelClient({url!r}, {name!r})
+print(futures.infer_sample([1]).result()["y"])
+pending = futures.infer_sample([2])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[1.]\n", "")
+
+
+def _in_threads(function, count):
+    for _ in range(count):
+        thread = threading.Thread(target=function)
+        thread.start()
+        thread.join()

@@ -1,0 +1,132 @@
+"""Requests that are sent again, and those that are not."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import pytest
+from asking import asking
+from peers import HOST, hanging_up_in_mid_answer, listening, proxy_of, silent
+from serving import Background, bind_floats, held_model, wait_until
+
+from pytriton.client import (
+    Failure,
+    FuturesModelClient,
+    PyTritonClientInferenceServerError,
+    PyTritonClientTimeoutError,
+    RetryPolicy,
+)
+from pytriton.model_config import DynamicBatcher, ModelConfig, QueuePolicy
+from pytriton.model_config.triton_model_config import TritonModelConfig
+
+FLOAT = {"data_type": "TYPE_FP32", "dims": [-1]}
+CONFIG = TritonModelConfig.from_dict(
+    {"name": "any", "max_batch_size": 4, "input": [{"name": "x", **FLOAT}], "output": [{"name": "y", **FLOAT}]}
+)
+KNOWN = {"model_config": CONFIG, "ensure_model_is_ready": False}
+QUICK = RetryPolicy(attempts=4, pause_s=0.05, jitter=0)
+
+
+def echo(requests):
+    return [{"y": request["x"]} for request in requests]
+
+
+@contextlib.contextmanager
+def counting(behave):
+    """A peer that counts what it is sent."""
+    connections = []
+
+    def count(connection):
+        connections.append(connection)
+        behave(connection)
+
+    with listening(count) as port:
+        yield port, connections
+
+
+def test_a_server_that_is_not_there_yet_is_asked_again(triton, name, kind, protocol):
+    bind_floats(triton, name, echo)
+    persistent = RetryPolicy(attempts=50, resend_lost=True)
+    port = triton.config.http_port if protocol == "http" else triton.config.grpc_port
+    with (
+        proxy_of(port) as (proxy, own_port),
+        asking(kind, f"{protocol}://{HOST}:{own_port}", name, retry=persistent) as client,
+    ):
+        client.infer_sample([1])
+        proxy.refuse(True)
+        asked = Background(lambda: client.infer_sample([2]))
+        time.sleep(0.3)
+        assert asked.is_alive()
+        proxy.refuse(False)
+        assert asked.finish().result["y"] == [2]
+
+
+def test_attempts_come_to_an_end(kind, protocol):
+    url = f"{protocol}://{HOST}:1"
+    with asking(kind, url, "any", retry=QUICK, **KNOWN) as client:
+        started = time.monotonic()
+        with pytest.raises(PyTritonClientInferenceServerError) as caught:
+            client.infer_sample([1])
+        assert 0.05 + 0.1 + 0.2 <= time.monotonic() - started < 5
+        assert caught.value.failure is Failure.UNREACHABLE
+
+
+def test_all_attempts_together_stay_within_the_timeout(kind, protocol):
+    patient = RetryPolicy(attempts=1000, pause_s=0.05, factor=1)
+    with asking(kind, f"{protocol}://{HOST}:1", "any", retry=patient, **KNOWN) as client:
+        started = time.monotonic()
+        with pytest.raises((PyTritonClientInferenceServerError, PyTritonClientTimeoutError)):
+            client.infer_sample([1], timeout_s=0.5)
+        assert 0.3 < time.monotonic() - started < 2
+
+
+def test_a_full_queue_of_the_server_is_tried_again(triton, name, kind, url):
+    policy = QueuePolicy(max_queue_size=1)
+    config = ModelConfig(max_batch_size=1, batcher=DynamicBatcher(default_queue_policy=policy))
+    entered, gate = held_model(triton, name, config=config)
+    with FuturesModelClient(url, name) as others, asking(kind, url, name, retry=RetryPolicy(attempts=100)) as client:
+        futures = [others.infer_sample([number]) for number in range(8)]
+        assert entered.wait(30)
+        wait_until(lambda: any(future.done() for future in futures))
+        errors = [future.exception() for future in futures if future.done()]
+        assert {error.failure for error in errors} == {Failure.BUSY}
+        asked = Background(lambda: client.infer_sample([9]))
+        gate.set()
+        assert asked.finish(30).result["y"] == [9]
+
+
+def test_what_may_have_been_executed_is_sent_again_only_on_request(kind):
+    again = RetryPolicy(attempts=3, pause_s=0.01, resend_lost=True)
+    for retry, count in ((QUICK, 1), (again, 3)):
+        with (
+            counting(hanging_up_in_mid_answer) as (port, connections),
+            asking(kind, f"{HOST}:{port}", "any", retry=retry, **KNOWN) as client,
+        ):
+            with pytest.raises(PyTritonClientInferenceServerError) as caught:
+                client.infer_sample([1])
+            assert caught.value.failure is Failure.LOST
+            assert len(connections) == count
+
+
+def test_a_request_that_timed_out_is_not_sent_again(kind):
+    with (
+        counting(silent) as (port, connections),
+        asking(kind, f"{HOST}:{port}", "any", retry=QUICK, **KNOWN) as client,
+    ):
+        with pytest.raises(PyTritonClientTimeoutError):
+            client.infer_sample([1], timeout_s=0.3)
+        assert len(connections) == 1
+
+
+def test_an_error_of_the_model_is_not_tried_again(triton, name, kind, url):
+    calls = []
+
+    def fail(requests):
+        calls.extend(requests)
+        raise ValueError("no")
+
+    bind_floats(triton, name, fail)
+    with asking(kind, url, name, retry=QUICK) as client, pytest.raises(PyTritonClientInferenceServerError, match="no"):
+        client.infer_sample([1])
+    assert len(calls) == 1

@@ -1,0 +1,262 @@
+"""Large tensors through shared memory."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import resource
+import threading
+
+import numpy as np
+import pytest
+from asking import asking, url_of
+from serving import (
+    bind_floats,
+    client_of,
+    held_model,
+    infer_json,
+    json_floats,
+    running_triton,
+    shared_memory,
+    statistics_of,
+    wait_until,
+)
+
+from pytriton.client import (
+    AsyncioModelClient,
+    DecoupledModelClient,
+    Failure,
+    ModelClient,
+    PyTritonClientError,
+    PyTritonClientInferenceServerError,
+    PyTritonClientTimeoutError,
+    PyTritonClientValueError,
+)
+from pytriton.model_config import ModelConfig, Tensor
+
+LARGE = np.random.default_rng(0).random(200_000, np.float32)
+
+
+def echo(requests):
+    return [{"y": request["x"]} for request in requests]
+
+
+def regions(triton):
+    """The regions of clients that the server knows."""
+    with client_of(triton) as client:
+        return {region["name"] for region in client.raw.get_system_shared_memory_status()}
+
+
+def test_large_tensors_come_back_as_they_were_sent(triton, name, kind, url):
+    bind_floats(triton, name, echo)
+    with asking(kind, url, name, shared_memory=True) as client:
+        for factor in range(4):
+            assert (client.infer_sample(factor * LARGE)["y"] == factor * LARGE).all()
+            assert (client.infer_batch(factor * LARGE.reshape(4, -1))["y"] == factor * LARGE.reshape(4, -1)).all()
+        assert client.infer_sample([1])["y"] == [1]
+
+
+def test_tensors_of_all_sorts_in_one_request(triton, name, url):
+    specs = [
+        ("text", bytes, (-1,)),
+        ("small", np.int16, (2,)),
+        ("large", np.float64, (-1, 3)),
+        ("fixed", np.int8, (70_000,)),
+    ]
+    inputs = [Tensor(shape, dtype, each) for each, dtype, shape in specs]
+    outputs = [Tensor(shape, dtype, f"{each}_out") for each, dtype, shape in specs]
+    triton.bind(name, lambda requests: [{f"{k}_out": v for k, v in each.items()} for each in requests], inputs, outputs)
+    sent = {
+        "text": np.array([b"a" * 100_000, b""], object),
+        "small": np.int16([1, -2]),
+        "large": np.arange(90_000, dtype=np.float64).reshape(-1, 3)[:, ::-1],
+        "fixed": np.ones(70_000, np.int8),
+    }
+    with ModelClient(url, name, shared_memory=True) as client:
+        for _ in range(3):
+            answer = client.infer_sample(**sent)
+            for each, array in sent.items():
+                assert (answer[f"{each}_out"] == array).all()
+                assert answer[f"{each}_out"].shape == array.shape
+        only = client.infer_sample(**sent, outputs=["fixed_out"])
+        assert list(only) == ["fixed_out"]
+
+
+def test_an_array_stays_as_it_is_when_others_come(triton, name, url):
+    bind_floats(triton, name, echo)
+    with ModelClient(url, name, shared_memory=True) as client:
+        answers = [client.infer_sample(number * LARGE)["y"] for number in range(6)]
+        for number, answer in enumerate(answers):
+            assert (answer == number * LARGE).all()
+    for number, answer in enumerate(answers):
+        assert (answer == number * LARGE).all()
+        assert not answer.flags.writeable
+
+
+def test_memory_is_used_again(triton, name, url):
+    bind_floats(triton, name, echo)
+    before = regions(triton)
+    with ModelClient(url, name, shared_memory=True) as client:
+        for _ in range(10):
+            client.infer_sample(LARGE)
+        assert len(regions(triton) - before) == 2  # inputs and outputs
+        kept = [client.infer_sample(LARGE) for _ in range(3)]
+        assert len(regions(triton) - before) == 4  # the first one lies where the last one lay
+        del kept
+        client.infer_sample(LARGE)
+        assert len(regions(triton) - before) == 4
+
+
+def test_memory_has_no_name_and_is_given_back(triton, name, url):
+    bind_floats(triton, name, echo)
+    before, files = regions(triton), shared_memory()
+    client = ModelClient(url, name, shared_memory=True)
+    client.infer_sample(LARGE)
+    client.infer_sample(LARGE)
+    assert shared_memory() <= files
+    assert regions(triton) > before
+    client.close()
+    assert regions(triton) == before
+
+
+def test_a_client_that_is_forgotten_gives_its_memory_back(triton, name, url):
+    bind_floats(triton, name, echo)
+    before = regions(triton)
+    client = ModelClient(url, name, shared_memory=True)
+    client.infer_sample(LARGE)
+    assert regions(triton) > before
+    del client
+    gc.collect()
+    assert regions(triton) == before
+
+
+def test_tasks_do_not_share_memory_that_is_in_use(triton, name, url):
+    bind_floats(triton, name, echo)
+
+    async def ask():
+        async with AsyncioModelClient(url, name, shared_memory=True) as client:
+            for _ in range(3):
+                answers = await asyncio.gather(*[client.infer_sample(number * LARGE) for number in range(8)])
+                for number, answer in enumerate(answers):
+                    assert (answer["y"] == number * LARGE).all()
+
+    asyncio.run(ask())
+
+
+def test_an_output_whose_size_cannot_be_known(triton, name, url):
+    """The first one that is larger than those before is asked for again, over the socket, as all that come later."""
+
+    def repeat(requests):
+        return [{"y": np.tile(request["x"], (1, int(request["x"][0, 0])))} for request in requests]
+
+    bind_floats(triton, name, repeat)
+    values = np.ones(50_000, np.float32)
+    with ModelClient(url, name, shared_memory=True) as client:
+        for factor in (1, 1, 3, 2, 5):
+            values[0] = factor
+            assert (client.infer_sample(values)["y"] == np.tile(values, factor)).all()
+    wait_until(lambda: statistics_of(triton, name)["inference_count"] >= 5)
+    assert statistics_of(triton, name)["inference_count"] == 5
+    assert statistics_of(triton, name)["inference_stats"]["fail"]["count"] == 1
+
+
+def test_memory_of_a_request_that_timed_out_is_not_used_by_another(triton, name, url):
+    bind_floats(triton, name, echo)
+    slow = f"{name}_slow"
+    entered, gate = held_model(triton, slow)
+    with ModelClient(url, slow, shared_memory=True) as client:
+        with pytest.raises(PyTritonClientTimeoutError):
+            client.infer_sample(LARGE, timeout_s=0.3)
+        assert entered.is_set()
+        known = regions(triton)
+        assert (len(known), client._session.servers[0].regions._free) == (1, [])
+        gate.set()
+        assert (client.infer_sample(2 * LARGE)["y"] == 2 * LARGE).all()
+        assert len(regions(triton)) > 1
+
+
+def test_a_model_that_fails_leaves_the_memory_to_the_next_request(triton, name, url):
+    def fail(requests):
+        if requests[0]["x"][0, 0] < 0:
+            raise ValueError("negative")
+        return echo(requests)
+
+    bind_floats(triton, name, fail)
+    before = regions(triton)
+    with ModelClient(url, name, shared_memory=True) as client:
+        for _ in range(3):
+            client.infer_sample(abs(LARGE) + 1)
+            with pytest.raises(PyTritonClientInferenceServerError, match="negative"):
+                client.infer_sample(-abs(LARGE) - 1)
+        assert len(regions(triton) - before) == 2
+
+
+def test_a_server_that_is_started_again_is_told_again(protocol):
+    ports = {}
+    for round_number in range(2):
+        with running_triton(**ports) as triton:
+            bind_floats(triton, "floats", echo)
+            triton.run()
+            if round_number == 0:
+                ports = {"http_port": triton.config.http_port, "grpc_port": triton.config.grpc_port}
+                client = ModelClient(url_of(triton, protocol), "floats", shared_memory=True)
+            for _ in range(2):
+                assert (client.infer_sample(LARGE)["y"] == LARGE).all()
+    client.close()
+
+
+def test_a_restricted_endpoint_wants_the_token(kind, protocol):
+    restricted = "shared-memory:triton-access-token=secret"
+    with running_triton(http_restricted_api=restricted, grpc_restricted_protocol=restricted) as triton:
+        bind_floats(triton, "floats", echo)
+        triton.run()
+        url = url_of(triton, protocol)
+        with asking(kind, url, "floats", shared_memory=True) as client:
+            with pytest.raises(PyTritonClientInferenceServerError, match="pass the token as access_token") as caught:
+                client.infer_sample(LARGE)
+            assert caught.value.failure is Failure.RESTRICTED
+            assert client.infer_sample([1])["y"] == [1]
+        with asking(kind, url, "floats", shared_memory=True, access_token="secret") as client:
+            assert (client.infer_sample(LARGE)["y"] == LARGE).all()
+
+
+def test_no_room_for_shared_memory(triton, name, url):
+    bind_floats(triton, name, echo)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with ModelClient(url, name, shared_memory=True) as client:
+        client.infer_sample([1])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+        try:
+            with pytest.raises(PyTritonClientError, match=r"no room for .* bytes of shared memory in /dev/shm"):
+                client.infer_sample(LARGE)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert (client.infer_sample(LARGE)["y"] == LARGE).all()
+
+
+def test_streams_do_not_go_through_shared_memory():
+    with pytest.raises(PyTritonClientValueError, match="leave shared_memory out"):
+        DecoupledModelClient("grpc://localhost", "any", shared_memory=True)
+
+
+def test_many_threads_share_the_memory(triton, name, url):
+    bind_floats(triton, name, echo, config=ModelConfig(max_batch_size=8))
+    errors = []
+
+    def ask(number):
+        for _ in range(5):
+            if not (client.infer_sample(number * LARGE)["y"] == number * LARGE).all():
+                errors.append(number)
+
+    with ModelClient(url, name, shared_memory=True) as client:
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not errors
+
+
+def test_the_server_is_well_afterwards(triton, name):
+    bind_floats(triton, name, echo)
+    assert infer_json(triton, name, [json_floats([1, 2])])[0] == 200

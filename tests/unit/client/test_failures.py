@@ -1,0 +1,92 @@
+"""What libraries say, as errors of the clients."""
+
+from __future__ import annotations
+
+import pytest
+from tritonclient.utils import InferenceServerException
+
+from pytriton.client.core.failures import answered_over_grpc, answered_over_http, is_answer
+from pytriton.client.exceptions import (
+    Failure,
+    PyTritonClientClosedError,
+    PyTritonClientInferenceServerError,
+    PyTritonClientTimeoutError,
+    PyTritonClientValueError,
+)
+
+URL = "http://localhost:8000"
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "failure"),
+    [
+        ("UNAVAILABLE", "failed to connect to all addresses; last error: Connection refused", Failure.UNREACHABLE),
+        ("UNAVAILABLE", "errors resolving nobody:1: Domain name not found", Failure.UNREACHABLE),
+        ("UNAVAILABLE", "DNS resolution failed for nobody:1", Failure.UNREACHABLE),
+        ("UNAVAILABLE", "failed to connect to all addresses; Failed parsing HTTP/2", Failure.GARBLED),
+        ("UNAVAILABLE", "Socket closed", Failure.LOST),
+        ("UNAVAILABLE", "recvmsg:Connection reset by peer", Failure.LOST),
+        ("INTERNAL", "Received RST_STREAM with error code 2", Failure.LOST),
+        ("UNAVAILABLE", "Exceeds maximum queue size", Failure.BUSY),
+        ("UNAVAILABLE", "[request id: 7] Exceeds maximum queue size", Failure.BUSY),
+        ("UNAVAILABLE", "Server is stopping, scheduler for model has stopped accepting", Failure.BUSY),
+        ("UNAVAILABLE", "model 'x' has no worker: cannot reach the worker", Failure.BUSY),
+        ("UNAVAILABLE", "model 'x': the worker is gone", Failure.REFUSED),
+        ("INTERNAL", "model 'x': Error: Exceeds maximum queue size", Failure.REFUSED),
+        ("UNAVAILABLE", "Request for unknown model: 'x' has no available versions", Failure.NOT_SERVED),
+        ("NOT_FOUND", "Request for unknown model: 'x' is not found", Failure.NOT_SERVED),
+        ("UNAVAILABLE", "This protocol is restricted, expecting header 'triton-access-token'", Failure.RESTRICTED),
+        ("INVALID_ARGUMENT", "unexpected inference input 'z'", Failure.REFUSED),
+        ("INTERNAL", "model 'x': ConnectionResetError: Connection reset by peer", Failure.REFUSED),
+        ("UNIMPLEMENTED", "", Failure.GARBLED),
+    ],
+)
+def test_what_grpc_says(status, message, failure):
+    error = answered_over_grpc(URL, f"StatusCode.{status}", message, 1.0)
+
+    assert isinstance(error, PyTritonClientInferenceServerError)
+    assert (error.failure, error.message.endswith(".")) == (failure, True)
+    assert is_answer(error) is (failure in (Failure.BUSY, Failure.NOT_SERVED, Failure.RESTRICTED, Failure.REFUSED))
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "kind"),
+    [
+        ("StatusCode.DEADLINE_EXCEEDED", "Deadline Exceeded", PyTritonClientTimeoutError),
+        ("StatusCode.UNAVAILABLE", "Request timeout expired", PyTritonClientTimeoutError),
+        ("StatusCode.CANCELLED", "Channel closed!", PyTritonClientClosedError),
+        (None, 'Parameter "priority" is a reserved parameter', PyTritonClientValueError),
+    ],
+)
+def test_what_grpc_says_that_is_no_error_of_a_server(status, message, kind):
+    assert type(answered_over_grpc(URL, status, message, 1.0)) is kind
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "body", "failure"),
+    [
+        ("503", "Exceeds maximum queue size", None, Failure.BUSY),
+        ("404", "Request for unknown model: 'x' is not found", None, Failure.NOT_SERVED),
+        ("403", "This API is restricted, expecting header 'triton-access-token'", None, Failure.RESTRICTED),
+        ("400", "unexpected inference input 'z'", None, Failure.REFUSED),
+        ("502", "an exception occurred in the client while decoding", "<html>Bad Gateway</html>", Failure.GARBLED),
+    ],
+)
+def test_what_is_said_over_http(status, message, body, failure):
+    error = answered_over_http(URL, InferenceServerException(message, status, body))
+
+    assert error.failure is failure
+    assert (body or "") in error.message
+
+
+def test_a_long_page_is_told_in_short():
+    error = answered_over_http(URL, InferenceServerException("no", "502", "<p>\n" * 1000))
+
+    assert len(error.message) < 500
+    assert "\n" not in error.message
+
+
+def test_the_token_is_asked_for():
+    error = answered_over_http(URL, InferenceServerException("This API is restricted, expecting header 'a-b'", "403"))
+
+    assert "(header 'a-b'); pass the token as access_token" in error.message

@@ -1,0 +1,260 @@
+"""What users give as inputs."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from pytriton.client.core.inputs import arrays_of_batch, arrays_of_sample, match
+from pytriton.client.exceptions import PyTritonClientModelDoesntSupportBatchingError, PyTritonClientValueError
+from pytriton.model_config.datatypes import DATATYPES, datatype_by_name
+from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+
+NUMBERS = [datatype for datatype in DATATYPES if datatype.name not in ("BYTES", "BF16")]
+SHAPES = hnp.array_shapes(min_dims=0, max_dims=3, max_side=4)
+
+
+def model(*specs, max_batch_size=8):
+    return TritonModelConfig("M", max_batch_size=max_batch_size, inputs=specs)
+
+
+def spec(datatype="FP32", shape=(-1,), name="x", optional=False):
+    return TensorSpec(name, tuple(shape), datatype_by_name(datatype), optional)
+
+
+def sample(value, datatype="FP32", shape=(-1,), *, convert=False, max_batch_size=0):
+    config = model(spec(datatype, shape), max_batch_size=max_batch_size)
+    ((_, array),) = arrays_of_sample(config, match(config, [value], {}), convert)
+    return array
+
+
+def batch(value, datatype="FP32", shape=(-1,)):
+    config = model(spec(datatype, shape))
+    ((_, array),) = arrays_of_batch(config, match(config, [value], {}), False)
+    return array
+
+
+@given(st.data(), st.sampled_from(NUMBERS), SHAPES)
+def test_an_array_of_the_right_dtype_is_taken_as_it_is(data, datatype, shape):
+    array = data.draw(hnp.arrays(datatype.numpy, shape))
+
+    assert sample(array, datatype.name, [-1] * len(shape)) is array
+
+
+@given(st.data(), st.sampled_from(NUMBERS), hnp.array_shapes(max_dims=3, max_side=4))
+def test_lists_take_the_dtype_of_the_input(data, datatype, shape):
+    array = data.draw(
+        hnp.arrays(datatype.numpy, shape, elements={"allow_nan": False} if datatype.numpy.kind == "f" else None)
+    )
+
+    made = sample(array.tolist(), datatype.name, [-1] * len(shape))
+    assert made.dtype == datatype.numpy
+    assert np.array_equal(made, array)
+
+
+@given(st.data(), st.sampled_from(NUMBERS), st.sampled_from(NUMBERS))
+def test_other_dtypes_are_refused_or_converted_without_loss(data, given_datatype, wanted):
+    array = data.draw(hnp.arrays(given_datatype.numpy, 3))
+    if given_datatype == wanted:
+        return
+    with pytest.raises(PyTritonClientValueError, match=rf"is {wanted.name} \(-1,\), and the value has dtype"):
+        sample(array, wanted.name)
+    if np.can_cast(array.dtype, wanted.numpy, "safe"):
+        converted = sample(array, wanted.name, convert=True)
+        assert converted.dtype == wanted.numpy
+        assert np.array_equal(converted, array, equal_nan=wanted.numpy.kind == "f")
+    else:
+        with pytest.raises(PyTritonClientValueError, match="if that loses nothing"):
+            sample(array, wanted.name, convert=True)
+
+
+@given(st.integers(), st.sampled_from([each for each in NUMBERS if each.numpy.kind in "iu"]))
+def test_an_integer_fits_or_is_refused(number, datatype):
+    info = np.iinfo(datatype.numpy)
+    if info.min <= number <= info.max:
+        assert sample(number, datatype.name, (1,)) == [number]
+    else:
+        with pytest.raises(PyTritonClientValueError, match=r"does not fit|makes an array of dtype"):
+            sample(number, datatype.name, (1,))
+
+
+@given(st.lists(st.text(), min_size=1))
+def test_strings_are_utf8(texts):
+    try:
+        encoded = [text.encode() for text in texts]
+    except UnicodeEncodeError:
+        with pytest.raises(PyTritonClientValueError, match="cannot be encoded as UTF-8"):
+            sample(texts, "BYTES")
+    else:
+        assert sample(texts, "BYTES").tolist() == encoded
+        assert sample(np.array(texts, dtype=object), "BYTES").tolist() == encoded
+
+
+@given(st.lists(st.binary(), min_size=1))
+def test_bytes_are_left_alone(values):
+    array = np.array(values, dtype=object)
+
+    assert sample(array, "BYTES") is array
+    assert sample(values, "BYTES").tolist() == values
+
+
+@given(SHAPES, st.lists(st.integers(-1, 4).filter(bool), max_size=3))
+def test_a_shape_fits_or_is_refused(shape, dims):
+    value = np.zeros(shape, np.float32)
+    fits = len(shape) == len(dims) and all(dim in (-1, size) for dim, size in zip(dims, shape, strict=True))
+    single = shape == () and all(dim in (-1, 1) for dim in dims)
+    if fits or single:
+        assert sample(value, shape=dims).shape == (shape if fits else (1,) * len(dims))
+        assert sample(value, shape=dims, max_batch_size=8).shape[0] == 1
+    else:
+        with pytest.raises(PyTritonClientValueError, match=r"Input 'x' of model 'M' is FP32 .* the value has shape"):
+            sample(value, shape=dims)
+
+
+@given(st.integers(1, 5), SHAPES)
+def test_the_first_dimension_of_a_batch_is_free(rows, shape):
+    value = np.zeros((rows, *shape), np.float32)
+
+    assert batch(value, shape=shape) is value
+
+
+@pytest.mark.parametrize("value", [True, 1, 2.5, [1, 2.5], [True, False], [], [[]]], ids=repr)
+def test_python_numbers_are_floats_where_these_are_wanted(value):
+    array = sample(value, shape=(-1,) * max(1, np.ndim(value)))
+
+    assert array.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("value", "datatype", "message"),
+    [
+        (1.5, "INT32", "makes an array of dtype float64"),
+        (1, "BOOL", "makes an array of dtype int64"),
+        ("1", "FP32", "makes an array of dtype <U1"),
+        (None, "FP32", "missing"),
+        ([1, None], "FP32", "makes an array of dtype object"),
+        ([1, "a"], "FP32", "makes an array of dtype <U"),
+        ([[1], [1, 2]], "FP32", "cannot be made an array"),
+        (-1, "UINT8", "holds -1, which does not fit"),
+        ([1, 300], "UINT8", "holds 300, which does not fit"),
+        (1e39, "FP32", "too large for float32"),
+        (100_000, "FP16", "too large for float16"),
+        (1j, "FP32", "is of type complex"),
+        ({"a": 1}, "FP32", "is of type dict"),
+        (object, "BYTES", "is of type type"),
+        (1, "BYTES", "holds 1, which is neither str nor bytes"),
+        (np.float32([1]), "BYTES", "BYTES are str or bytes"),
+        ([np.float64(1)], "FP32", "has dtype float64"),
+        (np.array(["a"]), "FP32", "has dtype <U1"),
+        (np.zeros(1, ">f4"), "FP32", "has dtype >f4"),
+    ],
+    ids=repr,
+)
+def test_values_that_are_no_input(value, datatype, message):
+    with pytest.raises(PyTritonClientValueError, match=message):
+        sample(value, datatype)
+
+
+def test_another_byte_order_is_converted_on_request():
+    assert sample(np.array([1.5], ">f4"), convert=True).tolist() == [1.5]
+
+
+def test_bfloat16():
+    values = np.array([1.5, -2], ml_dtypes.bfloat16)
+
+    assert sample(values, "BF16") is values
+    assert sample([1.5, -2], "BF16").tolist() == [1.5, -2]
+    with pytest.raises(PyTritonClientValueError, match="too large for bfloat16"):
+        sample(1e39, "BF16")
+    with pytest.raises(PyTritonClientValueError, match="has dtype float32"):
+        sample(np.float32([1]), "BF16")
+
+
+class Refusing:
+    """A tensor on a device that NumPy cannot read."""
+
+    def __array__(self, dtype=None, copy=None):
+        raise TypeError("it is on another device")
+
+
+def test_a_tensor_that_cannot_be_read():
+    with pytest.raises(PyTritonClientValueError, match="of type Refusing, cannot be made an array: it is on another"):
+        sample(Refusing())
+
+
+def test_subclasses_of_arrays():
+    assert sample(np.ma.masked_array([1, 2], dtype=np.float32)).tolist() == [1, 2]
+
+
+def test_inputs_by_position_and_by_name():
+    config = model(spec(name="a"), spec(name="b"), spec(name="c", optional=True))
+
+    def names(positional, named):
+        return {each.name: value for each, value in match(config, positional, named)}
+
+    assert names([1, 2], {}) == {"a": 1, "b": 2}
+    assert names([1, 2, 3], {}) == names([], {"c": 3, "b": 2, "a": 1}) == {"a": 1, "b": 2, "c": 3}
+    assert list(names([], {"c": 3, "b": 2, "a": 1})) == ["a", "b", "c"]
+    assert names([1, 2, None], {}) == names([], {"a": 1, "b": 2, "c": None}) == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize(
+    ("positional", "named", "message"),
+    [
+        ([], {}, "No input was given"),
+        ([1], {"b": 2}, "not both"),
+        ([1], {}, "The input 'b' is missing"),
+        ([1, None], {}, "The input 'b' is missing"),
+        ([1, 2, 3, 4], {}, "4 inputs were given"),
+        ([], {"a": 1}, "The input 'b' is missing"),
+        ([], {"c": 1}, "The input 'a', 'b' is missing"),
+        ([], {"a": 1, "b": 2, "d": 3}, "There is no input 'd'"),
+    ],
+)
+def test_inputs_that_do_not_match(positional, named, message):
+    config = model(spec(name="a"), spec("BYTES", (1,), name="b"), spec(name="c", optional=True))
+
+    with pytest.raises(PyTritonClientValueError, match=message) as caught:
+        match(config, positional, named)
+    assert "model 'M' takes 'a': FP32 (-1,), 'b': BYTES (1,), 'c': FP32 (-1,), optional" in caught.value.message
+
+
+def test_a_model_without_inputs():
+    assert match(model(), [], {}) == []
+    with pytest.raises(PyTritonClientValueError, match="takes no inputs"):
+        match(model(), [1], {})
+
+
+def test_batches_of_different_sizes():
+    config = model(spec(name="a"), spec(name="b"))
+    with pytest.raises(PyTritonClientValueError, match="different sizes: 1 of 'a', 2 of 'b'"):
+        arrays_of_batch(config, match(config, [[[1]], [[1], [2]]], {}), False)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.zeros((0, 3), np.float32), "the batch is empty"),
+        ([1, 2], r"has shape \(2,\); infer_sample takes one sample"),
+        (1, r"has shape \(\)"),
+        ([[[1]]], r"has shape \(1, 1, 1\)"),
+    ],
+)
+def test_what_is_no_batch(value, message):
+    with pytest.raises(PyTritonClientValueError, match=message):
+        batch(value)
+
+
+def test_a_batch_given_as_a_sample():
+    with pytest.raises(PyTritonClientValueError, match=r"has shape \(1, 2\); infer_batch takes batches"):
+        sample([[1, 2]], max_batch_size=8)
+
+
+def test_a_model_that_takes_single_requests():
+    config = model(spec(), max_batch_size=0)
+    with pytest.raises(PyTritonClientModelDoesntSupportBatchingError, match="use infer_sample"):
+        arrays_of_batch(config, match(config, [[[1]]], {}), False)

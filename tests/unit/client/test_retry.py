@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytriton.client.core.failures import server_error
+from pytriton.client.exceptions import Failure
+from pytriton.client.retry import RetryPolicy
+
+
+def test_pauses_grow_up_to_the_longest():
+    policy = RetryPolicy(pause_s=0.5, factor=3, max_pause_s=4, jitter=0)
+
+    assert [policy.pause_before(attempt) for attempt in range(2, 6)] == [0.5, 1.5, 4, 4]
+
+
+@given(st.integers(2, 100_000), st.floats(0, 1))
+def test_a_pause_is_never_longer_than_the_longest_and_never_shorter_than_its_jitter_says(attempt, jitter):
+    policy = RetryPolicy(jitter=jitter)
+
+    pause_s = policy.pause_before(attempt)
+    assert (1 - jitter) * policy.pause_s <= pause_s <= policy.max_pause_s
+
+
+@pytest.mark.parametrize(
+    ("failure", "safe", "with_lost"),
+    [
+        (Failure.UNREACHABLE, True, True),
+        (Failure.BUSY, True, True),
+        (Failure.LOST, False, True),
+        (Failure.REFUSED, False, False),
+        (Failure.NOT_SERVED, False, False),
+        (Failure.RESTRICTED, False, False),
+        (Failure.GARBLED, False, False),
+    ],
+)
+def test_what_is_sent_again(failure, safe, with_lost):
+    error = server_error("no", failure)
+
+    assert RetryPolicy().allows(error) is safe
+    assert RetryPolicy(resend_lost=True).allows(error) is with_lost

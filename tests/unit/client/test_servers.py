@@ -1,0 +1,57 @@
+"""Which server is asked next."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytriton.client.core.servers import Balancer, Server
+from pytriton.client.core.transports import blocking_transport
+from pytriton.client.url import TritonUrl
+
+
+def servers(count):
+    return [Server(blocking_transport(TritonUrl("http", "localhost", port), None), {}) for port in range(1, count + 1)]
+
+
+@given(st.integers(1, 5), st.integers(1, 20))
+def test_each_has_its_turn(count, requests):
+    all_servers = servers(count)
+    balancer = Balancer(all_servers)
+
+    for number in range(requests):
+        order = list(balancer.candidates())
+        assert order[0] is all_servers[number % count]
+        assert sorted(map(id, order)) == sorted(map(id, all_servers))
+
+
+@given(st.integers(2, 5), st.data())
+def test_those_that_are_left_out_come_last(count, data):
+    all_servers = servers(count)
+    balancer = Balancer(all_servers)
+    out = data.draw(st.sets(st.sampled_from(range(count)), max_size=count))
+    for index in out:
+        all_servers[index].leave_out()
+
+    for _ in range(2 * count):
+        order = [all_servers.index(server) in out for server in balancer.candidates()]
+        assert order == sorted(order)
+
+
+def test_a_server_comes_back():
+    (server,) = servers(1)
+    assert not server.was_left_out
+    for _ in range(2000):  # however often
+        server.leave_out()
+    assert server.is_left_out
+    server.take_back()
+    assert not server.is_left_out
+    assert not server.was_left_out
+
+
+def test_headers_of_a_request_go_before_those_of_all():
+    http = Server(blocking_transport(TritonUrl("http", "localhost", 1), None), {"a": "1", "b": "2"})
+    grpc = Server(blocking_transport(TritonUrl("grpc", "localhost", 1), None), {"a": "1"})
+
+    assert http.headers({"b": "3", "C": "4"}) == {"a": "1", "b": "3", "C": "4"}
+    assert grpc.headers({"C": "4"}) == {"a": "1", "c": "4"}  # gRPC's metadata has no capitals

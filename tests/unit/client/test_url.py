@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import ipaddress
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytriton.client.exceptions import PyTritonClientInvalidUrlError, PyTritonClientValueError
+from pytriton.client.url import TritonUrl
+
+PORTS = st.integers(1, 65535)
+SCHEMES = st.sampled_from(["http", "https", "grpc", "grpcs"])
+LABELS = st.text(string.ascii_letters + string.digits + "-_", min_size=1, max_size=20)
+NAMES = st.lists(LABELS, min_size=1, max_size=4).map(".".join)
+PATHS = st.lists(st.text(string.ascii_letters + string.digits + "-_~", min_size=1), max_size=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "with_scheme"),
+    [
+        ("localhost", "http://localhost:8000"),
+        ("localhost:7000", "http://localhost:7000"),
+        ("http://localhost", "http://localhost:8000"),
+        ("https://localhost", "https://localhost:443"),
+        ("grpc://localhost", "grpc://localhost:8001"),
+        ("grpcs://localhost", "grpcs://localhost:8001"),
+        ("grpc://localhost:9001", "grpc://localhost:9001"),
+        ("http://10.0.0.1/", "http://10.0.0.1:8000"),
+        ("https://example.com/triton/", "https://example.com:443/triton"),
+        ("HTTP://Example.com", "http://example.com:8000"),
+        ("[::1]:7000", "http://[::1]:7000"),
+        ("grpc://[fe80::1%eth0]", "grpc://[fe80::1%eth0]:8001"),
+    ],
+)
+def test_what_is_left_out_has_a_default(text, with_scheme):
+    assert TritonUrl.from_url(text).with_scheme == with_scheme
+
+
+def test_parts():
+    url = TritonUrl.from_url("grpcs://[::1]:5")
+
+    assert (url.scheme, url.hostname, url.port, url.path) == ("grpcs", "::1", 5, "")
+    assert (url.without_scheme, url.protocol, url.secure) == ("[::1]:5", "grpc", True)
+    assert TritonUrl("http", "localhost", 8000) == TritonUrl.from_url("localhost")
+
+
+@given(SCHEMES, NAMES, PORTS)
+def test_what_is_written_is_read(scheme, hostname, port):
+    url = TritonUrl(scheme, hostname.lower(), port)
+
+    assert TritonUrl.from_url(url.with_scheme) == url
+    if scheme == "http":
+        assert TritonUrl.from_url(url.without_scheme) == url
+
+
+@given(SCHEMES, st.ip_addresses(), PORTS)
+def test_addresses(scheme, address, port):
+    url = TritonUrl(scheme, str(address), port)
+
+    assert TritonUrl.from_url(url.with_scheme) == url
+    assert ("[" in url.with_scheme) is isinstance(address, ipaddress.IPv6Address)
+
+
+@given(NAMES, PORTS, PATHS)
+def test_paths(hostname, port, parts):
+    url = TritonUrl("https", hostname.lower(), port, "".join(f"/{part}" for part in parts))
+
+    assert TritonUrl.from_url(url.with_scheme) == url
+
+
+@given(st.text())
+def test_any_text_is_a_url_or_is_refused(text):
+    try:
+        url = TritonUrl.from_url(text)
+    except PyTritonClientInvalidUrlError as error:
+        assert repr(text) in error.message
+    else:
+        assert TritonUrl.from_url(url.with_scheme) == url
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " localhost",
+        "local\nhost",
+        "ftp://localhost",
+        "://localhost",
+        "http://",
+        "localhost:",
+        "localhost:0",
+        "localhost:65536",
+        "localhost:-1",
+        "localhost:port",
+        "user@localhost",
+        "user:password@localhost",
+        "localhost?query",
+        "localhost#fragment",
+        "localhost/a b",
+        "http://[::1",
+        "grpc://localhost/path",
+        "http://bücher.example",
+        None,
+        8000,
+        b"localhost",
+    ],
+)
+def test_what_is_no_url(text):
+    with pytest.raises(PyTritonClientInvalidUrlError, match=r"is no URL of a server, for .*; use host, host:port"):
+        TritonUrl.from_url(text)
+
+
+def test_a_url_that_is_none_is_a_value_that_cannot_work():
+    assert issubclass(PyTritonClientInvalidUrlError, PyTritonClientValueError)

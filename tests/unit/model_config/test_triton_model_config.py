@@ -1,0 +1,80 @@
+"""A model's configuration as a server tells it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from google.protobuf.json_format import MessageToDict, ParseDict
+from hypothesis import given
+from hypothesis import strategies as st
+from tritonclient.grpc import model_config_pb2
+
+from pytriton.model_config import ModelConfig, Tensor
+from pytriton.model_config.datatypes import DATATYPES
+from pytriton.model_config.model_spec import ModelSpec
+from pytriton.model_config.triton_config import triton_model_config
+from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+
+DTYPES = [np.int8, np.float32, bytes, bool]
+TENSORS = st.lists(
+    st.builds(
+        Tensor,
+        shape=st.lists(st.integers(-1, 1000).filter(bool), max_size=3).map(tuple),
+        dtype=st.sampled_from(DTYPES),
+        optional=st.booleans(),
+    ),
+    min_size=1,
+    max_size=4,
+)
+CONFIGS = st.builds(ModelConfig, batching=st.booleans(), max_batch_size=st.integers(1, 1000), decoupled=st.booleans())
+
+
+@given(TENSORS, TENSORS, CONFIGS)
+def test_what_was_bound_is_read_whichever_way_it_comes(inputs, outputs, config):
+    bound = ModelSpec.create("M", inputs, outputs, config=config)
+    as_json = json.loads(json.dumps(triton_model_config(bound)))
+    # gRPC's message leaves out what has its default, and writes large numbers as text.
+    as_protobuf = MessageToDict(ParseDict(as_json, model_config_pb2.ModelConfig()), preserving_proto_field_name=True)
+
+    read = TritonModelConfig.from_dict(as_json)
+    assert TritonModelConfig.from_dict(as_protobuf) == read
+    assert (read.model_name, read.batching, read.decoupled) == ("M", config.batching, config.decoupled)
+    assert read.max_batch_size == (config.max_batch_size if config.batching else 0)
+    assert [each.name for each in read.inputs] == [tensor.name for tensor in bound.inputs]
+    assert [each.datatype for each in read.outputs] == [tensor.datatype for tensor in bound.outputs]
+    assert [each.shape for each in read.inputs] == [tensor.shape or (1,) for tensor in bound.inputs]
+    assert [each.optional for each in read.inputs] == [bool(tensor.optional) for tensor in bound.inputs]
+
+
+@pytest.mark.parametrize("datatype", DATATYPES, ids=lambda datatype: datatype.name)
+def test_all_datatypes(datatype):
+    spec = TensorSpec.from_dict({"name": "x", "data_type": datatype.config_name, "dims": ["-1", 2]})
+
+    assert (spec.datatype, spec.shape, spec.dtype) == (datatype, (-1, 2), datatype.numpy_dtype)
+    assert str(spec) == f"'x': {datatype.name} (-1, 2)"
+
+
+def test_what_other_backends_say():
+    config = TritonModelConfig.from_dict(
+        {"name": "net", "platform": "onnxruntime_onnx", "response_cache": {"enable": True}}, "3"
+    )
+
+    assert (config.backend, config.response_cache, config.model_version) == ("onnxruntime_onnx", True, "3")
+    assert (config.inputs, config.outputs, config.batching) == ((), (), False)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {},
+        {"name": "x", "input": [{}]},
+        {"name": "x", "input": [{"name": "a", "data_type": "TYPE_NONE", "dims": [1]}]},
+        {"name": "x", "max_batch_size": "many"},
+        {"name": "x", "input": [{"name": "a", "data_type": "TYPE_FP32", "dims": ["a"]}]},
+    ],
+)
+def test_what_is_no_configuration(message):
+    with pytest.raises((KeyError, ValueError)):
+        TritonModelConfig.from_dict(message)
