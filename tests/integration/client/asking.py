@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from serving import HOST
+from serving import HOST, free_config
 
 from pytriton.client import AsyncioModelClient, FuturesModelClient, ModelClient
 from pytriton.client.core.loops import LoopThread
+from pytriton.triton import Triton, TritonSecurityConfig
 
 KINDS = ("blocking", "futures", "asyncio")
 PROTOCOLS = ("http", "grpc")
@@ -17,6 +18,11 @@ PROTOCOLS = ("http", "grpc")
 def url_of(triton, protocol):
     port = triton.config.http_port if protocol == "http" else triton.config.grpc_port
     return f"{protocol}://{HOST}:{port}"
+
+
+def open_triton(**settings):
+    """A server on free ports, none of whose endpoints asks for a token unless its settings say so."""
+    return Triton(config=free_config(**settings), security_config=TritonSecurityConfig(restricted_endpoints=[]))
 
 
 class Asker:

@@ -13,6 +13,14 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import asking
 
 
+@pytest.fixture(scope="module")
+def triton():
+    """A server that runs for all tests of a module; each binds models of its own name."""
+    with asking.open_triton() as triton:
+        triton.run()
+        yield triton
+
+
 @pytest.fixture(params=asking.PROTOCOLS)
 def protocol(request):
     return request.param

@@ -8,9 +8,9 @@ import time
 
 import numpy as np
 import pytest
-from asking import asking, url_of
+from asking import asking, open_triton, url_of
 from peers import HOST, listening, proxy_of, silent
-from serving import bind_floats, running_triton, wait_until
+from serving import bind_floats, wait_until
 
 from pytriton.client import (
     DecoupledModelClient,
@@ -33,7 +33,7 @@ def bind_constant(triton, name, number):
 @pytest.fixture(scope="module")
 def tritons():
     """Three servers."""
-    with running_triton() as first, running_triton() as second, running_triton() as third:
+    with open_triton() as first, open_triton() as second, open_triton() as third:
         for triton in (first, second, third):
             triton.run()
         yield first, second, third

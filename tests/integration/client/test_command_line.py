@@ -9,8 +9,8 @@ import sys
 
 import numpy as np
 import pytest
-from asking import url_of
-from serving import FLOATS_IN, FLOATS_OUT, NO_BATCHING, bind_floats, running_triton
+from asking import open_triton, url_of
+from serving import FLOATS_IN, FLOATS_OUT, NO_BATCHING, bind_floats
 
 from pytriton.cli.main import main
 from pytriton.client import ModelClient
@@ -161,7 +161,7 @@ def test_what_is_served(url, pytriton, name, triton):
 
 def test_no_models_and_restricted_counts(protocol, pytriton, name, monkeypatch):
     restricted = "statistics,shared-memory:triton-access-token=secret"
-    with running_triton(http_restricted_api=restricted, grpc_restricted_protocol=restricted) as triton:
+    with open_triton(http_restricted_api=restricted, grpc_restricted_protocol=restricted) as triton:
         triton.run()
         url = url_of(triton, protocol)
         assert pytriton("models", url) == (0, f"The server at {url} has no models.\n", "")

@@ -10,9 +10,9 @@ import time
 
 import numpy as np
 import pytest
-from asking import url_of
+from asking import open_triton, url_of
 from peers import HOST
-from serving import at_once, bind_floats, running_triton, wait_until
+from serving import at_once, bind_floats, wait_until
 from stream_server import streaming_server
 
 from pytriton.client import (
@@ -46,7 +46,7 @@ def count_requests(requests):
 def _streams():
     """Whether a generator can be bound as a model."""
     try:
-        with running_triton() as triton:
+        with open_triton() as triton:
             bind_floats(triton, "probe", count_requests, config=DECOUPLED)
             triton.run()
             with DecoupledModelClient(url_of(triton, "grpc"), "probe") as client:
@@ -460,6 +460,8 @@ def test_leaving_the_loop_early_ends_a_bound_generator(streams, triton, name, st
 
 def test_threads_of_streams_end(triton, name):
     bind_floats(triton, name, lambda requests: [{"y": each["x"]} for each in requests], config=DECOUPLED)
+    with DecoupledModelClient(url_of(triton, "grpc"), name) as client:
+        list(client.infer_sample([1]))  # the model has its thread from now on
     before = threading.active_count()
     for _ in range(5):
         with DecoupledModelClient(url_of(triton, "grpc"), name) as client:

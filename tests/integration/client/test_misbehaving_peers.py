@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from asking import asking, url_of
+from asking import asking, open_triton, url_of
 from peers import (
     HOST,
     closing,
@@ -21,7 +21,7 @@ from peers import (
     silent,
     speaking_html,
 )
-from serving import bind_floats, running_triton, wait_until
+from serving import bind_floats, wait_until
 
 from pytriton.client import (
     Failure,
@@ -176,7 +176,7 @@ def test_a_connection_that_broke_while_it_was_idle(kind, protocol, triton, name)
 
 def test_a_server_that_is_started_again(kind, protocol):
     def serve(**ports):
-        triton = running_triton(**ports)
+        triton = open_triton(**ports)
         bind_floats(triton, "floats", lambda requests: [{"y": each["x"]} for each in requests])
         triton.run()
         return triton

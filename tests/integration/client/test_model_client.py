@@ -9,18 +9,8 @@ import threading
 import ml_dtypes
 import numpy as np
 import pytest
-from asking import asking, url_of
-from serving import (
-    NO_BATCHING,
-    Background,
-    at_once,
-    bind_floats,
-    held_model,
-    metrics_of,
-    running_triton,
-    statistics_of,
-    wait_until,
-)
+from asking import asking, open_triton, url_of
+from serving import NO_BATCHING, Background, at_once, bind_floats, held_model, metrics_of, statistics_of, wait_until
 
 from pytriton.client import (
     AsyncioModelClient,
@@ -213,7 +203,7 @@ def test_what_a_request_has_besides_inputs_reaches_the_model(kind, protocol):
         seen.extend(requests)
         return echo(requests)
 
-    with running_triton(**{f"{protocol}_header_forward_pattern": "x-.*"}) as triton:
+    with open_triton(**{f"{protocol}_header_forward_pattern": "x-.*"}) as triton:
         bind_floats(triton, "keep", keep)
         triton.run()
         with asking(kind, url_of(triton, protocol), "keep") as client:

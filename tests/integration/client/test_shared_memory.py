@@ -9,14 +9,13 @@ import threading
 
 import numpy as np
 import pytest
-from asking import asking, url_of
+from asking import asking, open_triton, url_of
 from serving import (
     bind_floats,
     client_of,
     held_model,
     infer_json,
     json_floats,
-    running_triton,
     shared_memory,
     statistics_of,
     wait_until,
@@ -194,7 +193,7 @@ def test_a_model_that_fails_leaves_the_memory_to_the_next_request(triton, name, 
 def test_a_server_that_is_started_again_is_told_again(protocol):
     ports = {}
     for round_number in range(2):
-        with running_triton(**ports) as triton:
+        with open_triton(**ports) as triton:
             bind_floats(triton, "floats", echo)
             triton.run()
             if round_number == 0:
@@ -207,7 +206,7 @@ def test_a_server_that_is_started_again_is_told_again(protocol):
 
 def test_a_restricted_endpoint_wants_the_token(kind, protocol):
     restricted = "shared-memory:triton-access-token=secret"
-    with running_triton(http_restricted_api=restricted, grpc_restricted_protocol=restricted) as triton:
+    with open_triton(http_restricted_api=restricted, grpc_restricted_protocol=restricted) as triton:
         bind_floats(triton, "floats", echo)
         triton.run()
         url = url_of(triton, protocol)

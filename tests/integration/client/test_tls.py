@@ -11,8 +11,8 @@ import subprocess
 import threading
 
 import pytest
-from asking import asking
-from serving import HOST, bind_floats, running_triton
+from asking import asking, open_triton
+from serving import HOST, bind_floats
 
 from pytriton.client import Failure, PyTritonClientInferenceServerError, PyTritonClientTimeoutError, TLSConfig
 
@@ -88,12 +88,12 @@ def secure(request, certificates):
     """The URL of a server that speaks TLS."""
     if request.param == "grpcs":
         settings = {"grpc_server_cert": certificates / "server.pem", "grpc_server_key": certificates / "server.key"}
-        with running_triton(grpc_use_ssl=True, **settings) as triton:
+        with open_triton(grpc_use_ssl=True, **settings) as triton:
             yield f"grpcs://localhost:{bound(triton).config.grpc_port}"
     else:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
-        with running_triton() as triton, https_proxy_of(bound(triton).config.http_port, context) as port:
+        with open_triton() as triton, https_proxy_of(bound(triton).config.http_port, context) as port:
             yield f"https://localhost:{port}"
 
 
@@ -106,13 +106,13 @@ def mutual(request, certificates):
             "grpc_server_key": certificates / "server.key",
             "grpc_root_cert": certificates / "ca.pem",
         }
-        with running_triton(grpc_use_ssl_mutual=True, **settings) as triton:
+        with open_triton(grpc_use_ssl_mutual=True, **settings) as triton:
             yield f"grpcs://localhost:{bound(triton).config.grpc_port}"
     else:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificates / "ca.pem")
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
-        with running_triton() as triton, https_proxy_of(bound(triton).config.http_port, context) as port:
+        with open_triton() as triton, https_proxy_of(bound(triton).config.http_port, context) as port:
             yield f"https://localhost:{port}"
 
 
@@ -157,7 +157,7 @@ def test_https_without_verification(kind, certificates):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
     with (
-        running_triton() as triton,
+        open_triton() as triton,
         https_proxy_of(bound(triton).config.http_port, context) as port,
         asking(kind, f"https://{HOST}:{port}/behind", "floats", tls=TLSConfig(verify=False)) as client,
     ):

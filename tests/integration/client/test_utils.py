@@ -7,9 +7,9 @@ import threading
 import pytest
 import tritonclient.grpc
 import tritonclient.http
-from asking import url_of
+from asking import open_triton, url_of
 from peers import HOST, listening, silent
-from serving import bind_floats, running_triton
+from serving import bind_floats
 
 from pytriton.client import (
     Failure,
@@ -93,7 +93,7 @@ def test_a_network_timeout():
 
 
 def test_headers_open_what_is_restricted():
-    with running_triton(grpc_restricted_protocol="health:triton-access-token=secret") as triton:
+    with open_triton(grpc_restricted_protocol="health:triton-access-token=secret") as triton:
         triton.run()
         with create_client_from_url(url_of(triton, "grpc")) as raw:
             wait_for_server_ready(raw, timeout_s=5, headers=create_auth_headers("secret", "grpc"))
