@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pytriton.client.core import failures
@@ -19,11 +20,17 @@ _CHANNEL_OPTIONS = [
     # A new channel connects at once, and does not share the pauses between attempts of the one that it replaces.
     ("grpc.use_local_subchannel_pool", 1),
 ]
+# What is read as a dictionary, for answers of both protocols are read alike; and where in the answer that lies.
+_READ_AS_JSON: Mapping[str, Callable[[Any], Any]] = {
+    "get_model_config": lambda answer: answer["config"],
+    "get_model_repository_index": lambda answer: answer.get("models", []),
+    "get_inference_statistics": lambda answer: answer,
+}
 
 
-def outputs_of(result: Any) -> list[tuple[str, str, list[int]]]:
+def outputs_of(result: Any) -> list[tuple[str, str, Sequence[int]]]:
     """Lists what an ``InferResult`` holds: the name, the datatype and the shape of each output."""
-    return [(each.name, each.datatype, list(each.shape)) for each in result.get_response().outputs]
+    return [(each.name, each.datatype, each.shape) for each in result.get_response().outputs]
 
 
 def channel_options(url: TritonUrl, tls: TLSConfig) -> dict[str, Any]:
@@ -92,14 +99,16 @@ class GrpcTransport:
             PyTritonClientClosedError: The transport was closed meanwhile.
         """
         client = self._given or self._client or self._connect()
+        if method in _READ_AS_JSON:
+            kwargs["as_json"] = True
         try:
-            answer = getattr(client, method)(*args, client_timeout=timeout_s, **_as_json(method, kwargs))
+            answer = getattr(client, method)(*args, client_timeout=timeout_s, **kwargs)
         except Exception as error:
             translated = translate(self.url.with_scheme, error, timeout_s)
             if not failures.is_answer(translated):
                 self._disconnect(client)
             raise translated from error
-        return _unwrapped(method, answer)
+        return _READ_AS_JSON[method](answer) if method in _READ_AS_JSON else answer
 
     def connect(self) -> Any:
         """Makes another of tritonclient's clients, which is the caller's to close."""
@@ -152,8 +161,10 @@ class AsyncioGrpcTransport:
     async def call(self, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
         """Calls a method of tritonclient's client; see `GrpcTransport.call`."""
         client = self.client()
+        if method in _READ_AS_JSON:
+            kwargs["as_json"] = True
         try:
-            answer = await getattr(client, method)(*args, client_timeout=timeout_s, **_as_json(method, kwargs))
+            answer = await getattr(client, method)(*args, client_timeout=timeout_s, **kwargs)
         except asyncio.CancelledError:
             # gRPC cancels whoever waits when its channel is closed; only those whose task is cancelled expect that.
             if self._closed and not _is_being_cancelled():
@@ -161,7 +172,7 @@ class AsyncioGrpcTransport:
             raise
         except Exception as error:
             raise self.failed(client, error, timeout_s) from error
-        return _unwrapped(method, answer)
+        return _READ_AS_JSON[method](answer) if method in _READ_AS_JSON else answer
 
     def client(self) -> Any:
         """The client of tritonclient that calls go through now."""
@@ -213,16 +224,3 @@ def translate(url: str, error: Exception, timeout_s: float) -> Exception:
 def _is_being_cancelled() -> bool:
     cancelling = getattr(asyncio.current_task(), "cancelling", None)  # Python 3.11
     return cancelling is not None and cancelling() > 0
-
-
-def _as_json(method: str, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Answers of both protocols are read alike: as dictionaries."""
-    return {**kwargs, "as_json": True} if method.startswith("get_") else kwargs
-
-
-def _unwrapped(method: str, answer: Any) -> Any:
-    if method == "get_model_config":
-        return answer["config"]
-    if method == "get_model_repository_index":
-        return answer.get("models", [])
-    return answer

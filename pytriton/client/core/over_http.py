@@ -6,7 +6,7 @@ import asyncio
 import http.client
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pytriton.client.core import failures, hubs
@@ -17,7 +17,7 @@ from pytriton.client.url import TritonUrl
 _NOT_DECODED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 
 
-def outputs_of(result: Any) -> list[tuple[str, str, list[int]]]:
+def outputs_of(result: Any) -> list[tuple[str, str, Sequence[int]]]:
     """Lists what an ``InferResult`` holds: the name, the datatype and the shape of each output."""
     return [(each["name"], each["datatype"], each["shape"]) for each in result.get_response().get("outputs", ())]
 

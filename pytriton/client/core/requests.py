@@ -187,9 +187,9 @@ def wanted_of(request: Request, library: ModuleType) -> list[Any] | None:
 
 def answer_of(
     result: Any,
-    outputs_of: Callable[[Any], list[tuple[str, str, list[int]]]],
+    outputs_of: Callable[[Any], list[tuple[str, str, Sequence[int]]]],
     single: bool,
-    elsewhere: Mapping[str, Callable[[str, list[int]], Array]] = _NOTHING,
+    elsewhere: Mapping[str, Callable[[str, Sequence[int]], Array]] = _NOTHING,
 ) -> dict[str, Array]:
     """Reads an answer.
 

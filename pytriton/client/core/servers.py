@@ -22,7 +22,7 @@ class Transport(Protocol):
 
     url: TritonUrl
 
-    def outputs_of(self, result: Any) -> list[tuple[str, str, list[int]]]:
+    def outputs_of(self, result: Any) -> list[tuple[str, str, Sequence[int]]]:
         """Name, datatype and shape of each output of an ``InferResult``."""
 
     def call(self, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:

@@ -276,9 +276,8 @@ class Session:
         return self._ask(server, request, deadline.left_s())
 
     def _ask(self, server: Server, request: Request, timeout_s: float) -> Steps[dict[str, Array]]:
-        library = server.library
-        wanted = wanted_of(request, library)
-        result = yield self._inference(server, request, tensors_of(request, library), wanted, timeout_s)
+        tensors, wanted = tensors_of(request, server.library), wanted_of(request, server.library)
+        result = yield self._inference(server, request, tensors, wanted, timeout_s)
         return self.answer(server, result, request)
 
     def _ask_through_memory(self, server: Server, request: Request, deadline: Deadline) -> Steps[dict[str, Array]]:
