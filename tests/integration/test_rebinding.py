@@ -13,6 +13,7 @@ import time
 import numpy as np
 import psutil
 import pytest
+from footprint import MIB, TOLERANCE_MIB, Footprint, assert_same, settled
 from serving import (
     NO_BATCHING,
     Background,
@@ -25,7 +26,6 @@ from serving import (
     shared_memory,
     wait_until,
 )
-from test_leaks import MIB, TOLERANCE_MIB, Footprint, assert_same, settled
 
 from pytriton.model_config import DynamicBatcher, ModelConfig
 from pytriton.triton import RemoteTriton
