@@ -7,7 +7,12 @@ import pathlib
 import signal
 import tempfile
 
+import hypothesis
 import pytest
+
+# How long an example takes says more about the machine than about the code.
+hypothesis.settings.register_profile("pytriton", deadline=None)
+hypothesis.settings.load_profile("pytriton")
 
 for name in list(os.environ):
     if name.startswith("PYTRITON_"):

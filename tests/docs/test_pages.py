@@ -33,6 +33,7 @@ PROGRAMS = {
     "ps",
     "pytest",
     "python",
+    "pytriton",
     "python3",
     "ss",
     "uv",

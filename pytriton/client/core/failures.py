@@ -20,8 +20,9 @@ _NOT_CONNECTED = re.compile(
     r"failed to connect to all addresses|connections to all backends failing|errors resolving|DNS resolution failed"
 )
 _DISCONNECTED = re.compile(
-    r"Stream removed|Cancelling all calls|Socket closed|Connection reset|Broken pipe|GOAWAY|RST_STREAM|Transport closed|Endpoint closing"
-    r"|recvmsg|sendmsg|keepalive|Connection refused|Network is unreachable|No route to host|ping timeout"
+    r"Stream removed|Socket closed|Connection reset|Broken pipe|GOAWAY|RST_STREAM|Transport closed|Endpoint closing"
+    r"|Cancelling all calls|recvmsg|sendmsg|keepalive|Connection refused|Network is unreachable|No route to host"
+    r"|ping timeout"
 )
 # An error of a model has one of these codes, too, and any words.
 _BROKEN_STREAM = re.compile(r"(Received )?(RST_STREAM|GOAWAY)|Stream removed")
