@@ -37,17 +37,17 @@ class _Text:
 
     async def read(self) -> str:
         """All that is written and not read yet, as soon as there is something; nothing at the end."""
-        if not self._unread and self.missing and self.error is None:
+        while not self._unread and self.missing:
+            if self.error is not None:
+                raise self.error
             self._news.clear()
             await self._news.wait()
-        if self.error is not None:
-            raise self.error
         unread, self._unread = self._unread, ""
         return unread
 
 
 class Engine:
-    """Writes many texts at the same time, in the event loop that asks for them.
+    """Writes many texts at the same time. All of them are asked for in one event loop, which is that of one model.
 
     Args:
         network: What says which character is next.
@@ -60,7 +60,7 @@ class Engine:
 
     @property
     def active(self) -> int:
-        """How many texts are being written or read."""
+        """How many texts somebody waits for."""
         return len(self._texts)
 
     async def generate(self, prompt: str, length: int, temperature: float) -> AsyncGenerator[str, None]:

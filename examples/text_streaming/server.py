@@ -19,15 +19,14 @@ from pytriton.model_config import ModelConfig, Tensor
 from pytriton.triton import Triton
 
 MODEL_NAME = "Writer"
+Array = NDArray[Any]
 
 
 def bind(triton: Triton, engine: Engine) -> None:
     # An async generator runs in an event loop, many requests at a time. When a client cancels, it is closed.
     @fill_optionals(max_tokens=np.array([200], np.int32), temperature=np.array([0.5], np.float32))
     @sample
-    async def generate(
-        prompt: NDArray[Any], max_tokens: NDArray[np.int32], temperature: NDArray[np.float32]
-    ) -> AsyncIterator[dict[str, NDArray[Any]]]:
+    async def generate(prompt: Array, max_tokens: Array, temperature: Array) -> AsyncIterator[dict[str, Array]]:
         texts = engine.generate(prompt.item().decode(errors="replace"), max_tokens.item(), temperature.item())
         async with aclosing(texts):
             async for text in texts:

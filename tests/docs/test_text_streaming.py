@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 import types
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -87,6 +86,13 @@ def served(example: types.SimpleNamespace, engine: Any) -> Iterator[Triton]:
         yield triton
 
 
+@pytest.fixture
+def endless(example: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The length of a text that is not finished before the patience of a test is over; the engine allows it."""
+    monkeypatch.setattr(example.engine, "LONGEST_TEXT", 2**31 - 1)
+    return 2**31 - 1
+
+
 def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
@@ -109,11 +115,14 @@ def test_what_is_learned_is_kept(example: types.SimpleNamespace, tmp_path: Path,
     assert all(kept.state_dict()[name].equal(weights) for name, weights in learned.state_dict().items())
 
 
+@pytest.mark.timeout(300)
 def test_network_learns_to_write_words(example: types.SimpleNamespace, tmp_path: Path, capsys: Any) -> None:
     start = time.process_time()
     batch = example.model.Batch(example.model.load(tmp_path))
     assert time.process_time() - start < 60
-    assert re.search(r"^Training, step 1200 of 1200: loss 1\.\d\d$", capsys.readouterr().out, re.MULTILINE)
+    loss = re.search(r"^Training, step (\d+) of \1: loss (.*)$", capsys.readouterr().out, re.MULTILINE)
+    assert loss is not None
+    assert float(loss[2]) < 1.6
     batch.add("The ", temperature=0.5)
     words = re.findall(r"[A-Za-z]+", "".join(batch.step()[0] for _ in range(3000)))
     known = set(re.findall(r"[A-Za-z]+", example.model.corpus()))
@@ -267,28 +276,40 @@ def test_each_client_gets_its_own_text(example: types.SimpleNamespace, served: T
     wait_until(lambda: engine.active == 0)
 
 
-def test_short_text_overtakes_a_long_one(example: types.SimpleNamespace, served: Triton, engine: Any) -> None:
+def test_short_text_overtakes_long_ones(
+    example: types.SimpleNamespace, served: Triton, engine: Any, endless: int
+) -> None:
     url = f"127.0.0.1:{served.config.grpc_port}"
-    with contextlib.closing(example.client.stream(url, ["The "], max_tokens=4096)) as long:
+    with contextlib.closing(example.client.stream(url, ["The "] * 8, max_tokens=endless)) as long:
         next(long)
-        short = list(example.client.stream(url, ["A "], max_tokens=3))
-        assert "".join(text for _, text in short)
-        assert engine.active == 1
+        short = "".join(text for _, text in example.client.stream(url, ["A "], max_tokens=20))
+        wait_until(lambda: engine.active == 8)
+    assert len(short) == 20
 
 
-def test_client_that_stops_reading_frees_its_place(example: types.SimpleNamespace, served: Triton, engine: Any) -> None:
-    pieces = example.client.stream(f"127.0.0.1:{served.config.grpc_port}", ["The "] * 8, max_tokens=4096)
-    read = list(itertools.islice(pieces, 10))
-    assert len(read) == 10
-    assert engine.active == 8
+def test_client_that_stops_reading_frees_its_place(
+    example: types.SimpleNamespace, served: Triton, engine: Any, endless: int
+) -> None:
+    pieces = example.client.stream(f"127.0.0.1:{served.config.grpc_port}", ["The "] * 8, max_tokens=endless)
+    assert len(list(itertools.islice(pieces, 10))) == 10
+    wait_until(lambda: engine.active == 8)
     pieces.close()
     wait_until(lambda: engine.active == 0)
 
 
-def test_http_client_that_hangs_up_frees_its_place(served: Triton, engine: Any) -> None:
+def test_client_that_is_interrupted_frees_its_place(served: Triton, engine: Any, endless: int) -> None:
+    url = f"127.0.0.1:{served.config.grpc_port}"
+    with running(EXAMPLE / "client.py", "A class ", "--grpc-url", url, "--max-tokens", str(endless)) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(10).startswith("A class ")
+        assert engine.active == 1
+    wait_until(lambda: engine.active == 0)
+
+
+def test_http_client_that_hangs_up_frees_its_place(served: Triton, engine: Any, endless: int) -> None:
     request = urllib.request.Request(
         f"http://127.0.0.1:{served.config.http_port}/v2/models/Writer/generate_stream",
-        json.dumps({"prompt": "The ", "max_tokens": 4096}).encode(),
+        json.dumps({"prompt": "The ", "max_tokens": endless}).encode(),
     )
     with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:
         assert response.readline().startswith(b"data: ")
@@ -336,19 +357,21 @@ def test_interrupt_in_the_notebook_cancels_the_text(cache: Path) -> None:
         return [each for each in outputs if each["msg_type"] not in ("status", "execute_input")]
 
     def interrupt(output: Any) -> None:
-        if output["msg_type"] == "stream":
+        if output["msg_type"] == "stream" and not interrupted:
+            interrupted.append(output)
             manager.interrupt_kernel()
 
+    interrupted: list[Any] = []
     try:
         cells = {cell.id: cell.source for cell in nbformat.read(NOTEBOOK, as_version=4).cells}
         for name in ("start", "model", "bind"):
             assert not [each for each in execute(cells[name]) if each["msg_type"] == "error"]
         assert "from client import show" in cells["stream"]
         execute(cells["stream"])
-        outputs = execute(cells["interrupt"], interrupt)
+        assert "max_tokens=4000" in cells["interrupt"]
+        execute("import engine as limits\nlimits.LONGEST_TEXT = 10**9")
+        outputs = execute(cells["interrupt"].replace("4000", "10**9"), interrupt)
         assert outputs[-1]["content"]["ename"] == "KeyboardInterrupt"
-        text = "".join(each["content"]["text"] for each in outputs if each["msg_type"] == "stream")
-        assert len(text) < 4000
         wait_until(lambda: "0 texts" in execute(cells["left"])[0]["content"]["text"])
         assert not [each for each in execute(cells["stop"]) if each["msg_type"] == "error"]
     finally:
