@@ -1,7 +1,8 @@
-"""Time calls of `ModelClient` beside bare calls of tritonclient, and print what was found as JSON.
+"""Time calls of `ModelClient` beside bare calls of tritonclient: a block of each for every line on standard input.
 
-The script uses only what this project shares with nvidia-pytriton 0.7.0, so it runs unchanged in the environment of
-either. The two kinds of calls take turns, a block of each, so that what else the machine does meets both.
+Prints a line of JSON for each, with the median seconds per call of each block. The script uses only what this project
+shares with nvidia-pytriton 0.7.0, so it runs unchanged in the environment of either, and both take turns: what else the
+machine does meets both.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import importlib
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,12 +20,11 @@ import numpy as np
 
 
 def main() -> None:
-    """Time the calls, print seconds per call."""
+    """Time blocks of calls until standard input ends."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--protocol", choices=["http", "grpc"], required=True)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--size", type=int, default=16, help="float32 values per request")
-    parser.add_argument("--blocks", type=int, default=40)
     parser.add_argument("--calls", type=int, default=100, help="in a block, after a tenth as many that do not count")
     parser.add_argument(
         "--shared-memory", action="store_true", help="compare with shared memory, not with tritonclient"
@@ -38,11 +39,10 @@ def main() -> None:
     for call in (other, ours):
         if not np.array_equal(call(), values):
             raise SystemExit("the model answers with something else than its input")
-    times: dict[str, list[float]] = {"other": [], "ours": []}
-    for _ in range(options.blocks):
-        times["other"].append(_seconds_per_call(other, options.calls))
-        times["ours"].append(_seconds_per_call(ours, options.calls))
-    print(json.dumps(times))
+    print(json.dumps({}), flush=True)  # ready
+    for _ in sys.stdin:
+        times = {"other": _seconds_per_call(other, options.calls), "ours": _seconds_per_call(ours, options.calls)}
+        print(json.dumps(times), flush=True)
 
 
 def _seconds_per_call(call: Callable[[], Any], count: int) -> float:

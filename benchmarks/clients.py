@@ -6,10 +6,12 @@ Writes a Markdown table to stdout; progress goes to stderr. See README.md beside
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +22,6 @@ from service import Service, ServiceError, serving
 _SCRIPT = Path(__file__).with_name("ask_server.py")
 _SMALL = 16
 _LARGE = 2_500_000  # float32: 10 MB
-_TIMEOUT_S = 600.0
 _IMPORT = """
 import time, numpy
 started = time.perf_counter()
@@ -53,7 +54,7 @@ def main() -> int:
     try:
         ours = ours_in(options.ours_python) if options.ours_python else prepare_ours(options.cache, options.python)
         peer = None if options.without_peer else prepare_peer(options.cache, options.python)
-        rows = [*_overhead(ours, peer, options), *_shared_memory(ours, options), _import(ours, options)]
+        rows = [*_overhead(ours, peer, options), *_shared_memory(ours, options), _import(ours)]
     except (SetupError, ServiceError) as error:
         print(f"clients.py: {error}", file=sys.stderr)
         return 1
@@ -65,7 +66,7 @@ def main() -> int:
 
 def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5, help="how often each is measured, in turn")
+    parser.add_argument("--turns", type=int, default=200, help="how often each is measured, one after the other")
     parser.add_argument("--cache", type=Path, default=REPOSITORY / "build" / "benchmarks", help="kept between runs")
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help="to make the environments with")
     parser.add_argument("--ours-python", type=Path, help="of an environment that has this project already")
@@ -76,31 +77,31 @@ def _parse_arguments() -> argparse.Namespace:
 
 
 def _overhead(ours: Contender, peer: Contender | None, options: argparse.Namespace) -> list[Row]:
-    """What each side's `ModelClient` adds to a bare call, and whether ours is ever the slower one."""
-    contenders = [ours] if peer is None else [ours, peer]
+    """What `ModelClient` adds to a bare call, and whether it is slower than the peer's."""
     rows = []
     with _service(ours, options, _SMALL) as service:
         for protocol in ("http", "grpc"):
-            found: dict[str, dict[str, list[float]]] = {each.name: {"other": [], "ours": []} for each in contenders}
-            for number in range(options.rounds):
-                for contender in contenders:
-                    times = _ask(contender, protocol, service, ["--size", str(_SMALL)])
-                    for kind, seconds in times.items():
-                        found[contender.name][kind].append(statistics.median(seconds))
-                    _tell(f"{protocol}, round {number + 1}, {contender.title}", times)
-            added = statistics.median(found["ours"]["ours"]) - statistics.median(found["ours"]["other"])
-            rows.append(
-                Row(
-                    f"`ModelClient` beside tritonclient, {protocol}",
-                    f"+{added * 1e6:.0f} µs",
-                    "≤ 60 µs",
-                    added <= 60e-6,
-                )
-            )
+            arguments = [f"--size={_SMALL}", "--calls=100"]
+            with contextlib.ExitStack() as stack:
+                mine = stack.enter_context(_asking(ours, protocol, service, arguments))
+                theirs = peer and stack.enter_context(_asking(peer, protocol, service, arguments))
+                turns = []
+                for number in range(options.turns):
+                    turns.append((mine.turn(), theirs.turn() if theirs else {"other": 0.0, "ours": 0.0}))
+                    if number % 20 == 0:
+                        print(f"{protocol}, turn {number + 1}: {turns[-1]}", file=sys.stderr)
+            bare, own = (statistics.median(each[kind] for each, _ in turns) for kind in ("other", "ours"))
+            added = statistics.median(each["ours"] - each["other"] for each, _ in turns)
+            title = f"`ModelClient` beside tritonclient, {protocol}"
+            found = f"{_microseconds(own)} : {_microseconds(bare)}, +{_microseconds(added)}"
+            rows.append(Row(title, found, "at most +60 µs", added <= 60e-6))
             if peer is not None:
-                mine, theirs = (statistics.median(found[each.name]["ours"]) for each in (ours, peer))
-                text = f"{mine * 1e6:.0f} µs : {theirs * 1e6:.0f} µs"
-                rows.append(Row(f"`ModelClient` beside {peer.title}'s, {protocol}", text, "not slower", mine <= theirs))
+                other = statistics.median(each["ours"] for _, each in turns)
+                their_added = statistics.median(each["ours"] - each["other"] for _, each in turns)
+                title = f"`ModelClient` beside {peer.title}'s, {protocol}"
+                found = f"{_microseconds(own)} : {_microseconds(other)}, +{_microseconds(added)} : "
+                found += f"+{_microseconds(their_added)}"
+                rows.append(Row(title, found, "not slower", added <= their_added))
     return rows
 
 
@@ -108,19 +109,24 @@ def _shared_memory(ours: Contender, options: argparse.Namespace) -> list[Row]:
     rows = []
     with _service(ours, options, _LARGE) as service:
         for protocol in ("http", "grpc"):
-            arguments = ["--size", str(_LARGE), "--shared-memory", "--blocks", "10", "--calls", "10"]
-            times = _ask(ours, protocol, service, arguments)
-            _tell(f"{protocol}, 10 MB", times)
-            socket, memory = (statistics.median(times[kind]) for kind in ("other", "ours"))
+            arguments = [f"--size={_LARGE}", "--calls=10", "--shared-memory"]
+            with _asking(ours, protocol, service, arguments) as asking:
+                turns = [asking.turn() for _ in range(max(1, options.turns // 20))]
+            socket, memory = (statistics.median(turn[kind] for turn in turns) for kind in ("other", "ours"))
             found = f"{memory * 1e3:.1f} ms : {socket * 1e3:.1f} ms, {socket / memory:.1f} x"
             title = f"10 MB there and back, shared memory beside the socket, {protocol}"
-            rows.append(Row(title, found, "≥ 3 x", socket >= 3 * memory))
+            rows.append(Row(title, found, "at least 3 x", socket >= 3 * memory))
+            print(f"{title}: {found}", file=sys.stderr)
     return rows
 
 
-def _import(ours: Contender, options: argparse.Namespace) -> Row:
-    seconds = statistics.median(float(_run(ours, ["-c", _IMPORT])) for _ in range(2 * options.rounds + 1))
-    return Row("`import pytriton.client`, on top of NumPy", f"{seconds:.2f} s", "≤ 0.3 s", seconds <= 0.3)
+def _import(ours: Contender) -> Row:
+    command = [str(ours.python), "-c", _IMPORT]
+    seconds = statistics.median(
+        float(subprocess.run(command, env=ours.variables, capture_output=True, text=True, check=True).stdout)
+        for _ in range(11)
+    )
+    return Row("`import pytriton.client`, on top of NumPy", f"{seconds:.2f} s", "at most 0.3 s", seconds <= 0.3)
 
 
 def _service(ours: Contender, options: argparse.Namespace, size: int) -> AbstractContextManager[Service]:
@@ -128,25 +134,44 @@ def _service(ours: Contender, options: argparse.Namespace, size: int) -> Abstrac
     return serving(ours.python, ours.variables, log, models=1, size=size)
 
 
-def _ask(contender: Contender, protocol: str, service: Service, arguments: list[str]) -> dict[str, list[float]]:
+class _Asking:
+    """A process of a contender that asks the server in turns."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self._read()
+
+    def turn(self) -> dict[str, float]:
+        """Have it do two blocks of calls; returns seconds per call."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return self._read()
+
+    def _read(self) -> dict[str, float]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SetupError(f"`{self._process.args!r}` ended with status {self._process.wait()}")
+        found: dict[str, float] = json.loads(line)
+        return found
+
+
+@contextlib.contextmanager
+def _asking(contender: Contender, protocol: str, service: Service, arguments: list[str]) -> Iterator[_Asking]:
     port = service.http_port if protocol == "http" else service.grpc_port
-    found: dict[str, list[float]] = json.loads(
-        _run(contender, [str(_SCRIPT), f"--protocol={protocol}", f"--port={port}", *arguments])
-    )
-    return found
+    command = [str(contender.python), str(_SCRIPT), f"--protocol={protocol}", f"--port={port}", *arguments]
+    with subprocess.Popen(
+        command, env=contender.variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield _Asking(process)
+        finally:
+            process.kill()
 
 
-def _run(contender: Contender, arguments: list[str]) -> str:
-    command = [str(contender.python), *arguments]
-    done = subprocess.run(command, env=contender.variables, capture_output=True, text=True, timeout=_TIMEOUT_S)
-    if done.returncode != 0:
-        raise SetupError(f"`{' '.join(command)}` failed:\n{done.stdout}{done.stderr}")
-    return done.stdout
-
-
-def _tell(what: str, times: dict[str, list[float]]) -> None:
-    shown = ", ".join(f"{kind} {statistics.median(seconds) * 1e6:.0f} µs" for kind, seconds in times.items())
-    print(f"{what}: {shown}", file=sys.stderr)
+def _microseconds(seconds: float) -> str:
+    return f"{seconds * 1e6:.0f} µs"
 
 
 if __name__ == "__main__":
