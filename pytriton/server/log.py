@@ -19,6 +19,7 @@ _HARMLESS = re.compile(
     "|failed to stop server: Internal - Exit timeout expired"
 )
 _TABLE = ("+-", "| ")  # of settings, and of models
+_FRAME = re.compile(r" ?\d+# ")  # of the stack of a server that crashes
 _TAIL_LINES = 20
 
 
@@ -38,7 +39,7 @@ class ServerLog:
         line = line.rstrip("\n")
         if not line:
             return
-        if not line.startswith(_TABLE):
+        if not line.startswith(_TABLE) and not _FRAME.match(line):
             self._tail.append(line)
         match = _LINE.fullmatch(line)
         if match is not None:
