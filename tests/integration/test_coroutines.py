@@ -189,7 +189,7 @@ def test_256_batches_are_in_flight_by_default(triton, grpc_client, name):
     bind_floats(triton, name, behind(doors), config=one_by_one())
     requests = [send(grpc_client, name, number) for number in range(258)]
     wait_until(lambda: len(doors.entered) == 256)
-    wait_until(lambda: pending(triton, name) == 1)  # one more is with the instance already
+    wait_until(lambda: pending(triton, name) == 2)
 
     assert len(doors.entered) == 256
     doors.open(*range(258))
@@ -201,7 +201,7 @@ def test_a_batch_beyond_the_limit_waits_in_the_queue_until_another_ends(triton, 
     bind_floats(triton, name, behind(doors), config=one_by_one(max_in_flight=2))
     requests = [send(grpc_client, name, number) for number in range(5)]
     wait_until(lambda: len(doors.entered) == 2)
-    wait_until(lambda: pending(triton, name) == 2)
+    wait_until(lambda: pending(triton, name) == 3)
     assert len(doors.entered) == 2
 
     for ended in range(1, 4):
@@ -234,14 +234,13 @@ def test_triton_refuses_what_its_queue_has_no_room_for(triton, grpc_client, name
 def test_the_instances_of_a_model_share_one_event_loop(triton, grpc_client, name):
     doors = Doors()
     bind_floats(triton, name, [behind(doors), behind(doors)], config=one_by_one(max_in_flight=1))
-    # Triton may give an instance a second one, which waits for the first: enough of them reach both.
-    requests = [send(grpc_client, name, number) for number in range(4)]
+    requests = [send(grpc_client, name, number) for number in range(2)]
     wait_until(lambda: len(doors.entered) == 2)
 
     assert len(doors.loops) == 1
     assert [each.name for each in threading.enumerate()].count(f"pytriton-loop-{name}") == 1
-    doors.open(*range(4))
-    assert [request.finish().result for request in requests] == [0, 1, 2, 3]
+    doors.open(0, 1)
+    assert [request.finish().result for request in requests] == [0, 1]
 
 
 def test_each_model_has_an_event_loop_of_its_own(triton, name):

@@ -491,7 +491,7 @@ def test_a_stream_beyond_the_limit_waits_until_another_ends(triton, name):
         for number in range(4):
             stream.send(name, number, request_id=f"{number}")
         wait_until(lambda: len(doors.entered) == 2)
-        wait_until(lambda: metrics_of(triton, name)["nv_inference_pending_request_count"] == 1)
+        wait_until(lambda: metrics_of(triton, name)["nv_inference_pending_request_count"] == 2)
         assert len(doors.entered) == 2
 
         doors.open(doors.entered[1])
@@ -535,7 +535,7 @@ def test_32_generators_run_at_the_same_time_by_default(triton, name):
         for _ in range(34):
             stream.send(name, 1)
         wait_until(lambda: len(entered) == 32)
-        wait_until(lambda: metrics_of(triton, name)["nv_inference_pending_request_count"] == 1)
+        wait_until(lambda: metrics_of(triton, name)["nv_inference_pending_request_count"] == 2)
         assert len(entered) == len(set(entered)) == 32
         gate.set()
 
@@ -554,7 +554,7 @@ def test_the_number_of_threads_of_generators_is_that_of_the_model(triton, name):
     with stream_to(triton) as stream:
         for _ in range(4):
             stream.send(name, 1)
-        wait_until(lambda: metrics_of(triton, name)["nv_inference_pending_request_count"] == 1)
+        wait_until(lambda: metrics_of(triton, name)["nv_inference_pending_request_count"] == 2)
         wait_until(lambda: len(entered) == 2)
         gate.release()
         assert values_of(stream.replies()) == [1, None]

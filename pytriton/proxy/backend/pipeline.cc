@@ -36,12 +36,7 @@ bool Pipeline::alive() {
 }
 
 bool Pipeline::Launch(TRITONBACKEND_Request** requests, uint32_t request_count) {
-  {
-    std::unique_lock<std::mutex> lock(mutex_);
-    const auto limit = static_cast<size_t>(connection_->model().in_flight);
-    room_.wait(lock, [&] { return broken_ || flights_.size() < limit; });
-    if (broken_) return false;
-  }
+  if (!alive()) return false;
   auto flight = std::make_unique<Flight>(Batch(connection_->model(), requests, request_count));
   flight->timing.exec_start = Now();
   for (const Rejection& rejection : flight->batch.rejections()) {
@@ -77,6 +72,9 @@ bool Pipeline::Launch(TRITONBACKEND_Request** requests, uint32_t request_count) 
   } catch (const ChannelError&) {
     // The listener hears of it, and answers all that is in flight.
   }
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto limit = static_cast<size_t>(connection_->model().in_flight);
+  room_.wait(lock, [&] { return broken_ || flights_.size() < limit; });
   return true;
 }
 

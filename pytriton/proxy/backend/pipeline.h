@@ -32,8 +32,9 @@ class Pipeline {
   // Whether the worker is there.
   bool alive();
 
-  // Hands a batch to the worker, once it has room, and returns. Answers all requests, now or later, and owns them from
-  // here on; unless it returns false, as the worker is gone.
+  // Hands a batch to the worker, and returns once it has room for another: until then, Triton gives the next one to an
+  // instance that has. Answers all requests, now or later, and owns them from here on; unless it returns false, as the
+  // worker is gone. For one thread at a time.
   bool Launch(TRITONBACKEND_Request** requests, uint32_t request_count);
 
  private:
