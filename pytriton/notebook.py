@@ -96,7 +96,8 @@ def curl(spec: ModelSpec, http_url: str) -> str:
         http_url: Where the server listens, such as ``http://127.0.0.1:8000``.
 
     Returns:
-        One line for a POSIX shell; empty for a decoupled model, which the server does not answer over HTTP.
+        One line for a POSIX shell. For a decoupled model it asks for a stream of events; it is empty where the model
+        takes or makes more than numbers and strings, which such a stream cannot carry.
 
     Examples:
         >>> spec = ModelSpec.create("Double", [Tensor((-1,), "float32", "x")], [Tensor((-1,), "float32", "y")])
@@ -105,7 +106,7 @@ def curl(spec: ModelSpec, http_url: str) -> str:
           -d '{"inputs":[{"name":"x","datatype":"FP32","shape":[1,3],"data":[1,2,3]}]}'
     """
     if spec.config.decoupled:
-        return ""
+        return _curl_stream(spec, http_url)
     shapes = [_sample_shape(tensor, batching=spec.config.batching) for tensor in spec.inputs]
     as_json = all(
         tensor.datatype.name not in _NOT_IN_JSON and math.prod(shape) <= _MAX_ELEMENTS
@@ -127,14 +128,27 @@ def curl(spec: ModelSpec, http_url: str) -> str:
         request["parameters"] = {"binary_data_output": True}
         show = " -o -"  # curl keeps bytes from the terminal unless told otherwise
     text = json.dumps(request, separators=(",", ":"))
-    url = f"{http_url}/v2/models/{urllib.parse.quote(spec.name)}/versions/{spec.version}/infer"
-    command = f"curl -s {shlex.quote(url)}{show}"
+    command = f"curl -s {_url(spec, http_url, 'infer')}{show}"
     if as_json:
         return f"{command} -d {shlex.quote(text)}"
     return (
         f"(printf %s {shlex.quote(text)}; head -c {zeros} /dev/zero) | "
         f"{command} -H 'Inference-Header-Content-Length: {len(text)}' --data-binary @-"
     )
+
+
+def _curl_stream(spec: ModelSpec, http_url: str) -> str:
+    if any(
+        tensor.datatype.name in _NOT_IN_JSON or tensor.shape not in [(), (1,), (-1,)]
+        for tensor in (*spec.inputs, *spec.outputs)
+    ):
+        return ""
+    text = json.dumps({tensor.name: _sample_values(tensor, 1)[0] for tensor in spec.inputs}, separators=(",", ":"))
+    return f"curl -sN {_url(spec, http_url, 'generate_stream')} -d {shlex.quote(text)}"
+
+
+def _url(spec: ModelSpec, http_url: str, endpoint: str) -> str:
+    return shlex.quote(f"{http_url}/v2/models/{urllib.parse.quote(spec.name)}/versions/{spec.version}/{endpoint}")
 
 
 def triton_html(models: Sequence[ModelRow], urls: Sequence[str], alive: bool, ended: str = "") -> str:

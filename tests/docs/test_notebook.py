@@ -219,5 +219,34 @@ def test_server_answers_the_requests_that_are_shown(batching: bool) -> None:
             assert answer.startswith(b'{"model_name":"%b"' % name.encode()), line
 
 
+STREAMED = {"vector": TENSORS["vector"], "scalar": TENSORS["scalar"], "flag": Tensor((1,), np.bool_, "x")} | {
+    "text": Tensor((1,), bytes, 'it\'s an "input"')
+}
+
+
+@pytest.mark.parametrize("batching", [True, False], ids=["batching", "alone"])
+def test_server_streams_as_the_requests_that_are_shown_ask_it_to(batching: bool) -> None:
+    config = ModelConfig(batching=batching, decoupled=True)
+
+    def twice(requests: Any) -> Iterator[Any]:
+        yield requests
+        yield requests
+
+    with Triton(config=TritonConfig(http_port=0, grpc_port=0, metrics_port=0)) as triton:
+        for name, tensor in STREAMED.items():
+            triton.bind(name, twice, [tensor], [tensor], config=config)
+        triton.run()
+        for name, tensor in STREAMED.items():
+            line = curl(ModelSpec.create(name, [tensor], [tensor], config=config), _url_of(triton))
+            answer = subprocess.run(["sh", "-c", line], capture_output=True, timeout=30, check=True).stdout
+            assert answer.count(b"data: {") == answer.count(b'"model_name":"%b"' % name.encode()) == 2, (line, answer)
+
+
+@pytest.mark.parametrize("name", ["image", "half"])
+def test_no_request_is_shown_where_a_stream_cannot_carry_it(name: str) -> None:
+    spec = ModelSpec.create(name, [TENSORS[name]], [TENSORS["vector"]], config=ModelConfig(decoupled=True))
+    assert curl(spec, "http://127.0.0.1:8000") == ""
+
+
 def _url_of(triton: Triton) -> str:
     return f"http://127.0.0.1:{triton.config.http_port}"

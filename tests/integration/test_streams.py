@@ -34,6 +34,7 @@ from streaming import (
     together,
 )
 
+from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonModelConfigError
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.proxy.types import Response
@@ -252,6 +253,17 @@ def test_a_model_without_batching_streams(triton, name, counter):
 
     assert values_of(replies) == [0, 1, None]
     assert replies[0].outputs["y"].shape == (1,)
+
+
+def test_a_generator_under_batch_streams_without_batching(triton, name):
+    @batch
+    def infer(x):
+        for value in range(int(x[0])):
+            yield {"y": np.full_like(x, value)}
+
+    bind_stream(triton, name, infer, ModelConfig(decoupled=True, batching=False))
+    with stream_to(triton) as stream:
+        assert values_of(stream.send(name, inputs={"x": np.array([2], np.float32)}).replies()) == [0, 1, None]
 
 
 def test_one_grpc_stream_carries_many_requests_at_a_time(triton, name, counter):
