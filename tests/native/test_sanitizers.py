@@ -49,6 +49,7 @@ PIPELINE = [
     "a_request_whose_time_has_passed_is_answered",
     "cancelled_requests_are_not_sought_in_later_batches",
     "a_waiting_batch_in_lock_step_is_told_of_cancelling",
+    "a_client_that_has_left_is_sent_one_thing",
     "a_worker_that_hangs_up_fails_what_is_in_flight",
     "unloading_answers_what_is_in_flight",
     "idle_instances_end",

@@ -13,6 +13,7 @@
 
 #include "accounts.h"
 #include "batch.h"
+#include "cancellation.h"
 #include "connection.h"
 #include "triton_api.h"
 #include "warmup_guard.h"
@@ -44,9 +45,10 @@ class Pipeline {
 
     Batch batch;
     Timing timing;
-    std::vector<bool> closed;  // requests that Triton has back
-    std::vector<bool> ended;   // requests that the worker is done with
-    size_t open = 0;           // requests that it is not done with
+    std::vector<bool> closed;   // requests that Triton has back
+    std::vector<bool> ended;    // requests that the worker is done with
+    std::vector<bool> leaving;  // requests whose client was found gone
+    size_t open = 0;            // requests that the worker is not done with
     bool any_succeeded = false;
     bool any_failed = false;
   };
@@ -54,6 +56,7 @@ class Pipeline {
   void Listen();
   void Receive(const Bell& bell);
   void Deliver(const Answer& answer, const char* data);
+  void Land(int64_t sequence, Flight* flight);
   void LookForCancelled();
   void Refuse(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& message);
   void Close(Flight* flight, size_t request, bool succeeded);
