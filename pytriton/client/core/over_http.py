@@ -6,7 +6,7 @@ import asyncio
 import http.client
 import ssl
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pytriton.client.core import failures, hubs
@@ -123,7 +123,7 @@ def connect(url: TritonUrl, tls: TLSConfig, network_timeout_s: float | None = No
     if url.secure:
         import gevent.ssl
 
-        context = _context(gevent.ssl.create_default_context, tls)
+        context = _context(gevent.ssl.SSLContext, tls)
         options = {"ssl": True, "insecure": not tls.verify, "ssl_context_factory": lambda **_: context}
     return tritonclient.http.InferenceServerClient(
         url.without_scheme,
@@ -185,13 +185,18 @@ class AsyncioHttpTransport:
                 conn_limit=self._max_connections,
                 conn_timeout=None,
                 ssl=self.url.secure,
-                ssl_context=_context(ssl.create_default_context, self._tls) if self.url.secure else False,
+                ssl_context=_context(ssl.SSLContext, self._tls) if self.url.secure else False,
             )
         return self._client
 
 
-def _context(create: Callable[..., ssl.SSLContext], tls: TLSConfig) -> ssl.SSLContext:
-    context = create(cafile=tls.root_certificates)
+def _context(context_class: type[ssl.SSLContext], tls: TLSConfig) -> ssl.SSLContext:
+    # Not ssl.create_default_context: its sockets block, and gevent could not end a call that takes too long.
+    context = context_class(ssl.PROTOCOL_TLS_CLIENT)
+    if tls.root_certificates is None:
+        context.load_default_certs()
+    else:
+        context.load_verify_locations(cafile=tls.root_certificates)
     if tls.certificate_chain is not None:
         context.load_cert_chain(tls.certificate_chain, tls.private_key)
     if not tls.verify:
