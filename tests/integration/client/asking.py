@@ -4,15 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+from collections.abc import AsyncIterator, Iterator
 
+import pytest
 from serving import HOST, free_config
 
-from pytriton.client import AsyncioModelClient, FuturesModelClient, ModelClient
+from pytriton.client import (
+    AsyncioDecoupledModelClient,
+    AsyncioModelClient,
+    DecoupledModelClient,
+    FuturesModelClient,
+    ModelClient,
+)
 from pytriton.client.core.loops import LoopThread
+from pytriton.model_config import ModelConfig
 from pytriton.triton import Triton, TritonSecurityConfig
 
 KINDS = ("blocking", "futures", "asyncio")
 PROTOCOLS = ("http", "grpc")
+STREAM_KINDS = ("decoupled", "asyncio-decoupled")
+CLASSES = {
+    "blocking": ModelClient,
+    "futures": FuturesModelClient,
+    "asyncio": AsyncioModelClient,
+    "decoupled": DecoupledModelClient,
+    "asyncio-decoupled": AsyncioDecoupledModelClient,
+}
+WAYS = [*itertools.product(KINDS, PROTOCOLS), *itertools.product(STREAM_KINDS, ["grpc"])]
+"""All clients, those of streams included, over each protocol that they speak."""
+
+every_kind = pytest.mark.parametrize(("kind", "protocol"), WAYS)
+"""Marks a test for all of them, in place of the fixtures of the same names."""
+
+
+def config_for(kind, **settings):
+    """What a model has to be so that a kind of client can ask it."""
+    return ModelConfig(decoupled=kind in STREAM_KINDS, **settings)
 
 
 def url_of(triton, protocol):
@@ -26,13 +54,12 @@ def open_triton(**settings):
 
 
 class Asker:
-    """A client of any kind, each of whose methods waits."""
+    """A client of any kind, each of whose methods waits; streams are expected to have one response."""
 
     def __init__(self, kind, url, model, **arguments):
         self.kind = kind
         self._loop = LoopThread("test")
-        client_class = {"blocking": ModelClient, "futures": FuturesModelClient, "asyncio": AsyncioModelClient}[kind]
-        self.client = client_class(url, model, **arguments)
+        self.client = CLASSES[kind](url, model, **arguments)
 
     def __getattr__(self, name):
         method = getattr(self.client, name)
@@ -40,8 +67,6 @@ class Asker:
 
     @property
     def model_config(self):
-        if self.kind == "blocking":
-            return self.client.model_config
         if self.kind == "futures":
             return self.client.model_config().result()
         return self._wait(lambda: self.client.model_config, (), {})
@@ -54,14 +79,22 @@ class Asker:
         self._loop.stop(_nothing)
 
     def _wait(self, method, args, kwargs):
-        if self.kind == "asyncio":
+        if self.kind.startswith("asyncio"):
 
             async def call():
-                return await method(*args, **kwargs)
+                result = method(*args, **kwargs)
+                return _only([each async for each in result]) if isinstance(result, AsyncIterator) else await result
 
             return self._loop.run(call)
         result = method(*args, **kwargs)
+        if isinstance(result, Iterator):
+            return _only(result)
         return result.result() if hasattr(result, "add_done_callback") else result
+
+
+def _only(responses):
+    (response,) = responses
+    return response
 
 
 async def _nothing():

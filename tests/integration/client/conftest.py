@@ -35,10 +35,3 @@ def kind(request):
 def url(triton, protocol):
     """The server's URL of each protocol in turn."""
     return asking.url_of(triton, protocol)
-
-
-def pytest_collection_modifyitems(items):
-    """They take two minutes: run by hand, with ``-m slow``."""
-    for item in items:
-        if pathlib.Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.slow)

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 from asking import asking, open_triton, url_of
-from peers import HOST, listening, proxy_of, silent
+from peers import HOST, listening, proxy_of, refusing, silent
 from serving import bind_floats, wait_until
 
 from pytriton.client import (
@@ -84,7 +84,7 @@ def test_a_server_that_stops_is_left_out_and_taken_back(kind, tritons, protocol,
         urls = [url_of(tritons[0], protocol), f"{protocol}://{HOST}:{port}"]
         with asking(kind, urls, name) as client:
             assert set(who_answers(client, 10)) == {0, 1}
-            proxy.refuse(True)
+            proxy.stand_in(refusing)
             answers = collections.Counter()
             for _ in range(10):
                 try:
@@ -93,7 +93,7 @@ def test_a_server_that_stops_is_left_out_and_taken_back(kind, tritons, protocol,
                     assert error.failure is Failure.LOST
             assert set(answers) == {0}
             assert who_answers(client, 10) == {0: 10}
-            proxy.refuse(False)
+            proxy.stand_in(None)
             wait_until(lambda: who_answers(client, 2)[1], timeout_s=30)
             assert who_answers(client, 10) == {0: 5, 1: 5}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
+import re
 import threading
 
 import ml_dtypes
@@ -372,6 +372,14 @@ def test_waiting_for_the_server_and_for_the_model(triton, name, url):
         bound.join()
 
 
+def test_what_else_the_server_has_is_told_while_waiting(triton, name, url, caplog):
+    bind_floats(triton, name, echo)
+    with ModelClient(url, "no-such-model") as client, pytest.raises(PyTritonClientModelUnavailableError):
+        client.wait_for_model(0.2)
+    (record,) = caplog.records
+    assert re.search(r"up to 0\.2 s: the server at .* has no model 'no-such-model'\. It has '", record.message)
+
+
 def test_a_lazy_client_connects_when_it_is_used(triton, name, url):
     client = ModelClient(url, name)
     bind_floats(triton, name, echo)
@@ -503,16 +511,3 @@ def test_a_url_that_is_none(client_class, url):
 def test_arguments_that_cannot_work(client_class, arguments, message):
     with pytest.raises(PyTritonClientValueError, match=message):
         client_class(**{"url": "localhost", "model_name": "any", **arguments})
-
-
-def test_the_public_names_are_those_of_nvidia_pytriton():
-    parameters = inspect.signature(ModelClient.__init__).parameters
-    assert list(parameters)[:11] == [
-        "self", "url", "model_name", "model_version", "lazy_init", "init_timeout_s", "inference_timeout_s",
-        "model_config", "ensure_model_is_ready", "access_token", "tls",
-    ]  # fmt: skip
-    assert {name: parameters[name].default for name in list(parameters)[3:]} | {"tls": None} == {
-        "model_version": None, "lazy_init": True, "init_timeout_s": None, "inference_timeout_s": None,
-        "model_config": None, "ensure_model_is_ready": True, "access_token": None, "tls": None, "retry": None,
-        "shared_memory": False, "convert_dtypes": False,
-    }  # fmt: skip

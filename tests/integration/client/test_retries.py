@@ -7,7 +7,7 @@ import time
 
 import pytest
 from asking import asking
-from peers import HOST, hanging_up_in_mid_answer, listening, proxy_of, silent
+from peers import HOST, hanging_up_in_mid_answer, listening, proxy_of, refusing, silent
 from serving import Background, bind_floats, held_model, wait_until
 
 from pytriton.client import (
@@ -54,11 +54,11 @@ def test_a_server_that_is_not_there_yet_is_asked_again(triton, name, kind, proto
         asking(kind, f"{protocol}://{HOST}:{own_port}", name, retry=persistent) as client,
     ):
         client.infer_sample([1])
-        proxy.refuse(True)
+        proxy.stand_in(refusing)
         asked = Background(lambda: client.infer_sample([2]))
         time.sleep(0.3)
         assert asked.is_alive()
-        proxy.refuse(False)
+        proxy.stand_in(None)
         assert asked.finish().result["y"] == [2]
 
 
