@@ -110,14 +110,22 @@ def test_a_model_that_is_unloaded_sends_requests_elsewhere(kind, tritons, protoc
         wait_until(lambda: who_answers(client, 2)[0], timeout_s=30)
 
 
-def test_a_server_that_does_not_answer_is_left_out(kind, urls, name, protocol):
-    with (
-        listening(silent) as port,
-        asking(kind, [f"{protocol}://{HOST}:{port}", urls[0]], name, inference_timeout_s=0.5) as client,
-    ):
-        started = time.monotonic()
-        assert who_answers(client, 6) == {0: 6}
-        assert time.monotonic() - started < 20
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_server_that_does_not_answer_is_left_out(kind, urls, name, protocol, first):
+    with listening(silent) as port:
+        both = [f"{protocol}://{HOST}:{port}", urls[0]]
+        with asking(kind, [both[first], both[1 - first]], name, init_timeout_s=1, inference_timeout_s=1) as client:
+            assert who_answers(client, 6) == {0: 6}
+
+
+def test_looking_again_for_a_server_that_does_not_answer_costs_no_request(urls, name, protocol):
+    """Also where the timeout is so short that there is hardly time to look."""
+    with listening(silent) as port:
+        both = [f"{protocol}://{HOST}:{port}", urls[0]]
+        with ModelClient(both, name, init_timeout_s=1, inference_timeout_s=1) as client:
+            assert client.infer_sample([1])["y"] == [0]
+            wait_until(lambda: not client._session.servers[0].is_left_out)
+            assert who_answers(client, 2) == {0: 2}
 
 
 def test_none_of_the_servers_is_ready(kind, protocol, name):
