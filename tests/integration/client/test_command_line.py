@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 import pytest
-from asking import open_triton, url_of
+from asking import PROTOCOLS, open_triton, url_of
 from serving import FLOATS_IN, FLOATS_OUT, NO_BATCHING, bind_floats
 
 from pytriton.cli.main import main
@@ -159,17 +159,12 @@ def test_what_is_served(url, pytriton, name, triton):
     assert models[name]["inputs"] == ["'x': FP32 (-1,)"]
 
 
-def test_no_models_and_restricted_counts(protocol, pytriton, name, monkeypatch):
-    restricted = "statistics,shared-memory:triton-access-token=secret"
-    with open_triton(http_restricted_api=restricted, grpc_restricted_protocol=restricted) as triton:
+def test_no_models(pytriton):
+    with open_triton() as triton:
         triton.run()
-        url = url_of(triton, protocol)
-        assert pytriton("models", url) == (0, f"The server at {url} has no models.\n", "")
-        bind_floats(triton, name, double)
-        assert "counts  not shown: the server wants its token for that" in pytriton("models", url)[1]
-        assert "counts  0 inferences" in pytriton("models", url, "--token", "secret")[1]
-        monkeypatch.setenv("PYTRITON_ACCESS_TOKEN", "secret")
-        assert "counts  0 inferences" in pytriton("models", url)[1]
+        for protocol in PROTOCOLS:
+            url = url_of(triton, protocol)
+            assert pytriton("models", url) == (0, f"The server at {url} has no models.\n", "")
 
 
 def test_a_model_that_is_not_ready(triton, name, url, pytriton):

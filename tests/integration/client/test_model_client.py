@@ -9,7 +9,7 @@ import threading
 import ml_dtypes
 import numpy as np
 import pytest
-from asking import asking, open_triton, url_of
+from asking import STREAM_KINDS, asking, config_for, every_kind, open_triton, url_of
 from serving import NO_BATCHING, Background, at_once, bind_floats, held_model, metrics_of, statistics_of, wait_until
 
 from pytriton.client import (
@@ -67,38 +67,43 @@ def echo(requests):
 
 @pytest.fixture
 def client(triton, name, kind, url):
-    """A client of each kind and each protocol in turn, of a model that adds and subtracts."""
-    bind_add_sub(triton, name)
+    """A client of a model that adds and subtracts; of each kind and each protocol in turn, or as `every_kind` says."""
+    bind_add_sub(triton, name, config=config_for(kind))
     with asking(kind, url, name) as client:
         yield client
 
 
+@every_kind
 def test_a_sample_by_name_and_by_position(client):
     for answer in (client.infer_sample(a=[1, 2], b=[3, 4]), client.infer_sample([1, 2], [3, 4])):
         assert {key: array.tolist() for key, array in answer.items()} == {"add": [4, 6], "sub": [-2, -2]}
         assert answer["add"].dtype == np.float32
 
 
+@every_kind
 def test_a_batch_by_name_and_by_position(client):
     a, b = np.float32([[1, 2], [3, 4]]), np.float32([[1, 1], [1, 1]])
     for answer in (client.infer_batch(b=b, a=a), client.infer_batch(a, b)):
         assert answer["sub"].tolist() == [[0, 1], [2, 3]]
 
 
+@every_kind
 def test_only_the_outputs_that_are_wanted(client):
     assert list(client.infer_sample([1], [2], outputs=["sub"])) == ["sub"]
     with pytest.raises(PyTritonClientValueError, match=r"There is no output 'mul': model .* has 'add': FP32"):
         client.infer_sample([1], [2], outputs=["mul"])
 
 
+@every_kind
 def test_a_model_without_batching(triton, name, kind, url):
-    bind_floats(triton, name, echo, config=NO_BATCHING)
+    bind_floats(triton, name, echo, config=config_for(kind, batching=False))
     with asking(kind, url, name) as client:
         assert client.infer_sample(x=[1, 2])["y"].tolist() == [1, 2]
         with pytest.raises(PyTritonClientModelDoesntSupportBatchingError, match="use infer_sample"):
             client.infer_batch(x=[[1, 2]])
 
 
+@every_kind
 def test_what_does_not_fit_is_refused_before_it_is_sent(client, triton, name):
     client.infer_sample([1], [2])
     for inputs, named, message in [
@@ -114,7 +119,7 @@ def test_what_does_not_fit_is_refused_before_it_is_sent(client, triton, name):
             client.infer_sample(*inputs, **named)
     with pytest.raises(PyTritonClientValueError, match="batches of different sizes: 1 of 'a', 2 of 'b'"):
         client.infer_batch([[1]], [[1], [2]])
-    assert statistics_of(triton, name)["inference_count"] == 1
+    wait_until(lambda: statistics_of(triton, name)["inference_count"] == 1)
 
 
 @pytest.mark.parametrize("dtype", ALL_DTYPES, ids=lambda dtype: np.dtype(dtype).name)
@@ -127,8 +132,9 @@ def test_every_dtype_comes_back_as_it_was_sent(triton, name, url, dtype):
     assert (received == values).all()
 
 
+@every_kind
 def test_strings_are_encoded_as_utf8(triton, name, kind, url):
-    triton.bind(name, echo, [Tensor((-1,), bytes, "x")], [Tensor((-1,), bytes, "y")])
+    triton.bind(name, echo, [Tensor((-1,), bytes, "x")], [Tensor((-1,), bytes, "y")], config=config_for(kind))
     texts = ["", "Grüße", "\0", "日本"]
     encoded = [text.encode() for text in texts]
     with asking(kind, url, name) as client:
@@ -165,14 +171,16 @@ class WithDlpack:
         return self._array.__dlpack_device__()
 
 
+@every_kind
 def test_tensors_of_other_libraries(client):
     ones = np.ones(3, np.float32)
     answer = client.infer_sample(WithDlpack(ones), WithArray(ones))
     assert answer["add"].tolist() == [2, 2, 2]
 
 
+@every_kind
 def test_dtypes_are_converted_only_on_request(triton, name, kind, url):
-    bind_floats(triton, name, echo)
+    bind_floats(triton, name, echo, config=config_for(kind))
     with asking(kind, url, name) as strict, asking(kind, url, name, convert_dtypes=True) as lenient:
         with pytest.raises(PyTritonClientValueError, match=r"has dtype int16; use .*, or convert_dtypes=True"):
             strict.infer_sample(np.int16([1]))
@@ -182,6 +190,7 @@ def test_dtypes_are_converted_only_on_request(triton, name, kind, url):
                 client.infer_sample(np.float64([1]))
 
 
+@every_kind
 def test_an_optional_input_may_be_left_out(triton, name, kind, url):
     inputs = [Tensor((1,), np.float32, "x"), Tensor((1,), np.float32, "bias", optional=True)]
 
@@ -189,36 +198,40 @@ def test_an_optional_input_may_be_left_out(triton, name, kind, url):
     def add(x, bias=None):
         return {"y": x if bias is None else x + bias}
 
-    triton.bind(name, add, inputs, [Tensor((1,), np.float32, "y")])
+    triton.bind(name, add, inputs, [Tensor((1,), np.float32, "y")], config=config_for(kind))
     with asking(kind, url, name) as client:
         assert client.infer_sample(1)["y"] == 1
         assert client.infer_sample(x=1, bias=None)["y"] == 1
         assert client.infer_sample(1, 2)["y"] == 3
 
 
-def test_what_a_request_has_besides_inputs_reaches_the_model(kind, protocol):
+@pytest.fixture(scope="module")
+def forwarding():
+    """A server that tells models of headers."""
+    pattern = "x-.*"
+    with open_triton(http_header_forward_pattern=pattern, grpc_header_forward_pattern=pattern) as triton:
+        triton.run()
+        yield triton
+
+
+@every_kind
+def test_what_a_request_has_besides_inputs_reaches_the_model(kind, protocol, forwarding, name):
     seen = []
 
     def keep(requests):
         seen.extend(requests)
         return echo(requests)
 
-    with open_triton(**{f"{protocol}_header_forward_pattern": "x-.*"}) as triton:
-        bind_floats(triton, "keep", keep)
-        triton.run()
-        with asking(kind, url_of(triton, protocol), "keep") as client:
-            client.infer_sample(
-                [1],
-                parameters={"text": "a", "whole": 3, "flag": True, "numpy": np.int64(4)},
-                headers={"X-Number": 5, "x-text": "b"},
-                request_id="order-66",
-            )
+    bind_floats(forwarding, name, keep, config=config_for(kind))
+    parameters = {"text": "a", "whole": 3, "part": 0.5, "flag": True, "numpy": np.int64(4)}
+    headers = {"X-Number": 5, "x-part": 0.5, "x-text": "b"}
+    with asking(kind, url_of(forwarding, protocol), name) as client:
+        client.infer_sample([1], parameters=parameters, headers=headers, request_id="order-66")
     (request,) = seen
     assert request.request_id == "order-66"
-    expected = {"text": "a", "whole": 3, "flag": True, "numpy": 4}
-    forwarded = {name: value for name, value in request.parameters.items() if name not in expected}
-    assert {name: request.parameters[name] for name in expected} == expected
-    assert {name.lower(): value for name, value in forwarded.items()} == {"x-number": "5", "x-text": "b"}
+    forwarded = {key: value for key, value in request.parameters.items() if key not in parameters}
+    assert {key: request.parameters[key] for key in parameters} == parameters
+    assert {key.lower(): value for key, value in forwarded.items()} == {"x-number": "5", "x-part": "0.5", "x-text": "b"}
 
 
 @pytest.mark.parametrize(
@@ -319,21 +332,24 @@ def test_an_answer_that_takes_too_long(triton, name, kind, url):
         assert client.infer_sample([2], timeout_s=30)["y"] == [2]
 
 
+@every_kind
 def test_an_error_of_the_model(triton, name, kind, url):
     def fail(requests):
         raise ValueError("no such luck")
 
-    bind_floats(triton, name, fail)
+    bind_floats(triton, name, fail, config=config_for(kind))
     with asking(kind, url, name) as client:
         with pytest.raises(PyTritonClientInferenceServerError, match=r"answered: .*ValueError: no such luck") as caught:
             client.infer_sample([1])
         assert caught.value.failure is Failure.REFUSED
 
 
-def test_the_configuration(client, name):
+@every_kind
+def test_the_configuration(client, name, kind):
     config = client.model_config
 
-    assert (config.model_name, config.max_batch_size, config.batching, config.decoupled) == (name, 4, True, False)
+    decoupled = kind in STREAM_KINDS
+    assert (config.model_name, config.max_batch_size, config.batching, config.decoupled) == (name, 4, True, decoupled)
     assert list(map(str, config.inputs)) == ["'a': FP32 (-1,)", "'b': FP32 (-1,)"]
     assert config.outputs[1].dtype == np.float32
 
@@ -344,6 +360,7 @@ def test_whether_batches_are_supported(triton, name, url):
         assert not client.is_batching_supported
 
 
+@every_kind
 def test_a_version(triton, name, kind, url):
     for version in (1, 2):
         bind_floats(
@@ -351,6 +368,7 @@ def test_a_version(triton, name, kind, url):
             name,
             lambda requests, by=version: [{"y": by * each["x"]} for each in requests],
             model_version=version,
+            config=config_for(kind),
         )
     for wanted, factor in (("1", 1), (2, 2), ("2", 2), (None, 2), ("<latest>", 2)):
         with asking(kind, url, name, model_version=wanted) as client:
@@ -401,8 +419,9 @@ def test_an_eager_asyncio_client_connects_when_it_is_entered(url):
         asyncio.run(enter())
 
 
+@every_kind
 def test_a_client_that_knows_the_configuration_does_not_ask_for_it(triton, name, kind, url):
-    bind_add_sub(triton, name)
+    bind_add_sub(triton, name, config=config_for(kind))
     config = ModelClient(url, name).model_config
     with asking(kind, url, name, model_config=config, ensure_model_is_ready=False) as client:
         assert client.model_config is config
@@ -422,6 +441,7 @@ def test_a_client_made_of_another_one(triton, name, url, new_class):
         other.close()
 
 
+@every_kind
 def test_a_closed_client(kind, url):
     with asking(kind, url, "any") as client:
         client.close()

@@ -9,7 +9,7 @@ import threading
 
 import numpy as np
 import pytest
-from asking import asking, open_triton, url_of
+from asking import PROTOCOLS, asking, open_triton, url_of
 from serving import (
     bind_floats,
     client_of,
@@ -190,33 +190,33 @@ def test_a_model_that_fails_leaves_the_memory_to_the_next_request(triton, name, 
         assert len(regions(triton) - before) == 2
 
 
-def test_a_server_that_is_started_again_is_told_again(protocol):
-    ports = {}
+def test_a_server_that_is_started_again_is_told_again():
+    """Clients of both protocols at once, for it takes a while."""
+    ports, clients = {}, []
     for round_number in range(2):
         with open_triton(**ports) as triton:
             bind_floats(triton, "floats", echo)
             triton.run()
             if round_number == 0:
                 ports = {"http_port": triton.config.http_port, "grpc_port": triton.config.grpc_port}
-                client = ModelClient(url_of(triton, protocol), "floats", shared_memory=True)
-            for _ in range(2):
+                clients = [ModelClient(url_of(triton, each), "floats", shared_memory=True) for each in PROTOCOLS]
+            for client in clients * 2:
                 assert (client.infer_sample(LARGE)["y"] == LARGE).all()
-    client.close()
+    for client in clients:
+        client.close()
 
 
-def test_a_restricted_endpoint_wants_the_token(kind, protocol):
-    restricted = "shared-memory:triton-access-token=secret"
-    with open_triton(http_restricted_api=restricted, grpc_restricted_protocol=restricted) as triton:
-        bind_floats(triton, "floats", echo)
-        triton.run()
-        url = url_of(triton, protocol)
-        with asking(kind, url, "floats", shared_memory=True) as client:
-            with pytest.raises(PyTritonClientInferenceServerError, match="pass the token as access_token") as caught:
-                client.infer_sample(LARGE)
-            assert caught.value.failure is Failure.RESTRICTED
-            assert client.infer_sample([1])["y"] == [1]
-        with asking(kind, url, "floats", shared_memory=True, access_token="secret") as client:
-            assert (client.infer_sample(LARGE)["y"] == LARGE).all()
+def test_a_server_that_does_not_share_the_memory(triton, name, kind, url, tmp_path, monkeypatch):
+    bind_floats(triton, name, echo)
+    monkeypatch.setattr("pytriton.client.core.shared_memory._FOLDER", tmp_path)  # as in another container
+    with asking(kind, url, name, shared_memory=True) as client:
+        with pytest.raises(
+            PyTritonClientInferenceServerError, match="is not the server's; is it on this host"
+        ) as caught:
+            client.infer_sample(LARGE)
+        assert caught.value.failure is Failure.REFUSED
+        assert client.infer_sample([1])["y"] == [1]
+    assert not list(tmp_path.iterdir())
 
 
 def test_no_room_for_shared_memory(triton, name, url):
