@@ -19,6 +19,7 @@ from pytriton.client import (
 )
 from pytriton.client.core.loops import LoopThread
 from pytriton.model_config import ModelConfig
+from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.triton import Triton, TritonSecurityConfig
 
 KINDS = ("blocking", "futures", "asyncio")
@@ -37,6 +38,9 @@ WAYS = [*itertools.product(KINDS, PROTOCOLS), *itertools.product(STREAM_KINDS, [
 every_kind = pytest.mark.parametrize(("kind", "protocol"), WAYS)
 """Marks a test for all of them, in place of the fixtures of the same names."""
 
+every_kind_that_loads = pytest.mark.parametrize(("kind", "protocol"), [way for way in WAYS if way[0] != "futures"])
+"""The same, without those that neither load models nor wait for servers."""
+
 
 def config_for(kind, **settings):
     """What a model has to be so that a kind of client can ask it."""
@@ -53,13 +57,26 @@ def open_triton(**settings):
     return Triton(config=free_config(**settings), security_config=TritonSecurityConfig(restricted_endpoints=[]))
 
 
+def known(kind):
+    """Arguments of a client that asks for nothing before the first request."""
+    tensor = {"data_type": "TYPE_FP32", "dims": [-1]}
+    config = {
+        "name": "floats",
+        "max_batch_size": 4,
+        "input": [{"name": "x", **tensor}],
+        "output": [{"name": "y", **tensor}],
+        "model_transaction_policy": {"decoupled": kind in STREAM_KINDS},
+    }
+    return {"model_config": TritonModelConfig.from_dict(config), "ensure_model_is_ready": False}
+
+
 class Asker:
     """A client of any kind, each of whose methods waits; streams are expected to have one response."""
 
-    def __init__(self, kind, url, model, **arguments):
+    def __init__(self, kind, client):
         self.kind = kind
+        self.client = client
         self._loop = LoopThread("test")
-        self.client = CLASSES[kind](url, model, **arguments)
 
     def __getattr__(self, name):
         method = getattr(self.client, name)
@@ -102,9 +119,13 @@ async def _nothing():
 
 
 @contextlib.contextmanager
-def asking(kind, url, model, **arguments):
-    asker = Asker(kind, url, model, **arguments)
+def asking_with(kind, client):
+    asker = Asker(kind, client)
     try:
         yield asker
     finally:
         asker.end()
+
+
+def asking(kind, url, model, **arguments):
+    return asking_with(kind, CLASSES[kind](url, model, **arguments))

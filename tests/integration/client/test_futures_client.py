@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import concurrent.futures
 import gc
+import sys
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -27,6 +27,12 @@ def echo(requests):
 
 def threads_of_clients():
     return [thread for thread in threading.enumerate() if thread.name == "pytriton-futures"]
+
+
+def is_waiting(thread):
+    """Whether it is held up by a lock or the like."""
+    frame = sys._current_frames().get(thread.ident)
+    return frame is not None and frame.f_code is threading.Condition.wait.__code__
 
 
 def test_answers_come_through_futures_in_any_order(triton, name, url):
@@ -68,11 +74,10 @@ def test_a_full_queue_makes_others_wait(triton, name, url):
         client.infer_sample([0])
         client.infer_sample([1])
         assert entered.wait(30)
-        third = Background(lambda: client.infer_sample([2]).result(30))
-        time.sleep(0.1)
-        assert third.is_alive()
+        third = Background(lambda: client.infer_sample([2]))
+        wait_until(lambda: is_waiting(third))
         gate.set()
-        assert third.finish().result["y"] == [2]
+        assert third.finish().result.result(30)["y"] == [2]
 
 
 def test_waiting_for_room_ends(url):

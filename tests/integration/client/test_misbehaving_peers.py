@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 import pytest
-from asking import STREAM_KINDS, WAYS, asking, config_for, every_kind, open_triton, url_of
+from asking import STREAM_KINDS, WAYS, asking, config_for, every_kind, every_kind_that_loads, known, open_triton, url_of
 from peers import (
     HOST,
     closing,
@@ -32,7 +32,6 @@ from pytriton.client import (
 )
 from pytriton.exceptions import PyTritonRuntimeError
 from pytriton.model_config import ModelConfig
-from pytriton.model_config.triton_model_config import TritonModelConfig
 
 TIMEOUT_S = 0.2
 SLACK_S = 4.0
@@ -42,19 +41,6 @@ MODELS = ("once", "stream")
 
 def echo(requests):
     return [{"y": request["x"]} for request in requests]
-
-
-def known(kind):
-    """Arguments of a client that asks for nothing before the first request."""
-    tensor = {"data_type": "TYPE_FP32", "dims": [-1]}
-    config = {
-        "name": "floats",
-        "max_batch_size": 4,
-        "input": [{"name": "x", **tensor}],
-        "output": [{"name": "y", **tensor}],
-        "model_transaction_policy": {"decoupled": kind in STREAM_KINDS},
-    }
-    return {"model_config": TritonModelConfig.from_dict(config), "ensure_model_is_ready": False}
 
 
 @contextlib.contextmanager
@@ -115,7 +101,7 @@ def test_asking_for_the_configuration_times_out(kind, protocol, ensure_model_is_
             client.infer_sample([1])
 
 
-@pytest.mark.parametrize(("kind", "protocol"), [(kind, protocol) for kind, protocol in WAYS if kind != "futures"])
+@every_kind_that_loads
 def test_loading_and_waiting_for_the_server_time_out(kind, protocol):
     with listening(silent) as port, client_of(kind, protocol, port, init_timeout_s=TIMEOUT_S) as client:
         for call in (client.load_model, client.unload_model, lambda: client.wait_for_server(TIMEOUT_S)):

@@ -3,17 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
 import re
 import threading
 
 import ml_dtypes
 import numpy as np
 import pytest
-from asking import STREAM_KINDS, asking, config_for, every_kind, open_triton, url_of
-from serving import NO_BATCHING, Background, at_once, bind_floats, held_model, metrics_of, statistics_of, wait_until
+from asking import (
+    CLASSES,
+    STREAM_KINDS,
+    asking,
+    asking_with,
+    config_for,
+    every_kind,
+    every_kind_that_loads,
+    open_triton,
+    url_of,
+)
+from serving import (
+    HOST,
+    NO_BATCHING,
+    Background,
+    at_once,
+    bind_floats,
+    held_model,
+    metrics_of,
+    request_json,
+    statistics_of,
+    wait_until,
+)
 
 from pytriton.client import (
+    AsyncioDecoupledModelClient,
     AsyncioModelClient,
+    DecoupledModelClient,
     Failure,
     FuturesModelClient,
     ModelClient,
@@ -405,14 +430,16 @@ def test_a_lazy_client_connects_when_it_is_used(triton, name, url):
     client.close()
 
 
-def test_an_eager_client_connects_when_it_is_made(url):
+@pytest.mark.parametrize("client_class", [ModelClient, DecoupledModelClient])
+def test_an_eager_client_connects_when_it_is_made(triton, client_class):
     with pytest.raises(PyTritonClientModelUnavailableError):
-        ModelClient(url, "no-such-model", lazy_init=False, init_timeout_s=0.2)
+        client_class(url_of(triton, "grpc"), "no-such-model", lazy_init=False, init_timeout_s=0.2)
 
 
-def test_an_eager_asyncio_client_connects_when_it_is_entered(url):
+@pytest.mark.parametrize("client_class", [AsyncioModelClient, AsyncioDecoupledModelClient])
+def test_an_eager_asyncio_client_connects_when_it_is_entered(triton, client_class):
     async def enter():
-        async with AsyncioModelClient(url, "no-such-model", lazy_init=False, init_timeout_s=0.2):
+        async with client_class(url_of(triton, "grpc"), "no-such-model", lazy_init=False, init_timeout_s=0.2):
             raise AssertionError("it was entered")
 
     with pytest.raises(PyTritonClientModelUnavailableError):
@@ -428,17 +455,30 @@ def test_a_client_that_knows_the_configuration_does_not_ask_for_it(triton, name,
         assert client.infer_sample([1], [2])["add"] == [3]
 
 
-@pytest.mark.parametrize("new_class", [ModelClient, AsyncioModelClient])
-def test_a_client_made_of_another_one(triton, name, url, new_class):
-    bind_floats(triton, name, echo)
-    with ModelClient(url, name, inference_timeout_s=7, convert_dtypes=True) as client:
+@pytest.mark.parametrize(
+    ("kind", "other_kind"),
+    [*itertools.product(("blocking", "asyncio"), repeat=2), *itertools.product(STREAM_KINDS, repeat=2)],
+)
+def test_a_client_made_of_another_one(triton, name, kind, other_kind):
+    bind_floats(triton, name, echo, config=config_for(kind))
+    with asking(kind, url_of(triton, "grpc"), name, convert_dtypes=True) as client:
         assert client.infer_sample(np.int8([1]))["y"] == [1]
-        other = new_class.from_existing_client(client)
-    assert type(other) is new_class
-    if new_class is ModelClient:
-        assert other.model_config is client._session.config
-        assert other.infer_sample(np.int8([2]))["y"] == [2]
-        other.close()
+        made = CLASSES[other_kind].from_existing_client(client.client)
+        assert type(made) is CLASSES[other_kind]
+        with asking_with(other_kind, made) as other:
+            assert other.model_config is client.model_config
+            assert other.infer_sample(np.int8([2]))["y"] == [2]
+        assert client.infer_sample(np.int8([3]))["y"] == [3]
+
+
+@every_kind
+@pytest.mark.parametrize("host", [HOST, "localhost"])
+def test_a_server_is_found_by_its_address_and_by_its_name(triton, name, kind, protocol, host):
+    bind_floats(triton, name, echo, config=config_for(kind))
+    url = url_of(triton, protocol).replace(HOST, host)
+    for form in {url, f"{url}/", url.removeprefix("http://")}:
+        with asking(kind, form, name) as client:
+            assert client.infer_sample([1])["y"] == [1]
 
 
 @every_kind
@@ -493,8 +533,23 @@ def test_unloading_and_loading(triton, name, url):
         client.load_model()
         assert client.model_config == config
         assert client.infer_sample([1])["y"] == [1]
-        with pytest.raises(PyTritonClientInferenceServerError):
+
+
+@every_kind_that_loads
+def test_loading_with_another_configuration(triton, name, kind, protocol):
+    bind_floats(triton, name, echo, config=config_for(kind))
+    _, config = request_json(triton, "GET", f"/v2/models/{name}/config")
+    with asking(kind, url_of(triton, protocol), name) as client:
+        assert client.model_config.max_batch_size == 4
+        for number in (5, 6):
+            client.load_model(config=json.dumps({**config, "max_batch_size": number}))
+            assert client.model_config.max_batch_size == number
+            assert len(client.infer_batch(np.zeros((number, 1), np.float32))["y"]) == number
+        with pytest.raises(PyTritonClientInferenceServerError, match="config"):
             client.load_model(config="{")
+        # Files that are given take the place of all that are there, such as the one that the library writes.
+        with pytest.raises(PyTritonClientInferenceServerError, match=r"cannot read .*/1/worker"):
+            client.load_model(config=json.dumps(config), files={"file:1/weights": b"1, 2, 3"})
 
 
 def is_ready(client):
