@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import pathlib
+import signal
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
 from asking import PROTOCOLS, open_triton, url_of
+from peers import HOST, listening, silent
 from serving import FLOATS_IN, FLOATS_OUT, NO_BATCHING, bind_floats
 
 from pytriton.cli.main import main
@@ -190,3 +193,30 @@ def test_the_program(triton, name, command):
     assert run("--version").stdout.startswith("pytriton ")
     assert run("infer").returncode == 2
     assert run().returncode == 2
+
+
+def start(*words):
+    return subprocess.Popen([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_an_interrupt_ends_it():
+    asked = threading.Event()
+
+    def behave(connection):
+        asked.set()
+        silent(connection)
+
+    with listening(behave) as port, start("infer", f"{HOST}:{port}", "any", "x=1") as process:
+        assert asked.wait(30)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 130
+        assert "Traceback" not in errors
+
+
+def test_a_reader_that_has_read_enough_ends_it(triton, name):
+    bind_floats(triton, name, double)
+    with start("models", url_of(triton, "http")) as process:
+        process.stdout.close()
+        assert process.wait(30) == 1
+        assert process.stderr.read() == ""
