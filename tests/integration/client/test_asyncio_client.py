@@ -162,7 +162,7 @@ def test_cancelling_the_task_that_connects_leaves_the_others_alone(triton, name,
 
 def test_all_who_wait_for_a_model_that_does_not_come_are_told(url):
     async def ask():
-        async with AsyncioModelClient(url, "no-such-model", init_timeout_s=0.2) as client:
+        async with AsyncioModelClient(url, "no-such-model", init_timeout_s=0.4) as client:
             return await asyncio.gather(*[client.infer_sample([1]) for _ in range(3)], return_exceptions=True)
 
     started = time.monotonic()
@@ -228,7 +228,7 @@ def test_loading_and_unloading(triton, name, url):
             await client.unload_model()
             with pytest.raises(PyTritonClientModelUnavailableError):
                 while True:  # unloading takes a moment
-                    await client.wait_for_model(0.05)
+                    await client.wait_for_model(0.4)
             await client.load_model()
             return (await client.infer_sample([1]))["y"]
 

@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from asking import asking, open_triton, url_of
+from asking import STREAM_KINDS, asking, config_for, open_triton, url_of
 from peers import HOST, listening, proxy_of, refusing, silent
 from serving import bind_floats, wait_until
 
@@ -26,8 +26,8 @@ from pytriton.client import (
 NOBODY = {"http": f"{HOST}:1", "grpc": f"grpc://{HOST}:1"}
 
 
-def bind_constant(triton, name, number):
-    bind_floats(triton, name, lambda requests: [{"y": 0 * each["x"] + number} for each in requests])
+def bind_constant(triton, name, number, **arguments):
+    bind_floats(triton, name, lambda requests: [{"y": 0 * each["x"] + number} for each in requests], **arguments)
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +53,14 @@ def who_answers(client, count):
 
 def test_requests_go_to_the_servers_in_turn(kind, urls, name):
     with asking(kind, urls, name) as client:
+        assert who_answers(client, 30) == {0: 10, 1: 10, 2: 10}
+
+
+@pytest.mark.parametrize("kind", STREAM_KINDS)
+def test_streams_come_from_the_servers_in_turn(tritons, kind, name):
+    for number, triton in enumerate(tritons):
+        bind_constant(triton, name, number, config=config_for(kind))
+    with asking(kind, [url_of(triton, "grpc") for triton in tritons], name) as client:
         assert who_answers(client, 30) == {0: 10, 1: 10, 2: 10}
 
 
@@ -145,7 +153,7 @@ def test_none_of_the_servers_is_ready(kind, protocol, name):
 
 def test_none_of_the_servers_has_the_model(urls):
     with (
-        ModelClient(urls, "no-such-model", init_timeout_s=0.3) as client,
+        ModelClient(urls, "no-such-model", init_timeout_s=1) as client,
         pytest.raises(PyTritonClientModelUnavailableError),
     ):
         client.infer_sample([1])

@@ -178,6 +178,14 @@ def test_a_model_that_is_not_ready(triton, name, url, pytriton):
     assert f"{name} version 1: UNAVAILABLE" in out or f"{name} version 1: UNLOADING" in out
 
 
+@pytest.mark.parametrize("words", [[], ["infer"], ["infer", "localhost"], ["models"], ["serve", "localhost"]], ids=repr)
+def test_words_that_are_missing_or_unknown(words, capsys):
+    with pytest.raises(SystemExit) as exited:
+        main(words)
+    assert exited.value.code == 2
+    assert "usage: pytriton" in capsys.readouterr().err
+
+
 PROGRAM = pathlib.Path(sys.executable).with_name("pytriton")
 
 
@@ -191,8 +199,6 @@ def test_the_program(triton, name, command):
     asked = run("infer", url_of(triton, "http"), name, "x=[1]")
     assert (asked.returncode, asked.stdout) == (0, "y: FP32 (1,)\n[2.]\n")
     assert run("--version").stdout.startswith("pytriton ")
-    assert run("infer").returncode == 2
-    assert run().returncode == 2
 
 
 def start(*words):

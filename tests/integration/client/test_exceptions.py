@@ -120,7 +120,7 @@ def test_a_server_does_not_answer(kind, protocol):
 @every_kind
 @raises(PyTritonClientModelUnavailableError)
 def test_a_model_does_not_come(triton, kind, protocol):
-    with asking(kind, url_of(triton, protocol), "no-such-model", init_timeout_s=0.1) as client:
+    with asking(kind, url_of(triton, protocol), "no-such-model", init_timeout_s=0.4) as client:
         client.infer_sample([1])
 
 

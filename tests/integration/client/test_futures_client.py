@@ -50,10 +50,10 @@ def test_errors_come_through_the_future(triton, name, url):
         right = client.infer_sample([1])
         assert isinstance(wrong.exception(30), PyTritonClientValueError)
         assert right.result(30)["y"] == [1]
-    with FuturesModelClient(url, "no-such-model", init_timeout_s=0.2) as client:
+    with FuturesModelClient(url, "no-such-model", init_timeout_s=0.4) as client:
         assert isinstance(client.infer_sample([1]).exception(30), PyTritonClientModelUnavailableError)
         assert isinstance(client.model_config().exception(30), PyTritonClientModelUnavailableError)
-        assert isinstance(client.wait_for_model(0.2).exception(30), PyTritonClientModelUnavailableError)
+        assert isinstance(client.wait_for_model(0.4).exception(30), PyTritonClientModelUnavailableError)
 
 
 def test_a_full_queue_refuses_when_it_must_not_block(triton, name, url):

@@ -19,6 +19,7 @@ from pytriton.client import (
 )
 from pytriton.model_config import DynamicBatcher, ModelConfig, QueuePolicy
 
+PATIENT = RetryPolicy(attempts=1000, pause_s=0.02, factor=1)
 QUICK = RetryPolicy(attempts=4, pause_s=0.05, jitter=0)
 
 
@@ -41,7 +42,7 @@ def counting(behave):
 
 def test_a_server_that_is_not_there_yet_is_asked_again(triton, name, kind, protocol):
     bind_floats(triton, name, echo)
-    persistent = RetryPolicy(attempts=50, resend_lost=True)
+    persistent = RetryPolicy(attempts=1000, pause_s=0.02, factor=1, resend_lost=True)
     port = triton.config.http_port if protocol == "http" else triton.config.grpc_port
     with (
         proxy_of(port) as (proxy, own_port),
@@ -67,19 +68,18 @@ def test_attempts_come_to_an_end(kind, protocol):
 
 
 def test_all_attempts_together_stay_within_the_timeout(kind, protocol):
-    patient = RetryPolicy(attempts=1000, pause_s=0.05, factor=1)
-    with asking(kind, f"{protocol}://{HOST}:1", "any", retry=patient, **known(kind)) as client:
+    with asking(kind, f"{protocol}://{HOST}:1", "any", retry=PATIENT, **known(kind)) as client:
         started = time.monotonic()
         with pytest.raises((PyTritonClientInferenceServerError, PyTritonClientTimeoutError)):
-            client.infer_sample([1], timeout_s=0.5)
-        assert 0.3 < time.monotonic() - started < 2
+            client.infer_sample([1], timeout_s=0.3)
+        assert 0.2 < time.monotonic() - started < 2
 
 
 def test_a_full_queue_of_the_server_is_tried_again(triton, name, kind, url):
     policy = QueuePolicy(max_queue_size=1)
     config = ModelConfig(max_batch_size=1, batcher=DynamicBatcher(default_queue_policy=policy))
     entered, gate = held_model(triton, name, config=config)
-    with FuturesModelClient(url, name) as others, asking(kind, url, name, retry=RetryPolicy(attempts=100)) as client:
+    with FuturesModelClient(url, name) as others, asking(kind, url, name, retry=PATIENT) as client:
         futures = [others.infer_sample([number]) for number in range(8)]
         assert entered.wait(30)
         wait_until(lambda: any(future.done() for future in futures))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from asking import PROTOCOLS, asking, open_triton, url_of
 from serving import (
+    Script,
     bind_floats,
     client_of,
     held_model,
@@ -118,6 +119,24 @@ def test_memory_has_no_name_and_is_given_back(triton, name, url):
     assert regions(triton) == before
 
 
+def test_a_client_that_is_killed_leaves_no_file(triton, name, url, tmp_path):
+    bind_floats(triton, name, echo)
+    code = f"""
+import numpy as np
+from pytriton.client import ModelClient
+client = ModelClient({url!r}, {name!r}, shared_memory=True)
+for _ in range(2):
+    client.infer_sample(np.ones(100_000, np.float32))
+print("asked", flush=True)
+input()
+"""
+    with Script(tmp_path, code) as script:
+        assert script.line() == "asked"
+        script.process.kill()
+        script.wait()
+        assert not [file for file in shared_memory() if str(script.pid) in file]
+
+
 def test_a_client_that_is_forgotten_gives_its_memory_back(triton, name, url):
     bind_floats(triton, name, echo)
     before = regions(triton)
@@ -165,8 +184,8 @@ def test_memory_of_a_request_that_timed_out_is_not_used_by_another(triton, name,
     entered, gate = held_model(triton, slow)
     with ModelClient(url, slow, shared_memory=True) as client:
         with pytest.raises(PyTritonClientTimeoutError):
-            client.infer_sample(LARGE, timeout_s=0.3)
-        assert entered.is_set()
+            client.infer_sample(LARGE, timeout_s=0.6)
+        assert entered.wait(10)
         known = regions(triton)
         assert (len(known), client._session.servers[0].regions._free) == (1, [])
         gate.set()

@@ -9,9 +9,11 @@ import shutil
 import ssl
 import subprocess
 import threading
+import time
 
 import pytest
-from asking import STREAM_KINDS, asking, every_kind, open_triton
+from asking import STREAM_KINDS, asking, every_kind, known, open_triton
+from peers import listening, silent
 from serving import HOST, bind_floats
 
 from pytriton.cli.main import main
@@ -184,6 +186,31 @@ def test_a_certificate_of_the_client(kind, mutual, certificates):
         pytest.raises(PyTritonClientInferenceServerError),
     ):
         client.infer_sample([1])
+
+
+@every_kind
+def test_a_server_that_does_not_answer(kind, protocol, certificates):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
+    context.set_alpn_protocols(["h2"] if protocol == "grpc" else ["http/1.1"])
+
+    def behave(connection):
+        with context.wrap_socket(connection, server_side=True) as encrypted:
+            silent(encrypted)
+
+    with (
+        listening(behave) as port,
+        client_of(
+            kind,
+            f"{protocol}s://localhost:{port}",
+            tls=TLSConfig(root_certificates=certificates / "ca.pem"),
+            **known(kind),
+        ) as client,
+    ):
+        started = time.monotonic()
+        with pytest.raises(PyTritonClientTimeoutError, match=r"within 0\.2 s"):
+            client.infer_sample([1], timeout_s=0.2)
+        assert time.monotonic() - started < 5
 
 
 def test_https_without_verification(kind, https_url):
