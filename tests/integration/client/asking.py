@@ -7,6 +7,7 @@ import contextlib
 import itertools
 from collections.abc import AsyncIterator, Iterator
 
+import numpy as np
 import pytest
 from serving import HOST, free_config
 
@@ -18,7 +19,8 @@ from pytriton.client import (
     ModelClient,
 )
 from pytriton.client.core.loops import LoopThread
-from pytriton.model_config import ModelConfig
+from pytriton.decorators import batch
+from pytriton.model_config import ModelConfig, Tensor
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.triton import Triton, TritonSecurityConfig
 
@@ -55,6 +57,22 @@ def url_of(triton, protocol):
 def open_triton(**settings):
     """A server on free ports, none of whose endpoints asks for a token unless its settings say so."""
     return Triton(config=free_config(**settings), security_config=TritonSecurityConfig(restricted_endpoints=[]))
+
+
+@batch
+def add_sub(a, b):
+    return {"add": a + b, "sub": a - b}
+
+
+def bind_add_sub(triton, name, **arguments):
+    """Binds a model with the inputs ``a`` and ``b`` and the outputs ``add`` and ``sub``, float32 vectors."""
+    triton.bind(
+        name,
+        add_sub,
+        [Tensor(name="a", dtype=np.float32, shape=(-1,)), Tensor(name="b", dtype=np.float32, shape=(-1,))],
+        [Tensor(name="add", dtype=np.float32, shape=(-1,)), Tensor(name="sub", dtype=np.float32, shape=(-1,))],
+        **arguments,
+    )
 
 
 def known(kind):

@@ -35,3 +35,11 @@ def kind(request):
 def url(triton, protocol):
     """The server's URL of each protocol in turn."""
     return asking.url_of(triton, protocol)
+
+
+@pytest.fixture
+def client(triton, name, kind, url):
+    """A client of a model that adds and subtracts; of each kind and each protocol in turn, or as `every_kind` says."""
+    asking.bind_add_sub(triton, name, config=asking.config_for(kind))
+    with asking.asking(kind, url, name) as client:
+        yield client
