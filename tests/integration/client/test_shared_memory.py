@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import resource
 import threading
 
@@ -45,6 +46,11 @@ def regions(triton):
     """The regions of clients that the server knows."""
     with client_of(triton) as client:
         return {region["name"] for region in client.raw.get_system_shared_memory_status()}
+
+
+def files_of(pid):
+    """What a client's process has in /dev/shm."""
+    return [name for name in shared_memory() if name.startswith(f"pytriton-{pid}-")]
 
 
 def test_large_tensors_come_back_as_they_were_sent(triton, name, kind, url):
@@ -109,11 +115,11 @@ def test_memory_is_used_again(triton, name, url):
 
 def test_memory_has_no_name_and_is_given_back(triton, name, url):
     bind_floats(triton, name, echo)
-    before, files = regions(triton), shared_memory()
+    before = regions(triton)
     client = ModelClient(url, name, shared_memory=True)
     client.infer_sample(LARGE)
     client.infer_sample(LARGE)
-    assert shared_memory() <= files
+    assert not files_of(os.getpid())
     assert regions(triton) > before
     client.close()
     assert regions(triton) == before
@@ -134,7 +140,7 @@ input()
         assert script.line() == "asked"
         script.process.kill()
         script.wait()
-        assert not [file for file in shared_memory() if str(script.pid) in file]
+        assert not files_of(script.pid)
 
 
 def test_a_client_that_is_forgotten_gives_its_memory_back(triton, name, url):
@@ -182,15 +188,16 @@ def test_memory_of_a_request_that_timed_out_is_not_used_by_another(triton, name,
     bind_floats(triton, name, echo)
     slow = f"{name}_slow"
     entered, gate = held_model(triton, slow)
+    before = regions(triton)
     with ModelClient(url, slow, shared_memory=True) as client:
         with pytest.raises(PyTritonClientTimeoutError):
             client.infer_sample(LARGE, timeout_s=0.6)
         assert entered.wait(10)
-        known = regions(triton)
+        known = regions(triton) - before
         assert (len(known), client._session.servers[0].regions._free) == (1, [])
         gate.set()
         assert (client.infer_sample(2 * LARGE)["y"] == 2 * LARGE).all()
-        assert len(regions(triton)) > 1
+        assert len(regions(triton) - before) > 1
 
 
 def test_a_model_that_fails_leaves_the_memory_to_the_next_request(triton, name, url):
