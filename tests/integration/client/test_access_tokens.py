@@ -82,7 +82,7 @@ def test_inference_alone_is_refused_to_a_client_that_knows_the_configuration(kin
     with ModelClient(url, name, access_token=TOKEN) as other:
         known = {"model_config": other.model_config, "ensure_model_is_ready": False}
     with asking(kind, url, name, **known) as client:
-        for _ in range(10):  # gRPC sometimes loses what a server says to a stream
+        for _ in range(50):  # gRPC sometimes loses what a server says to a stream
             assert is_refused(lambda: client.infer_sample([1]))
         assert client.infer_sample([1], headers=create_auth_headers(TOKEN, protocol))["y"] == [1]
     wait_until(lambda: statistics_of(triton, name)["inference_count"] == 1)
