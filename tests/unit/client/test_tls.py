@@ -14,7 +14,15 @@ def test_a_file_that_is_not_there(tmp_path, field, kind):
     with pytest.raises(PyTritonClientValueError, match=rf"TLSConfig\.{field} is '{path}', which is no file"):
         TLSConfig(**{field: kind(path)})
     path.touch()
-    assert getattr(TLSConfig(**{field: kind(path)}), field) == kind(path)
+    others = {"certificate_chain": path} if field == "private_key" else {}
+    assert getattr(TLSConfig(**{field: kind(path)}, **others), field) == kind(path)
+
+
+def test_a_key_without_its_certificate(tmp_path):
+    key = tmp_path / "key.pem"
+    key.touch()
+    with pytest.raises(PyTritonClientValueError, match="private_key is given without its certificate"):
+        TLSConfig(private_key=key)
 
 
 def test_the_system_says_whom_to_trust_by_default():
