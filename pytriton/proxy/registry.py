@@ -8,23 +8,18 @@ Reply (REP): ``admitted``, an AdmissionMessage; or ``refused``, the reason as te
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
 import pathlib
-import secrets
 import socket
 import threading
 from collections.abc import Sequence
 
 import zmq
 
-from pytriton.exceptions import PyTritonBadParameterError
-from pytriton.proxy.channel import Channel
+from pytriton.proxy.door import Door, check_socket_path
 from pytriton.proxy.protocol import (
     PROTOCOL_VERSION,
     AdmissionMessage,
-    BellKind,
     RegistrationMessage,
     decode_registration,
     encode_admission,
@@ -32,8 +27,6 @@ from pytriton.proxy.protocol import (
 from pytriton.proxy.worker import Worker
 
 LOGGER = logging.getLogger(__name__)
-
-_MAX_SOCKET_PATH = 107  # bytes, of sockaddr_un
 
 
 class Registry:
@@ -50,20 +43,12 @@ class Registry:
     def __init__(self, folder: pathlib.Path) -> None:
         """Opens the sockets and starts to answer."""
         self._workers: dict[str, Sequence[Worker]] = {}
-        self._tickets: dict[int, Worker] = {}
         self._lock = threading.Lock()
-        self._socket_path = folder / "workers"
         registry_path = folder / "registry"
-        if len(str(registry_path).encode()) > _MAX_SOCKET_PATH:
-            raise PyTritonBadParameterError(
-                f"The path {registry_path} is too long for a socket, which {_MAX_SOCKET_PATH} bytes may name: give "
-                "another folder by workspace= or by the environment variable PYTRITON_HOME."
-            )
+        check_socket_path(registry_path)
         self.endpoint = f"ipc://{registry_path}"
         """Where model instances ask, as a ZeroMQ endpoint."""
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._listener.bind(str(self._socket_path))
-        self._listener.listen(128)
+        self._door = Door(folder / "workers")
         self._context = zmq.Context()
         self._questions = self._context.socket(zmq.REP)
         self._questions.linger = 0
@@ -86,7 +71,7 @@ class Registry:
         """Admits no more instances of a model."""
         with self._lock:
             workers = self._workers.pop(binding, ())
-            self._tickets = {ticket: worker for ticket, worker in self._tickets.items() if worker not in workers}
+        self._door.forget(workers)
 
     def close(self) -> None:
         """Stops answering."""
@@ -97,7 +82,7 @@ class Registry:
     def _run(self) -> None:
         poller = zmq.Poller()
         poller.register(self._questions, zmq.POLLIN)
-        poller.register(self._listener, zmq.POLLIN)
+        poller.register(self._door, zmq.POLLIN)
         poller.register(self._stopped, zmq.POLLIN)
         try:
             while True:
@@ -106,16 +91,13 @@ class Registry:
                     return
                 if self._questions in ready:
                     self._questions.send_multipart(self._answer(self._questions.recv_multipart()))
-                if self._listener.fileno() in ready:
-                    connected, _ = self._listener.accept()
-                    threading.Thread(target=self._greet, args=(connected,), daemon=True).start()
+                if self._door.fileno() in ready:
+                    self._door.accept()
         finally:
             self._stopped.close()
-            self._listener.close()
+            self._door.close()
             self._questions.close()
             self._context.term()
-            with contextlib.suppress(OSError):
-                self._socket_path.unlink()
 
     def _answer(self, question: list[bytes]) -> list[bytes]:
         try:
@@ -142,37 +124,7 @@ class Registry:
                 raise _RefusedError(
                     f"model {registration.model!r} is not bound any more: its process has unloaded it or has ended"
                 )
-            waiting = list(self._tickets.values())
-            worker = min(workers, key=lambda each: each.connections + waiting.count(each))
-            ticket = secrets.randbits(62)
-            self._tickets[ticket] = worker
-        signature = worker.signature
-        return AdmissionMessage(
-            str(self._socket_path),
-            ticket,
-            signature.batching,
-            signature.spec.decoupled,
-            worker.in_flight,
-            signature.inputs,
-            [output.name for output in signature.outputs],
-        )
-
-    def _greet(self, connected: socket.socket) -> None:
-        """Brings a connection to the worker that its ticket is for."""
-        channel = Channel(connected)
-        try:
-            bell, peer_fd = channel.receive_fd()
-        except EOFError:
-            channel.close()
-            return
-        with self._lock:
-            worker = self._tickets.pop(bell.sequence, None)
-        if worker is None or bell.kind != BellKind.HELLO:
-            LOGGER.warning("A connection without a ticket was refused.")
-            channel.close()
-            os.close(peer_fd)
-            return
-        worker.start(channel, peer_fd)
+            return self._door.admit(workers)
 
 
 class _RefusedError(Exception):

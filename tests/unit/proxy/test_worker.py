@@ -355,7 +355,7 @@ class TestRegistry:
         for _ in range(3):
             admitted(registry)
 
-        assert sorted(map(id, registry._tickets.values())) == sorted(map(id, workers))
+        assert sorted(map(id, registry._door._tickets.values())) == sorted(map(id, workers))
 
     def test_a_model_that_is_not_bound_is_refused(self, registry, wire):
         assert register(registry)[0] == b"refused"

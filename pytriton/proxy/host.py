@@ -1,0 +1,147 @@
+"""A worker process: serves one model instance with an inference callable of its own, for as long as its owner lives."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pathlib
+import selectors
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from pytriton.proxy.door import Door
+from pytriton.proxy.leash import (
+    Leash,
+    Order,
+    OrderMessage,
+    ReplyMessage,
+    decode_order,
+    encode_reply,
+)
+from pytriton.proxy.signature import Signature
+from pytriton.proxy.threads import EventLoop
+from pytriton.proxy.worker import Worker
+
+LOGGER = logging.getLogger(__name__)
+
+LEASH_FD = 3
+"""The file descriptor that a worker process finds its leash under."""
+
+_STOP_TIMEOUT_S = 30.0
+
+
+class Loaded(NamedTuple):
+    """What an order to load makes.
+
+    Attributes:
+        infer_func: The inference callable.
+        signature: What is declared of the model.
+        finalize: Called once when the process ends in order.
+    """
+
+    infer_func: Callable[..., Any]
+    signature: Signature
+    finalize: Callable[[], None]
+
+
+class Host:
+    """What a worker process does.
+
+    Args:
+        leash: The way to its owner.
+    """
+
+    def __init__(self, leash: Leash) -> None:
+        """Has nothing to serve yet."""
+        self._leash = leash
+        self._selector = selectors.DefaultSelector()
+        self._door: Door | None = None
+        self._worker: Worker | None = None
+        self._loop: EventLoop | None = None
+        self._finalize: Callable[[], None] = _nothing
+
+    def run(self) -> None:
+        """Does what the owner orders, until it orders to stop or is gone."""
+        self._selector.register(self._leash, selectors.EVENT_READ)
+        while True:
+            for key, _ in self._selector.select():
+                if key.fileobj is self._door:
+                    self._door.accept()
+                    continue
+                order = decode_order(self._leash.receive())
+                reply = self._obey(order)
+                self._leash.send(encode_reply(reply))
+                if order.order == Order.STOP:
+                    return
+
+    def _obey(self, order: OrderMessage) -> ReplyMessage:
+        try:
+            if order.order == Order.COMPLETE:
+                return ReplyMessage(config=_complete(order))
+            if order.order == Order.LOAD:
+                self._load(order)
+            elif order.order == Order.ADMIT:
+                assert self._door is not None
+                assert self._worker is not None
+                return ReplyMessage(admission=self._door.admit([self._worker]))
+            else:
+                self._stop()
+        except BaseException as error:  # a model may end its interpreter when it is loaded: that is an error as well
+            return ReplyMessage(
+                error="".join(traceback.format_exception_only(type(error), error)).strip(),
+                detail=traceback.format_exc(),
+            )
+        return ReplyMessage()
+
+    def _load(self, order: OrderMessage) -> None:
+        loaded = _load(order)
+        self._finalize = loaded.finalize
+        self._loop = EventLoop(f"pytriton-loop-{order.model}")
+        self._worker = Worker(loaded.infer_func, loaded.signature, None, self._loop)
+        self._door = Door(pathlib.Path(order.folder) / "workers")
+        self._selector.register(self._door, selectors.EVENT_READ)
+
+    def _stop(self) -> None:
+        if self._worker is not None:
+            self._worker.close(_STOP_TIMEOUT_S)
+        if self._loop is not None:
+            self._loop.stop()
+        if self._door is not None:
+            self._door.close()
+        self._finalize()
+
+
+def main() -> None:
+    """Runs a worker process; what starts it has put its leash under ``LEASH_FD``."""
+    leash = Leash(socket.socket(fileno=LEASH_FD))
+    os.set_inheritable(LEASH_FD, False)
+    try:
+        Host(leash).run()
+    except EOFError:
+        os._exit(1)  # without its owner it serves nobody, and what the model's threads do must not keep it
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _complete(order: OrderMessage) -> str:
+    from pytriton.python_backend.loader import complete
+
+    return complete(order)
+
+
+def _load(order: OrderMessage) -> Loaded:
+    if order.payload:
+        from pytriton.process import load
+
+        return load(order)
+    from pytriton.python_backend.loader import load as load_model
+
+    return load_model(order)
+
+
+def _nothing() -> None:
+    pass
