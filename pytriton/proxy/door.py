@@ -9,7 +9,7 @@ import pathlib
 import secrets
 import socket
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.proxy.channel import Channel
@@ -46,12 +46,10 @@ class Door:
         """The socket's descriptor, which is readable when an instance wants to connect."""
         return self._listener.fileno()
 
-    def admit(self, workers: Sequence[Worker]) -> AdmissionMessage:
-        """Lets one model instance connect to the worker that has the fewest of them."""
+    def admit(self, worker: Worker) -> AdmissionMessage:
+        """Lets one model instance connect to a worker."""
+        ticket = secrets.randbits(62)
         with self._lock:
-            waiting = list(self._tickets.values())
-            worker = min(workers, key=lambda each: each.connections + waiting.count(each))
-            ticket = secrets.randbits(62)
             self._tickets[ticket] = worker
         signature = worker.signature
         return AdmissionMessage(
@@ -64,7 +62,7 @@ class Door:
             [output.name for output in signature.outputs],
         )
 
-    def forget(self, workers: Collection[Worker]) -> None:
+    def forget(self, workers: Collection[object]) -> None:
         """Lets nobody connect to some workers any more."""
         with self._lock:
             self._tickets = {ticket: worker for ticket, worker in self._tickets.items() if worker not in workers}

@@ -287,13 +287,13 @@ def ask(registry, *frames):
         return question.recv_multipart()
 
 
-def register(registry, binding="b"):
-    body = encode_registration(RegistrationMessage(binding, "m", 1, "m_0", "{}"))
+def register(registry, binding="b", instance="m_0_0"):
+    body = encode_registration(RegistrationMessage(binding, "m", 1, instance, "{}"))
     return ask(registry, b"pytriton", str(PROTOCOL_VERSION).encode(), body)
 
 
-def admitted(registry, binding="b"):
-    verdict, body = register(registry, binding)
+def admitted(registry, binding="b", instance="m_0_0"):
+    verdict, body = register(registry, binding, instance)
     assert verdict == b"admitted", body
     return decode_admission(body)
 
