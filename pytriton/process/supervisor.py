@@ -50,7 +50,8 @@ class ProcessWorker:
         self._admission: AdmissionMessage | None = None
         self._status: tuple[float, ReplyMessage] | None = None  # when it came, and what it says
         self._is_asked = False
-        self._failure = ""  # why it is not there; told to one instance, and then no more
+        self._failure = ""  # why it is not there
+        self._is_awaited = False  # by an instance, which is told of the failure then; whoever comes later waits too
         self._restarts = 0
         self._closing = threading.Event()
         self._settled = threading.Event()  # the first process is loaded, or has failed
@@ -71,7 +72,8 @@ class ProcessWorker:
         """See `DistantWorker`."""
         with self._lock:
             child, admission, self._admission = self._child, self._admission, None
-            failure, self._failure = self._failure, ""
+            failure, self._failure = self._failure if self._is_awaited else "", ""
+            self._is_awaited = admission is None and not failure
         if admission is not None and child is not None:
             child.ask(OrderMessage(Order.ADMIT), self._take_admission)  # for the next
             return Standing(admission, self._restarts)

@@ -75,7 +75,7 @@ enum TRITONSERVER_ParameterType {
   TRITONSERVER_PARAMETER_BYTES
 };
 
-enum TRITONSERVER_MetricKind { TRITONSERVER_METRIC_KIND_COUNTER, TRITONSERVER_METRIC_KIND_GAUGE };
+enum TRITONSERVER_MetricKind { TRITONSERVER_METRIC_KIND_COUNTER };
 
 enum TRITONBACKEND_ArtifactType { TRITONBACKEND_ARTIFACT_FILESYSTEM };
 
@@ -92,14 +92,6 @@ TRITONSERVER_Error* TRITONSERVER_LogMessage(TRITONSERVER_LogLevel level, const c
                                             const char* message);
 TRITONSERVER_Error* TRITONSERVER_MessageSerializeToJson(TRITONSERVER_Message* message, const char** base, size_t* size);
 TRITONSERVER_Error* TRITONSERVER_MessageDelete(TRITONSERVER_Message* message);
-TRITONSERVER_Parameter* TRITONSERVER_ParameterNew(const char* name, TRITONSERVER_ParameterType type, const void* value);
-void TRITONSERVER_ParameterDelete(TRITONSERVER_Parameter* parameter);
-TRITONSERVER_Error* TRITONSERVER_MetricFamilyNew(TRITONSERVER_MetricFamily** family, TRITONSERVER_MetricKind kind,
-                                                 const char* name, const char* description);
-TRITONSERVER_Error* TRITONSERVER_MetricNew(TRITONSERVER_Metric** metric, TRITONSERVER_MetricFamily* family,
-                                           const TRITONSERVER_Parameter** labels, uint64_t label_count);
-TRITONSERVER_Error* TRITONSERVER_MetricDelete(TRITONSERVER_Metric* metric);
-TRITONSERVER_Error* TRITONSERVER_MetricIncrement(TRITONSERVER_Metric* metric, double value);
 
 TRITONSERVER_Error* TRITONBACKEND_ApiVersion(uint32_t* major, uint32_t* minor);
 TRITONSERVER_Error* TRITONBACKEND_BackendSetState(TRITONBACKEND_Backend* backend, void* state);
@@ -169,6 +161,21 @@ __attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_InferenceRequestTimeoutMi
     TRITONSERVER_InferenceRequest* request, uint64_t* timeout_us);
 TRITONSERVER_Error* TRITONBACKEND_OutputBuffer(TRITONBACKEND_Output* output, void** buffer, uint64_t byte_size,
                                                TRITONSERVER_MemoryType* memory_type, int64_t* memory_type_id);
+
+// Missing in servers older than 22.05, or built without metrics.
+__attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_MetricFamilyNew(TRITONSERVER_MetricFamily** family,
+                                                                       TRITONSERVER_MetricKind kind, const char* name,
+                                                                       const char* description);
+__attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_MetricNew(TRITONSERVER_Metric** metric,
+                                                                 TRITONSERVER_MetricFamily* family,
+                                                                 const TRITONSERVER_Parameter** labels,
+                                                                 uint64_t label_count);
+__attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_MetricDelete(TRITONSERVER_Metric* metric);
+__attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_MetricIncrement(TRITONSERVER_Metric* metric, double value);
+__attribute__((weak)) TRITONSERVER_Parameter* TRITONSERVER_ParameterNew(const char* name,
+                                                                        TRITONSERVER_ParameterType type,
+                                                                        const void* value);
+__attribute__((weak)) void TRITONSERVER_ParameterDelete(TRITONSERVER_Parameter* parameter);
 
 // Implemented by the backend.
 
