@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import wrapt
@@ -69,13 +69,14 @@ def stage_decorator(
         "_self_gives": gives,
         "_self_check": None if check is None else staticmethod(check),
     }
-    proxy = type("Stage", (Stage,), traits)
+    proxy: Any = type("Stage", (Stage,), traits)
+    decorated = wrapt.decorator(proxy=proxy)
 
     def made(wrapper: InferFunc) -> InferFunc:
-        decorator = wrapt.decorator(wrapper, proxy=proxy)
+        decorator: Any = decorated(wrapper)
         decorator._self_origin = origin
         proxy._self_decorator = staticmethod(decorator)
-        return decorator
+        return cast(InferFunc, decorator)
 
     return made
 

@@ -119,8 +119,9 @@ def test_while_a_process_is_started_again_its_neighbour_serves(triton, name, tmp
         return Multiply()
 
     bind_pid(triton, name, [Multiply(), ProcessInstance(make, args=[tmp_path])], config=ONE_BY_ONE)
-    (tmp_path / "made").touch()
-    process_of(name, 1).kill()
+    process = process_of(name, 1)
+    process.kill()
+    restarted(name, process, 1)
     with client_of(triton, "grpc") as client:
         waiting = []
 
@@ -172,8 +173,8 @@ def test_a_process_that_cannot_be_made_again_fails_requests_with_the_reason_unti
     )
     wait_until(lambda: send_floats(triton, name, [1]) == reason)
     assert send_floats(triton, name, [1]) == reason
-    tried = [line for line in caplog.messages if "the weights are gone; started again in" in line]
-    assert len(tried) >= 2
+    again = re.compile(f"model '{name}' .*: RuntimeError: the weights are gone; started again in 0.[12] s")
+    wait_until(lambda: sum(bool(again.search(line)) for line in caplog.messages) >= 2)
     (tmp_path / "broken").unlink()
     assert wait_until(lambda: send_floats(triton, name, [1]) == [2], 30)
 
