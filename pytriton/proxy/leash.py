@@ -24,9 +24,9 @@ class Order(enum.IntEnum):
     LOAD = 2
     ADMIT = 3
     STOP = 4
-    STATUS = 5
-    END_STREAMS = 6
-    RETIRE = 7
+    STATUS = 6
+    END_STREAMS = 7
+    RETIRE = 8
 
 
 @dataclass
