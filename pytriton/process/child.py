@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import collections
 import contextlib
+import logging
 import os
 import selectors
 import signal
@@ -18,6 +19,8 @@ import pytriton
 from pytriton.process.instance import Plan
 from pytriton.proxy.leash import Leash, OrderMessage, ReplyMessage, decode_reply, encode_order
 from pytriton.server.files import own_files
+
+LOGGER = logging.getLogger(__name__)
 
 _PROGRAM = """
 import sys
@@ -128,6 +131,10 @@ class Child:
         try:
             reply = decode_reply(self._leash.receive(timeout_s))
         except EOFError:
+            return False
+        except Exception:
+            LOGGER.exception("What a worker process says makes no sense; it is ended.")
+            self.kill()
             return False
         if reply.unrecoverable or not self._asked:
             unasked(reply)

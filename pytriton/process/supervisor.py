@@ -50,6 +50,7 @@ class ProcessWorker:
         self._admission: AdmissionMessage | None = None
         self._status: tuple[float, ReplyMessage] | None = None  # when it came, and what it says
         self._is_asked = False
+        self._load_error = ""  # what the process has said of the factory
         self._failure = ""  # why it is not there
         self._is_awaited = False  # by an instance, which is told of the failure then; whoever comes later waits too
         self._restarts = 0
@@ -140,8 +141,9 @@ class ProcessWorker:
         delay_s = 0.0
         while not self._closing.is_set():
             start = time.monotonic()
-            how = self._live()
+            how, was_loaded = self._live()
             if self._closing.is_set() or not self._settled.is_set():
+                self._failure = "" if was_loaded else how
                 self._settled.set()
                 return
             if time.monotonic() - start > _FORGIVEN_AFTER_S:
@@ -153,21 +155,24 @@ class ProcessWorker:
                 how,
                 f" in {delay_s:g} s" if delay_s else "",
             )
+            if not was_loaded:
+                with self._lock:
+                    self._failure = how
             self._closing.wait(delay_s)
             delay_s = min(max(delay_s * 2, _FIRST_DELAY_S), _MAX_DELAY_S)
 
-    def _live(self) -> str:
-        """Runs the process once, and tells what became of it."""
+    def _live(self) -> tuple[str, bool]:
+        """Runs the process once, and tells what became of it, and whether it had made its inference callable."""
+        self._load_error = ""
         folder = self._folder / f"p{next(_numbers)}"
         try:
             folder.mkdir(mode=0o700)
             with self._lock:
                 if self._closing.is_set():
-                    return "is not needed any more"
+                    return "is not needed any more", False
                 child = self._child = Child(self._plan)
-        except OSError as error:
-            self._failure = f"cannot be started: {error}"
-            return self._failure
+        except Exception as error:  # of the system, or what the plan names is no program, path or variable
+            return f"cannot be started: {type(error).__name__}: {error}", False
         order = OrderMessage(
             Order.LOAD, folder=str(folder), model=self._plan.spec.name, version=self._plan.spec.version,
             instance=str(self._plan.number), payload=self._plan.payload,
@@ -182,16 +187,15 @@ class ProcessWorker:
                 self._is_loaded = self._is_asked = False
             shutil.rmtree(folder, ignore_errors=True)
         if is_loaded:
-            return how
-        self._failure = self._failure or f"{how} while it made its inference callable"
-        return self._failure
+            return how, True
+        return self._load_error or f"{how} while it made its inference callable", False
 
     def _take_loaded(self, reply: ReplyMessage) -> None:
         child = self._child
         assert child is not None
         if reply.error:
             self._check(reply)
-            self._failure = f"cannot make its inference callable: {reply.error}"
+            self._load_error = f"cannot make its inference callable: {reply.error}"
             child.kill()
             return
         with self._lock:

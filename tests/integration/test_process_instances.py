@@ -421,6 +421,16 @@ def test_a_factory_that_fails_fails_the_binding(triton, name, make, reason):
     assert not is_ready(triton, name)
 
 
+def test_a_process_that_cannot_be_started_fails_the_binding(triton, name, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(PyTritonInvalidOperationError, match=r"exited with status 127 while it made its inference"):
+        bind_floats(triton, name, ProcessInstance(function))
+
+    monkeypatch.setattr(sys, "path", ["a\0b"])
+    with pytest.raises(PyTritonInvalidOperationError, match=r"cannot be started: ValueError: embedded null byte"):
+        bind_floats(triton, name, ProcessInstance(function))
+
+
 def test_the_traceback_of_a_factory_is_in_the_log(triton, name, caplog):
     with pytest.raises(PyTritonInvalidOperationError):
         bind_floats(triton, name, ProcessInstance(fails))
