@@ -25,17 +25,17 @@ class Channel:
         connected.setblocking(True)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", IDLE_S, 0))
 
-    def send(self, bell: Bell, fd: int | None = None) -> None:
-        """Rings. ``fd`` travels along where it is given.
+    def send(self, bell: Bell, *fds: int) -> None:
+        """Rings. File descriptors travel along where they are given.
 
         Raises:
             OSError: The other side is gone.
         """
         data = BELL.pack(*bell)
-        if fd is None:
-            self._socket.send(data, socket.MSG_NOSIGNAL)
+        if fds:
+            socket.send_fds(self._socket, [data], fds)
         else:
-            socket.send_fds(self._socket, [data], [fd])
+            self._socket.send(data, socket.MSG_NOSIGNAL)
 
     def receive(self) -> Bell | None:
         """Waits for a bell.

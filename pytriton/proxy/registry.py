@@ -3,28 +3,27 @@
 Instances ask over ZeroMQ, then connect to the worker's socket with the ticket that they were given.
 
 Request (REQ): ``pytriton``, the protocol's version as text, a RegistrationMessage.
-Reply (REP): ``admitted``, an AdmissionMessage; or ``refused``, the reason as text.
+Reply (REP): ``admitted``, an AdmissionMessage, and where the worker has a process of its own, how often that was
+started again, as text; or ``waiting``, the reason as text: that process is being started again; or ``refused``, the
+reason as text.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
 import pathlib
-import secrets
+import re
 import socket
 import threading
 from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 import zmq
 
-from pytriton.exceptions import PyTritonBadParameterError
-from pytriton.proxy.channel import Channel
+from pytriton.proxy.door import Door, check_socket_path
 from pytriton.proxy.protocol import (
     PROTOCOL_VERSION,
     AdmissionMessage,
-    BellKind,
     RegistrationMessage,
     decode_registration,
     encode_admission,
@@ -33,7 +32,28 @@ from pytriton.proxy.worker import Worker
 
 LOGGER = logging.getLogger(__name__)
 
-_MAX_SOCKET_PATH = 107  # bytes, of sockaddr_un
+
+class Standing(NamedTuple):
+    """How a worker in a process of its own is, when a model instance asks for it.
+
+    Attributes:
+        admission: Where the instance is to connect; None where it cannot.
+        restarts: How often the process was started again.
+        reason: Why there is no admission.
+        waiting: Whether there may be one soon.
+    """
+
+    admission: AdmissionMessage | None
+    restarts: int = 0
+    reason: str = ""
+    waiting: bool = False
+
+
+class DistantWorker(Protocol):
+    """A worker in a process of its own."""
+
+    def admit(self) -> Standing:
+        """Lets one model instance connect, if it can; returns at once."""
 
 
 class Registry:
@@ -49,21 +69,15 @@ class Registry:
 
     def __init__(self, folder: pathlib.Path) -> None:
         """Opens the sockets and starts to answer."""
-        self._workers: dict[str, Sequence[Worker]] = {}
-        self._tickets: dict[int, Worker] = {}
+        self._workers: dict[str, Sequence[Worker | DistantWorker]] = {}
         self._lock = threading.Lock()
-        self._socket_path = folder / "workers"
+        self.folder = folder
+        """Where the sockets are."""
         registry_path = folder / "registry"
-        if len(str(registry_path).encode()) > _MAX_SOCKET_PATH:
-            raise PyTritonBadParameterError(
-                f"The path {registry_path} is too long for a socket, which {_MAX_SOCKET_PATH} bytes may name: give "
-                "another folder by workspace= or by the environment variable PYTRITON_HOME."
-            )
+        check_socket_path(registry_path)
         self.endpoint = f"ipc://{registry_path}"
         """Where model instances ask, as a ZeroMQ endpoint."""
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._listener.bind(str(self._socket_path))
-        self._listener.listen(128)
+        self._door = Door(folder / "workers")
         self._context = zmq.Context()
         self._questions = self._context.socket(zmq.REP)
         self._questions.linger = 0
@@ -72,12 +86,12 @@ class Registry:
         self._thread = threading.Thread(target=self._run, name="pytriton-registry", daemon=True)
         self._thread.start()
 
-    def add(self, binding: str, workers: Sequence[Worker]) -> None:
+    def add(self, binding: str, workers: Sequence[Worker | DistantWorker]) -> None:
         """Lets instances of a model find its workers.
 
         Args:
             binding: Under which the instances ask.
-            workers: One per inference callable; at least one.
+            workers: One per inference callable; at least one. The model's first instance gets the first, and so on.
         """
         with self._lock:
             self._workers[binding] = workers
@@ -86,7 +100,7 @@ class Registry:
         """Admits no more instances of a model."""
         with self._lock:
             workers = self._workers.pop(binding, ())
-            self._tickets = {ticket: worker for ticket, worker in self._tickets.items() if worker not in workers}
+        self._door.forget(workers)
 
     def close(self) -> None:
         """Stops answering."""
@@ -97,7 +111,7 @@ class Registry:
     def _run(self) -> None:
         poller = zmq.Poller()
         poller.register(self._questions, zmq.POLLIN)
-        poller.register(self._listener, zmq.POLLIN)
+        poller.register(self._door, zmq.POLLIN)
         poller.register(self._stopped, zmq.POLLIN)
         try:
             while True:
@@ -106,20 +120,17 @@ class Registry:
                     return
                 if self._questions in ready:
                     self._questions.send_multipart(self._answer(self._questions.recv_multipart()))
-                if self._listener.fileno() in ready:
-                    connected, _ = self._listener.accept()
-                    threading.Thread(target=self._greet, args=(connected,), daemon=True).start()
+                if self._door.fileno() in ready:
+                    self._door.accept()
         finally:
             self._stopped.close()
-            self._listener.close()
+            self._door.close()
             self._questions.close()
             self._context.term()
-            with contextlib.suppress(OSError):
-                self._socket_path.unlink()
 
     def _answer(self, question: list[bytes]) -> list[bytes]:
         try:
-            return [b"admitted", encode_admission(self._admit(question))]
+            return self._admit(question)
         except _RefusedError as refusal:
             LOGGER.warning("A model instance was refused: %s", refusal)
             return [b"refused", str(refusal).encode()]
@@ -127,7 +138,7 @@ class Registry:
             LOGGER.exception("A model instance's registration makes no sense.")
             return [b"refused", f"the registration makes no sense: {error!r}".encode()]
 
-    def _admit(self, question: list[bytes]) -> AdmissionMessage:
+    def _admit(self, question: list[bytes]) -> list[bytes]:
         if len(question) != 3 or question[0] != b"pytriton":
             raise _RefusedError("this is the registry of pytriton, and the question was another")
         if question[1] != str(PROTOCOL_VERSION).encode():
@@ -142,37 +153,21 @@ class Registry:
                 raise _RefusedError(
                     f"model {registration.model!r} is not bound any more: its process has unloaded it or has ended"
                 )
-            waiting = list(self._tickets.values())
-            worker = min(workers, key=lambda each: each.connections + waiting.count(each))
-            ticket = secrets.randbits(62)
-            self._tickets[ticket] = worker
-        signature = worker.signature
-        return AdmissionMessage(
-            str(self._socket_path),
-            ticket,
-            signature.batching,
-            signature.spec.decoupled,
-            worker.in_flight,
-            signature.inputs,
-            [output.name for output in signature.outputs],
-        )
+            worker = workers[_position(registration.instance) % len(workers)]
+            if isinstance(worker, Worker):
+                return [b"admitted", encode_admission(self._door.admit(worker))]
+        standing = worker.admit()
+        if standing.admission is not None:
+            return [b"admitted", encode_admission(standing.admission), str(standing.restarts).encode()]
+        if standing.waiting:
+            return [b"waiting", standing.reason.encode()]
+        raise _RefusedError(standing.reason)
 
-    def _greet(self, connected: socket.socket) -> None:
-        """Brings a connection to the worker that its ticket is for."""
-        channel = Channel(connected)
-        try:
-            bell, peer_fd = channel.receive_fd()
-        except EOFError:
-            channel.close()
-            return
-        with self._lock:
-            worker = self._tickets.pop(bell.sequence, None)
-        if worker is None or bell.kind != BellKind.HELLO:
-            LOGGER.warning("A connection without a ticket was refused.")
-            channel.close()
-            os.close(peer_fd)
-            return
-        worker.start(channel, peer_fd)
+
+def _position(instance: str) -> int:
+    """Which of a model's instances it is, from 0: Triton writes that last into its name."""
+    number = re.search(r"_(\d+)$", instance)
+    return int(number[1]) if number else 0
 
 
 class _RefusedError(Exception):

@@ -45,6 +45,7 @@ class Worker:
         signature: What was declared of the model.
         on_unrecoverable: Told of a PyTritonUnrecoverableError that the callable raised, once its requests are answered.
         loop: The event loop of the model.
+        owner_fd: A pidfd of the process without which the model is of no use, where it is not this one.
     """
 
     def __init__(
@@ -53,11 +54,13 @@ class Worker:
         signature: Signature,
         on_unrecoverable: Callable[[PyTritonUnrecoverableError], None] | None = None,
         loop: EventLoop | None = None,
+        owner_fd: int | None = None,
     ) -> None:
         """Keeps the callable; `start` has it called."""
         self._infer_func = infer_func
         self._signature = signature
         self._on_unrecoverable = on_unrecoverable
+        self._owner_fds = () if owner_fd is None else (owner_fd,)
         name = f"pytriton-worker-{signature.model}"
         self._thread_name = name
         self._loop = loop or EventLoop(name)
@@ -174,7 +177,7 @@ class Worker:
             self._loop.leave()
             return
         try:
-            channel.send(Bell(BellKind.WELCOME, 0, 0, 0), arena.fd)
+            channel.send(Bell(BellKind.WELCOME, 0, 0, 0), arena.fd, *self._owner_fds)
         except OSError:
             pipeline.close()
             return
@@ -193,7 +196,7 @@ class Worker:
         arena = Arena()
         try:
             peer = PeerArena(peer_fd)
-            channel.send(Bell(BellKind.WELCOME, 0, 0, 0), arena.fd)
+            channel.send(Bell(BellKind.WELCOME, 0, 0, 0), arena.fd, *self._owner_fds)
             self._serve(channel, peer, arena)
         except (EOFError, OSError):
             LOGGER.debug("An instance of model %r disconnected.", self._signature.model)

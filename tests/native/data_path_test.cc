@@ -421,6 +421,40 @@ void ADeadWorkerIsReplaced() {
   model.CheckServed(BatchOf(request()));
 }
 
+void AProcessThatIsBeingStartedAgainIsWaitedFor() {
+  std::mt19937_64 random(17);
+  Model model("restarted", 1, true, Echo);
+  model.Bind(4);
+  model.Load();
+  const auto restarts = [] { return fake_triton::Metrics().at("restarted/1/restarted_0"); };
+  CHECK(restarts() == 0);  // the instance has seen none of them
+  model.EndProcess("its process is being started again");
+  auto waiting = BatchOf(model.Request(&random));
+  std::thread execute([&] { model.Execute(waiting); });
+  CHECK(!fake_triton::WaitUntil([&] { return Model::IsDone(waiting); }, std::chrono::milliseconds(300)));
+  model.Bind(6);
+  execute.join();
+  Model::CheckEchoed(*waiting[0]);
+  CHECK(restarts() == 2);
+  model.Unload();
+  CHECK(fake_triton::Metrics().empty());
+}
+
+void NobodyWaitsForAProcessWhoseRequestsAreCancelled() {
+  std::mt19937_64 random(18);
+  Model model("patient", 1, true, Echo);
+  model.Load();
+  model.EndProcess("its process is being started again");
+  auto batch = BatchOf(model.Request(&random), model.Request(&random));
+  batch[0]->request.timeout_us = 1;
+  std::thread execute([&] { model.Execute(batch); });
+  CHECK(!fake_triton::WaitUntil([&] { return Model::IsDone(batch); }, std::chrono::milliseconds(300)));
+  batch[1]->request.cancelled = true;
+  execute.join();
+  CHECK(batch[0]->failed_with(TRITONSERVER_ERROR_UNAVAILABLE, "model 'patient': the request's timeout has passed"));
+  CHECK(batch[1]->failed_with(TRITONSERVER_ERROR_CANCELLED, "model 'patient': the request was cancelled"));
+}
+
 void LoadingFailsWithoutAWorker() {
   Model model("unbound", 1, true, Echo);
   model.Unbind();
@@ -521,6 +555,8 @@ const Behaviours kBehaviours = {
     {"nonsense_from_the_worker_fails_the_batch", NonsenseFromTheWorkerFailsTheBatch},
     {"mutated_answers_never_crash", MutatedAnswersNeverCrash},
     {"a_dead_worker_is_replaced", ADeadWorkerIsReplaced},
+    {"a_process_that_is_being_started_again_is_waited_for", AProcessThatIsBeingStartedAgainIsWaitedFor},
+    {"nobody_waits_for_a_process_whose_requests_are_cancelled", NobodyWaitsForAProcessWhoseRequestsAreCancelled},
     {"loading_fails_without_a_worker", LoadingFailsWithoutAWorker},
     {"kept_batches_stay_as_they_are", KeptBatchesStayAsTheyAre},
     {"results_stay_until_they_are_answered", ResultsStayUntilTheyAreAnswered},

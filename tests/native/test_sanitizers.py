@@ -26,6 +26,8 @@ DATA_PATH = [
     "nonsense_from_the_worker_fails_the_batch",
     "mutated_answers_never_crash",
     "a_dead_worker_is_replaced",
+    "a_process_that_is_being_started_again_is_waited_for",
+    "nobody_waits_for_a_process_whose_requests_are_cancelled",
     "loading_fails_without_a_worker",
     "kept_batches_stay_as_they_are",
     "results_stay_until_they_are_answered",

@@ -1,6 +1,8 @@
 #include "instance.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "cancellation.h"
@@ -13,6 +15,8 @@ namespace {
 
 constexpr int kLoadTimeoutMs = 10000;
 constexpr int kReconnectTimeoutMs = 500;  // requests are waiting
+constexpr uint64_t kStartTimeoutNs = 30'000'000'000;
+constexpr std::chrono::milliseconds kAskAgainEvery(100);
 
 std::string ConfigOf(TRITONBACKEND_Model* model) {
   TRITONSERVER_Message* config = nullptr;
@@ -50,17 +54,43 @@ Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect)
   identity_.binding = file.binding;
   cached_output_ = file.cached_output;
   warmup_ = std::make_unique<WarmupGuard>(file.warmups);
-  Connect(kLoadTimeoutMs);
+  Connect(kLoadTimeoutMs, [] { return true; });
 }
 
-void Instance::Connect(int timeout_ms) {
+void Instance::Connect(int timeout_ms, const std::function<bool()>& wanted) {
   pipeline_.reset();
-  connection_ = std::make_shared<Connection>(Register(registry_, identity_, timeout_ms));
+  const uint64_t start = Now();
+  RegistryReply reply;
+  while (true) {
+    reply = Register(registry_, identity_, timeout_ms);
+    try {
+      if (reply.admission.has_value()) {
+        connection_ = std::make_shared<Connection>(std::move(*reply.admission));
+        break;
+      }
+    } catch (const ChannelError& error) {
+      if (!reply.restarts.has_value()) throw;
+      reply.reason = error.what();  // its process has ended since
+    }
+    if (Now() - start > kStartTimeoutNs || !wanted()) throw RegistrationError(reply.reason);
+    // Meanwhile Triton thinks this instance busy, and gives requests to its neighbours.
+    std::this_thread::sleep_for(kAskAgainEvery);
+  }
+  if (reply.restarts.has_value()) Count(*reply.restarts);
   if (connection_->model().in_flight > 0) {
     pipeline_ = std::make_unique<Pipeline>(connection_, instance_, identity_.model, cached_output_, warmup_.get());
   }
-  owner_ = std::make_shared<Owner>(connection_->process(), server_, identity_.model);
+  owner_ = std::make_shared<Owner>(connection_->TakeProcess(), server_, identity_.model);
   on_connect_(connection_->arena(), owner_);
+}
+
+void Instance::Count(int64_t restarts) {
+  if (restarts_ == nullptr) {
+    restarts_ = std::make_unique<Restarts>(identity_.model, identity_.version, identity_.instance);
+  } else {
+    restarts_->Add(restarts - restarts_seen_);
+  }
+  restarts_seen_ = restarts;
 }
 
 bool Instance::alive() const {
@@ -69,15 +99,25 @@ bool Instance::alive() const {
 }
 
 void Instance::Execute(TRITONBACKEND_Request** requests, uint32_t request_count) {
+  const uint64_t start = Now();
+  const auto is_any_wanted = [&] {
+    return std::any_of(requests, requests + request_count,
+                       [&](auto* request) { return CancellationOf(request, start) == Cancellation::kNone; });
+  };
   // Twice: the worker may be gone before it is told of the batch.
   for (int i = 0; i < 2; ++i) {
     if (!alive()) {
       try {
-        Connect(kReconnectTimeoutMs);
+        Connect(kReconnectTimeoutMs, is_any_wanted);
       } catch (const std::exception& error) {
         connection_.reset();
         const std::string reason = "model '" + identity_.model + "' has no worker: " + error.what();
-        for (uint32_t j = 0; j < request_count; ++j) Reject(requests[j], TRITONSERVER_ERROR_UNAVAILABLE, reason);
+        for (uint32_t j = 0; j < request_count; ++j) {
+          const Cancellation cancellation = CancellationOf(requests[j], start);
+          const bool is_wanted = cancellation == Cancellation::kNone;
+          Reject(requests[j], is_wanted ? TRITONSERVER_ERROR_UNAVAILABLE : Code(cancellation),
+                 is_wanted ? reason : "model '" + identity_.model + "': " + Reason(cancellation));
+        }
         return warmup_->Done(false);
       }
     }

@@ -11,6 +11,7 @@
 #include "owner.h"
 #include "pipeline.h"
 #include "responses.h"
+#include "restarts.h"
 #include "triton_api.h"
 #include "warmup_guard.h"
 
@@ -28,7 +29,9 @@ class Instance {
   void Execute(TRITONBACKEND_Request** requests, uint32_t request_count);
 
  private:
-  void Connect(int timeout_ms);
+  // Waits for a worker whose process is being started again, for as long as that is `wanted`.
+  void Connect(int timeout_ms, const std::function<bool()>& wanted);
+  void Count(int64_t restarts);
   bool alive() const;
   void ExecuteOne(TRITONBACKEND_Request** requests, uint32_t request_count);
   std::vector<bool> Infer(Connection* connection, Batch* batch, Timing* timing);
@@ -46,6 +49,8 @@ class Instance {
   std::shared_ptr<Connection> connection_;  // null while there is no worker
   std::unique_ptr<Pipeline> pipeline_;      // of the connection, where the worker takes many batches at a time
   std::shared_ptr<Owner> owner_;
+  std::unique_ptr<Restarts> restarts_;  // where the worker has a process of its own
+  int64_t restarts_seen_ = 0;
 };
 
 }  // namespace pytriton

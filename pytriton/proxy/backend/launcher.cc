@@ -1,8 +1,8 @@
-// Starts tritonserver such that it cannot outlive the process that wanted it: `pytriton-launch PARENT PROGRAM
-// [ARG...]`.
+// Starts tritonserver, or a worker process, such that it cannot outlive the process that wanted it: `pytriton-launch
+// PARENT PROGRAM [ARG...]`.
 //
-// The kernel kills the server when the thread that started it ends, SIGKILL of its process included. Nothing else
-// remains: the launcher becomes the server.
+// The kernel kills the program when the thread that started it ends, SIGKILL of its process included. Nothing else
+// remains: the launcher becomes the program.
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -39,7 +39,8 @@ int main(int argc, char** argv) {
   }
   // The parent may have gone before the tie was made.
   if (getppid() != std::atoi(argv[1])) return 125;
-  AllowDeepStacks();
+  const char* slash = std::strrchr(argv[2], '/');
+  if (std::strcmp(slash == nullptr ? argv[2] : slash + 1, "tritonserver") == 0) AllowDeepStacks();
   execv(argv[2], argv + 2);
   std::fprintf(stderr, "%s: cannot run %s: %s\n", argv[0], argv[2], std::strerror(errno));
   return 127;

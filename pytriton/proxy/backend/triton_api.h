@@ -12,6 +12,9 @@ extern "C" {
 
 struct TRITONSERVER_Error;
 struct TRITONSERVER_Message;
+struct TRITONSERVER_Metric;
+struct TRITONSERVER_MetricFamily;
+struct TRITONSERVER_Parameter;
 struct TRITONSERVER_Server;
 struct TRITONBACKEND_Backend;
 struct TRITONBACKEND_BackendAttribute;
@@ -71,6 +74,8 @@ enum TRITONSERVER_ParameterType {
   TRITONSERVER_PARAMETER_DOUBLE,
   TRITONSERVER_PARAMETER_BYTES
 };
+
+enum TRITONSERVER_MetricKind { TRITONSERVER_METRIC_KIND_COUNTER };
 
 enum TRITONBACKEND_ArtifactType { TRITONBACKEND_ARTIFACT_FILESYSTEM };
 
@@ -156,6 +161,21 @@ __attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_InferenceRequestTimeoutMi
     TRITONSERVER_InferenceRequest* request, uint64_t* timeout_us);
 TRITONSERVER_Error* TRITONBACKEND_OutputBuffer(TRITONBACKEND_Output* output, void** buffer, uint64_t byte_size,
                                                TRITONSERVER_MemoryType* memory_type, int64_t* memory_type_id);
+
+// Missing in servers older than 22.05, or built without metrics.
+__attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_MetricFamilyNew(TRITONSERVER_MetricFamily** family,
+                                                                       TRITONSERVER_MetricKind kind, const char* name,
+                                                                       const char* description);
+__attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_MetricNew(TRITONSERVER_Metric** metric,
+                                                                 TRITONSERVER_MetricFamily* family,
+                                                                 const TRITONSERVER_Parameter** labels,
+                                                                 uint64_t label_count);
+__attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_MetricDelete(TRITONSERVER_Metric* metric);
+__attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_MetricIncrement(TRITONSERVER_Metric* metric, double value);
+__attribute__((weak)) TRITONSERVER_Parameter* TRITONSERVER_ParameterNew(const char* name,
+                                                                        TRITONSERVER_ParameterType type,
+                                                                        const void* value);
+__attribute__((weak)) void TRITONSERVER_ParameterDelete(TRITONSERVER_Parameter* parameter);
 
 // Implemented by the backend.
 

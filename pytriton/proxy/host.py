@@ -1,0 +1,185 @@
+"""A worker process: serves one model instance with an inference callable of its own, for as long as its owner lives."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pathlib
+import selectors
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from pytriton.exceptions import PyTritonUnrecoverableError
+from pytriton.proxy.door import Door
+from pytriton.proxy.leash import (
+    Leash,
+    Order,
+    OrderMessage,
+    ReplyMessage,
+    decode_order,
+    encode_reply,
+)
+from pytriton.proxy.signature import Signature
+from pytriton.proxy.threads import EventLoop
+from pytriton.proxy.worker import ENDED, Worker
+
+LOGGER = logging.getLogger(__name__)
+
+LEASH_FD = 3
+"""The file descriptor that a worker process finds its leash under."""
+
+_STOP_TIMEOUT_S = 30.0
+_LOOK_EVERY_S = 0.1
+
+
+class Loaded(NamedTuple):
+    """What an order to load makes.
+
+    Attributes:
+        infer_func: The inference callable.
+        signature: What is declared of the model.
+        finalize: Called once when the process ends in order.
+    """
+
+    infer_func: Callable[..., Any]
+    signature: Signature
+    finalize: Callable[[], None]
+
+
+class Host:
+    """What a worker process does.
+
+    Args:
+        leash: The way to its owner.
+    """
+
+    def __init__(self, leash: Leash) -> None:
+        """Has nothing to serve yet."""
+        self._leash = leash
+        self._sending = threading.Lock()
+        self._selector = selectors.DefaultSelector()
+        self._door: Door | None = None
+        self._worker: Worker | None = None
+        self._loop: EventLoop | None = None
+        self._finalize: Callable[[], None] = _nothing
+        self._retired = False
+
+    def run(self) -> None:
+        """Does what the owner orders, until it orders to stop or is gone."""
+        self._selector.register(self._leash, selectors.EVENT_READ)
+        while True:
+            for key, _ in self._selector.select(_LOOK_EVERY_S if self._retired else None):
+                if key.fileobj is self._door:
+                    self._door.accept()
+                    continue
+                order = decode_order(self._leash.receive())
+                self._say(self._obey(order))
+                if order.order == Order.STOP:
+                    return
+            if self._retired and self._worker is not None and not self._worker.connections:
+                self._say(self._obey(OrderMessage(Order.STOP)))
+                return
+
+    def _say(self, reply: ReplyMessage) -> None:
+        with self._sending:
+            self._leash.send(encode_reply(reply))
+
+    def _report(self, error: PyTritonUnrecoverableError) -> None:
+        with contextlib.suppress(OSError):
+            self._say(ReplyMessage(unrecoverable=str(error) or repr(error)))
+
+    def _obey(self, order: OrderMessage) -> ReplyMessage:
+        try:
+            if order.order == Order.COMPLETE:
+                return ReplyMessage(config=_complete(order))
+            if order.order == Order.LOAD:
+                self._load(order)
+            elif order.order == Order.ADMIT:
+                assert self._door is not None
+                assert self._worker is not None
+                return ReplyMessage(admission=self._door.admit(self._worker))
+            elif order.order == Order.STATUS:
+                assert self._worker is not None
+                idle_since_ns = int(self._worker.idle_since() * 1e9)
+                return ReplyMessage(connections=self._worker.connections, idle_since_ns=idle_since_ns)
+            elif order.order == Order.END_STREAMS:
+                assert self._worker is not None
+                self._worker.end_streams(ENDED)
+            elif order.order == Order.RETIRE:
+                self._retired = True
+            else:
+                self._stop()
+        except BaseException as error:  # a model may end its interpreter when it is loaded: that is an error as well
+            return ReplyMessage(
+                error="".join(traceback.format_exception_only(type(error), error)).strip(),
+                detail=traceback.format_exc(),
+            )
+        return ReplyMessage()
+
+    def _load(self, order: OrderMessage) -> None:
+        loaded = _load(order)
+        self._finalize = loaded.finalize
+        self._loop = EventLoop(f"pytriton-loop-{order.model}")
+        report = self._report if order.payload else None  # the server goes on without a model of a repository
+        self._worker = Worker(loaded.infer_func, loaded.signature, report, self._loop, _owner_fd())
+        self._door = Door(pathlib.Path(order.folder) / "workers")
+        self._selector.register(self._door, selectors.EVENT_READ)
+
+    def _stop(self) -> None:
+        if self._worker is not None:
+            self._worker.close(_STOP_TIMEOUT_S)
+        if self._loop is not None:
+            self._loop.stop()
+        if self._door is not None:
+            self._door.close()
+        self._finalize()
+
+
+def main(leash_fd: int = LEASH_FD) -> None:
+    """Runs a worker process.
+
+    Args:
+        leash_fd: The file descriptor under which what starts it has put its leash.
+    """
+    leash = Leash(socket.socket(fileno=leash_fd))
+    os.set_inheritable(leash_fd, False)
+    try:
+        Host(leash).run()
+    except (EOFError, OSError):
+        os._exit(1)  # without its owner it serves nobody, and what the model's threads do must not keep it
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _complete(order: OrderMessage) -> str:
+    from pytriton.python_backend.loader import complete
+
+    return complete(order)
+
+
+def _load(order: OrderMessage) -> Loaded:
+    if order.payload:
+        from pytriton.process import load
+
+        return load(order)
+    from pytriton.python_backend.loader import load as load_model
+
+    return load_model(order)
+
+
+def _owner_fd() -> int | None:
+    """A pidfd of the process that has started this one, where the system has such."""
+    try:
+        return os.pidfd_open(os.getppid())
+    except (AttributeError, OSError):
+        return None
+
+
+def _nothing() -> None:
+    pass

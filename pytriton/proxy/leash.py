@@ -1,0 +1,179 @@
+"""What a worker process and its owner tell each other. Twin of ``backend/leash.h``.
+
+The owner starts the process, and holds it by a stream socket that is there for as long as both are. On it, the owner
+asks and the process answers, one at a time. A frame is its size (64 bits, little-endian), then a message.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import socket
+import struct
+from dataclasses import dataclass, field
+
+from pytriton.proxy.protocol import AdmissionMessage, MessageReader, MessageWriter, decode_admission, encode_admission
+
+_SIZE = struct.Struct("<q")
+
+
+class Order(enum.IntEnum):
+    """What the owner wants."""
+
+    COMPLETE = 1
+    LOAD = 2
+    ADMIT = 3
+    STOP = 4
+    STATUS = 6
+    END_STREAMS = 7
+    RETIRE = 8
+
+
+@dataclass
+class OrderMessage:
+    """Owner to process.
+
+    Attributes:
+        order: COMPLETE has ``config`` completed; LOAD makes the inference callable; ADMIT asks for an admission of one
+            model instance; STOP has the process end in order. STATUS asks how busy it is; END_STREAMS ends what
+            coroutines and generators are at; RETIRE has the process end in order once no model instance is connected.
+            All other fields are for the first two alone.
+        folder: Where the process may put its sockets, in a folder of mode 0700.
+        model: The model's name.
+        version: The model's version.
+        instance: The instance's name.
+        config: The model's configuration, as JSON.
+        repository: The model's folder; empty for bound models.
+        instance_kind: ``CPU`` or ``GPU``.
+        device_id: The instance's device.
+        payload: What a bound model is made of, pickled; empty for models of a repository.
+    """
+
+    order: Order
+    folder: str = ""
+    model: str = ""
+    version: int = 0
+    instance: str = ""
+    config: str = ""
+    repository: str = ""
+    instance_kind: str = ""
+    device_id: str = ""
+    payload: bytes = b""
+
+
+@dataclass
+class ReplyMessage:
+    """Process to owner.
+
+    Attributes:
+        error: Why the order failed, in one sentence; empty where it has not.
+        detail: The traceback of that, or nothing.
+        config: The completed configuration, as JSON; after COMPLETE.
+        admission: Where the instance is to connect, and what serves it; after ADMIT.
+        unrecoverable: What a PyTritonUnrecoverableError says that the inference callable has raised. This alone is not
+            asked for, and comes between replies.
+        connections: How many model instances are connected; after STATUS.
+        idle_since_ns: Since when there has been nothing to do, on the monotonic clock; after STATUS.
+    """
+
+    error: str = ""
+    detail: str = ""
+    config: str = ""
+    admission: AdmissionMessage | None = field(default=None)
+    unrecoverable: str = ""
+    connections: int = 0
+    idle_since_ns: int = 0
+
+
+def encode_order(message: OrderMessage) -> bytes:
+    """An order as it travels in a frame."""
+    writer = MessageWriter()
+    writer.words.append(message.order)
+    for text in (message.folder, message.model):
+        writer.text(text)
+    writer.words.append(message.version)
+    for text in (message.instance, message.config, message.repository, message.instance_kind, message.device_id):
+        writer.text(text)
+    return writer.to_bytes() + message.payload
+
+
+def decode_order(data: bytes) -> OrderMessage:
+    """Reads an order."""
+    reader = MessageReader(data, 0, len(data))
+    order = Order(reader.word())
+    folder, model, version = reader.text(), reader.text(), reader.word()
+    instance, config, repository, kind, device = (reader.text() for _ in range(5))
+    payload = data[reader.data_offset :]
+    return OrderMessage(order, folder, model, version, instance, config, repository, kind, device, payload)
+
+
+def encode_reply(message: ReplyMessage) -> bytes:
+    """A reply as it travels in a frame; the admission is its data."""
+    writer = MessageWriter()
+    for text in (message.error, message.detail, message.config, message.unrecoverable):
+        writer.text(text)
+    writer.words += (message.connections, message.idle_since_ns)
+    return writer.to_bytes() + (b"" if message.admission is None else encode_admission(message.admission))
+
+
+def decode_reply(data: bytes) -> ReplyMessage:
+    """Reads a reply."""
+    reader = MessageReader(data, 0, len(data))
+    error, detail, config, unrecoverable = (reader.text() for _ in range(4))
+    connections, idle_since_ns = reader.word(), reader.word()
+    data = data[reader.data_offset :]
+    admission = decode_admission(data) if data else None
+    return ReplyMessage(error, detail, config, admission, unrecoverable, connections, idle_since_ns)
+
+
+class Leash:
+    """One end of the socket."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        """Speaks on ``connected``."""
+        self._socket = connected
+
+    def fileno(self) -> int:
+        """The socket's descriptor, which is readable when a frame comes or the other side is gone."""
+        return self._socket.fileno()
+
+    def send(self, frame: bytes) -> None:
+        """Sends a frame.
+
+        Raises:
+            OSError: The other side is gone.
+        """
+        self._socket.sendall(_SIZE.pack(len(frame)) + frame)
+
+    def receive(self, timeout_s: float | None = None) -> bytes:
+        """Waits for a frame.
+
+        Args:
+            timeout_s: How long to wait for any part of it, or None.
+
+        Raises:
+            EOFError: The other side is gone.
+            TimeoutError: Nothing came for ``timeout_s`` seconds.
+        """
+        self._socket.settimeout(timeout_s)
+        return self._take(_SIZE.unpack(self._take(_SIZE.size))[0])
+
+    def _take(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            try:
+                part = self._socket.recv(min(size - len(data), 1 << 20))
+            except (TimeoutError, socket.timeout):  # noqa: UP041  (two exceptions in Python 3.9)
+                raise TimeoutError("the other end of the leash is silent") from None
+            except OSError as error:
+                raise EOFError from error
+            if not part:
+                raise EOFError
+            data += part
+        return bytes(data)
+
+    def close(self) -> None:
+        """Lets go: the other side is told."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
