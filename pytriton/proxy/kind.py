@@ -60,11 +60,11 @@ def kind_of(infer_func: Callable[..., Any]) -> Kind:
 def is_deferred(infer_func: Callable[..., Any]) -> bool:
     """Whether an inference callable may return, or its coroutine end, before its requests have been answered.
 
-    It has the attribute ``deferred``, and is called with the requests and a function by which it answers them, from any
-    thread and at any time: ``answer(request, item, final)``, with the number of the request and a response, an exception
-    or, for the end alone, None. What it returns is None, or a list with one of these for each request, where None
-    stands for one that is still to be answered. Called again for a request that has ended, ``answer`` does nothing. With
-    ``later=True`` it takes no lock, so that a destructor may call it.
+    It has the attribute ``deferred``, and is called with the requests and a function by which it answers them, from
+    any thread and at any time: ``answer(request, item, final)``, with the number of the request and a response, an
+    exception or, for the end alone, None. What it returns is None, or a list with one of these for each request, where
+    None stands for one that is still to be answered. Called again for a request that has ended, ``answer`` does
+    nothing. With ``later=True`` it takes no lock, so that a destructor may call it.
     """
     return bool(getattr(infer_func, "deferred", False))
 

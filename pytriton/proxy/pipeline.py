@@ -44,7 +44,7 @@ from pytriton.proxy.responses import (
 )
 from pytriton.proxy.signature import Signature
 from pytriton.proxy.threads import ThreadPool
-from pytriton.proxy.types import Array, Response
+from pytriton.proxy.types import Response
 
 LOGGER = logging.getLogger(__name__)
 
@@ -280,7 +280,7 @@ class Pipeline:
         return Reply(flight, request, final, now_ns, None, outputs, parameters)
 
     def _finish(self, flight: Flight, error: BaseException | None) -> None:
-        """Ends the requests of a batch that have not ended, once the callable has, unless their answers are deferred."""
+        """Ends the requests of a batch that have not ended, once the callable has; not where answers are deferred."""
         if self._deferred and error is None and flight.is_wanted:
             self._leave(flight)
             return

@@ -6,12 +6,11 @@ for each direction. `current` finds the one that belongs to the call that is bei
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from pytriton.proxy.calls import Call, CallTensor, LogLevel, MetricKind, Reply
+from pytriton.proxy.calls import Call, LogLevel, MetricKind, Reply
 
 CALLER: ContextVar[Caller] = ContextVar("pytriton_caller")
 """Who asks, in a worker that is calling its inference callable."""
