@@ -14,7 +14,7 @@ _LENGTH = struct.Struct("<I")
 
 
 def serialize_byte_tensor(input_tensor: Array) -> Array:
-    """The elements of an array, each behind its length, in one run of bytes.
+    r"""The elements of an array, each behind its length, in one run of bytes.
 
     Args:
         input_tensor: Of bytes or objects; what is no bytes is written as the text that ``str`` makes of it.
@@ -27,7 +27,7 @@ def serialize_byte_tensor(input_tensor: Array) -> Array:
 
     Examples:
         >>> serialize_byte_tensor(np.array([b"ab", "c"], object)).item()
-        b'\\x02\\x00\\x00\\x00ab\\x01\\x00\\x00\\x00c'
+        b'\x02\x00\x00\x00ab\x01\x00\x00\x00c'
     """
     if input_tensor.dtype.kind not in "OSU":
         raise TritonModelException(f"an array of {input_tensor.dtype} is no tensor of BYTES: use bytes or objects")

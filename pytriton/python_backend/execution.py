@@ -6,7 +6,7 @@ import inspect
 import queue
 import sys
 from collections.abc import Sequence
-from typing import Any, Union
+from typing import Any
 
 from pytriton.proxy.batch import BatchRequest
 from pytriton.proxy.responses import RequestError, Rescheduled
@@ -160,7 +160,7 @@ class Coroutine:
     def __init__(self, model: Model) -> None:
         self._model = model
 
-    async def __call__(self, requests: Sequence[BatchRequest], answer: Answer) -> Union[list[Any], None]:
+    async def __call__(self, requests: Sequence[BatchRequest], answer: Answer) -> list[Any] | None:
         """Infers a batch, whose requests may be answered later."""
         served = self._model.requests(requests, answer)
         returned = await self._model.execute(served)
@@ -192,8 +192,8 @@ def select_device(device: int) -> None:
 def _check_nothing(returned: object, model: Model) -> None:
     if returned is not None:
         raise TritonModelException(
-            f"model {model.name!r} is decoupled, and its execute() returned {type(returned).__name__}: return None, and "
-            "send responses by request.get_response_sender()"
+            f"model {model.name!r} is decoupled, and its execute() returned {type(returned).__name__}: return None, "
+            "and send responses by request.get_response_sender()"
         )
 
 

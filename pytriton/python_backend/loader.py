@@ -45,8 +45,8 @@ def complete(order: OrderMessage) -> str:
     completed = model_class.auto_complete_config(ModelConfig(order.config))
     if not isinstance(completed, ModelConfig):
         raise TritonModelException(
-            f"auto_complete_config of model {order.model!r} returned {type(completed).__name__}: return the ModelConfig "
-            "that it was given"
+            f"auto_complete_config of model {order.model!r} returned {type(completed).__name__}: return the "
+            "ModelConfig that it was given"
         )
     return json.dumps(completed.as_dict())
 

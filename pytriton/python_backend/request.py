@@ -74,7 +74,8 @@ class InferenceRequest:
         for tensor in inputs:
             if not isinstance(tensor, Tensor):
                 raise TritonModelException(
-                    f"a request to model {model_name!r} has {type(tensor).__name__} among its inputs: use pb_utils.Tensor"
+                    f"a request to model {model_name!r} has {type(tensor).__name__} among its inputs: use "
+                    "pb_utils.Tensor"
                 )
         self._model_name = model_name
         self._output_names = list(requested_output_names)
@@ -140,9 +141,9 @@ class InferenceRequest:
         raise TritonModelException("only requests that execute() was given have a response sender")
 
     def set_release_flags(self, flags: int) -> None:
-        """With ``TRITONSERVER_REQUEST_RELEASE_RESCHEDULE``, the server sends the request again once ``execute`` returns.
+        """With ``TRITONSERVER_REQUEST_RELEASE_RESCHEDULE``, the server sends the request again.
 
-        A model that is not decoupled returns None in place of its response.
+        It does so once ``execute`` has returned. A model that is not decoupled returns None in place of its response.
 
         Raises:
             TritonModelException: It is not one that ``execute`` was given, or there are no such flags.
