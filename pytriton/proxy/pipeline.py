@@ -257,6 +257,8 @@ class Pipeline:
 
     def _send_all(self, flight: Flight, returned: object) -> None:
         """Answers requests with what there is to say of them."""
+        if self._deferred and returned is None:
+            return
         now_ns = time.monotonic_ns()
         decoupled = self._signature.spec.decoupled
         self._reply(

@@ -94,7 +94,7 @@ class LockStep:
         """Infers a batch."""
         served = self._model.requests(requests)
         senders = Senders(self._model, served)
-        items = self._model.items(self._model.execute(served), served)
+        items = self._model.items(self._model.execute(list(served)), served)
         if None in items:
             open_ = {index for index, item in enumerate(items) if item is None}
             taken = {index for index in open_ if served[index].answering is not None}
@@ -147,7 +147,7 @@ class Deferred:
     def __call__(self, requests: Sequence[BatchRequest], answer: Answer) -> None:
         """Infers a batch, whose requests may be answered later."""
         served = self._model.requests(requests, answer)
-        returned = self._model.execute(served)
+        returned = self._model.execute(list(served))
         _check_nothing(returned, self._model)
         _reschedule(served)
 
@@ -163,7 +163,7 @@ class Coroutine:
     async def __call__(self, requests: Sequence[BatchRequest], answer: Answer) -> list[Any] | None:
         """Infers a batch, whose requests may be answered later."""
         served = self._model.requests(requests, answer)
-        returned = await self._model.execute(served)
+        returned = await self._model.execute(list(served))
         if self._model.decoupled:
             _check_nothing(returned, self._model)
             _reschedule(served)
