@@ -44,7 +44,7 @@ void TellOfIdleSettings(const Json& settings) {
   }
   if (idle.empty()) return;
   Log(TRITONSERVER_LOG_INFO, "--backend-config=python: " + idle +
-                                 " mean nothing here: shared memory has no name, and is as large as the tensors in it");
+                                 " has no effect: shared memory has no name here, and is as large as what is in it");
 }
 
 std::string Replaced(std::string text, const std::string& what, const std::string& with) {
