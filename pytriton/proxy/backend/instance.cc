@@ -1,9 +1,14 @@
 #include "instance.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
 #include <utility>
 
 #include "cancellation.h"
+#include "json.h"
+#include "python_backend.h"
 #include "registration.h"
 #include "triton_error.h"
 
@@ -13,23 +18,12 @@ namespace {
 
 constexpr int kLoadTimeoutMs = 10000;
 constexpr int kReconnectTimeoutMs = 500;  // requests are waiting
-
-std::string ConfigOf(TRITONBACKEND_Model* model) {
-  TRITONSERVER_Message* config = nullptr;
-  Check(TRITONBACKEND_ModelConfig(model, 1, &config));
-  const char* json = nullptr;
-  size_t size = 0;
-  TRITONSERVER_Error* error = TRITONSERVER_MessageSerializeToJson(config, &json, &size);
-  std::string text = error == nullptr ? std::string(json, size) : std::string();
-  LogIfError(TRITONSERVER_MessageDelete(config), "cannot delete a model configuration");
-  Check(error);
-  return text;
-}
+constexpr std::chrono::milliseconds kPause(10);
 
 }  // namespace
 
-Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect)
-    : instance_(instance), on_connect_(std::move(on_connect)), accounts_(instance) {
+Instance::Instance(TRITONBACKEND_ModelInstance* instance, std::unique_ptr<Keeper> keeper, Observer on_connect)
+    : instance_(instance), on_connect_(std::move(on_connect)), accounts_(instance), keeper_(std::move(keeper)) {
   const char* name = nullptr;
   Check(TRITONBACKEND_ModelInstanceName(instance, &name));
   identity_.instance = name;
@@ -42,24 +36,59 @@ Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect)
   Check(TRITONBACKEND_ModelVersion(model, &version));
   identity_.version = static_cast<int64_t>(version);
   identity_.config = ConfigOf(model);
-  TRITONBACKEND_ArtifactType type;
-  const char* folder = nullptr;
-  Check(TRITONBACKEND_ModelRepository(model, &type, &folder));
-  const WorkerFile file = WorkerFile::Read(std::string(folder) + "/" + std::to_string(version) + "/worker");
+  if (keeper_ == nullptr) {
+    TRITONBACKEND_ArtifactType type;
+    const char* folder = nullptr;
+    Check(TRITONBACKEND_ModelRepository(model, &type, &folder));
+    ReadWorkerFile(std::string(folder) + "/" + std::to_string(version) + "/worker");
+  } else {
+    ReadConfig();
+  }
+  Connect(kLoadTimeoutMs, [] { return true; });
+}
+
+void Instance::ReadWorkerFile(const std::string& path) {
+  const WorkerFile file = WorkerFile::Read(path);
   registry_ = file.registry;
   identity_.binding = file.binding;
   cached_output_ = file.cached_output;
   warmup_ = std::make_unique<WarmupGuard>(file.warmups);
-  Connect(kLoadTimeoutMs);
 }
 
-void Instance::Connect(int timeout_ms) {
+void Instance::ReadConfig() {
+  const Json config = Json::Parse(identity_.config);
+  const std::vector<Json>& outputs = config["output"].items();
+  if (config["response_cache"]["enable"].text() == "true" && !outputs.empty()) {
+    cached_output_ = outputs[0]["name"].text();
+  }
+  int warmups = 0;
+  for (const Json& warmup : config["model_warmup"].items()) {
+    warmups += std::max(std::atoi(warmup["count"].text().c_str()), 1);
+  }
+  warmup_ = std::make_unique<WarmupGuard>(warmups);
+}
+
+std::shared_ptr<Connection> Instance::ConnectToKept(const std::function<bool()>& wanted) const {
+  const auto deadline = Keeper::Clock::now() + keeper_->patience();
+  while (true) {
+    AdmissionMessage admission = keeper_->Admit(deadline, wanted);
+    try {
+      return std::make_shared<Connection>(std::move(admission));
+    } catch (const ChannelError&) {
+      if (Keeper::Clock::now() > deadline || !wanted()) throw;
+      std::this_thread::sleep_for(kPause);  // its process has just ended, and is being started again
+    }
+  }
+}
+
+void Instance::Connect(int timeout_ms, const std::function<bool()>& wanted) {
   pipeline_.reset();
-  connection_ = std::make_shared<Connection>(Register(registry_, identity_, timeout_ms));
+  connection_ = keeper_ != nullptr ? ConnectToKept(wanted)
+                                   : std::make_shared<Connection>(Register(registry_, identity_, timeout_ms));
   if (connection_->model().in_flight > 0) {
     pipeline_ = std::make_unique<Pipeline>(connection_, instance_, identity_.model, cached_output_, warmup_.get());
   }
-  owner_ = std::make_shared<Owner>(connection_->process(), server_, identity_.model);
+  if (keeper_ == nullptr) owner_ = std::make_shared<Owner>(connection_->process(), server_, identity_.model);
   on_connect_(connection_->arena(), owner_);
 }
 
@@ -69,15 +98,25 @@ bool Instance::alive() const {
 }
 
 void Instance::Execute(TRITONBACKEND_Request** requests, uint32_t request_count) {
+  const uint64_t start = Now();
+  const auto is_any_wanted = [&] {
+    return std::any_of(requests, requests + request_count,
+                       [&](auto* request) { return CancellationOf(request, start) == Cancellation::kNone; });
+  };
   // Twice: the worker may be gone before it is told of the batch.
   for (int i = 0; i < 2; ++i) {
     if (!alive()) {
       try {
-        Connect(kReconnectTimeoutMs);
+        Connect(kReconnectTimeoutMs, is_any_wanted);
       } catch (const std::exception& error) {
         connection_.reset();
         const std::string reason = "model '" + identity_.model + "' has no worker: " + error.what();
-        for (uint32_t j = 0; j < request_count; ++j) Reject(requests[j], TRITONSERVER_ERROR_UNAVAILABLE, reason);
+        for (uint32_t j = 0; j < request_count; ++j) {
+          const Cancellation cancellation = CancellationOf(requests[j], start);
+          const bool is_wanted = cancellation == Cancellation::kNone;
+          Reject(requests[j], is_wanted ? TRITONSERVER_ERROR_UNAVAILABLE : Code(cancellation),
+                 is_wanted ? reason : "model '" + identity_.model + "': " + Reason(cancellation));
+        }
         return warmup_->Done(false);
       }
     }

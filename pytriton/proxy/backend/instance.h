@@ -8,6 +8,7 @@
 #include "accounts.h"
 #include "batch.h"
 #include "connection.h"
+#include "keeper.h"
 #include "owner.h"
 #include "pipeline.h"
 #include "responses.h"
@@ -21,14 +22,19 @@ class Instance {
   using Observer = std::function<void(const std::shared_ptr<Arena>&, const std::shared_ptr<Owner>&)>;
 
   // Finds the instance's worker and connects to it; throws when there is none. `on_connect` hears of each connection.
-  Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect);
+  // The worker is the keeper's, or where there is none, it is asked for at a registry.
+  Instance(TRITONBACKEND_ModelInstance* instance, std::unique_ptr<Keeper> keeper, Observer on_connect);
 
   // Infers a batch and answers all of its requests, whatever happens; later, where the worker takes many at a time.
   // Owns the requests from here on.
   void Execute(TRITONBACKEND_Request** requests, uint32_t request_count);
 
  private:
-  void Connect(int timeout_ms);
+  // Waits for a worker whose process is being started again, for as long as that is `wanted`.
+  void Connect(int timeout_ms, const std::function<bool()>& wanted);
+  void ReadWorkerFile(const std::string& path);
+  void ReadConfig();
+  std::shared_ptr<Connection> ConnectToKept(const std::function<bool()>& wanted) const;
   bool alive() const;
   void ExecuteOne(TRITONBACKEND_Request** requests, uint32_t request_count);
   std::vector<Outcome> Infer(Connection* connection, Batch* batch, Timing* timing);
@@ -38,6 +44,7 @@ class Instance {
   TRITONBACKEND_ModelInstance* const instance_;
   const Observer on_connect_;
   const Accounts accounts_;
+  const std::unique_ptr<Keeper> keeper_;
   TRITONSERVER_Server* server_ = nullptr;
   std::string registry_;
   RegistrationMessage identity_;
@@ -45,7 +52,7 @@ class Instance {
   std::unique_ptr<WarmupGuard> warmup_;
   std::shared_ptr<Connection> connection_;  // null while there is no worker
   std::unique_ptr<Pipeline> pipeline_;      // of the connection, where the worker takes many batches at a time
-  std::shared_ptr<Owner> owner_;
+  std::shared_ptr<Owner> owner_;            // null where there is a keeper
 };
 
 }  // namespace pytriton

@@ -12,6 +12,9 @@ extern "C" {
 
 struct TRITONSERVER_Error;
 struct TRITONSERVER_Message;
+struct TRITONSERVER_Metric;
+struct TRITONSERVER_MetricFamily;
+struct TRITONSERVER_Parameter;
 struct TRITONSERVER_Server;
 struct TRITONBACKEND_Backend;
 struct TRITONBACKEND_BackendAttribute;
@@ -73,6 +76,15 @@ enum TRITONSERVER_ParameterType {
   TRITONSERVER_PARAMETER_BYTES
 };
 
+enum TRITONSERVER_InstanceGroupKind {
+  TRITONSERVER_INSTANCEGROUPKIND_AUTO,
+  TRITONSERVER_INSTANCEGROUPKIND_CPU,
+  TRITONSERVER_INSTANCEGROUPKIND_GPU,
+  TRITONSERVER_INSTANCEGROUPKIND_MODEL
+};
+
+enum TRITONSERVER_MetricKind { TRITONSERVER_METRIC_KIND_COUNTER };
+
 enum TRITONBACKEND_ArtifactType { TRITONBACKEND_ARTIFACT_FILESYSTEM };
 
 constexpr uint32_t TRITONSERVER_REQUEST_RELEASE_ALL = 1;
@@ -87,10 +99,17 @@ TRITONSERVER_Error_Code TRITONSERVER_ErrorCode(TRITONSERVER_Error* error);
 const char* TRITONSERVER_ErrorMessage(TRITONSERVER_Error* error);
 TRITONSERVER_Error* TRITONSERVER_LogMessage(TRITONSERVER_LogLevel level, const char* file, int line,
                                             const char* message);
+TRITONSERVER_Error* TRITONSERVER_MessageNewFromSerializedJson(TRITONSERVER_Message** message, const char* base,
+                                                              size_t size);
 TRITONSERVER_Error* TRITONSERVER_MessageSerializeToJson(TRITONSERVER_Message* message, const char** base, size_t* size);
 TRITONSERVER_Error* TRITONSERVER_MessageDelete(TRITONSERVER_Message* message);
 
 TRITONSERVER_Error* TRITONBACKEND_ApiVersion(uint32_t* major, uint32_t* minor);
+TRITONSERVER_Error* TRITONBACKEND_BackendName(TRITONBACKEND_Backend* backend, const char** name);
+// The message stays Triton's.
+TRITONSERVER_Error* TRITONBACKEND_BackendConfig(TRITONBACKEND_Backend* backend, TRITONSERVER_Message** config);
+TRITONSERVER_Error* TRITONBACKEND_BackendArtifacts(TRITONBACKEND_Backend* backend, TRITONBACKEND_ArtifactType* type,
+                                                   const char** location);
 TRITONSERVER_Error* TRITONBACKEND_BackendSetState(TRITONBACKEND_Backend* backend, void* state);
 TRITONSERVER_Error* TRITONBACKEND_BackendState(TRITONBACKEND_Backend* backend, void** state);
 TRITONSERVER_Error* TRITONBACKEND_BackendAttributeSetParallelModelInstanceLoading(
@@ -106,8 +125,16 @@ TRITONSERVER_Error* TRITONBACKEND_ModelConfig(TRITONBACKEND_Model* model, uint32
                                               TRITONSERVER_Message** config);
 TRITONSERVER_Error* TRITONBACKEND_ModelRepository(TRITONBACKEND_Model* model, TRITONBACKEND_ArtifactType* type,
                                                   const char** location);
+TRITONSERVER_Error* TRITONBACKEND_ModelAutoCompleteConfig(TRITONBACKEND_Model* model, bool* wanted);
+TRITONSERVER_Error* TRITONBACKEND_ModelSetConfig(TRITONBACKEND_Model* model, uint32_t config_version,
+                                                 TRITONSERVER_Message* config);
+TRITONSERVER_Error* TRITONBACKEND_ModelState(TRITONBACKEND_Model* model, void** state);
+TRITONSERVER_Error* TRITONBACKEND_ModelSetState(TRITONBACKEND_Model* model, void* state);
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceName(TRITONBACKEND_ModelInstance* instance, const char** name);
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceKind(TRITONBACKEND_ModelInstance* instance,
+                                                    TRITONSERVER_InstanceGroupKind* kind);
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceDeviceId(TRITONBACKEND_ModelInstance* instance, int32_t* device_id);
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceModel(TRITONBACKEND_ModelInstance* instance,
                                                      TRITONBACKEND_Model** model);
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceState(TRITONBACKEND_ModelInstance* instance, void** state);
@@ -177,6 +204,21 @@ __attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_InferenceTraceId(TRITONSE
 TRITONSERVER_Error* TRITONBACKEND_OutputBuffer(TRITONBACKEND_Output* output, void** buffer, uint64_t byte_size,
                                                TRITONSERVER_MemoryType* memory_type, int64_t* memory_type_id);
 
+// Missing in servers older than 22.05, or built without metrics.
+__attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_MetricFamilyNew(TRITONSERVER_MetricFamily** family,
+                                                                       TRITONSERVER_MetricKind kind, const char* name,
+                                                                       const char* description);
+__attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_MetricNew(TRITONSERVER_Metric** metric,
+                                                                 TRITONSERVER_MetricFamily* family,
+                                                                 const TRITONSERVER_Parameter** labels,
+                                                                 uint64_t label_count);
+__attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_MetricDelete(TRITONSERVER_Metric* metric);
+__attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_MetricIncrement(TRITONSERVER_Metric* metric, double value);
+__attribute__((weak)) TRITONSERVER_Parameter* TRITONSERVER_ParameterNew(const char* name,
+                                                                        TRITONSERVER_ParameterType type,
+                                                                        const void* value);
+__attribute__((weak)) void TRITONSERVER_ParameterDelete(TRITONSERVER_Parameter* parameter);
+
 // Implemented by the backend.
 
 #define PYTRITON_EXPORT __attribute__((visibility("default")))
@@ -185,6 +227,8 @@ PYTRITON_EXPORT TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backe
 PYTRITON_EXPORT TRITONSERVER_Error* TRITONBACKEND_Finalize(TRITONBACKEND_Backend* backend);
 PYTRITON_EXPORT TRITONSERVER_Error* TRITONBACKEND_GetBackendAttribute(TRITONBACKEND_Backend* backend,
                                                                       TRITONBACKEND_BackendAttribute* attributes);
+PYTRITON_EXPORT TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* model);
+PYTRITON_EXPORT TRITONSERVER_Error* TRITONBACKEND_ModelFinalize(TRITONBACKEND_Model* model);
 PYTRITON_EXPORT TRITONSERVER_Error* TRITONBACKEND_ModelInstanceInitialize(TRITONBACKEND_ModelInstance* instance);
 PYTRITON_EXPORT TRITONSERVER_Error* TRITONBACKEND_ModelInstanceFinalize(TRITONBACKEND_ModelInstance* instance);
 PYTRITON_EXPORT TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(TRITONBACKEND_ModelInstance* instance,
