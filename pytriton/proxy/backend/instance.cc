@@ -180,8 +180,7 @@ std::vector<Outcome> Instance::Infer(Connection* connection, Batch* batch, Timin
   }
 }
 
-std::vector<Outcome> Instance::Fail(const Batch& batch, TRITONSERVER_Error_Code code,
-                                    const std::string& reason) const {
+std::vector<Outcome> Instance::Fail(const Batch& batch, TRITONSERVER_Error_Code code, const std::string& reason) const {
   const std::string message = "model '" + identity_.model + "': " + reason;
   Log(TRITONSERVER_LOG_ERROR, message);
   for (TRITONBACKEND_Request* request : batch.requests()) RespondError(request, code, message, cached_output_);

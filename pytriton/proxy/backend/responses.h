@@ -18,7 +18,7 @@ void RespondError(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, 
 // Answers each request of the batch, with the outputs it asked for or with its error. `data` is where the result's
 // tensors lie. Returns what came of each request.
 std::vector<Outcome> Respond(const Batch& batch, const AdmissionMessage& model, const ResultMessage& result,
-                          const char* data, const std::string& cached_output);
+                             const char* data, const std::string& cached_output);
 
 // Sends the response of an answer, with the outputs that its request asked for; `data` is where the tensors lie.
 // Returns whether it could; else the request is answered with an error, and has ended. Throws ProtocolError, and
