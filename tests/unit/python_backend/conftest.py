@@ -11,7 +11,8 @@ import textwrap
 import pytest
 
 # Test modules are imported by their paths; what they share is found here.
-sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).parent.parent / "proxy")]
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "proxy"))
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 from declared import config_of
 from wiring import TIMEOUT_S, Instance, Wire
