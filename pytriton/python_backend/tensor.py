@@ -25,7 +25,8 @@ class Tensor:
         PyTritonBadParameterError: Triton has no such dtype.
 
     Examples:
-        >>> tensor = Tensor("OUTPUT", np.zeros((1, 2), np.float32))
+        >>> from pytriton.python_backend import triton_python_backend_utils as pb_utils
+        >>> tensor = pb_utils.Tensor("OUTPUT", np.zeros((1, 2), np.float32))
         >>> tensor.name(), tensor.shape(), tensor.triton_dtype()
         ('OUTPUT', [1, 2], 11)
     """
