@@ -63,6 +63,7 @@ class Door:
             worker.in_flight,
             signature.inputs,
             [output.name for output in signature.outputs],
+            worker.in_turn,
         )
 
     def forget(self, workers: Collection[Worker]) -> None:

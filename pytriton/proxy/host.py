@@ -40,11 +40,13 @@ class Loaded(NamedTuple):
         infer_func: The inference callable.
         signature: What is declared of the model.
         finalize: Called once when the process ends in order.
+        is_ready: Whether it can infer; asked at any time.
     """
 
     infer_func: Callable[..., Any]
     signature: Signature
     finalize: Callable[[], None]
+    is_ready: Callable[[], bool] = lambda: True
 
 
 class Host:
@@ -61,7 +63,7 @@ class Host:
         self._door: Door | None = None
         self._worker: Worker | None = None
         self._loop: EventLoop | None = None
-        self._finalize: Callable[[], None] = _nothing
+        self._loaded: Loaded | None = None
 
     def run(self) -> None:
         """Does what the owner orders, until it orders to stop or is gone."""
@@ -87,6 +89,9 @@ class Host:
                 assert self._door is not None
                 assert self._worker is not None
                 return ReplyMessage(admission=self._door.admit([self._worker]))
+            elif order.order == Order.READY:
+                if self._loaded is None or not self._loaded.is_ready():
+                    return ReplyMessage(error="the model says that it is not ready")
             else:
                 self._stop()
         except BaseException as error:  # a model may end its interpreter when it is loaded: that is an error as well
@@ -98,7 +103,7 @@ class Host:
 
     def _load(self, order: OrderMessage) -> None:
         loaded = _load(order)
-        self._finalize = loaded.finalize
+        self._loaded = loaded
         self._loop = EventLoop(f"pytriton-loop-{order.model}")
         self._worker = Worker(loaded.infer_func, loaded.signature, None, self._loop)
         self._door = Door(pathlib.Path(order.folder) / "workers")
@@ -111,7 +116,8 @@ class Host:
             self._loop.stop()
         if self._door is not None:
             self._door.close()
-        self._finalize()
+        if self._loaded is not None:
+            self._loaded.finalize()
 
 
 def main() -> None:
@@ -141,7 +147,3 @@ def _load(order: OrderMessage) -> Loaded:
     from pytriton.python_backend.loader import load as load_model
 
     return load_model(order)
-
-
-def _nothing() -> None:
-    pass

@@ -136,18 +136,19 @@ void Instance::ExecuteOne(TRITONBACKEND_Request** requests, uint32_t request_cou
     Reject(rejection.request, rejection.code, "model '" + identity_.model + "': " + rejection.reason);
   }
   if (batch.requests().empty()) return warmup_->Done(false);
-  const std::vector<bool> succeeded = Infer(connection.get(), &batch, &timing);
+  const std::vector<Outcome> outcomes = Infer(connection.get(), &batch, &timing);
   const uint64_t exec_end = Now();
   bool any = false;
   for (size_t i = 0; i < batch.requests().size(); ++i) {
-    any = any || succeeded[i];
-    accounts_.Close(batch.requests()[i], succeeded[i], timing, exec_end);
+    any = any || outcomes[i] != Outcome::kFailed;
+    if (outcomes[i] == Outcome::kRescheduled) continue;
+    accounts_.Close(batch.requests()[i], outcomes[i] == Outcome::kSucceeded, timing, exec_end);
   }
   if (any) accounts_.CloseBatch(batch.total_rows(), timing, exec_end);
-  warmup_->Done(std::find(succeeded.begin(), succeeded.end(), false) == succeeded.end());
+  warmup_->Done(std::find(outcomes.begin(), outcomes.end(), Outcome::kFailed) == outcomes.end());
 }
 
-std::vector<bool> Instance::Infer(Connection* connection, Batch* batch, Timing* timing) {
+std::vector<Outcome> Instance::Infer(Connection* connection, Batch* batch, Timing* timing) {
   try {
     int64_t size = 0;
     const Block block = batch->Write(connection->arena().get(), &size);
@@ -164,10 +165,10 @@ std::vector<bool> Instance::Infer(Connection* connection, Batch* batch, Timing* 
     for (const Failure& failure : result.failures) {
       if (!failure.detail.empty()) Log(TRITONSERVER_LOG_ERROR, failure.detail);
     }
-    std::vector<bool> succeeded =
+    std::vector<Outcome> outcomes =
         Respond(*batch, connection->model(), result, message + reader.data_offset(), cached_output_);
     connection->worker_arena().Release(bell.offset);
-    return succeeded;
+    return outcomes;
   } catch (const ChannelError& error) {
     connection_.reset();
     return Fail(*batch, TRITONSERVER_ERROR_UNAVAILABLE, error.what());
@@ -179,11 +180,11 @@ std::vector<bool> Instance::Infer(Connection* connection, Batch* batch, Timing* 
   }
 }
 
-std::vector<bool> Instance::Fail(const Batch& batch, TRITONSERVER_Error_Code code, const std::string& reason) const {
+std::vector<Outcome> Instance::Fail(const Batch& batch, TRITONSERVER_Error_Code code, const std::string& reason) const {
   const std::string message = "model '" + identity_.model + "': " + reason;
   Log(TRITONSERVER_LOG_ERROR, message);
   for (TRITONBACKEND_Request* request : batch.requests()) RespondError(request, code, message, cached_output_);
-  return std::vector<bool>(batch.requests().size(), false);
+  return std::vector<Outcome>(batch.requests().size(), Outcome::kFailed);
 }
 
 void Instance::Reject(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& reason) const {

@@ -37,8 +37,8 @@ class Instance {
   std::shared_ptr<Connection> ConnectToKept(const std::function<bool()>& wanted) const;
   bool alive() const;
   void ExecuteOne(TRITONBACKEND_Request** requests, uint32_t request_count);
-  std::vector<bool> Infer(Connection* connection, Batch* batch, Timing* timing);
-  std::vector<bool> Fail(const Batch& batch, TRITONSERVER_Error_Code code, const std::string& reason) const;
+  std::vector<Outcome> Infer(Connection* connection, Batch* batch, Timing* timing);
+  std::vector<Outcome> Fail(const Batch& batch, TRITONSERVER_Error_Code code, const std::string& reason) const;
   void Reject(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& reason) const;
 
   TRITONBACKEND_ModelInstance* const instance_;
