@@ -116,9 +116,8 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceInitialize(TRITONBACKEND_ModelIns
     Check(TRITONBACKEND_ModelInstanceModel(instance, &model));
     Backend* backend = BackendOf(model);
     std::unique_ptr<Keeper> keeper = backend->python != nullptr ? StateOf(model)->Load(instance) : nullptr;
-    auto state = std::make_unique<Instance>(
-        instance, std::move(keeper),
-        [backend](const auto& arena, const auto& owner) { backend->housekeeper.Watch(arena, owner); });
+    const auto watch = [backend](const auto& arena, const auto& owner) { backend->housekeeper.Watch(arena, owner); };
+    auto state = std::make_unique<Instance>(instance, watch, std::move(keeper));
     Check(TRITONBACKEND_ModelInstanceSetState(instance, state.get()));
     static_cast<void>(state.release());  // TRITONBACKEND_ModelInstanceFinalize deletes it
   });

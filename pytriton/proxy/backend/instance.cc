@@ -22,7 +22,7 @@ constexpr std::chrono::milliseconds kPause(10);
 
 }  // namespace
 
-Instance::Instance(TRITONBACKEND_ModelInstance* instance, std::unique_ptr<Keeper> keeper, Observer on_connect)
+Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, std::unique_ptr<Keeper> keeper)
     : instance_(instance), on_connect_(std::move(on_connect)), accounts_(instance), keeper_(std::move(keeper)) {
   const char* name = nullptr;
   Check(TRITONBACKEND_ModelInstanceName(instance, &name));

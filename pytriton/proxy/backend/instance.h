@@ -23,7 +23,7 @@ class Instance {
 
   // Finds the instance's worker and connects to it; throws when there is none. `on_connect` hears of each connection.
   // The worker is the keeper's, or where there is none, it is asked for at a registry.
-  Instance(TRITONBACKEND_ModelInstance* instance, std::unique_ptr<Keeper> keeper, Observer on_connect);
+  Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, std::unique_ptr<Keeper> keeper = nullptr);
 
   // Infers a batch and answers all of its requests, whatever happens; later, where the worker takes many at a time.
   // Owns the requests from here on.

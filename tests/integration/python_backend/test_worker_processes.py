@@ -8,6 +8,7 @@ import logging
 import os
 import pathlib
 import re
+import resource
 import time
 
 import psutil
@@ -93,6 +94,13 @@ def test_a_worker_process_has_none_of_the_servers_files_and_libraries(triton, na
     worker = psutil.Process(pid_of(triton, name))
     assert files_of(worker) & files_of(server_of(triton)) == set()
     assert worker.environ().get("LD_LIBRARY_PATH") == os.environ.get("LD_LIBRARY_PATH")
+
+
+def test_threads_of_a_worker_process_have_stacks_as_usual(triton, name, load):
+    load()
+    usual, _ = resource.getrlimit(resource.RLIMIT_STACK)
+    assert psutil.Process(pid_of(triton, name)).rlimit(psutil.RLIMIT_STACK)[0] == usual
+    assert server_of(triton).rlimit(psutil.RLIMIT_STACK)[0] > usual
 
 
 def files_of(process):
