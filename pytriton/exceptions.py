@@ -51,3 +51,20 @@ class PyTritonUnrecoverableError(PyTritonError):
 
 class PyTritonRuntimeError(PyTritonError):
     """Something outside of the program's own arguments failed while it ran."""
+
+
+class PyTritonInferenceError(PyTritonError):
+    """The server answered what an inference callable asked of it, another model's inference say, with an error.
+
+    Args:
+        message: What the server said.
+        code: Of ``TRITONSERVER_Error_Code``: 2 is not found, 3 an invalid argument, 4 unavailable, 7 cancelled, ...
+
+    Attributes:
+        code: As above.
+    """
+
+    def __init__(self, message: str, code: int = 1) -> None:
+        """Store the message and the code."""
+        super().__init__(message)
+        self.code = code

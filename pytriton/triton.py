@@ -256,7 +256,7 @@ class TritonBase:
             registry, self._registry = self._registry, None
             if server is None or registry is None:
                 return False
-            server.prepare_to_stop()
+            server.prepare_to_stop(self._exit_timeout_s)
             self._models.withdraw(self._exit_timeout_s, unload=server.is_alive())
             server.stop()
             registry.close()

@@ -6,10 +6,13 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
 
 from pytriton import __version__
-from pytriton.cli import infer, models
+from pytriton.cli import infer, models, serve
 from pytriton.client.exceptions import Failure, PyTritonClientError, PyTritonClientInferenceServerError
+from pytriton.exceptions import PyTritonError
 
 TOKEN_VARIABLE = "PYTRITON_ACCESS_TOKEN"
 
@@ -33,6 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             hint = f" On the command line: --token, or the environment variable {TOKEN_VARIABLE}."
         print(f"pytriton: {error.message}{hint}", file=sys.stderr)
         return 1
+    except PyTritonError as error:
+        print(f"pytriton: {error.message}", file=sys.stderr)
+        return 1
     except BrokenPipeError:  # who read what is printed has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -42,13 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="pytriton", description="Ask the models of a Triton server.")
+    parser = argparse.ArgumentParser(prog="pytriton", description="Serve models, and ask those of a Triton server.")
     parser.add_argument("--version", action="version", version=f"pytriton {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for module in (infer, models):
-        command = commands.add_parser(
-            module.NAME, help=module.HELP, description=f"{module.HELP[0].upper()}{module.HELP[1:]}."
-        )
+        command = _command(commands, module)
         command.add_argument("url", metavar="URL", help="localhost, localhost:8000, http://…, grpc://… and the like")
         module.add_arguments(command)
         command.add_argument("--json", action="store_true", help="print JSON, for other programs")
@@ -59,5 +63,13 @@ def _parser() -> argparse.ArgumentParser:
         )
         command.add_argument("--ca", metavar="FILE", help="certificates (PEM) that the server's own must be signed by")
         command.add_argument("--timeout", type=float, default=30.0, metavar="S", help="seconds to wait (default: 30)")
-        command.set_defaults(run=module.run)
+    serve.add_arguments(_command(commands, serve), TOKEN_VARIABLE)
     return parser
+
+
+def _command(commands: Any, module: ModuleType) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(
+        module.NAME, help=module.HELP, description=f"{module.HELP[0].upper()}{module.HELP[1:]}."
+    )
+    command.set_defaults(run=module.run)
+    return command

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonModelConfigError
 from pytriton.model_config.common import MAX_INT32, DynamicBatcher, ModelWarmup, WarmupInput, check_integer
+from pytriton.model_config.datatypes import DTYPE_BY_CODE
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.tensor import Tensor
 
@@ -178,7 +179,7 @@ class ModelSpec:
                 )
             shape = tuple(data.shape)
             fits = len(shape) == len(tensor.shape) and all(
-                wanted in (-1, given) for wanted, given in zip(tensor.shape, shape, strict=True)
+                wanted in (-1, given) for wanted, given in zip(tensor.shape, shape)
             )
             if not fits:
                 raise PyTritonModelConfigError(
@@ -248,5 +249,5 @@ def _each_named(tensors: Sequence[Tensor], kind: str, where: str) -> Iterator[Te
                 f"{where}: {kind} number {position} is {tensor!r}; use a pytriton.model_config.Tensor."
             )
         # Of BF16, this finds out that ml_dtypes is not installed.
-        tensor.datatype.numpy_dtype  # noqa: B018
+        DTYPE_BY_CODE[tensor.datatype.code]
         yield tensor if tensor.name else dataclasses.replace(tensor, name=f"{kind.upper()}_{position}")

@@ -12,13 +12,14 @@ import numpy as np
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.datatypes import DTYPE_BY_CODE
 from pytriton.proxy.arena import Lease
-from pytriton.proxy.protocol import LENGTH_SIZE, BatchMessage, Column, MessageReader, Tensor, decode_batch
+from pytriton.proxy.protocol import LENGTH_SIZE, BatchMessage, Column, Details, MessageReader, Tensor, decode_batch
 from pytriton.proxy.signature import Signature
 from pytriton.proxy.types import Array, Request
 
 LOGGER = logging.getLogger(__name__)
 
 _BYTES_CODE = 13
+_NO_DETAILS = Details()
 _UINT32 = np.dtype(np.uint32)
 
 
@@ -101,6 +102,11 @@ class Batch:
             requests.append(request)
         return requests
 
+    def details(self, request: int) -> Details:
+        """What a request brings besides its tensors."""
+        details = self._message.details
+        return details[request] if details else _NO_DETAILS
+
     def requested_outputs(self, request: int) -> list[int] | None:
         """Indices of the outputs that the client wants, or None when it wants all."""
         details = self._message.details
@@ -165,7 +171,7 @@ class Batch:
         lengths: Array = np.ndarray((count,), _UINT32, cast(Any, self._lease), offset)
         ends = np.cumsum(lengths, dtype=np.int64).tolist()
         contents = self._lease[offset + count * LENGTH_SIZE : offset + tensor.size].tobytes()
-        array[:] = [contents[start:end] for start, end in zip([0, *ends], ends)]  # noqa: B905  (one longer by design)
+        array[:] = [contents[start:end] for start, end in zip([0, *ends], ends)]
         return array
 
 

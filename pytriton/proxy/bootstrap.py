@@ -4,13 +4,17 @@ The package's other modules are found from here, and nothing else of the environ
 """
 
 import sys
-import types
-from pathlib import Path
+
+# This folder, which Python has put first unless it was told not to: it has modules named as some of the standard
+# library's.
+sys.path[:] = [folder for folder in sys.path if folder != __file__.rpartition("/")[0]]
+
+import types  # noqa: E402
+from pathlib import Path  # noqa: E402
 
 package = types.ModuleType("pytriton")
 package.__path__ = [str(Path(__file__).resolve().parent.parent)]
 sys.modules["pytriton"] = package
-sys.path.pop(0)  # this folder
 
 if __name__ == "__main__":
     from pytriton.proxy.host import main

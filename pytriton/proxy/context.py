@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Optional
 
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.model_config.model_spec import ModelSpec
 
 Requests = Sequence[Mapping[str, Any]]
 
-Call = tuple[Requests, Sequence[int] | None]
+Call = tuple[Requests, Optional[Sequence[int]]]
 """The requests that a call is made for, and the number of rows of each, where it is known already."""
 
 MODEL: ContextVar[ModelSpec] = ContextVar("pytriton_model")
@@ -68,7 +68,7 @@ class TritonContext:
     @property
     def row_parameters(self) -> list[dict[str, Any]]:
         """The parameters once more, one dictionary per row: those of the request that brought the row."""
-        pairs = zip(self.parameters, self.rows, strict=False)
+        pairs = zip(self.parameters, self.rows)
         return [parameters for parameters, rows in pairs for _ in range(rows)]
 
 

@@ -39,6 +39,7 @@ class Door:
         self._tickets: dict[int, Worker] = {}
         self._lock = threading.Lock()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        path.unlink(missing_ok=True)  # what a process that was killed has left
         self._listener.bind(str(path))
         self._listener.listen(128)
 
@@ -60,6 +61,7 @@ class Door:
             worker.in_flight,
             signature.inputs,
             [output.name for output in signature.outputs],
+            worker.in_turn,
         )
 
     def forget(self, workers: Collection[object]) -> None:

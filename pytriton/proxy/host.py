@@ -44,11 +44,13 @@ class Loaded(NamedTuple):
         infer_func: The inference callable.
         signature: What is declared of the model.
         finalize: Called once when the process ends in order.
+        is_ready: Whether it can infer; asked at any time.
     """
 
     infer_func: Callable[..., Any]
     signature: Signature
     finalize: Callable[[], None]
+    is_ready: Callable[[], bool] = lambda: True
 
 
 class Host:
@@ -66,7 +68,7 @@ class Host:
         self._door: Door | None = None
         self._worker: Worker | None = None
         self._loop: EventLoop | None = None
-        self._finalize: Callable[[], None] = _nothing
+        self._loaded: Loaded | None = None
         self._retired = False
 
     def run(self) -> None:
@@ -112,6 +114,9 @@ class Host:
                 self._worker.end_streams(ENDED)
             elif order.order == Order.RETIRE:
                 self._retired = True
+            elif order.order == Order.READY:
+                if self._loaded is None or not self._loaded.is_ready():
+                    return ReplyMessage(error="the model says that it is not ready")
             else:
                 self._stop()
         except BaseException as error:  # a model may end its interpreter when it is loaded: that is an error as well
@@ -123,7 +128,7 @@ class Host:
 
     def _load(self, order: OrderMessage) -> None:
         loaded = _load(order)
-        self._finalize = loaded.finalize
+        self._loaded = loaded
         self._loop = EventLoop(f"pytriton-loop-{order.model}")
         report = self._report if order.payload else None  # the server goes on without a model of a repository
         self._worker = Worker(loaded.infer_func, loaded.signature, report, self._loop, _owner_fd())
@@ -137,7 +142,8 @@ class Host:
             self._loop.stop()
         if self._door is not None:
             self._door.close()
-        self._finalize()
+        if self._loaded is not None:
+            self._loaded.finalize()
 
 
 def main(leash_fd: int = LEASH_FD) -> None:
@@ -179,7 +185,3 @@ def _owner_fd() -> int | None:
         return os.pidfd_open(os.getppid())
     except (AttributeError, OSError):
         return None
-
-
-def _nothing() -> None:
-    pass

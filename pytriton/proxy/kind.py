@@ -12,7 +12,10 @@ from pytriton.exceptions import PyTritonBadParameterError, PyTritonModelConfigEr
 from pytriton.model_config.model_spec import ModelSpec
 
 MAX_IN_FLIGHT = 256
-"""Batches that an instance of a coroutine or of an async generator takes at a time, unless its model says otherwise."""
+"""Batches that an instance of a coroutine or of an async generator takes at a time, unless its model says otherwise.
+
+So many may also wait for deferred answers.
+"""
 
 MAX_THREADS = 32
 """Batches that an instance of a generator takes at a time, each in a thread, unless its model says otherwise."""
@@ -77,17 +80,32 @@ def check_kind(infer_func: object, spec: ModelSpec) -> None:
         )
 
 
-def in_flight_of(kind: Kind, *, decoupled: bool, wanted: int | None) -> int:
+def is_deferred(infer_func: Callable[..., Any]) -> bool:
+    """Whether an inference callable may return, or its coroutine end, before its requests have been answered.
+
+    It has the attribute ``deferred``, and is called with the requests and a function by which it answers them, from
+    any thread and at any time: ``answer(request, item, final)``, with the number of the request and a response, an
+    exception or, for the end alone, None. What it returns is None, or a list with one of these for each request, where
+    None stands for one that is still to be answered. Called again for a request that has ended, ``answer`` does
+    nothing. With ``later=True`` it takes no lock, so that a destructor may call it.
+    """
+    return bool(getattr(infer_func, "deferred", False))
+
+
+def in_flight_of(kind: Kind, *, decoupled: bool, wanted: int | None, deferred: bool = False) -> int:
     """How many batches an instance takes at a time.
 
     Args:
         kind: What its inference callable is.
         decoupled: Whether the model is.
         wanted: What the model says, or None.
+        deferred: Whether it may answer requests after it has returned.
 
     Returns:
         The number; 0 where it takes one, and answers all of it at once.
     """
+    if deferred:
+        return wanted or MAX_IN_FLIGHT
     if kind is Kind.FUNCTION:
         return 1 if decoupled else 0
     return wanted or (MAX_IN_FLIGHT if kind.is_async else MAX_THREADS)

@@ -24,6 +24,7 @@ class Order(enum.IntEnum):
     LOAD = 2
     ADMIT = 3
     STOP = 4
+    READY = 5
     STATUS = 6
     END_STREAMS = 7
     RETIRE = 8
@@ -35,9 +36,9 @@ class OrderMessage:
 
     Attributes:
         order: COMPLETE has ``config`` completed; LOAD makes the inference callable; ADMIT asks for an admission of one
-            model instance; STOP has the process end in order. STATUS asks how busy it is; END_STREAMS ends what
-            coroutines and generators are at; RETIRE has the process end in order once no model instance is connected.
-            All other fields are for the first two alone.
+            model instance; STOP has the process end in order; READY asks whether it can infer. STATUS asks how busy it
+            is; END_STREAMS ends what coroutines and generators are at; RETIRE has the process end in order once no model
+            instance is connected. All other fields are for the first two alone.
         folder: Where the process may put its sockets, in a folder of mode 0700.
         model: The model's name.
         version: The model's version.
@@ -163,7 +164,7 @@ class Leash:
         while len(data) < size:
             try:
                 part = self._socket.recv(min(size - len(data), 1 << 20))
-            except (TimeoutError, socket.timeout):  # noqa: UP041  (two exceptions in Python 3.9)
+            except (TimeoutError, socket.timeout):  # two exceptions in Python 3.9
                 raise TimeoutError("the other end of the leash is silent") from None
             except OSError as error:
                 raise EOFError from error

@@ -7,18 +7,22 @@ loop of their model, generators in threads.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import inspect
 import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.proxy.arena import Arena, ArenaError, PeerArena
 from pytriton.proxy.batch import Batch
 from pytriton.proxy.channel import Channel
 from pytriton.proxy.context import MODEL
+from pytriton.proxy.flight import Flight, Reply
+from pytriton.proxy.kind import is_deferred
 from pytriton.proxy.protocol import (
     Answer,
     AnswerOutput,
@@ -35,57 +39,18 @@ from pytriton.proxy.responses import (
     as_bytes,
     as_responses,
     checked_outputs,
+    code_of,
     failure_of,
 )
 from pytriton.proxy.signature import Signature
 from pytriton.proxy.threads import ThreadPool
-from pytriton.proxy.types import Array, Response
+from pytriton.proxy.types import Response
 
 LOGGER = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 0.05
 _TRIM_AFTER_S = 1.0
 _ERROR_UNAVAILABLE = 4  # of TRITONSERVER_Error_Code
-
-
-class _Flight:
-    """A batch at the inference callable."""
-
-    def __init__(self, sequence: int, batch: Batch) -> None:
-        self.sequence = sequence
-        self.batch = batch
-        self.requests = batch.requests()
-        self.cancelled = bytes(batch.request_count)
-        self.ended: set[int] = set()  # requests that are answered for good
-        self.unwanted: set[int] = set()  # those, and those that are cancelled
-        self.unsendable: set[int] = set()  # those of them that were answered with an error in place of their outputs
-        self.start_ns = time.monotonic_ns()
-        self.task: asyncio.Task[None] | None = None
-        self.end_reason: str | None = None  # why it ends before its time
-        self.is_running = False  # so that its task can be cancelled: one that has not begun would answer nothing
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether anybody waits for more of it."""
-        return self.end_reason is None and len(self.unwanted) < len(self.requests)
-
-    def end(self, reason: str | None = None) -> None:
-        """Has the callable stop; in the loop's thread."""
-        self.end_reason = self.end_reason or reason
-        if self.is_running and self.task is not None:
-            self.is_running = False  # not again: what it does in the end may take a while
-            self.task.cancel()
-
-
-class _Reply(NamedTuple):
-    """An answer whose arrays are not in shared memory yet; with neither arrays nor a failure, the end alone."""
-
-    flight: _Flight
-    request: int
-    final: bool
-    end_ns: int
-    failure: Failure | None = None
-    outputs: dict[int, Array] | None = None
 
 
 class Pipeline:
@@ -120,15 +85,16 @@ class Pipeline:
         self._peer = peer
         self._arena = arena
         self._infer_func = infer_func
+        self._deferred = is_deferred(infer_func)
         self._signature = signature
         self._loop = loop
         self._threads = threads
         self._on_close = on_close
         self._on_unrecoverable = on_unrecoverable
-        self._flights: dict[int, _Flight] = {}
+        self._flights: dict[int, Flight] = {}
         self._lock = threading.Lock()  # of the arena and the replies
-        self._replies: list[_Reply] = []
-        self._last_words: list[_Reply] = []  # errors in place of outputs for which there was no room
+        self._replies: list[Reply] = []
+        self._last_words: list[Reply] = []  # errors in place of outputs for which there was no room
         self._flush_is_due = False
         self._closed = False
         self._fileno = channel.fileno()
@@ -180,7 +146,7 @@ class Pipeline:
     def _launch(self, bell: Bell) -> None:
         if bell.kind != BellKind.BATCH:
             raise ProtocolError(f"a bell of kind {bell.kind} rang, which only a newer server could know")
-        flight = _Flight(bell.sequence, Batch(self._peer.lease(bell.offset, bell.size), self._signature))
+        flight = Flight(bell.sequence, Batch(self._peer.lease(bell.offset, bell.size), self._signature))
         with self._lock:
             if not self._flights:
                 self._look_in(_LOOK_EVERY_S)
@@ -191,7 +157,26 @@ class Pipeline:
         else:
             self._threads.submit(lambda: self._serve(flight))
 
-    async def _serve_async(self, flight: _Flight, returned: Any = None) -> None:
+    def _call(self, flight: Flight) -> Any:
+        if self._deferred:
+            return self._infer_func(flight.requests, functools.partial(self._answer, flight))
+        return self._infer_func(flight.requests)
+
+    def _answer(self, flight: Flight, request: int, item: object, final: bool, later: bool = False) -> None:
+        """Says something of a request, whether the callable has returned or not; from any thread."""
+        if later:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits any more
+                self._loop.call_soon_threadsafe(self._answer, flight, request, item, final)
+            return
+        now_ns = time.monotonic_ns()
+        if item is None:
+            reply = Reply(flight, request, final, now_ns)
+        else:
+            reply = self._reply_of(flight, request, item, final, now_ns)
+        self._reply([reply], at_once=True)  # whoever sends may change the arrays afterwards
+        self._land(flight)
+
+    async def _serve_async(self, flight: Flight, returned: Any = None) -> None:
         """Has the callable serve a batch in the loop; ``returned`` is what it returned already, if it was called."""
         MODEL.set(self._signature.spec)
         flight.is_running = True
@@ -206,15 +191,15 @@ class Pipeline:
         self._finish(flight, error)
         del error  # its traceback holds this frame, and that holds the batch
 
-    async def _call_async(self, flight: _Flight, returned: Any) -> None:
+    async def _call_async(self, flight: Flight, returned: Any) -> None:
         if returned is None:
-            returned = self._infer_func(flight.requests)
+            returned = self._call(flight)
         if hasattr(returned, "__aiter__"):
             await self._stream_async(flight, returned)
         else:
             self._send_all(flight, await returned)
 
-    async def _stream_async(self, flight: _Flight, steps: Any) -> None:
+    async def _stream_async(self, flight: Flight, steps: Any) -> None:
         try:
             async for step in steps:
                 self._send(flight, step)
@@ -225,12 +210,12 @@ class Pipeline:
             if hasattr(steps, "aclose"):
                 await steps.aclose()
 
-    def _serve(self, flight: _Flight) -> None:
+    def _serve(self, flight: Flight) -> None:
         """Has the callable serve a batch in this thread."""
         MODEL.set(self._signature.spec)
         error: BaseException | None = None
         try:
-            returned = self._infer_func(flight.requests) if flight.is_wanted else None
+            returned = self._call(flight) if flight.is_wanted else None
             if inspect.isawaitable(returned) or hasattr(returned, "__aiter__"):
                 self._loop.call_soon_threadsafe(self._go_on_async, flight, returned)
                 return
@@ -243,10 +228,10 @@ class Pipeline:
         self._finish(flight, error)
         del error  # its traceback holds this frame, and that holds the batch
 
-    def _go_on_async(self, flight: _Flight, returned: Any) -> None:
+    def _go_on_async(self, flight: Flight, returned: Any) -> None:
         flight.task = self._loop.create_task(self._serve_async(flight, returned))
 
-    def _stream(self, flight: _Flight, steps: Any) -> None:
+    def _stream(self, flight: Flight, steps: Any) -> None:
         try:
             for step in steps:
                 self._send(flight, step)
@@ -256,7 +241,7 @@ class Pipeline:
             if hasattr(steps, "close"):
                 steps.close()
 
-    def _send(self, flight: _Flight, step: object) -> None:
+    def _send(self, flight: Flight, step: object) -> None:
         """Answers requests with a step of a stream."""
         now_ns = time.monotonic_ns()
         replies = []
@@ -264,49 +249,68 @@ class Pipeline:
             if item is None or request in flight.ended:
                 continue
             if _is_end(item):
-                replies.append(_Reply(flight, request, True, now_ns))
+                replies.append(Reply(flight, request, True, now_ns))
             else:
                 final = isinstance(item, BaseException) or (type(item) is Response and item.final)
                 replies.append(self._reply_of(flight, request, item, final, now_ns))
         self._reply(replies)
 
-    def _send_all(self, flight: _Flight, returned: object) -> None:
+    def _send_all(self, flight: Flight, returned: object) -> None:
         """Answers requests with what there is to say of them."""
+        if self._deferred and returned is None:
+            return
         now_ns = time.monotonic_ns()
         decoupled = self._signature.spec.decoupled
         self._reply(
             [
-                _Reply(flight, request, True, now_ns)
+                Reply(flight, request, True, now_ns)
                 if decoupled and (item is None or _is_end(item))
                 else self._reply_of(flight, request, item, True, now_ns)
                 for request, item in enumerate(as_responses(returned, len(flight.requests)))
+                if not (self._deferred and item is None)
             ]
         )
 
-    def _reply_of(self, flight: _Flight, request: int, item: object, final: bool, now_ns: int) -> _Reply:
+    def _reply_of(self, flight: Flight, request: int, item: object, final: bool, now_ns: int) -> Reply:
         if isinstance(item, BaseException):
-            return _Reply(flight, request, final, now_ns, failure_of(item, self._signature.model, request))
+            return Reply(flight, request, final, now_ns, failure_of(item, self._signature.model, request))
         outputs = checked_outputs(item, flight.batch.requested_outputs(request), self._signature)
         for position, array in outputs.items():
-            if self._signature.outputs[position].code == BYTES_CODE:
+            if code_of(array, position, self._signature) == BYTES_CODE:
                 outputs[position] = as_bytes(array)
-        return _Reply(flight, request, final, now_ns, None, outputs)
+        parameters = item.parameters if type(item) is Response else None
+        return Reply(flight, request, final, now_ns, None, outputs, parameters)
 
-    def _finish(self, flight: _Flight, error: BaseException | None) -> None:
-        """Ends the requests of a batch that have not ended, once the callable has."""
+    def _finish(self, flight: Flight, error: BaseException | None) -> None:
+        """Ends the requests of a batch that have not ended, once the callable has; not where answers are deferred."""
+        if self._deferred and error is None and flight.is_wanted:
+            self._leave(flight)
+            return
         failure = self._failure(flight, error)
         now_ns = time.monotonic_ns()
         left = [request for request in range(len(flight.requests)) if request not in flight.ended]
-        self._reply([_Reply(flight, request, True, now_ns, failure) for request in left], at_once=error is not None)
-        with self._lock:
-            self._flights.pop(flight.sequence, None)
-            if not self._flights:
-                self._last = time.monotonic()
-                self._idle.set()
+        self._reply([Reply(flight, request, True, now_ns, failure) for request in left], at_once=error is not None)
+        flight.has_returned = True
+        self._land(flight)
         if isinstance(error, PyTritonUnrecoverableError) and self._on_unrecoverable is not None:
             self._on_unrecoverable(error)
 
-    def _failure(self, flight: _Flight, error: BaseException | None) -> Failure | None:
+    def _leave(self, flight: Flight) -> None:
+        """Has the next batch come, while requests of this one wait for their answers."""
+        with self._lock:
+            flight.has_returned = True
+            if self._threads is not None and not flight.has_ended and not self._closed:
+                with contextlib.suppress(OSError):  # the instance has gone; the loop will hear of it
+                    self._channel.send(Bell(BellKind.RETURNED, flight.sequence, 0, 0))
+        self._land(flight)
+
+    def _land(self, flight: Flight) -> None:
+        with self._lock:
+            if flight.has_ended and self._flights.pop(flight.sequence, None) is not None and not self._flights:
+                self._last = time.monotonic()
+                self._idle.set()
+
+    def _failure(self, flight: Flight, error: BaseException | None) -> Failure | None:
         model = self._signature.model
         if flight.is_wanted:
             return None if error is None else failure_of(error, model)
@@ -316,9 +320,11 @@ class Pipeline:
             return None  # nobody is there to be told
         return Failure(0, _ERROR_UNAVAILABLE, f"model {model!r}: {flight.end_reason}", "")
 
-    def _reply(self, replies: list[_Reply], at_once: bool = False) -> None:
+    def _reply(self, replies: list[Reply], at_once: bool = False) -> None:
         """Sends answers: from the loop's thread with those of others, unless it is to be at once."""
         with self._lock:
+            if self._deferred:  # several threads may have something to say of a request
+                replies = [reply for reply in replies if reply.request not in reply.flight.ended]
             for reply in replies:
                 if reply.final:
                     reply.flight.ended.add(reply.request)
@@ -356,22 +362,22 @@ class Pipeline:
                 return  # tried again when it is looked for requests that are cancelled
             del self._last_words[0]
 
-    def _write(self, replies: list[_Reply]) -> None:
+    def _write(self, replies: list[Reply]) -> None:
         layout = Layout()
-        outputs = self._signature.outputs
         answers = []
-        for flight, request, final, end_ns, failure, arrays in replies:
-            laid_out = [
-                AnswerOutput(position, outputs[position].code, layout.add([array], array.shape, outputs[position].code))
-                for position, array in (arrays or {}).items()
-            ]
+        for flight, request, final, end_ns, failure, arrays, parameters in replies:
+            laid_out = []
+            for position, array in (arrays or {}).items():
+                code = code_of(array, position, self._signature)
+                laid_out.append(AnswerOutput(position, code, layout.add([array], array.shape, code)))
+            response, times = arrays is not None, (flight.start_ns, end_ns)
             answers.append(
-                Answer(flight.sequence, request, final, arrays is not None, flight.start_ns, end_ns, failure, laid_out)
+                Answer(flight.sequence, request, final, response, *times, failure, laid_out, parameters or {})
             )
         offset, size = layout.write(encode_answers(AnswersMessage(answers)), self._arena)
         self._channel.send(Bell(BellKind.ANSWERS, 0, offset, size))
 
-    def _write_alone(self, reply: _Reply) -> None:
+    def _write_alone(self, reply: Reply) -> None:
         """Sends an answer that there was no room for together with others; an error, if there is none for it alone."""
         flight, request = reply.flight, reply.request
         if request in flight.unsendable:
@@ -383,7 +389,7 @@ class Pipeline:
             flight.ended.add(request)
             flight.unwanted.add(request)
             failure = failure_of(error, self._signature.model, request)
-            self._last_words.append(_Reply(flight, request, True, reply.end_ns, failure))
+            self._last_words.append(Reply(flight, request, True, reply.end_ns, failure))
         except OSError:
             pass
 
@@ -399,7 +405,7 @@ class Pipeline:
             for request in new:
                 flight.batch.cancel(request)
             if not flight.is_wanted:
-                flight.end()
+                self._stop(flight)
         with self._lock:
             if self._last_words:
                 self._flush()
@@ -415,7 +421,12 @@ class Pipeline:
 
     def _end(self, reason: str) -> None:
         for flight in list(self._flights.values()):
-            flight.end(reason)
+            self._stop(flight, reason)
+
+    def _stop(self, flight: Flight, reason: str | None = None) -> None:
+        flight.end(reason)
+        if flight.has_returned:  # nothing else will end what is left of it
+            self._finish(flight, None)
 
     def _close(self) -> None:
         if self._closed:

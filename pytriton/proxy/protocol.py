@@ -10,9 +10,9 @@ from __future__ import annotations
 import enum
 import struct
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Union
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 """Raised whenever the layout changes; a different version on the other side is refused."""
 
 ALIGNMENT = 64
@@ -26,6 +26,8 @@ _HAS_DETAILS = 2
 _FINAL = 1
 _RESPONSE = 2
 _FAILED = 4
+_HAS_PARAMETERS = 8
+_MASK = (1 << 64) - 1
 _TEXT = struct.Struct("<2q")
 _DOUBLE = struct.Struct("<d")
 _INTEGER = struct.Struct("<q")
@@ -43,6 +45,7 @@ class BellKind(enum.IntEnum):
     BATCH = 3
     RESULT = 4
     ANSWERS = 5
+    RETURNED = 6
 
 
 class Bell(NamedTuple):
@@ -95,7 +98,28 @@ class ParameterType(enum.IntEnum):
     DOUBLE = 4
 
 
-ParameterValue = str | int | bool | float
+ParameterValue = Union[str, int, bool, float]
+
+
+class Envelope(NamedTuple):
+    """What a request says of how it is to be treated; most say nothing.
+
+    Attributes:
+        correlation_id: Of the sequence that it belongs to: a number, or text; 0 is none.
+        flags: ``TRITONSERVER_RequestFlag``, added up: 1 starts a sequence, 2 ends it.
+        priority: 0 is the model's default, 1 the highest.
+        timeout_us: Its timeout in microseconds; 0 is none.
+        trace: The number of its trace; 0 where it is not traced.
+    """
+
+    correlation_id: int | str = 0
+    flags: int = 0
+    priority: int = 0
+    timeout_us: int = 0
+    trace: int = 0
+
+
+EMPTY_ENVELOPE = Envelope()
 
 
 @dataclass
@@ -105,6 +129,7 @@ class Details:
     id: str = ""
     outputs: list[int] | None = None
     parameters: dict[str, ParameterValue] = field(default_factory=dict)
+    envelope: Envelope = EMPTY_ENVELOPE
 
 
 @dataclass
@@ -123,8 +148,12 @@ class BatchMessage:
     details: list[Details]
 
 
+RESCHEDULE = -1
+"""In place of a failure's code: the request has not failed, but goes back to the server, which sends it again."""
+
+
 class Failure(NamedTuple):
-    """A request that failed, or with ``request`` -1 the whole batch."""
+    """A request that failed, or with ``request`` -1 the whole batch. ``code`` may be ``RESCHEDULE``."""
 
     request: int
     code: int
@@ -136,7 +165,7 @@ class Failure(NamedTuple):
 class ResultMessage:
     """Worker to backend: what came of a batch, from a worker that takes one at a time.
 
-    Times are CLOCK_MONOTONIC in nanoseconds.
+    Times are CLOCK_MONOTONIC in nanoseconds. ``parameters`` holds those of responses that have any, by request.
     """
 
     request_count: int
@@ -144,6 +173,7 @@ class ResultMessage:
     compute_end_ns: int
     failures: list[Failure]
     columns: list[Column]
+    parameters: dict[int, dict[str, ParameterValue]] = field(default_factory=dict)
 
 
 class AnswerOutput(NamedTuple):
@@ -169,6 +199,7 @@ class Answer(NamedTuple):
     compute_end_ns: int
     failure: Failure | None
     outputs: list[AnswerOutput]
+    parameters: dict[str, ParameterValue] = {}  # noqa: RUF012  (a tuple's default, which nobody changes)
 
 
 @dataclass
@@ -193,7 +224,9 @@ class RegistrationMessage:
 class AdmissionMessage:
     """Registry to backend: where the worker is, and the names that positions stand for.
 
-    ``in_flight`` is how many batches the worker takes at a time; 0 is one, which it answers with a result.
+    ``in_flight`` is how many batches the worker takes at a time; 0 is one, which it answers with a result. With
+    ``in_turn`` it is handed a batch only when its inference callable has returned from the one before, though that may
+    be answered later.
     """
 
     socket: str
@@ -203,6 +236,7 @@ class AdmissionMessage:
     in_flight: int
     inputs: list[str]
     outputs: list[str]
+    in_turn: bool = False
 
 
 def aligned(size: int) -> int:
@@ -357,11 +391,32 @@ def encode_batch(message: BatchMessage) -> MessageWriter:
         writer.text(details.id)
         words.append(-1 if details.outputs is None else len(details.outputs))
         words += details.outputs or ()
-        words.append(len(details.parameters))
-        for key, value in details.parameters.items():
-            writer.text(key)
-            _write_parameter(writer, value)
+        _write_parameters(writer, details.parameters)
+        _write_envelope(writer, details.envelope)
     return writer
+
+
+def _write_envelope(writer: MessageWriter, envelope: Envelope) -> None:
+    if envelope == EMPTY_ENVELOPE:
+        writer.words.append(0)
+        return
+    correlation_id, *numbers = envelope
+    writer.words.append(1)
+    writer.words.append(_signed(0 if isinstance(correlation_id, str) else correlation_id))
+    writer.text(correlation_id if isinstance(correlation_id, str) else "")
+    writer.words += map(_signed, numbers)
+
+
+def _signed(number: int) -> int:
+    """A number below 2**64, as a word holds it."""
+    return (number & _MASK) - ((number & (1 << 63)) << 1)
+
+
+def _write_parameters(writer: MessageWriter, parameters: dict[str, ParameterValue]) -> None:
+    writer.words.append(len(parameters))
+    for key, value in parameters.items():
+        writer.text(key)
+        _write_parameter(writer, value)
 
 
 def _write_parameter(writer: MessageWriter, value: ParameterValue) -> None:
@@ -390,6 +445,17 @@ def _read_details(reader: MessageReader) -> Details:
     request_id = reader.text()
     output_count = reader.word()
     outputs = None if output_count < 0 else list(reader.take(output_count))
+    return Details(request_id, outputs, _read_parameters(reader), _read_envelope(reader))
+
+
+def _read_envelope(reader: MessageReader) -> Envelope:
+    if not reader.word():
+        return EMPTY_ENVELOPE
+    number, text = reader.word() & _MASK, reader.text()
+    return Envelope(text or number, *(word & _MASK for word in reader.take(4)))
+
+
+def _read_parameters(reader: MessageReader) -> dict[str, ParameterValue]:
     parameters: dict[str, ParameterValue] = {}
     for _ in range(reader.count()):
         key = reader.text()
@@ -402,7 +468,7 @@ def _read_details(reader: MessageReader) -> Details:
             parameters[key] = _DOUBLE.unpack(_INTEGER.pack(reader.word()))[0]
         else:
             parameters[key] = reader.word()
-    return Details(request_id, outputs, parameters)
+    return parameters
 
 
 def encode_result(message: ResultMessage) -> MessageWriter:
@@ -414,6 +480,10 @@ def encode_result(message: ResultMessage) -> MessageWriter:
         words += (request, code)
         writer.text(text)
         writer.text(detail)
+    words.append(len(message.parameters))
+    for request, parameters in message.parameters.items():
+        words.append(request)
+        _write_parameters(writer, parameters)
     writer.columns(message.columns)
     return writer
 
@@ -422,7 +492,8 @@ def decode_result(reader: MessageReader) -> ResultMessage:
     """Reads a result's head."""
     request_count, start, end = reader.count(), reader.word(), reader.word()
     failures = [Failure(reader.word(), reader.word(), reader.text(), reader.text()) for _ in range(reader.count())]
-    return ResultMessage(request_count, start, end, failures, reader.columns(request_count))
+    parameters = {reader.word(): _read_parameters(reader) for _ in range(reader.count())}
+    return ResultMessage(request_count, start, end, failures, reader.columns(request_count), parameters)
 
 
 def encode_answers(message: AnswersMessage) -> MessageWriter:
@@ -430,13 +501,16 @@ def encode_answers(message: AnswersMessage) -> MessageWriter:
     writer = MessageWriter()
     words = writer.words
     words.append(len(message.answers))
-    for sequence, request, final, response, start, end, failure, outputs in message.answers:
+    for sequence, request, final, response, start, end, failure, outputs, parameters in message.answers:
         flags = (_FINAL if final else 0) | (_RESPONSE if response else 0) | (_FAILED if failure else 0)
+        flags |= _HAS_PARAMETERS if parameters else 0
         words += (sequence, request, flags, start, end)
         if failure:
             words.append(failure.code)
             writer.text(failure.message)
             writer.text(failure.detail)
+        if parameters:
+            _write_parameters(writer, parameters)
         words.append(len(outputs))
         for position, datatype, (offset, size, shape) in outputs:
             words += (position, datatype, offset, size, len(shape))
@@ -450,10 +524,10 @@ def decode_answers(reader: MessageReader) -> AnswersMessage:
     for _ in range(reader.count()):
         sequence, request, flags, start, end = reader.take(5)
         failure = Failure(request, reader.word(), reader.text(), reader.text()) if flags & _FAILED else None
+        parameters = _read_parameters(reader) if flags & _HAS_PARAMETERS else {}
         outputs = [AnswerOutput(reader.word(), reader.word(), reader.tensor()) for _ in range(reader.count())]
-        answers.append(
-            Answer(sequence, request, bool(flags & _FINAL), bool(flags & _RESPONSE), start, end, failure, outputs)
-        )
+        final, response = bool(flags & _FINAL), bool(flags & _RESPONSE)
+        answers.append(Answer(sequence, request, final, response, start, end, failure, outputs, parameters))
     return AnswersMessage(answers)
 
 
@@ -483,6 +557,7 @@ def encode_admission(message: AdmissionMessage) -> bytes:
         writer.words.append(len(names))
         for name in names:
             writer.text(name)
+    writer.words.append(int(message.in_turn))
     return writer.to_bytes()
 
 
@@ -493,4 +568,5 @@ def decode_admission(data: bytes) -> AdmissionMessage:
     batching, decoupled, in_flight = reader.word() != 0, reader.word() != 0, reader.word()
     inputs = [reader.text() for _ in range(reader.count())]
     outputs = [reader.text() for _ in range(reader.count())]
-    return AdmissionMessage(socket, ticket, batching, decoupled, in_flight, inputs, outputs)
+    in_turn = reader.word() != 0
+    return AdmissionMessage(socket, ticket, batching, decoupled, in_flight, inputs, outputs, in_turn)

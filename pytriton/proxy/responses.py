@@ -6,25 +6,28 @@ import itertools
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Union, cast
 
 import numpy as np
 
 from pytriton.exceptions import PyTritonValidationError
+from pytriton.model_config.datatypes import CODE_BY_DTYPE
 from pytriton.proxy.arena import Arena
 from pytriton.proxy.batch import Batch
 from pytriton.proxy.protocol import (
     ABSENT,
+    RESCHEDULE,
     Column,
     Failure,
     MessageWriter,
+    ParameterValue,
     ResultMessage,
     Tensor,
     aligned,
     encode_result,
 )
 from pytriton.proxy.signature import OutputSignature, Signature
-from pytriton.proxy.types import Array, Request
+from pytriton.proxy.types import Array, Request, Response
 
 ERROR_INTERNAL = 1
 """``TRITONSERVER_ERROR_INTERNAL``."""
@@ -36,7 +39,7 @@ _SMALL = 4096  # bytes; of more than that, NumPy makes the copy while other thre
 _BUILTIN = 1  # dtypes of other packages may be unknown to the buffer protocol
 _PLAIN_OUTPUTS = frozenset({dict, list, tuple})
 
-Outputs = Mapping[str, Array] | Sequence[Array]
+Outputs = Union[Mapping[str, Array], Sequence[Array]]
 
 
 class StackedOutputs(Sequence[Outputs]):
@@ -91,6 +94,23 @@ class StackedOutputs(Sequence[Outputs]):
         return [array[start:stop] for array in self.outputs]
 
 
+class RequestError(Exception):
+    """In place of a response: the request fails with this message and code, and nothing of it is logged.
+
+    Args:
+        code: A ``TRITONSERVER_Error_Code``.
+        message: What the client is told.
+    """
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Rescheduled(Exception):  # noqa: N818  (it takes an error's place, and is none)
+    """In place of a response: the request goes back to the server, which sends it again."""
+
+
 class OutputColumn(NamedTuple):
     """One output over all requests: one array when it is stacked, else one (or None) for each request."""
 
@@ -99,7 +119,13 @@ class OutputColumn(NamedTuple):
     arrays: list[Array | None]
 
 
-def collect_outputs(returned: object, batch: Batch, signature: Signature) -> tuple[list[OutputColumn], list[Failure]]:
+Parameters = dict[int, dict[str, ParameterValue]]
+"""Parameters of the responses that have any, by request."""
+
+
+def collect_outputs(
+    returned: object, batch: Batch, signature: Signature
+) -> tuple[list[OutputColumn], list[Failure], Parameters]:
     """Sorts what an inference callable returned by outputs, and checks it.
 
     Args:
@@ -109,7 +135,7 @@ def collect_outputs(returned: object, batch: Batch, signature: Signature) -> tup
         signature: What was declared of the model.
 
     Returns:
-        The outputs that were returned, and the requests that failed.
+        The outputs that were returned, the requests that failed, and the parameters of responses.
 
     Raises:
         PyTritonValidationError: Something does not fit what was declared.
@@ -123,18 +149,21 @@ def collect_outputs(returned: object, batch: Batch, signature: Signature) -> tup
             OutputColumn(index, _checked(array, signature.outputs[index], signature), [])
             for index, array in by_index.items()
         ]
-        return columns, []
+        return columns, [], {}
     responses = as_responses(returned, batch.request_count)
     failures = []
+    parameters: Parameters = {}
     arrays: dict[int, list[Array | None]] = {}
     for request, response in enumerate(responses):
         if isinstance(response, BaseException):
             failures.append(failure_of(response, signature.model, request))
             continue
+        if type(response) is Response and response.parameters:
+            parameters[request] = response.parameters
         for index, array in checked_outputs(response, batch.requested_outputs(request), signature).items():
             column = arrays.setdefault(index, [None] * len(responses))
             column[request] = array
-    return [OutputColumn(index, None, column) for index, column in arrays.items()], failures
+    return [OutputColumn(index, None, column) for index, column in arrays.items()], failures, parameters
 
 
 def checked_outputs(response: object, requested: list[int] | None, signature: Signature) -> dict[int, Array]:
@@ -149,7 +178,8 @@ def checked_outputs(response: object, requested: list[int] | None, signature: Si
         PyTritonValidationError: Something does not fit what was declared.
     """
     by_index = _by_index(_as_outputs(response), signature)
-    _check_requested(by_index, requested, signature)
+    if not signature.loose:
+        _check_requested(by_index, requested, signature)
     outputs = signature.outputs
     return {index: _checked(array, outputs[index], signature) for index, array in by_index.items()}
 
@@ -162,13 +192,22 @@ def failure_of(error: BaseException, model: str, request: int = _WHOLE_BATCH) ->
         model: The model's name.
         request: Which request failed; -1 for the whole batch.
     """
+    if isinstance(error, Rescheduled):
+        return Failure(request, RESCHEDULE, "", "")
+    if isinstance(error, RequestError):
+        return Failure(request, error.code, _as_c_string(str(error)), "")
     if isinstance(error, PyTritonValidationError):
         message = f"model {model!r}: {error}"
     else:
         message = f"model {model!r}: {type(error).__name__}: {error}"
     trace = "".join(traceback.format_exception(type(error), error, _from_callable(error.__traceback__))).rstrip()
-    message = message.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")  # as a C string may have it
-    return Failure(request, ERROR_INTERNAL, message, f"model {model!r}: the inference callable failed\n{trace}")
+    return Failure(
+        request, ERROR_INTERNAL, _as_c_string(message), f"model {model!r}: the inference callable failed\n{trace}"
+    )
+
+
+def _as_c_string(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
 
 
 def _from_callable(trace: TracebackType | None) -> TracebackType | None:
@@ -181,6 +220,7 @@ def _from_callable(trace: TracebackType | None) -> TracebackType | None:
 def write_result(
     columns: list[OutputColumn],
     failures: list[Failure],
+    parameters: Parameters,
     batch: Batch,
     signature: Signature,
     times_ns: tuple[int, int],
@@ -191,6 +231,7 @@ def write_result(
     Args:
         columns: The outputs.
         failures: The requests that failed.
+        parameters: Parameters of responses.
         batch: The requests.
         signature: What was declared of the model.
         times_ns: When the inference callable was called and when it returned (CLOCK_MONOTONIC).
@@ -204,7 +245,7 @@ def write_result(
     """
     layout = Layout()
     laid_out = [_lay_out(column, batch, signature, layout) for column in columns]
-    writer = encode_result(ResultMessage(batch.request_count, *times_ns, failures, laid_out))
+    writer = encode_result(ResultMessage(batch.request_count, *times_ns, failures, laid_out, parameters))
     return layout.write(writer, arena)
 
 
@@ -259,7 +300,7 @@ class Layout:
 
 def _lay_out(column: OutputColumn, batch: Batch, signature: Signature, layout: Layout) -> Column:
     position, stacked, arrays = column
-    code = signature.outputs[position].code
+    code = _common_code(column, signature) if signature.loose else signature.outputs[position].code
     if stacked is not None:
         return Column(position, code, True, [layout.add([stacked], stacked.shape, code)])
     if _stackable(arrays, batch):
@@ -271,6 +312,21 @@ def _lay_out(column: OutputColumn, batch: Batch, signature: Signature, layout: L
     return Column(position, code, False, tensors)
 
 
+def code_of(array: Array, position: int, signature: Signature) -> int:
+    """The datatype that an output is sent as."""
+    return CODE_BY_DTYPE[array.dtype] if signature.loose else signature.outputs[position].code
+
+
+def _common_code(column: OutputColumn, signature: Signature) -> int:
+    codes = {CODE_BY_DTYPE[array.dtype] for array in column.arrays if array is not None}
+    if len(codes) == 1:
+        return codes.pop()
+    dtypes = ", ".join(sorted({str(array.dtype) for array in column.arrays if array is not None}))
+    raise PyTritonValidationError(
+        f"output {signature.outputs[column.position].name!r} has several dtypes in the responses to one batch: {dtypes}"
+    )
+
+
 def _stackable(arrays: list[Array | None], batch: Batch) -> bool:
     first = arrays[0]
     if len(arrays) == 1:
@@ -280,7 +336,7 @@ def _stackable(arrays: list[Array | None], batch: Batch) -> bool:
         and bool(batch.rows)
         and all(
             array is not None and array.shape[0] == rows and array.shape[1:] == first.shape[1:]
-            for array, rows in zip(arrays, batch.rows, strict=True)
+            for array, rows in zip(arrays, batch.rows)
         )
     )
 
@@ -314,7 +370,7 @@ def as_bytes(array: Array) -> Array:
 def _to_bytes(item: object) -> bytes:
     if isinstance(item, str):
         return item.encode("utf-8")
-    if isinstance(item, bytes | bytearray | memoryview):
+    if isinstance(item, (bytes, bytearray, memoryview)):
         return bytes(item)
     raise PyTritonValidationError(f"an output of bytes holds {item!r}, which is {_a(item)}: use bytes or str")
 
@@ -326,7 +382,7 @@ def as_responses(returned: object, count: int) -> Sequence[object]:
         PyTritonValidationError: It is something else.
     """
     # Lists are looked at first: asking the abstract class takes half a microsecond.
-    if type(returned) is not list and (not isinstance(returned, Sequence) or isinstance(returned, str | bytes)):
+    if type(returned) is not list and (not isinstance(returned, Sequence) or isinstance(returned, (str, bytes))):
         raise PyTritonValidationError(
             f"the inference callable returned {_a(returned)}, not a list with one response per request; without @batch "
             "or @sample it takes a list of requests and returns a list of responses"
@@ -341,7 +397,7 @@ def as_responses(returned: object, count: int) -> Sequence[object]:
 def _as_outputs(outputs: object) -> Outputs:
     if type(outputs) in _PLAIN_OUTPUTS:  # looked at first: asking the abstract classes takes a microsecond
         return outputs  # type: ignore[return-value]
-    if isinstance(outputs, Mapping) or (isinstance(outputs, Sequence) and not isinstance(outputs, str | bytes)):
+    if isinstance(outputs, Mapping) or (isinstance(outputs, Sequence) and not isinstance(outputs, (str, bytes))):
         return outputs
     raise PyTritonValidationError(
         f"the inference callable returned {_a(outputs)}: return a dictionary of arrays by output name, or a list or "
@@ -350,7 +406,7 @@ def _as_outputs(outputs: object) -> Outputs:
 
 
 def _arrays(outputs: Outputs) -> Iterable[Array]:
-    if isinstance(outputs, dict | Mapping):
+    if isinstance(outputs, (dict, Mapping)):
         return outputs.values()
     return outputs
 
@@ -364,7 +420,7 @@ def _by_index(outputs: Outputs, signature: Signature) -> dict[int, Array]:
         and not all(name in signature.output_index for name in outputs)
     ):
         outputs = list(outputs.values())  # a request that is returned as it came: its inputs are the outputs
-    if isinstance(outputs, dict | Mapping):
+    if isinstance(outputs, (dict, Mapping)):
         try:
             return {signature.output_index[name]: array for name, array in outputs.items()}
         except KeyError as error:
@@ -398,6 +454,8 @@ def _checked(array: object, output: OutputSignature, signature: Signature) -> Ar
         raise PyTritonValidationError(
             f"output {output.name!r} is {_a(array)}, not a NumPy array: convert it with np.asarray"
         )
+    if signature.loose:
+        return array if array.ndim else array.reshape(1)
     dtype = array.dtype
     if (
         dtype is not output.dtype
@@ -414,7 +472,7 @@ def _checked(array: object, output: OutputSignature, signature: Signature) -> Ar
         raise PyTritonValidationError(
             f"output {output.name!r} has shape {array.shape}, but {output.rank} {dims}{batch} {were} declared"
         )
-    if signature.strict and any(wanted not in (-1, dim) for wanted, dim in zip(output.shape, array.shape, strict=True)):
+    if signature.strict and any(wanted not in (-1, dim) for wanted, dim in zip(output.shape, array.shape)):
         raise PyTritonValidationError(
             f"output {output.name!r} has shape {array.shape}, but {output.shape} was declared (-1 is any size)"
         )

@@ -31,14 +31,16 @@ class Signature:
         model: The model's name.
         batching: Whether the first dimension of every tensor is the batch.
         strict: Whether outputs are checked against the declared dimensions, besides their dtype and rank.
+        loose: Whether outputs are sent as they are, whatever was declared, and may be left out.
         inputs: Names of the inputs, in order.
         scalar_inputs: Positions of the inputs without a dimension, which Triton knows as having one, of size 1.
         outputs: The outputs, in order.
         output_index: Position of each output by name.
     """
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: ModelSpec, *, loose: bool = False) -> None:
         """Prepares the inputs and outputs of ``spec``."""
+        self.loose = loose
         self.spec = spec
         self.model = spec.name
         self.batching = spec.config.batching

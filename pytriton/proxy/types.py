@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from pytriton.proxy.protocol import ParameterValue
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -122,10 +124,16 @@ class Request(_NamedArrays):
 class Response(_NamedArrays):
     """One inference response: its outputs by name, as in a dictionary.
 
+    Args:
+        data: The outputs.
+        final: See below.
+        parameters: See below.
+
     Attributes:
         data: Output arrays by name. Where the model batches, their first dimension is the request's batch size.
         final: This is the request's last response. Generators that serve several requests at the same time end one of
             them so, while they go on with the others; without data, the request ends with what it has got so far.
+        parameters: What the client gets besides tensors, or None: strings, integers, booleans and floats by name.
 
     Examples:
         >>> response = Response({"token": np.array([7])}, final=True)
@@ -133,9 +141,12 @@ class Response(_NamedArrays):
         (array([7]), True)
     """
 
-    def __init__(self, data: dict[str, Array], final: bool = False) -> None:
+    def __init__(
+        self, data: dict[str, Array], final: bool = False, parameters: dict[str, ParameterValue] | None = None
+    ) -> None:
         super().__init__(data)
         self.final = final
+        self.parameters = parameters
 
     def __repr__(self) -> str:
         return f"Response({self.data!r}{', final=True' if self.final else ''})"

@@ -16,7 +16,7 @@ from pytriton.proxy.arena import Arena, ArenaError, PeerArena
 from pytriton.proxy.batch import Batch
 from pytriton.proxy.channel import Channel
 from pytriton.proxy.context import MODEL
-from pytriton.proxy.kind import in_flight_of, kind_of
+from pytriton.proxy.kind import in_flight_of, is_deferred, kind_of
 from pytriton.proxy.pipeline import Pipeline
 from pytriton.proxy.protocol import Bell, BellKind, ProtocolError
 from pytriton.proxy.responses import StackedOutputs, collect_outputs, failure_of, write_result
@@ -66,9 +66,13 @@ class Worker:
         self._loop = loop or EventLoop(name)
         config = signature.spec.config
         kind = kind_of(infer_func)
-        self.in_flight = in_flight_of(kind, decoupled=config.decoupled, wanted=config.max_in_flight)
+        deferred = is_deferred(infer_func)
+        self.in_flight = in_flight_of(kind, decoupled=config.decoupled, wanted=config.max_in_flight, deferred=deferred)
         """How many batches it takes at a time; 0 is one, which it answers as a whole."""
-        self._pool = ThreadPool(self.in_flight, name) if self.in_flight and not kind.is_async else None
+        self.in_turn = deferred and not kind.is_async
+        """Whether it is called for one batch after the other, however many are in flight."""
+        threads = 1 if self.in_turn else self.in_flight
+        self._pool = ThreadPool(threads, name) if self.in_flight and not kind.is_async else None
         self._turn = threading.Lock()
         self._threads: dict[threading.Thread, Channel] = {}
         self._pipelines: set[Pipeline] = set()
@@ -235,8 +239,8 @@ class Worker:
             if type(returned) not in (StackedOutputs, list, tuple) and inspect.isawaitable(returned):
                 returned = asyncio.run_coroutine_threadsafe(_awaited(returned), self._loop.get()).result()
             end = time.monotonic_ns()
-            columns, failures = collect_outputs(returned, batch, signature)
-            return (*write_result(columns, failures, batch, signature, (start, end), arena), None)
+            columns, failures, parameters = collect_outputs(returned, batch, signature)
+            return (*write_result(columns, failures, parameters, batch, signature, (start, end), arena), None)
         except ArenaError as error:
             failure = failure_of(error, signature.model)
         except PyTritonUnrecoverableError as error:
@@ -244,7 +248,7 @@ class Worker:
             unrecoverable = error
         except BaseException as error:  # SystemExit too: the requests must be answered, and the server goes on
             failure = failure_of(error, signature.model)
-        return (*write_result([], [failure], batch, signature, (start, max(start, end)), arena), unrecoverable)
+        return (*write_result([], [failure], {}, batch, signature, (start, max(start, end)), arena), unrecoverable)
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:

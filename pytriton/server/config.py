@@ -78,6 +78,7 @@ class TritonConfig:
         cache_config: Settings of the response cache, each ``<cache>,<setting>=<value>``.
         cache_directory: Folder with the caches' libraries.
         buffer_manager_thread_count: Threads that copy tensors within the server.
+        backend_config: Settings of backends, each ``<backend>,<setting>=<value>``.
 
     Examples:
         >>> config = TritonConfig(http_port=9000, cache_config=["local,size=1048576"])
@@ -133,6 +134,7 @@ class TritonConfig:
     cache_config: list[str] | None = None
     cache_directory: str | None = None
     buffer_manager_thread_count: int | None = None
+    backend_config: list[str] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return every field by name, the unset ones as None."""

@@ -14,6 +14,7 @@ SERVER_PATH_VARIABLE = "PYTRITON_SERVER_PATH"
 """Environment variable that names a server's folder, like ``/opt/tritonserver``, to use in place of the bundled one."""
 
 _BACKEND = "pytriton"
+_BACKENDS = (_BACKEND, "python")  # the proxy backend's two names: of bound models, and of repositories of Python files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +24,8 @@ class ServerFiles:
     Attributes:
         root: The server's folder, with ``bin``, ``lib``, ``backends`` and ``caches``.
         launcher: The program that starts the server and ties it to this process.
-        backend: The folder of the proxy backend, which always comes with the package.
+        backend: The folder of the proxy backend, which always comes with the package; its twin for Python files lies
+            beside it.
     """
 
     root: pathlib.Path
@@ -51,7 +53,7 @@ class ServerFiles:
         return self.root / "repoagents"
 
     def backends(self, folder: pathlib.Path) -> pathlib.Path:
-        """A folder that holds the server's backends and the proxy backend.
+        """A folder that holds the server's backends and the proxy backend, in place of any of the same name.
 
         Args:
             folder: Where links go when the two are not in one place already.
@@ -60,8 +62,8 @@ class ServerFiles:
         if own == self.backend.parent:
             return own
         folder.mkdir(exist_ok=True)
-        found = [path for path in own.iterdir() if path.name != _BACKEND] if own.is_dir() else []
-        for path in (*found, self.backend):
+        found = [path for path in own.iterdir() if path.name not in _BACKENDS] if own.is_dir() else []
+        for path in (*found, *(self.backend.parent / name for name in _BACKENDS)):
             link = folder / path.name
             link.unlink(missing_ok=True)
             link.symlink_to(path)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import logging
 import os
 import pathlib
 import signal
+import sys
 import time
 from collections.abc import Callable, Sequence
 
 import zmq
 
+import pytriton.proxy
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonRuntimeError
 from pytriton.server.config import TritonConfig, server_flags
@@ -27,7 +30,8 @@ from pytriton.utils.workspace import Workspace
 
 LOGGER = logging.getLogger(__name__)
 
-_READY_POLL_S = 0.01
+_POLL_S = 0.01
+_LOADING_THREADS = 4  # as many as the server has for models that it loads by itself
 # Triton.stop waits for requests in flight before it ends the server, which then takes up to a second. It is not to wait
 # again, for clients that keep idle connections open.
 _SERVER_EXIT_TIMEOUT_S = 0
@@ -65,7 +69,7 @@ class LocalServer:
         self.repository = workspace.path / "models"
         self.repository.mkdir(exist_ok=True)
         self._access = access
-        self._backends = workspace.path / "backends"
+        self._workspace = workspace.path
         self._on_exit = on_exit
         self._process: ServerProcess | None = None
         self._stopping = False
@@ -81,13 +85,14 @@ class LocalServer:
         Raises:
             PyTritonRuntimeError: It cannot be started.
         """
-        command = _command(self._files, self.config, self.repository, self._backends)
+        command = _command(self._files, self.config, self.repository, self._workspace / "backends")
         command += self._access.flags()
         if bound is not None:
             command += [f"--load-model={name}" for name in [*bound, *self._repository_models()]]
         take(self.config)
+        environment = _environment(self._files, self._workspace)
         try:
-            self._process = ServerProcess(str(self._files.launcher), command, _environment(self._files), self._on_exit)
+            self._process = ServerProcess(str(self._files.launcher), command, environment, self._on_exit)
         except BaseException:
             give_back(self.config)
             raise
@@ -121,7 +126,7 @@ class LocalServer:
         deadline = time.monotonic() + DEFAULT_TRITON_STARTUP_TIMEOUT_S
         # It opens its ports one after the other.
         while not (self.control.is_ready() and all_listen(self.config)):
-            if self.process.wait(_READY_POLL_S):
+            if self.process.wait(_POLL_S):
                 raise PyTritonRuntimeError(self.obituary())
             if time.monotonic() > deadline:
                 raise PyTritonRuntimeError(
@@ -138,14 +143,22 @@ class LocalServer:
         """
         if self._own_models:
             return
-        for name in self._repository_models():
+        failure: PyTritonInvalidOperationError | None = None
+        with concurrent.futures.ThreadPoolExecutor(_LOADING_THREADS) as pool:
+            loads = {name: pool.submit(self.control.load, name) for name in self._repository_models()}
+        for name, load in loads.items():
             try:
-                self.control.load(name)
+                load.result()
+                self._own_models.append(name)
             except PyTritonRuntimeError as error:
-                raise PyTritonInvalidOperationError(
-                    f"The server cannot load model {name!r} from {self.config.model_repository}: {error}"
-                ) from error
-            self._own_models.append(name)
+                reason = f"The server cannot load model {name!r} from {self.config.model_repository}: {error}"
+                if failure is not None:
+                    LOGGER.error(reason)
+                    continue
+                failure = PyTritonInvalidOperationError(reason)
+                failure.__cause__ = error
+        if failure is not None:
+            raise failure
 
     def _repository_models(self) -> list[str]:
         repository = self.config.model_repository
@@ -154,12 +167,25 @@ class LocalServer:
         folders = sorted(pathlib.Path(repository).iterdir())
         return [folder.name for folder in folders if folder.is_dir() and not folder.name.startswith(".")]
 
-    def prepare_to_stop(self) -> None:
-        """Unloads the user's own models, which may be made of bound ones, before those are unloaded."""
+    def prepare_to_stop(self, timeout_s: float) -> None:
+        """Unloads the user's own models, which may be made of bound ones, before those are unloaded.
+
+        Args:
+            timeout_s: How long they may take to finish what they are at.
+        """
         self._stopping = True
+        deadline = time.monotonic() + timeout_s
         with contextlib.suppress(PyTritonRuntimeError):  # the server may be gone
             for name in reversed(self._own_models):
                 self.control.unload(name)
+            while self._own_models_are_there() and time.monotonic() < deadline:
+                time.sleep(_POLL_S)
+
+    def _own_models_are_there(self) -> bool:
+        states = self.control.states()
+        return any(
+            not state.startswith("UNAVAILABLE") for (name, _), state in states.items() if name in self._own_models
+        )
 
     def stop(self) -> None:
         """Ends the process."""
@@ -222,13 +248,20 @@ def _command(files: ServerFiles, config: TritonConfig, repository: pathlib.Path,
     return command
 
 
-def _environment(files: ServerFiles) -> dict[str, str]:
+def _environment(files: ServerFiles, workspace: pathlib.Path) -> dict[str, str]:
     environment = dict(os.environ)
-    libraries = [str(files.libraries), environment.get("LD_LIBRARY_PATH", "")]
-    environment["LD_LIBRARY_PATH"] = ":".join(filter(None, libraries))
+    own_libraries = environment.get("LD_LIBRARY_PATH", "")
+    environment["LD_LIBRARY_PATH"] = ":".join(filter(None, [str(files.libraries), own_libraries]))
     libzmq = _libzmq_path()
     if libzmq is not None:
         environment["PYTRITON_LIBZMQ"] = libzmq
+    # What the backend "python" starts worker processes with.
+    folder = workspace / "python"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    environment["PYTRITON_BACKEND_FOLDER"] = str(folder)
+    environment["PYTRITON_HOST"] = str(pathlib.Path(pytriton.proxy.__file__).with_name("bootstrap.py"))
+    environment["PYTRITON_LIBRARY_PATH"] = own_libraries
+    environment["PYTRITON_PYTHON"] = sys.executable
     return environment
 
 

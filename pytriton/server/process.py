@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pytriton.exceptions import PyTritonRuntimeError
 from pytriton.server.log import ServerLog
 
+_LAST_WORDS_S = 1.0  # for what the server has said to be read, once it has ended
+
 
 class ServerProcess:
     """A subprocess that ends when this process does, whatever ends it.
 
-    The kernel ties it to the thread that starts it; that thread also reads its output and waits for its end.
+    The kernel ties it to the thread that starts it; that thread also waits for its end.
 
     Args:
         command: Launcher, and behind it what it is to run; the launcher is given this process's id as its first
@@ -97,10 +99,15 @@ class ServerProcess:
             return
         self._process = process
         self._started.set()
+        reader = threading.Thread(target=self._read, args=(process,), name="pytriton-server-log", daemon=True)
+        reader.start()
+        process.wait()
+        reader.join(_LAST_WORDS_S)  # what its models have started may live on, and hold its output open
+        self._ended.set()
+        self._on_exit()
+
+    def _read(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         with process.stdout as output:
             for line in output:
                 self.log.write(line)
-        process.wait()
-        self._ended.set()
-        self._on_exit()

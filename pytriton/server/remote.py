@@ -57,7 +57,7 @@ class RemoteServer:
     def load_repository(self) -> None:
         """Does nothing: whoever started it has loaded what it has."""
 
-    def prepare_to_stop(self) -> None:
+    def prepare_to_stop(self, timeout_s: float) -> None:
         """Does nothing: it goes on."""
 
     def stop(self) -> None:

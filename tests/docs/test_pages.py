@@ -37,6 +37,7 @@ PROGRAMS = {
     "python3",
     "ss",
     "uv",
+    "venv-pack",
 }
 SOURCES = [
     path.read_text()

@@ -24,6 +24,7 @@ def own_server(tmp_path):
     bundled = find_server().root
     root = tmp_path / "server"
     (root / "backends" / "other").mkdir(parents=True)
+    (root / "backends" / "python").mkdir()
     (root / "bin").mkdir()
     (root / "bin" / "tritonserver").symlink_to(bundled / "bin" / "tritonserver")
     for name in ("lib", "caches"):
@@ -46,7 +47,8 @@ def test_a_server_of_the_users_own_is_named_by_a_parameter(own_server):
     with Triton(config=free_config(), server_path=own_server) as triton:
         assert_serves(triton, own_server)
         backends = triton._workspace.path / "backends"
-        assert {path.name for path in backends.iterdir()} == {"other", "pytriton"}
+        assert {path.name for path in backends.iterdir()} == {"other", "python", "pytriton"}
+        assert (backends / "python").resolve() == find_server().root / "backends" / "python"
     assert (own_server / "backends" / "other").is_dir()
 
 

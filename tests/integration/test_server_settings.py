@@ -29,6 +29,7 @@ from serving import (
     server_of,
     wait_until,
 )
+from worker_models import write_model
 
 from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonRuntimeError
@@ -542,6 +543,17 @@ def test_models_of_the_users_own_may_be_made_of_bound_ones(repository):
                 with client_of(triton, protocol) as client:
                     assert client.infer("both", {"x": np.array([[1, 2]], np.float32)})["y"].tolist() == [[3, 5]]
     assert sorted(path.name for path in repository.iterdir()) == [".hidden", "README", "both"], "it stays as it was"
+
+
+@covers("backend_config")
+def test_settings_reach_their_backend(tmp_path):
+    # What the settings of the backend "python" do is told in python_backend/.
+    write_model(tmp_path, "model")
+    with (
+        pytest.raises(PyTritonInvalidOperationError, match="/no/such/python is not a program"),
+        double_served(model_repository=tmp_path, backend_config=["python,python-runtime=/no/such/python"]),
+    ):
+        pass
 
 
 @covers("model_repository")

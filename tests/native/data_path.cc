@@ -78,6 +78,7 @@ Model::Model(const std::string& name, int tensor_count, bool batching, Mode mode
   admission_.batching = batching;
   admission_.in_flight = mode.in_flight;
   admission_.decoupled = mode.decoupled;
+  admission_.in_turn = mode.in_turn;
   for (int i = 0; i < tensor_count; ++i) {
     admission_.inputs.push_back(std::string(1, static_cast<char>('A' + i)));
     admission_.outputs.push_back("OUT_" + admission_.inputs.back());

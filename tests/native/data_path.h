@@ -76,6 +76,7 @@ Requests BatchOf(Each... each) {
 struct Mode {
   int64_t in_flight = 0;
   bool decoupled = false;
+  bool in_turn = false;
 };
 
 // A model that is served by a worker. Its inputs are A, B, ..., its outputs OUT_A, OUT_B, ...

@@ -272,6 +272,88 @@ void GpuMemoryIsRefused() {
   model.CheckEchoed(*batch[3]);
 }
 
+void EnvelopesReachTheWorker() {
+  std::mt19937_64 random(21);
+  Model model("envelopes", 1, true, Watched([](const BatchMessage& batch, const char*) {
+                CHECK(batch.details.size() == 4);
+                CHECK(batch.details[0].envelope.empty());
+                const pytriton::Envelope& first = batch.details[1].envelope;
+                CHECK(first.correlation_id == -1 && first.correlation_string.empty());
+                CHECK(first.flags == 3 && first.priority == 2 && first.trace == 7);
+                CHECK(first.timeout_us == 60'000'000);
+                CHECK(batch.details[2].envelope.correlation_string == "s\xc3\xa9quence");
+                CHECK(batch.details[2].envelope.correlation_id == 0);
+                CHECK(batch.details[3].envelope.flags == 1);
+              }));
+  model.Load();
+  auto batch = BatchOf(model.Request(&random), model.Request(&random), model.Request(&random), model.Request(&random));
+  TRITONBACKEND_Request& first = batch[1]->request;
+  first.correlation_id = std::numeric_limits<uint64_t>::max();
+  first.flags = 3;
+  first.priority = 2;
+  first.timeout_us = 60'000'000;
+  first.trace = 7;
+  batch[2]->request.correlation_string = "s\xc3\xa9quence";
+  batch[3]->request.flags = 1;
+  model.CheckServed(batch);
+}
+
+std::vector<pytriton::Parameter> EveryParameter() {
+  double half = 0.5;
+  int64_t bits;
+  std::memcpy(&bits, &half, sizeof(bits));
+  return {{"text", pytriton::ParameterType::kString, "h\xc3\xa9", 0},
+          {"integer", pytriton::ParameterType::kInt, "", std::numeric_limits<int64_t>::min()},
+          {"truth", pytriton::ParameterType::kBool, "", 1},
+          {"number", pytriton::ParameterType::kDouble, "", bits}};
+}
+
+void ResponseParametersReachTheClient() {
+  std::mt19937_64 random(22);
+  std::vector<pytriton::ResponseParameters> said = {{1, EveryParameter()}};
+  Model model("parameters", 1, true, [&](const BatchMessage& batch, const char* data) {
+    ResultMessage result = EchoOf(batch);
+    result.parameters = said;
+    return Answer{Whole(result, DataOf(batch, data)), {}};
+  });
+  model.Load();
+  auto batch = BatchOf(model.Request(&random), model.Request(&random));
+  model.CheckServed(batch);
+  CHECK(batch[0]->request.response_parameters.empty());
+  const std::map<std::string, std::string> wanted = {
+      {"text", "h\xc3\xa9"}, {"integer", "-9223372036854775808"}, {"truth", "true"}, {"number", "0.500000"}};
+  CHECK(batch[1]->request.response_parameters == wanted);
+  said = {{0, {{"of no type", static_cast<pytriton::ParameterType>(9), "", 0}}}};
+  auto typeless = BatchOf(model.Request(&random), model.Request(&random));
+  model.Execute(typeless);
+  CHECK(typeless[0]->failed_with(TRITONSERVER_ERROR_INTERNAL, "a parameter of an unknown type"));
+  model.CheckEchoed(*typeless[1]);
+  said = {{2, EveryParameter()}};
+  auto beyond = BatchOf(model.Request(&random), model.Request(&random));
+  model.Execute(beyond);
+  CHECK(beyond[1]->failed_with(TRITONSERVER_ERROR_INTERNAL, "parameters of a response that is not there"));
+}
+
+void RequestsGoBackToTheServer() {
+  std::mt19937_64 random(23);
+  Model model("back", 1, true, [&](const BatchMessage& batch, const char* data) {
+    ResultMessage result = EchoOf(batch);
+    result.failures.push_back({1, pytriton::kReschedule, "", ""});
+    return Answer{Whole(result, DataOf(batch, data)), {}};
+  });
+  model.Load();
+  auto batch = BatchOf(model.Request(&random), model.Request(&random), model.Request(&random));
+  batch[1]->request.reschedulable = true;
+  model.Execute(batch);
+  CHECK(batch[1]->request.rescheduled && !batch[1]->request.answered);
+  model.CheckEchoed(*batch[0]);
+  model.CheckEchoed(*batch[2]);
+  CHECK(model.instance()->succeeded == 2 && model.instance()->failed == 0);
+  auto refused = BatchOf(model.Request(&random), model.Request(&random));
+  model.Execute(refused);
+  CHECK(refused[1]->failed_with(TRITONSERVER_ERROR_UNSUPPORTED, "cannot be rescheduled: no such scheduler"));
+}
+
 void FailuresReachTheirRequests() {
   std::mt19937_64 random(11);
   bool whole = false;
@@ -551,6 +633,9 @@ const Behaviours kBehaviours = {
     {"statistics_are_reported", StatisticsAreReported},
     {"bad_requests_fail_alone", BadRequestsFailAlone},
     {"gpu_memory_is_refused", GpuMemoryIsRefused},
+    {"envelopes_reach_the_worker", EnvelopesReachTheWorker},
+    {"response_parameters_reach_the_client", ResponseParametersReachTheClient},
+    {"requests_go_back_to_the_server", RequestsGoBackToTheServer},
     {"failures_reach_their_requests", FailuresReachTheirRequests},
     {"nonsense_from_the_worker_fails_the_batch", NonsenseFromTheWorkerFailsTheBatch},
     {"mutated_answers_never_crash", MutatedAnswersNeverCrash},

@@ -162,6 +162,23 @@ TRITONSERVER_Error* TRITONBACKEND_ApiVersion(uint32_t* major, uint32_t* minor) {
   return nullptr;
 }
 
+TRITONSERVER_Error* TRITONSERVER_MessageNewFromSerializedJson(TRITONSERVER_Message** message, const char* base,
+                                                              size_t size) {
+  *message = new TRITONSERVER_Message{{base, size}};
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_BackendName(TRITONBACKEND_Backend*, const char** name) {
+  *name = "pytriton";
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_BackendConfig(TRITONBACKEND_Backend*, TRITONSERVER_Message**) { std::abort(); }
+
+TRITONSERVER_Error* TRITONBACKEND_BackendArtifacts(TRITONBACKEND_Backend*, TRITONBACKEND_ArtifactType*, const char**) {
+  std::abort();
+}
+
 TRITONSERVER_Error* TRITONBACKEND_BackendSetState(TRITONBACKEND_Backend* backend, void* state) {
   backend->state = state;
   return nullptr;
@@ -214,6 +231,25 @@ TRITONSERVER_Error* TRITONBACKEND_ModelRepository(TRITONBACKEND_Model* model, TR
   return nullptr;
 }
 
+TRITONSERVER_Error* TRITONBACKEND_ModelAutoCompleteConfig(TRITONBACKEND_Model*, bool*) { std::abort(); }
+
+TRITONSERVER_Error* TRITONBACKEND_ModelSetConfig(TRITONBACKEND_Model*, uint32_t, TRITONSERVER_Message*) {
+  std::abort();
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelState(TRITONBACKEND_Model*, void** state) {
+  *state = nullptr;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelSetState(TRITONBACKEND_Model*, void*) { std::abort(); }
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceKind(TRITONBACKEND_ModelInstance*, TRITONSERVER_InstanceGroupKind*) {
+  std::abort();
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceDeviceId(TRITONBACKEND_ModelInstance*, int32_t*) { std::abort(); }
+
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceName(TRITONBACKEND_ModelInstance* instance, const char** name) {
   *name = instance->name.c_str();
   return nullptr;
@@ -262,6 +298,43 @@ TRITONSERVER_Error* TRITONBACKEND_RequestId(TRITONBACKEND_Request* request, cons
   return nullptr;
 }
 
+TRITONSERVER_Error* TRITONBACKEND_RequestCorrelationId(TRITONBACKEND_Request* request, uint64_t* id) {
+  RequireLiving(request);
+  *id = request->correlation_id;
+  if (request->correlation_string.empty()) return nullptr;
+  return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INVALID_ARG, "it is text");
+}
+
+TRITONSERVER_Error* TRITONBACKEND_RequestCorrelationIdString(TRITONBACKEND_Request* request, const char** id) {
+  RequireLiving(request);
+  *id = request->correlation_string.c_str();
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_RequestFlags(TRITONBACKEND_Request* request, uint32_t* flags) {
+  RequireLiving(request);
+  *flags = request->flags;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_RequestTrace(TRITONBACKEND_Request* request, TRITONSERVER_InferenceTrace** trace) {
+  RequireLiving(request);
+  if (request->trace == 0) return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNSUPPORTED, "no traces");
+  *trace = reinterpret_cast<TRITONSERVER_InferenceTrace*>(request);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceTraceId(TRITONSERVER_InferenceTrace* trace, uint64_t* id) {
+  *id = reinterpret_cast<TRITONBACKEND_Request*>(trace)->trace;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestPriorityUInt64(TRITONSERVER_InferenceRequest* request,
+                                                                uint64_t* priority) {
+  *priority = reinterpret_cast<TRITONBACKEND_Request*>(request)->priority;
+  return nullptr;
+}
+
 TRITONSERVER_Error* TRITONBACKEND_RequestInputCount(TRITONBACKEND_Request* request, uint32_t* count) {
   RequireLiving(request);
   *count = static_cast<uint32_t>(request->inputs.size());
@@ -304,10 +377,16 @@ TRITONSERVER_Error* TRITONBACKEND_RequestParameter(TRITONBACKEND_Request* reques
   return nullptr;
 }
 
-TRITONSERVER_Error* TRITONBACKEND_RequestRelease(TRITONBACKEND_Request* request, uint32_t) {
+TRITONSERVER_Error* TRITONBACKEND_RequestRelease(TRITONBACKEND_Request* request, uint32_t flags) {
   const std::lock_guard<std::mutex> lock(state_mutex);
   Require(!request->released, "a released request belongs to the server");
-  Require(request->answered, "a request is answered before it is released");
+  if (flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE) {
+    Require(!request->answered, "a request that was answered is not given back");
+    if (!request->reschedulable) return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNSUPPORTED, "no such scheduler");
+    request->rescheduled = true;
+  } else {
+    Require(request->answered, "a request is answered before it is released");
+  }
   request->released = true;
   request->inputs.clear();  // the address sanitizer sees who still reads them
   state_changed.notify_all();
@@ -341,7 +420,7 @@ TRITONSERVER_Error* TRITONBACKEND_InputBuffer(TRITONBACKEND_Input* input, uint32
 TRITONSERVER_Error* TRITONBACKEND_ResponseNew(TRITONBACKEND_Response** response, TRITONBACKEND_Request* request) {
   RequireLiving(request);
   if (response_hook) response_hook();
-  *response = new TRITONBACKEND_Response{request, {}};
+  *response = new TRITONBACKEND_Response{request, {}, {}};
   return nullptr;
 }
 
@@ -360,6 +439,30 @@ TRITONSERVER_Error* TRITONBACKEND_ResponseOutput(TRITONBACKEND_Response* respons
   return nullptr;
 }
 
+TRITONSERVER_Error* TRITONBACKEND_ResponseSetStringParameter(TRITONBACKEND_Response* response, const char* name,
+                                                             const char* value) {
+  response->parameters[name] = value;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ResponseSetIntParameter(TRITONBACKEND_Response* response, const char* name,
+                                                          int64_t value) {
+  response->parameters[name] = std::to_string(value);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ResponseSetBoolParameter(TRITONBACKEND_Response* response, const char* name,
+                                                           bool value) {
+  response->parameters[name] = value ? "true" : "false";
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ResponseSetDoubleParameter(TRITONBACKEND_Response* response, const char* name,
+                                                             double value) {
+  response->parameters[name] = std::to_string(value);
+  return nullptr;
+}
+
 TRITONSERVER_Error* TRITONBACKEND_ResponseSend(TRITONBACKEND_Response* response, uint32_t flags,
                                                TRITONSERVER_Error* error) {
   TRITONBACKEND_Request* request = response->request;
@@ -373,6 +476,7 @@ TRITONSERVER_Error* TRITONBACKEND_ResponseSend(TRITONBACKEND_Response* response,
       request->outputs.clear();
     } else {
       request->outputs = response->outputs;
+      request->response_parameters = response->parameters;
       request->responses.push_back(std::move(response->outputs));
     }
   });

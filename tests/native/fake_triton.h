@@ -103,6 +103,7 @@ struct TRITONBACKEND_Output {
 struct TRITONBACKEND_Response {
   TRITONBACKEND_Request* request = nullptr;
   std::map<std::string, TRITONBACKEND_Output> outputs;
+  std::map<std::string, std::string> parameters;  // as text
 };
 
 struct TRITONBACKEND_ResponseFactory {
@@ -124,15 +125,23 @@ struct TRITONBACKEND_Request {
   TRITONSERVER_MemoryType output_memory = TRITONSERVER_MEMORY_CPU;
   bool decoupled = false;  // as its model
   uint64_t timeout_us = 0;
+  uint64_t correlation_id = 0;
+  std::string correlation_string;  // in its place, unless it is empty
+  uint32_t flags = 0;
+  uint64_t priority = 0;
+  uint64_t trace = 0;                  // its number; 0 where it is not traced
+  bool reschedulable = false;          // as its model
   std::atomic<bool> cancelled{false};  // by the client
 
   // What came of it. To be read in a `fake_triton::WaitUntil`, or once `released` was seen there.
   bool answered = false;  // for good: no more responses follow
   bool released = false;
+  bool rescheduled = false;
   bool failed = false;
   TRITONSERVER_Error_Code error_code = TRITONSERVER_ERROR_UNKNOWN;
   std::string error;
   std::map<std::string, TRITONBACKEND_Output> outputs;                 // of the last response
+  std::map<std::string, std::string> response_parameters;              // likewise
   std::vector<std::map<std::string, TRITONBACKEND_Output>> responses;  // those without an error
 };
 

@@ -22,7 +22,7 @@ class Generator {
       case 2:
         return RegistrationMessage{Text(), Text(), Integer(), Text(), Text()};
       case 3:
-        return AdmissionMessage{Text(), Integer(), Chance(), Chance(), Integer(), Texts(), Texts()};
+        return AdmissionMessage{Text(), Integer(), Chance(), Chance(), Integer(), Texts(), Texts(), Chance()};
       case 4:
         return Answers();
       default:
@@ -79,8 +79,25 @@ class Generator {
     details.id = Text();
     details.all_outputs = Chance();
     if (!details.all_outputs) details.outputs = Integers(Below(4));
-    const int64_t parameter_count = Below(4);
-    for (int64_t i = 0; i < parameter_count; ++i) {
+    details.parameters = Parameters(Below(4));
+    if (Chance()) {
+      Envelope& envelope = details.envelope;
+      if (Chance()) {
+        envelope.correlation_id = Integer();
+      } else {
+        envelope.correlation_string = Text();
+      }
+      envelope.flags = Integer();
+      envelope.priority = Integer();
+      envelope.timeout_us = Integer();
+      envelope.trace = Integer();
+    }
+    return details;
+  }
+
+  std::vector<Parameter> Parameters(int64_t count) {
+    std::vector<Parameter> parameters;
+    for (int64_t i = 0; i < count; ++i) {
       Parameter parameter;
       parameter.key = std::to_string(i) + Text();
       switch (Below(4)) {
@@ -100,9 +117,9 @@ class Generator {
           parameter.type = ParameterType::kInt;
           parameter.number = Integer();
       }
-      details.parameters.push_back(std::move(parameter));
+      parameters.push_back(std::move(parameter));
     }
-    return details;
+    return parameters;
   }
 
   BatchMessage Batch() {
@@ -123,6 +140,8 @@ class Generator {
     message.compute_end_ns = Integer();
     const int64_t failure_count = Below(3);
     for (int64_t i = 0; i < failure_count; ++i) message.failures.push_back({Integer(), Integer(), Text(), Text()});
+    const int64_t parameters_count = Below(3);
+    for (int64_t i = 0; i < parameters_count; ++i) message.parameters.push_back({i, Parameters(Below(3))});
     message.columns = Columns(message.request_count);
     return message;
   }
@@ -141,6 +160,7 @@ class Generator {
       answer.message = Text();
       answer.detail = Text();
     }
+    answer.parameters = Parameters(Below(3));
     const int64_t output_count = Below(4);
     for (int64_t i = 0; i < output_count; ++i) answer.outputs.push_back({Integer(), Integer(), OneTensor()});
     return answer;
@@ -163,7 +183,8 @@ bool Same(const BatchMessage& a, const BatchMessage& b) {
 
 bool Same(const ResultMessage& a, const ResultMessage& b) {
   return a.request_count == b.request_count && a.compute_start_ns == b.compute_start_ns &&
-         a.compute_end_ns == b.compute_end_ns && a.failures == b.failures && a.columns == b.columns;
+         a.compute_end_ns == b.compute_end_ns && a.failures == b.failures && a.parameters == b.parameters &&
+         a.columns == b.columns;
 }
 
 bool Same(const RegistrationMessage& a, const RegistrationMessage& b) {
@@ -173,7 +194,7 @@ bool Same(const RegistrationMessage& a, const RegistrationMessage& b) {
 
 bool Same(const AdmissionMessage& a, const AdmissionMessage& b) {
   return a.socket == b.socket && a.ticket == b.ticket && a.batching == b.batching && a.decoupled == b.decoupled &&
-         a.in_flight == b.in_flight && a.inputs == b.inputs && a.outputs == b.outputs;
+         a.in_flight == b.in_flight && a.inputs == b.inputs && a.outputs == b.outputs && a.in_turn == b.in_turn;
 }
 
 bool Same(const AnswersMessage& a, const AnswersMessage& b) { return a.answers == b.answers; }

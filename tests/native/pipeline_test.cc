@@ -243,6 +243,73 @@ void TheDetailOfAFailureIsLogged() {
   CHECK(fake_triton::TakeLog() == "the traceback\n");
 }
 
+Answer Reschedule(const Taken& taken, int64_t request) {
+  Answer answer;
+  answer.sequence = taken.sequence;
+  answer.request = request;
+  answer.final = true;
+  answer.failed = true;
+  answer.code = pytriton::kReschedule;
+  return answer;
+}
+
+void RequestsGoBackToTheServer() {
+  std::mt19937_64 random(31);
+  Model model("back", 1, true, {4, true});
+  model.Load();
+  Desk& desk = model.desk();
+  auto batch = BatchOf(model.Request(&random), model.Request(&random), model.Request(&random));
+  batch[0]->request.reschedulable = true;
+  model.Launch(batch);
+  const Taken taken = Next(&desk);
+  CHECK(desk.Send(Reply().Echo(taken, 0, false).Say(Reschedule(taken, 0))));
+  CHECK(desk.Send(Reply().Say(Reschedule(taken, 1)).Echo(taken, 2)));
+  Model::Wait(batch);
+  CHECK(batch[0]->request.rescheduled && batch[0]->request.responses.size() == 1);
+  CHECK(batch[1]->failed_with(TRITONSERVER_ERROR_UNSUPPORTED, "cannot be rescheduled: no such scheduler"));
+  Model::CheckEchoed(*batch[2]);
+  CheckServedNow(&model, &random);
+}
+
+void ResponseParametersTravelWithEachResponse() {
+  std::mt19937_64 random(32);
+  Model model("parameters", 1, true, {4, true});
+  model.Load();
+  auto batch = BatchOf(model.Request(&random));
+  model.Launch(batch);
+  const Taken taken = Next(&model.desk());
+  Answer answer = Reply().Echo(taken, 0).answers().answers[0];
+  answer.outputs.clear();
+  answer.parameters = {{"number", pytriton::ParameterType::kInt, "", 7}};
+  CHECK(model.desk().Send(Reply().Say(answer)));
+  Model::Wait(batch);
+  CHECK(batch[0]->request.response_parameters.at("number") == "7");
+}
+
+void ABatchWaitsUntilTheOneBeforeHasReturned() {
+  std::mt19937_64 random(33);
+  Model model("turns", 1, true, {8, true, true});
+  model.Load();
+  Desk& desk = model.desk();
+  std::vector<Requests> batches;
+  for (int i = 0; i < 3; ++i) batches.push_back(BatchOf(model.Request(&random)));
+  std::thread launching([&] {
+    for (const Requests& batch : batches) model.Launch(batch);
+  });
+  // The callable returns before the request has ended, or ends the request before it returns.
+  const Taken first = Next(&desk);
+  CHECK(!desk.Take(kNothingMs));
+  CHECK(desk.Ring({static_cast<int64_t>(pytriton::BellKind::kReturned), first.sequence, 0, 0}));
+  const Taken second = Next(&desk);
+  CHECK(!desk.Take(kNothingMs));
+  EchoAll(&desk, second);
+  const Taken third = Next(&desk);
+  EchoAll(&desk, third);
+  launching.join();
+  EchoAll(&desk, first);
+  for (const Requests& batch : batches) Model::Wait(batch);
+}
+
 void OnlyStreamsMayEndWithNothing() {
   std::mt19937_64 random(9);
   Model model("nothing", 1, true, {4});
@@ -835,6 +902,9 @@ const Behaviours kBehaviours = {
     {"only_requested_outputs_are_sent", OnlyRequestedOutputsAreSent},
     {"a_failure_ends_its_request_in_mid_stream", AFailureEndsItsRequestInMidStream},
     {"the_detail_of_a_failure_is_logged", TheDetailOfAFailureIsLogged},
+    {"requests_go_back_to_the_server", RequestsGoBackToTheServer},
+    {"response_parameters_travel_with_each_response", ResponseParametersTravelWithEachResponse},
+    {"a_batch_waits_until_the_one_before_has_returned", ABatchWaitsUntilTheOneBeforeHasReturned},
     {"only_streams_may_end_with_nothing", OnlyStreamsMayEndWithNothing},
     {"bad_requests_take_no_place", BadRequestsTakeNoPlace},
     {"outputs_in_gpu_memory_end_the_request", OutputsInGpuMemoryEndTheRequest},

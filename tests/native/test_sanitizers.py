@@ -22,6 +22,9 @@ DATA_PATH = [
     "statistics_are_reported",
     "bad_requests_fail_alone",
     "gpu_memory_is_refused",
+    "envelopes_reach_the_worker",
+    "response_parameters_reach_the_client",
+    "requests_go_back_to_the_server",
     "failures_reach_their_requests",
     "nonsense_from_the_worker_fails_the_batch",
     "mutated_answers_never_crash",
@@ -43,6 +46,9 @@ PIPELINE = [
     "only_requested_outputs_are_sent",
     "a_failure_ends_its_request_in_mid_stream",
     "the_detail_of_a_failure_is_logged",
+    "requests_go_back_to_the_server",
+    "response_parameters_travel_with_each_response",
+    "a_batch_waits_until_the_one_before_has_returned",
     "only_streams_may_end_with_nothing",
     "bad_requests_take_no_place",
     "outputs_in_gpu_memory_end_the_request",
@@ -63,12 +69,28 @@ PIPELINE = [
     "instances_run_side_by_side",
 ]
 
+KEEPER = [
+    "one_process_obeys_all_orders",
+    "a_process_that_ends_is_started_again",
+    "a_model_that_does_not_load_is_an_error",
+    "a_process_that_ends_at_its_start_is_an_error",
+    "a_program_that_is_missing_is_an_error",
+    "a_start_that_takes_too_long_is_ended",
+    "whoever_waits_is_told_why_a_start_has_failed",
+    "nobody_waits_for_ever",
+    "a_keeper_ends_while_its_process_is_being_started_again",
+    "a_keeper_ends_while_it_pauses",
+    "processes_are_killed_under_load",
+]
+
 
 @pytest.fixture(scope="module")
 def programs(native: Any) -> dict[str, Path]:
     """All programs; CMake builds them side by side."""
     names = [
-        f"{program}_{sanitizer}" for program in ("data_path", "pipeline", "arena_stress") for sanitizer in SANITIZERS
+        f"{program}_{sanitizer}"
+        for program in ("data_path", "pipeline", "keeper", "arena_stress")
+        for sanitizer in SANITIZERS
     ]
     return dict(zip(names, native.build(*names), strict=True))
 
@@ -91,7 +113,9 @@ def test_a_peer_that_reads_what_it_has_released_is_found(
     assert finding in done.stdout
 
 
-@pytest.mark.parametrize(("program", "behaviours"), [("data_path", DATA_PATH), ("pipeline", PIPELINE)])
+@pytest.mark.parametrize(
+    ("program", "behaviours"), [("data_path", DATA_PATH), ("pipeline", PIPELINE), ("keeper", KEEPER)]
+)
 def test_all_behaviours_are_tested(native: Any, programs: dict[str, Path], program: str, behaviours: list[str]) -> None:
     done = native.run(programs[f"{program}_address"], "--list")
     assert done.stdout.split() == behaviours
@@ -109,5 +133,13 @@ def test_data_path(native: Any, programs: dict[str, Path], tmp_path: Path, behav
 @pytest.mark.parametrize("behaviour", PIPELINE)
 def test_pipeline(native: Any, programs: dict[str, Path], tmp_path: Path, behaviour: str, sanitizer: str) -> None:
     done = native.run(programs[f"pipeline_{sanitizer}"], behaviour, folder=tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
+@pytest.mark.parametrize("behaviour", KEEPER)
+def test_keeper(native: Any, programs: dict[str, Path], tmp_path: Path, behaviour: str, sanitizer: str) -> None:
+    done = native.run(programs[f"keeper_{sanitizer}"], behaviour, folder=tmp_path)
     assert done.returncode == 0, done.stdout
     assert done.stdout == ""

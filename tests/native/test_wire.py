@@ -25,6 +25,7 @@ from pytriton.proxy.protocol import (
     BatchMessage,
     Column,
     Details,
+    Envelope,
     Failure,
     MessageReader,
     ParameterValue,
@@ -61,7 +62,11 @@ texts = st.one_of(
 )
 doubles = integers.map(lambda bits: struct.unpack("<d", struct.pack("<q", bits))[0])
 parameters = st.dictionaries(texts, st.one_of(texts, integers, st.booleans(), doubles, st.floats()), max_size=5)
-details = st.builds(Details, texts, st.none() | st.lists(integers, max_size=4), parameters)
+unsigned = st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([0, 1, 2**63, 2**64 - 1]))
+envelopes = st.builds(Envelope, unsigned | texts.filter(bool), unsigned, unsigned, unsigned, unsigned)
+details = st.builds(
+    Details, texts, st.none() | st.lists(integers, max_size=4), parameters, st.just(Envelope()) | envelopes
+)
 failures = st.builds(Failure, integers, integers, texts, texts)
 registrations = st.builds(RegistrationMessage, texts, texts, integers, texts, texts)
 admissions = st.builds(
@@ -73,6 +78,7 @@ admissions = st.builds(
     integers,
     st.lists(texts, max_size=5),
     st.lists(texts, max_size=5),
+    st.booleans(),
 )
 
 
@@ -111,7 +117,9 @@ def batches(draw: st.DrawFn, data_size: int) -> BatchMessage:
 def results(draw: st.DrawFn, data_size: int) -> ResultMessage:
     count = draw(st.integers(0, 5))
     some_failures = draw(st.lists(failures, max_size=4))
-    return ResultMessage(count, draw(integers), draw(integers), some_failures, draw(columns(count, data_size)))
+    some_columns = draw(columns(count, data_size))
+    some_parameters = draw(st.dictionaries(integers, parameters, max_size=3))
+    return ResultMessage(count, draw(integers), draw(integers), some_failures, some_columns, some_parameters)
 
 
 @st.composite
@@ -122,7 +130,8 @@ def answers(draw: st.DrawFn, data_size: int) -> AnswersMessage:
         failure = draw(st.none() | st.builds(Failure, st.just(request), integers, texts, texts))
         outputs = draw(st.lists(st.builds(AnswerOutput, integers, integers, tensors(data_size)), max_size=4))
         flags = draw(st.booleans()), draw(st.booleans())
-        drawn.append(Answer(draw(integers), request, *flags, draw(integers), draw(integers), failure, outputs))
+        times = draw(integers), draw(integers)
+        drawn.append(Answer(draw(integers), request, *flags, *times, failure, outputs, draw(parameters)))
     return AnswersMessage(drawn)
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import pytriton
+
+BACKENDS = ["backends/pytriton/libtriton_pytriton.so", "backends/python/libtriton_python.so"]
 
 
 def _installed(name: str) -> Path:
@@ -54,18 +58,46 @@ def test_no_library_is_shipped_that_the_server_does_not_load() -> None:
 
 def test_neither_libpython_nor_the_python_backend_is_shipped() -> None:
     assert not list(_installed("lib").glob("libpython*"))
-    assert [path.name for path in _installed("backends").iterdir()] == ["pytriton"]
+    assert not list(_installed("backends").rglob("*stub*"))
+    assert not list(_installed("backends").rglob("*.whl"))
 
 
-def test_the_backend_brings_its_own_cxx_runtime() -> None:
-    libraries = _run("/usr/bin/env", "ldd", _installed("backends/pytriton/libtriton_pytriton.so"))
+def test_the_backend_is_installed_under_two_names() -> None:
+    assert sorted(path.name for path in _installed("backends").iterdir()) == ["python", "pytriton"]
+    libraries = [_installed(library) for library in BACKENDS]
+    assert len({library.read_bytes() for library in libraries}) == 1
+
+
+def test_the_backend_for_python_files_brings_all_that_its_processes_need() -> None:
+    folder = _installed("backends/python")
+    assert os.access(folder / "pytriton-launch", os.X_OK)
+    load = "from pytriton.proxy import host; from pytriton.python_backend import loader; print(loader.__file__)"
+    code = f"import runpy; runpy.run_path({str(folder / 'pytriton/proxy/bootstrap.py')!r}, run_name='boot'); {load}"
+    # Of this environment, it is given nothing but NumPy.
+    bare = "import importlib.abc, sys; sys.path = [*sys.path, {numpy!r}]; "
+    finder = (
+        "class NumpyAlone(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name.partition('.')[0] in ('zmq', 'tritonclient', 'wrapt', 'sh', 'typing_inspect'):\n"
+        "            raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, NumpyAlone())\n"
+    )
+    numpy = str(Path(importlib.util.find_spec("numpy").origin).parents[1])  # type: ignore[union-attr, arg-type]
+    said = _run(sys.executable, "-I", "-S", "-c", bare.format(numpy=numpy) + "\n" + finder + code)
+    assert said.strip() == str(folder / "pytriton/python_backend/loader.py")
+
+
+@pytest.mark.parametrize("library", BACKENDS)
+def test_the_backend_brings_its_own_cxx_runtime(library: str) -> None:
+    libraries = _run("/usr/bin/env", "ldd", _installed(library))
     assert "libstdc++" not in libraries
     assert "libgcc_s" not in libraries
     assert "libpython" not in libraries
 
 
-def test_the_backend_exports_what_triton_looks_up_and_nothing_else() -> None:
-    symbols = _run("/usr/bin/env", "nm", "-D", "--defined-only", _installed("backends/pytriton/libtriton_pytriton.so"))
+@pytest.mark.parametrize("library", BACKENDS)
+def test_the_backend_exports_what_triton_looks_up_and_nothing_else(library: str) -> None:
+    symbols = _run("/usr/bin/env", "nm", "-D", "--defined-only", _installed(library))
     names = {line.split()[-1] for line in symbols.splitlines()}
     assert "TRITONBACKEND_ModelInstanceExecute" in names
     assert {name for name in names if not name.startswith("TRITONBACKEND_")} == set()

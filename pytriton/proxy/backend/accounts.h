@@ -21,6 +21,9 @@ inline uint64_t Now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(since_start).count();
 }
 
+// What came of a request. One that is rescheduled belongs to the server again.
+enum class Outcome : char { kFailed, kSucceeded, kRescheduled };
+
 class Accounts {
  public:
   explicit Accounts(TRITONBACKEND_ModelInstance* instance) : instance_(instance) {}

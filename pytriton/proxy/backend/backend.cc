@@ -1,9 +1,12 @@
 // The functions by which Triton drives a backend.
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "housekeeper.h"
 #include "instance.h"
+#include "json.h"
+#include "python_backend.h"
 #include "triton_api.h"
 #include "triton_error.h"
 
@@ -11,17 +14,46 @@ using pytriton::Check;
 using pytriton::Guarded;
 using pytriton::Housekeeper;
 using pytriton::Instance;
+using pytriton::Json;
+using pytriton::Keeper;
+using pytriton::PythonBackend;
+using pytriton::PythonModel;
 
 namespace {
 
-Housekeeper* HousekeeperOf(TRITONBACKEND_ModelInstance* instance) {
-  TRITONBACKEND_Model* model = nullptr;
+struct Backend {
+  Housekeeper housekeeper;
+  std::unique_ptr<PythonBackend> python;  // unless this is the backend of models that are bound to the server
+};
+
+Backend* BackendOf(TRITONBACKEND_Model* model) {
   TRITONBACKEND_Backend* backend = nullptr;
   void* state = nullptr;
-  Check(TRITONBACKEND_ModelInstanceModel(instance, &model));
   Check(TRITONBACKEND_ModelBackend(model, &backend));
   Check(TRITONBACKEND_BackendState(backend, &state));
-  return static_cast<Housekeeper*>(state);
+  return static_cast<Backend*>(state);
+}
+
+PythonModel* StateOf(TRITONBACKEND_Model* model) {
+  void* state = nullptr;
+  Check(TRITONBACKEND_ModelState(model, &state));
+  return static_cast<PythonModel*>(state);
+}
+
+// The library is installed under the names of two backends.
+std::unique_ptr<PythonBackend> NewPythonBackend(TRITONBACKEND_Backend* backend) {
+  const char* name = nullptr;
+  Check(TRITONBACKEND_BackendName(backend, &name));
+  if (std::string(name) != "python") return nullptr;
+  TRITONSERVER_Message* message = nullptr;
+  Check(TRITONBACKEND_BackendConfig(backend, &message));
+  const char* json = nullptr;
+  size_t size = 0;
+  Check(TRITONSERVER_MessageSerializeToJson(message, &json, &size));
+  TRITONBACKEND_ArtifactType type;
+  const char* folder = nullptr;
+  Check(TRITONBACKEND_BackendArtifacts(backend, &type, &folder));
+  return std::make_unique<PythonBackend>(Json::Parse({json, size})["cmdline"], folder);
 }
 
 Instance* StateOf(TRITONBACKEND_ModelInstance* instance) {
@@ -44,9 +76,10 @@ TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend* backend) {
                                       std::to_string(kTritonBackendApiMajor) +
                                       ".x: use a Triton 2.x server, or a pytriton made for this one");
     }
-    auto housekeeper = std::make_unique<Housekeeper>();
-    Check(TRITONBACKEND_BackendSetState(backend, housekeeper.get()));
-    static_cast<void>(housekeeper.release());  // TRITONBACKEND_Finalize deletes it
+    auto state = std::make_unique<Backend>();
+    state->python = NewPythonBackend(backend);
+    Check(TRITONBACKEND_BackendSetState(backend, state.get()));
+    static_cast<void>(state.release());  // TRITONBACKEND_Finalize deletes it
   });
 }
 
@@ -54,7 +87,7 @@ TRITONSERVER_Error* TRITONBACKEND_Finalize(TRITONBACKEND_Backend* backend) {
   return Guarded([&] {
     void* state = nullptr;
     Check(TRITONBACKEND_BackendState(backend, &state));
-    std::unique_ptr<Housekeeper>(static_cast<Housekeeper*>(state)).reset();
+    std::unique_ptr<Backend>(static_cast<Backend*>(state)).reset();
   });
 }
 
@@ -63,11 +96,28 @@ TRITONSERVER_Error* TRITONBACKEND_GetBackendAttribute(TRITONBACKEND_Backend*,
   return TRITONBACKEND_BackendAttributeSetParallelModelInstanceLoading(attributes, true);
 }
 
+TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* model) {
+  return Guarded([&] {
+    PythonBackend* python = BackendOf(model)->python.get();
+    if (python == nullptr) return;
+    auto state = std::make_unique<PythonModel>(model, python);
+    Check(TRITONBACKEND_ModelSetState(model, state.get()));
+    static_cast<void>(state.release());  // TRITONBACKEND_ModelFinalize deletes it
+  });
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelFinalize(TRITONBACKEND_Model* model) {
+  return Guarded([&] { std::unique_ptr<PythonModel>(StateOf(model)).reset(); });
+}
+
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceInitialize(TRITONBACKEND_ModelInstance* instance) {
   return Guarded([&] {
-    Housekeeper* housekeeper = HousekeeperOf(instance);
-    auto state = std::make_unique<Instance>(
-        instance, [housekeeper](const auto& arena, const auto& owner) { housekeeper->Watch(arena, owner); });
+    TRITONBACKEND_Model* model = nullptr;
+    Check(TRITONBACKEND_ModelInstanceModel(instance, &model));
+    Backend* backend = BackendOf(model);
+    std::unique_ptr<Keeper> keeper = backend->python != nullptr ? StateOf(model)->Load(instance) : nullptr;
+    const auto watch = [backend](const auto& arena, const auto& owner) { backend->housekeeper.Watch(arena, owner); };
+    auto state = std::make_unique<Instance>(instance, watch, std::move(keeper));
     Check(TRITONBACKEND_ModelInstanceSetState(instance, state.get()));
     static_cast<void>(state.release());  // TRITONBACKEND_ModelInstanceFinalize deletes it
   });

@@ -104,6 +104,50 @@ Parameter ReadParameter(TRITONBACKEND_Request* request, uint32_t index) {
   return parameter;
 }
 
+void ReadCorrelation(TRITONBACKEND_Request* request, Envelope* envelope) {
+  uint64_t number = 0;
+  TRITONSERVER_Error* is_text = TRITONBACKEND_RequestCorrelationId(request, &number);
+  if (is_text == nullptr) {
+    envelope->correlation_id = static_cast<int64_t>(number);
+    return;
+  }
+  TRITONSERVER_ErrorDelete(is_text);
+  const char* text = nullptr;
+  Check(TRITONBACKEND_RequestCorrelationIdString(request, &text));
+  if (text != nullptr) envelope->correlation_string = text;
+}
+
+int64_t TraceOf(TRITONBACKEND_Request* request) {
+  if (TRITONBACKEND_RequestTrace == nullptr || TRITONSERVER_InferenceTraceId == nullptr) return 0;
+  TRITONSERVER_InferenceTrace* trace = nullptr;
+  TRITONSERVER_Error* untraced = TRITONBACKEND_RequestTrace(request, &trace);
+  if (untraced != nullptr) TRITONSERVER_ErrorDelete(untraced);  // a server that was built without traces
+  if (trace == nullptr) return 0;
+  uint64_t number = 0;
+  Check(TRITONSERVER_InferenceTraceId(trace, &number));
+  return static_cast<int64_t>(number);
+}
+
+Envelope ReadEnvelope(TRITONBACKEND_Request* request) {
+  Envelope envelope;
+  ReadCorrelation(request, &envelope);
+  uint32_t flags = 0;
+  Check(TRITONBACKEND_RequestFlags(request, &flags));
+  envelope.flags = flags;
+  auto* sent = reinterpret_cast<TRITONSERVER_InferenceRequest*>(request);
+  uint64_t number = 0;
+  if (TRITONSERVER_InferenceRequestPriorityUInt64 != nullptr) {
+    Check(TRITONSERVER_InferenceRequestPriorityUInt64(sent, &number));
+    envelope.priority = static_cast<int64_t>(number);
+  }
+  if (TRITONSERVER_InferenceRequestTimeoutMicroseconds != nullptr) {
+    Check(TRITONSERVER_InferenceRequestTimeoutMicroseconds(sent, &number));
+    envelope.timeout_us = static_cast<int64_t>(number);
+  }
+  envelope.trace = TraceOf(request);
+  return envelope;
+}
+
 Details ReadDetails(TRITONBACKEND_Request* request) {
   Details details;
   const char* id = nullptr;
@@ -112,6 +156,7 @@ Details ReadDetails(TRITONBACKEND_Request* request) {
   uint32_t parameter_count = 0;
   Check(TRITONBACKEND_RequestParameterCount(request, &parameter_count));
   for (uint32_t i = 0; i < parameter_count; ++i) details.parameters.push_back(ReadParameter(request, i));
+  details.envelope = ReadEnvelope(request);
   return details;
 }
 

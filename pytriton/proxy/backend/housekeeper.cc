@@ -39,7 +39,7 @@ Housekeeper::~Housekeeper() {
 void Housekeeper::Watch(const std::shared_ptr<Arena>& arena, const std::shared_ptr<Owner>& owner) {
   const std::lock_guard<std::mutex> lock(mutex_);
   arenas_.push_back(arena);
-  owners_.push_back(owner);
+  if (owner != nullptr) owners_.push_back(owner);
 }
 
 void Housekeeper::Run() {

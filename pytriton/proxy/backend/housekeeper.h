@@ -20,7 +20,7 @@ class Housekeeper {
   Housekeeper(const Housekeeper&) = delete;
   Housekeeper& operator=(const Housekeeper&) = delete;
 
-  // Looks after an instance's arena and owner from now on, for as long as someone else holds them.
+  // Looks after an instance's arena and owner, if it has one, from now on, for as long as someone else holds them.
   void Watch(const std::shared_ptr<Arena>& arena, const std::shared_ptr<Owner>& owner);
 
  private:

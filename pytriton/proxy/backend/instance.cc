@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 #include <utility>
 
 #include "cancellation.h"
+#include "json.h"
+#include "python_backend.h"
 #include "registration.h"
 #include "triton_error.h"
 
@@ -17,23 +20,12 @@ constexpr int kLoadTimeoutMs = 10000;
 constexpr int kReconnectTimeoutMs = 500;  // requests are waiting
 constexpr uint64_t kStartTimeoutNs = 30'000'000'000;
 constexpr std::chrono::milliseconds kAskAgainEvery(100);
-
-std::string ConfigOf(TRITONBACKEND_Model* model) {
-  TRITONSERVER_Message* config = nullptr;
-  Check(TRITONBACKEND_ModelConfig(model, 1, &config));
-  const char* json = nullptr;
-  size_t size = 0;
-  TRITONSERVER_Error* error = TRITONSERVER_MessageSerializeToJson(config, &json, &size);
-  std::string text = error == nullptr ? std::string(json, size) : std::string();
-  LogIfError(TRITONSERVER_MessageDelete(config), "cannot delete a model configuration");
-  Check(error);
-  return text;
-}
+constexpr std::chrono::milliseconds kPause(10);
 
 }  // namespace
 
-Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect)
-    : instance_(instance), on_connect_(std::move(on_connect)), accounts_(instance) {
+Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, std::unique_ptr<Keeper> keeper)
+    : instance_(instance), on_connect_(std::move(on_connect)), accounts_(instance), keeper_(std::move(keeper)) {
   const char* name = nullptr;
   Check(TRITONBACKEND_ModelInstanceName(instance, &name));
   identity_.instance = name;
@@ -46,27 +38,60 @@ Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect)
   Check(TRITONBACKEND_ModelVersion(model, &version));
   identity_.version = static_cast<int64_t>(version);
   identity_.config = ConfigOf(model);
-  TRITONBACKEND_ArtifactType type;
-  const char* folder = nullptr;
-  Check(TRITONBACKEND_ModelRepository(model, &type, &folder));
-  const WorkerFile file = WorkerFile::Read(std::string(folder) + "/" + std::to_string(version) + "/worker");
+  if (keeper_ == nullptr) {
+    TRITONBACKEND_ArtifactType type;
+    const char* folder = nullptr;
+    Check(TRITONBACKEND_ModelRepository(model, &type, &folder));
+    ReadWorkerFile(std::string(folder) + "/" + std::to_string(version) + "/worker");
+  } else {
+    ReadConfig();
+  }
+  Connect(kLoadTimeoutMs, [] { return true; });
+}
+
+void Instance::ReadWorkerFile(const std::string& path) {
+  const WorkerFile file = WorkerFile::Read(path);
   registry_ = file.registry;
   identity_.binding = file.binding;
   cached_output_ = file.cached_output;
   warmup_ = std::make_unique<WarmupGuard>(file.warmups);
-  Connect(kLoadTimeoutMs, [] { return true; });
 }
 
-void Instance::Connect(int timeout_ms, const std::function<bool()>& wanted) {
-  pipeline_.reset();
-  const uint64_t start = Now();
-  RegistryReply reply;
+void Instance::ReadConfig() {
+  const Json config = Json::Parse(identity_.config);
+  const std::vector<Json>& outputs = config["output"].items();
+  if (config["response_cache"]["enable"].text() == "true" && !outputs.empty()) {
+    cached_output_ = outputs[0]["name"].text();
+  }
+  int warmups = 0;
+  for (const Json& warmup : config["model_warmup"].items()) {
+    warmups += std::max(std::atoi(warmup["count"].text().c_str()), 1);
+  }
+  warmup_ = std::make_unique<WarmupGuard>(warmups);
+}
+
+std::shared_ptr<Connection> Instance::ConnectToKept(const std::function<bool()>& wanted) const {
+  const auto deadline = Keeper::Clock::now() + keeper_->patience();
   while (true) {
-    reply = Register(registry_, identity_, timeout_ms);
+    AdmissionMessage admission = keeper_->Admit(deadline, wanted);
+    try {
+      return std::make_shared<Connection>(std::move(admission));
+    } catch (const ChannelError&) {
+      if (Keeper::Clock::now() > deadline || !wanted()) throw;
+      std::this_thread::sleep_for(kPause);  // its process has just ended, and is being started again
+    }
+  }
+}
+
+std::shared_ptr<Connection> Instance::ConnectToBound(int timeout_ms, const std::function<bool()>& wanted) {
+  const uint64_t start = Now();
+  while (true) {
+    RegistryReply reply = Register(registry_, identity_, timeout_ms);
     try {
       if (reply.admission.has_value()) {
-        connection_ = std::make_shared<Connection>(std::move(*reply.admission));
-        break;
+        auto connection = std::make_shared<Connection>(std::move(*reply.admission));
+        if (reply.restarts.has_value()) Count(*reply.restarts);
+        return connection;
       }
     } catch (const ChannelError& error) {
       if (!reply.restarts.has_value()) throw;
@@ -76,11 +101,17 @@ void Instance::Connect(int timeout_ms, const std::function<bool()>& wanted) {
     // Meanwhile Triton thinks this instance busy, and gives requests to its neighbours.
     std::this_thread::sleep_for(kAskAgainEvery);
   }
-  if (reply.restarts.has_value()) Count(*reply.restarts);
+}
+
+void Instance::Connect(int timeout_ms, const std::function<bool()>& wanted) {
+  pipeline_.reset();
+  connection_ = keeper_ != nullptr ? ConnectToKept(wanted) : ConnectToBound(timeout_ms, wanted);
   if (connection_->model().in_flight > 0) {
     pipeline_ = std::make_unique<Pipeline>(connection_, instance_, identity_.model, cached_output_, warmup_.get());
   }
-  owner_ = std::make_shared<Owner>(connection_->TakeProcess(), server_, identity_.model);
+  if (keeper_ == nullptr) {
+    owner_ = std::make_shared<Owner>(connection_->TakeProcess(), server_, identity_.model);
+  }
   on_connect_(connection_->arena(), owner_);
 }
 
@@ -137,18 +168,19 @@ void Instance::ExecuteOne(TRITONBACKEND_Request** requests, uint32_t request_cou
     Reject(rejection.request, rejection.code, "model '" + identity_.model + "': " + rejection.reason);
   }
   if (batch.requests().empty()) return warmup_->Done(false);
-  const std::vector<bool> succeeded = Infer(connection.get(), &batch, &timing);
+  const std::vector<Outcome> outcomes = Infer(connection.get(), &batch, &timing);
   const uint64_t exec_end = Now();
   bool any = false;
   for (size_t i = 0; i < batch.requests().size(); ++i) {
-    any = any || succeeded[i];
-    accounts_.Close(batch.requests()[i], succeeded[i], timing, exec_end);
+    any = any || outcomes[i] != Outcome::kFailed;
+    if (outcomes[i] == Outcome::kRescheduled) continue;
+    accounts_.Close(batch.requests()[i], outcomes[i] == Outcome::kSucceeded, timing, exec_end);
   }
   if (any) accounts_.CloseBatch(batch.total_rows(), timing, exec_end);
-  warmup_->Done(std::find(succeeded.begin(), succeeded.end(), false) == succeeded.end());
+  warmup_->Done(std::find(outcomes.begin(), outcomes.end(), Outcome::kFailed) == outcomes.end());
 }
 
-std::vector<bool> Instance::Infer(Connection* connection, Batch* batch, Timing* timing) {
+std::vector<Outcome> Instance::Infer(Connection* connection, Batch* batch, Timing* timing) {
   try {
     int64_t size = 0;
     const Block block = batch->Write(connection->arena().get(), &size);
@@ -165,10 +197,10 @@ std::vector<bool> Instance::Infer(Connection* connection, Batch* batch, Timing* 
     for (const Failure& failure : result.failures) {
       if (!failure.detail.empty()) Log(TRITONSERVER_LOG_ERROR, failure.detail);
     }
-    std::vector<bool> succeeded =
+    std::vector<Outcome> outcomes =
         Respond(*batch, connection->model(), result, message + reader.data_offset(), cached_output_);
     connection->worker_arena().Release(bell.offset);
-    return succeeded;
+    return outcomes;
   } catch (const ChannelError& error) {
     connection_.reset();
     return Fail(*batch, TRITONSERVER_ERROR_UNAVAILABLE, error.what());
@@ -180,11 +212,11 @@ std::vector<bool> Instance::Infer(Connection* connection, Batch* batch, Timing* 
   }
 }
 
-std::vector<bool> Instance::Fail(const Batch& batch, TRITONSERVER_Error_Code code, const std::string& reason) const {
+std::vector<Outcome> Instance::Fail(const Batch& batch, TRITONSERVER_Error_Code code, const std::string& reason) const {
   const std::string message = "model '" + identity_.model + "': " + reason;
   Log(TRITONSERVER_LOG_ERROR, message);
   for (TRITONBACKEND_Request* request : batch.requests()) RespondError(request, code, message, cached_output_);
-  return std::vector<bool>(batch.requests().size(), false);
+  return std::vector<Outcome>(batch.requests().size(), Outcome::kFailed);
 }
 
 void Instance::Reject(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& reason) const {

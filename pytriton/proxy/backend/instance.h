@@ -8,6 +8,7 @@
 #include "accounts.h"
 #include "batch.h"
 #include "connection.h"
+#include "keeper.h"
 #include "owner.h"
 #include "pipeline.h"
 #include "responses.h"
@@ -22,7 +23,8 @@ class Instance {
   using Observer = std::function<void(const std::shared_ptr<Arena>&, const std::shared_ptr<Owner>&)>;
 
   // Finds the instance's worker and connects to it; throws when there is none. `on_connect` hears of each connection.
-  Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect);
+  // The worker is the keeper's, or where there is none, it is asked for at a registry.
+  Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, std::unique_ptr<Keeper> keeper = nullptr);
 
   // Infers a batch and answers all of its requests, whatever happens; later, where the worker takes many at a time.
   // Owns the requests from here on.
@@ -32,15 +34,20 @@ class Instance {
   // Waits for a worker whose process is being started again, for as long as that is `wanted`.
   void Connect(int timeout_ms, const std::function<bool()>& wanted);
   void Count(int64_t restarts);
+  void ReadWorkerFile(const std::string& path);
+  void ReadConfig();
+  std::shared_ptr<Connection> ConnectToKept(const std::function<bool()>& wanted) const;
+  std::shared_ptr<Connection> ConnectToBound(int timeout_ms, const std::function<bool()>& wanted);
   bool alive() const;
   void ExecuteOne(TRITONBACKEND_Request** requests, uint32_t request_count);
-  std::vector<bool> Infer(Connection* connection, Batch* batch, Timing* timing);
-  std::vector<bool> Fail(const Batch& batch, TRITONSERVER_Error_Code code, const std::string& reason) const;
+  std::vector<Outcome> Infer(Connection* connection, Batch* batch, Timing* timing);
+  std::vector<Outcome> Fail(const Batch& batch, TRITONSERVER_Error_Code code, const std::string& reason) const;
   void Reject(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& reason) const;
 
   TRITONBACKEND_ModelInstance* const instance_;
   const Observer on_connect_;
   const Accounts accounts_;
+  const std::unique_ptr<Keeper> keeper_;
   TRITONSERVER_Server* server_ = nullptr;
   std::string registry_;
   RegistrationMessage identity_;
@@ -48,8 +55,8 @@ class Instance {
   std::unique_ptr<WarmupGuard> warmup_;
   std::shared_ptr<Connection> connection_;  // null while there is no worker
   std::unique_ptr<Pipeline> pipeline_;      // of the connection, where the worker takes many batches at a time
-  std::shared_ptr<Owner> owner_;
-  std::unique_ptr<Restarts> restarts_;  // where the worker has a process of its own
+  std::shared_ptr<Owner> owner_;            // null where there is a keeper
+  std::unique_ptr<Restarts> restarts_;      // of a bound model whose worker has a process of its own
   int64_t restarts_seen_ = 0;
 };
 

@@ -13,8 +13,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 namespace {
+
+// What the stacks of threads were limited to before the server's were allowed to be deep.
+constexpr char kUsualStack[] = "PYTRITON_STACK_LIMIT";
 
 // The server's HTTP front end copies bodies to its stack when they claim to be forms, as `curl -d` and urllib do unless
 // told otherwise: 4 MB of them end a server whose threads have the usual 8 MB. Only what is used takes memory.
@@ -22,8 +26,19 @@ void AllowDeepStacks() {
   constexpr rlim_t kStack = rlim_t{256} << 20;
   rlimit limit = {};
   if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= kStack) return;
+  setenv(kUsualStack, std::to_string(limit.rlim_cur).c_str(), 1);
   limit.rlim_cur = std::min(kStack, limit.rlim_max);
   setrlimit(RLIMIT_STACK, &limit);
+}
+
+// Threads of a worker process would each take as much address space as one of the server that starts it.
+void RestoreStacks() {
+  const char* usual = std::getenv(kUsualStack);
+  rlimit limit = {};
+  if (usual == nullptr || getrlimit(RLIMIT_STACK, &limit) != 0) return;
+  limit.rlim_cur = std::min<rlim_t>(std::strtoull(usual, nullptr, 10), limit.rlim_max);
+  setrlimit(RLIMIT_STACK, &limit);
+  unsetenv(kUsualStack);
 }
 
 }  // namespace
@@ -34,13 +49,14 @@ int main(int argc, char** argv) {
     return 2;
   }
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) {
-    std::fprintf(stderr, "%s: cannot tie the server to its parent: %s\n", argv[0], std::strerror(errno));
+    std::fprintf(stderr, "%s: cannot tie the program to its parent: %s\n", argv[0], std::strerror(errno));
     return 126;
   }
   // The parent may have gone before the tie was made.
   if (getppid() != std::atoi(argv[1])) return 125;
   const char* slash = std::strrchr(argv[2], '/');
-  if (std::strcmp(slash == nullptr ? argv[2] : slash + 1, "tritonserver") == 0) AllowDeepStacks();
+  const bool is_server = std::strcmp(slash == nullptr ? argv[2] : slash + 1, "tritonserver") == 0;
+  is_server ? AllowDeepStacks() : RestoreStacks();
   execv(argv[2], argv + 2);
   std::fprintf(stderr, "%s: cannot run %s: %s\n", argv[0], argv[2], std::strerror(errno));
   return 127;

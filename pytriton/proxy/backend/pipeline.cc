@@ -75,7 +75,11 @@ bool Pipeline::Launch(TRITONBACKEND_Request** requests, uint32_t request_count) 
   }
   std::unique_lock<std::mutex> lock(mutex_);
   const auto limit = static_cast<size_t>(connection_->model().in_flight);
-  room_.wait(lock, [&] { return broken_ || flights_.size() < limit; });
+  const bool in_turn = connection_->model().in_turn;
+  room_.wait(lock, [&] {
+    if (broken_) return true;
+    return flights_.size() < limit && (!in_turn || returned_ >= sequence || flights_.count(sequence) == 0);
+  });
   return true;
 }
 
@@ -98,6 +102,12 @@ void Pipeline::Listen() {
 }
 
 void Pipeline::Receive(const Bell& bell) {
+  if (bell.kind == static_cast<int64_t>(BellKind::kReturned)) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    returned_ = bell.sequence;
+    room_.notify_one();
+    return;
+  }
   if (bell.kind != static_cast<int64_t>(BellKind::kAnswers)) throw ProtocolError("the worker answered out of turn");
   const char* message = connection_->worker_arena().At(bell.offset, bell.size);
   MessageReader reader(message, bell.size);
@@ -125,6 +135,8 @@ void Pipeline::Deliver(const Answer& answer, const char* data) {
   if (!flight->closed[request]) {  // else the client is gone, or was told of an error
     if (IsCancelled(flight->batch.requests()[request])) {
       // Its last word is said when it is looked for such requests.
+    } else if (answer.failed && answer.code == kReschedule) {
+      Reschedule(flight, request, answer.final);
     } else if (answer.failed) {
       if (!answer.detail.empty()) Log(TRITONSERVER_LOG_ERROR, answer.detail);
       Refuse(flight->batch.requests()[request], static_cast<TRITONSERVER_Error_Code>(answer.code), answer.message);
@@ -188,6 +200,14 @@ void Pipeline::LookForCancelled() {
     }
     if (any) Land(sequence, flight);
   }
+}
+
+void Pipeline::Reschedule(Flight* flight, size_t request, bool final) {
+  if (!final) throw ProtocolError("the worker has more to say of a request that it gives back");
+  const Outcome outcome = pytriton::Reschedule(flight->batch.requests()[request], cached_output_);
+  if (outcome == Outcome::kFailed) return Close(flight, request, false);
+  flight->closed[request] = true;
+  flight->any_succeeded = true;
 }
 
 void Pipeline::Refuse(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& message) {

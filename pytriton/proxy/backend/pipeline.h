@@ -57,6 +57,7 @@ class Pipeline {
   void Receive(const Bell& bell);
   void Deliver(const Answer& answer, const char* data);
   void Land(int64_t sequence, Flight* flight);
+  void Reschedule(Flight* flight, size_t request, bool final);
   void LookForCancelled();
   void Refuse(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& message);
   void Close(Flight* flight, size_t request, bool succeeded);
@@ -73,6 +74,7 @@ class Pipeline {
   std::condition_variable room_;
   std::unordered_map<int64_t, std::unique_ptr<Flight>> flights_;  // only the listener takes any away
   bool broken_ = false;
+  int64_t returned_ = 0;  // the batch that the inference callable has returned from last
   std::thread listener_;
 };
 

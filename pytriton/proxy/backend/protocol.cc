@@ -11,6 +11,7 @@ constexpr int64_t kHasDetails = 2;
 constexpr int64_t kFinal = 1;
 constexpr int64_t kResponse = 2;
 constexpr int64_t kFailed = 4;
+constexpr int64_t kHasParameters = 8;
 
 int64_t ReadRequestCount(MessageReader* reader) {
   const int64_t count = reader->Word();
@@ -42,14 +43,9 @@ std::vector<std::string> ReadTexts(MessageReader* reader) {
   return texts;
 }
 
-void WriteDetails(const Details& details, MessageWriter* writer) {
-  writer->Text(details.id);
-  writer->Word(details.all_outputs ? -1 : static_cast<int64_t>(details.outputs.size()));
-  if (!details.all_outputs) {
-    for (int64_t output : details.outputs) writer->Word(output);
-  }
-  writer->Word(static_cast<int64_t>(details.parameters.size()));
-  for (const Parameter& parameter : details.parameters) {
+void WriteParameters(const std::vector<Parameter>& parameters, MessageWriter* writer) {
+  writer->Word(static_cast<int64_t>(parameters.size()));
+  for (const Parameter& parameter : parameters) {
     writer->Text(parameter.key);
     writer->Word(static_cast<int64_t>(parameter.type));
     if (parameter.type == ParameterType::kString) {
@@ -60,14 +56,9 @@ void WriteDetails(const Details& details, MessageWriter* writer) {
   }
 }
 
-Details ReadDetails(MessageReader* reader) {
-  Details details;
-  details.id = reader->Text();
-  const int64_t outputs = reader->Word();
-  details.all_outputs = outputs < 0;
-  for (int64_t i = 0; i < outputs; ++i) details.outputs.push_back(reader->Word());
-  details.parameters.resize(reader->Count(3));
-  for (Parameter& parameter : details.parameters) {
+std::vector<Parameter> ReadParameters(MessageReader* reader) {
+  std::vector<Parameter> parameters(reader->Count(4));
+  for (Parameter& parameter : parameters) {
     parameter.key = reader->Text();
     parameter.type = static_cast<ParameterType>(reader->Word());
     if (parameter.type == ParameterType::kString) {
@@ -76,6 +67,50 @@ Details ReadDetails(MessageReader* reader) {
       parameter.number = reader->Word();
     }
   }
+  return parameters;
+}
+
+void WriteEnvelope(const Envelope& envelope, MessageWriter* writer) {
+  writer->Word(envelope.empty() ? 0 : 1);
+  if (envelope.empty()) return;
+  writer->Word(envelope.correlation_id);
+  writer->Text(envelope.correlation_string);
+  writer->Word(envelope.flags);
+  writer->Word(envelope.priority);
+  writer->Word(envelope.timeout_us);
+  writer->Word(envelope.trace);
+}
+
+Envelope ReadEnvelope(MessageReader* reader) {
+  Envelope envelope;
+  if (reader->Word() == 0) return envelope;
+  envelope.correlation_id = reader->Word();
+  envelope.correlation_string = reader->Text();
+  envelope.flags = reader->Word();
+  envelope.priority = reader->Word();
+  envelope.timeout_us = reader->Word();
+  envelope.trace = reader->Word();
+  return envelope;
+}
+
+void WriteDetails(const Details& details, MessageWriter* writer) {
+  writer->Text(details.id);
+  writer->Word(details.all_outputs ? -1 : static_cast<int64_t>(details.outputs.size()));
+  if (!details.all_outputs) {
+    for (int64_t output : details.outputs) writer->Word(output);
+  }
+  WriteParameters(details.parameters, writer);
+  WriteEnvelope(details.envelope, writer);
+}
+
+Details ReadDetails(MessageReader* reader) {
+  Details details;
+  details.id = reader->Text();
+  const int64_t outputs = reader->Word();
+  details.all_outputs = outputs < 0;
+  for (int64_t i = 0; i < outputs; ++i) details.outputs.push_back(reader->Word());
+  details.parameters = ReadParameters(reader);
+  details.envelope = ReadEnvelope(reader);
   return details;
 }
 
@@ -197,6 +232,11 @@ void Encode(const ResultMessage& message, MessageWriter* writer) {
     writer->Text(failure.message);
     writer->Text(failure.detail);
   }
+  writer->Word(static_cast<int64_t>(message.parameters.size()));
+  for (const ResponseParameters& each : message.parameters) {
+    writer->Word(each.request);
+    WriteParameters(each.parameters, writer);
+  }
   WriteColumns(message.columns, writer);
 }
 
@@ -212,6 +252,11 @@ ResultMessage DecodeResult(MessageReader* reader) {
     failure.message = reader->Text();
     failure.detail = reader->Text();
   }
+  message.parameters.resize(reader->Count(2));
+  for (ResponseParameters& each : message.parameters) {
+    each.request = reader->Word();
+    each.parameters = ReadParameters(reader);
+  }
   message.columns = ReadColumns(message.request_count, reader);
   return message;
 }
@@ -221,7 +266,8 @@ void Encode(const AnswersMessage& message, MessageWriter* writer) {
   for (const Answer& answer : message.answers) {
     writer->Word(answer.sequence);
     writer->Word(answer.request);
-    writer->Word((answer.final ? kFinal : 0) | (answer.response ? kResponse : 0) | (answer.failed ? kFailed : 0));
+    writer->Word((answer.final ? kFinal : 0) | (answer.response ? kResponse : 0) | (answer.failed ? kFailed : 0) |
+                 (answer.parameters.empty() ? 0 : kHasParameters));
     writer->Word(answer.compute_start_ns);
     writer->Word(answer.compute_end_ns);
     if (answer.failed) {
@@ -229,6 +275,7 @@ void Encode(const AnswersMessage& message, MessageWriter* writer) {
       writer->Text(answer.message);
       writer->Text(answer.detail);
     }
+    if (!answer.parameters.empty()) WriteParameters(answer.parameters, writer);
     writer->Word(static_cast<int64_t>(answer.outputs.size()));
     for (const AnswerOutput& output : answer.outputs) {
       writer->Word(output.position);
@@ -255,6 +302,7 @@ AnswersMessage DecodeAnswers(MessageReader* reader) {
       answer.message = reader->Text();
       answer.detail = reader->Text();
     }
+    if (flags & kHasParameters) answer.parameters = ReadParameters(reader);
     answer.outputs.resize(reader->Count(5));
     for (AnswerOutput& output : answer.outputs) {
       output.position = reader->Word();
@@ -291,6 +339,7 @@ void Encode(const AdmissionMessage& message, MessageWriter* writer) {
   writer->Word(message.in_flight);
   WriteTexts(message.inputs, writer);
   WriteTexts(message.outputs, writer);
+  writer->Word(message.in_turn ? 1 : 0);
 }
 
 AdmissionMessage DecodeAdmission(MessageReader* reader) {
@@ -302,6 +351,7 @@ AdmissionMessage DecodeAdmission(MessageReader* reader) {
   message.in_flight = reader->Word();
   message.inputs = ReadTexts(reader);
   message.outputs = ReadTexts(reader);
+  message.in_turn = reader->Word() != 0;
   return message;
 }
 

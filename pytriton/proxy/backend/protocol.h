@@ -15,12 +15,12 @@
 namespace pytriton {
 
 // Raised whenever the layout changes; a different version on the other side is refused.
-constexpr int64_t kProtocolVersion = 2;
+constexpr int64_t kProtocolVersion = 3;
 
 // Tensor data starts at multiples of this, so that any vector instruction may read it.
 constexpr int64_t kAlignment = 64;
 
-enum class BellKind : int64_t { kHello = 1, kWelcome = 2, kBatch = 3, kResult = 4, kAnswers = 5 };
+enum class BellKind : int64_t { kHello = 1, kWelcome = 2, kBatch = 3, kResult = 4, kAnswers = 5, kReturned = 6 };
 
 // What travels on the socket. `offset` and `size` tell where the message lies in the sender's arena.
 struct Bell {
@@ -77,17 +77,37 @@ struct Parameter {
   }
 };
 
+// What a request says of how it is to be treated. Most say nothing.
+struct Envelope {
+  int64_t correlation_id = 0;      // of the sequence that it belongs to; the bits of an unsigned number
+  std::string correlation_string;  // the same as text; one of the two is empty
+  int64_t flags = 0;               // TRITONSERVER_RequestFlag
+  int64_t priority = 0;
+  int64_t timeout_us = 0;
+  int64_t trace = 0;  // its number
+
+  bool empty() const {
+    return correlation_id == 0 && correlation_string.empty() && flags == 0 && priority == 0 && timeout_us == 0 &&
+           trace == 0;
+  }
+  bool operator==(const Envelope& other) const {
+    return correlation_id == other.correlation_id && correlation_string == other.correlation_string &&
+           flags == other.flags && priority == other.priority && timeout_us == other.timeout_us && trace == other.trace;
+  }
+};
+
 // What a request brings besides its tensors. Most bring nothing.
 struct Details {
   std::string id;
   bool all_outputs = true;
   std::vector<int64_t> outputs;  // positions of the requested outputs, unless all are
   std::vector<Parameter> parameters;
+  Envelope envelope;
 
-  bool empty() const { return id.empty() && all_outputs && parameters.empty(); }
+  bool empty() const { return id.empty() && all_outputs && parameters.empty() && envelope.empty(); }
   bool operator==(const Details& other) const {
     return id == other.id && all_outputs == other.all_outputs && outputs == other.outputs &&
-           parameters == other.parameters;
+           parameters == other.parameters && envelope == other.envelope;
   }
 };
 
@@ -100,15 +120,28 @@ struct BatchMessage {
   std::vector<Details> details;  // empty where no request has any
 };
 
+// In place of a failure's code: the request has not failed, but goes back to the server, which sends it again.
+constexpr int64_t kReschedule = -1;
+
 // A request that failed, or with `request` -1 the whole batch.
 struct Failure {
   int64_t request = -1;
-  int64_t code = 0;     // TRITONSERVER_Error_Code
+  int64_t code = 0;     // TRITONSERVER_Error_Code, or kReschedule
   std::string message;  // for the client
   std::string detail;   // for the server's log
 
   bool operator==(const Failure& other) const {
     return request == other.request && code == other.code && message == other.message && detail == other.detail;
+  }
+};
+
+// The parameters of a response.
+struct ResponseParameters {
+  int64_t request = 0;  // in the batch
+  std::vector<Parameter> parameters;
+
+  bool operator==(const ResponseParameters& other) const {
+    return request == other.request && parameters == other.parameters;
   }
 };
 
@@ -118,6 +151,7 @@ struct ResultMessage {
   int64_t compute_start_ns = 0;  // CLOCK_MONOTONIC, when the inference callable was called
   int64_t compute_end_ns = 0;    // and when it had returned
   std::vector<Failure> failures;
+  std::vector<ResponseParameters> parameters;  // of responses that have any
   std::vector<Column> columns;
 };
 
@@ -142,16 +176,17 @@ struct Answer {
   bool failed = false;
   int64_t compute_start_ns = 0;  // CLOCK_MONOTONIC, when the inference callable was called
   int64_t compute_end_ns = 0;    // and when this was made
-  int64_t code = 0;              // where it has failed: a TRITONSERVER_Error_Code
+  int64_t code = 0;              // where it has failed: a TRITONSERVER_Error_Code, or kReschedule
   std::string message;           // for the client
   std::string detail;            // for the server's log
+  std::vector<Parameter> parameters;
   std::vector<AnswerOutput> outputs;
 
   bool operator==(const Answer& other) const {
     return sequence == other.sequence && request == other.request && final == other.final &&
            response == other.response && failed == other.failed && compute_start_ns == other.compute_start_ns &&
            compute_end_ns == other.compute_end_ns && code == other.code && message == other.message &&
-           detail == other.detail && outputs == other.outputs;
+           detail == other.detail && parameters == other.parameters && outputs == other.outputs;
   }
 };
 
@@ -178,6 +213,7 @@ struct AdmissionMessage {
   int64_t in_flight = 0;  // how many batches the worker takes at a time; 0: one, which it answers with a result
   std::vector<std::string> inputs;
   std::vector<std::string> outputs;
+  bool in_turn = false;  // wait with a batch until the inference callable has returned from the one before
 };
 
 // Puts words and strings together. The first two words say where the heap and the data start.

@@ -142,7 +142,45 @@ void KeepUncached(TRITONBACKEND_Response* response, const std::string& cached_ou
              "cannot keep an error out of the response cache");
 }
 
+void SetParameters(TRITONBACKEND_Response* response, const std::vector<Parameter>& parameters) {
+  for (const Parameter& parameter : parameters) {
+    const char* key = parameter.key.c_str();
+    double number = 0;
+    switch (parameter.type) {
+      case ParameterType::kString:
+        Check(TRITONBACKEND_ResponseSetStringParameter(response, key, parameter.text.c_str()));
+        break;
+      case ParameterType::kInt:
+        Check(TRITONBACKEND_ResponseSetIntParameter(response, key, parameter.number));
+        break;
+      case ParameterType::kBool:
+        Check(TRITONBACKEND_ResponseSetBoolParameter(response, key, parameter.number != 0));
+        break;
+      case ParameterType::kDouble:
+        if (TRITONBACKEND_ResponseSetDoubleParameter == nullptr) {
+          throw TritonError(TRITONSERVER_ERROR_UNSUPPORTED,
+                            "response parameter '" + parameter.key +
+                                "' is a floating-point number, which this server cannot send: send it as text");
+        }
+        std::memcpy(&number, &parameter.number, sizeof(number));
+        Check(TRITONBACKEND_ResponseSetDoubleParameter(response, key, number));
+        break;
+      default:
+        throw ProtocolError("the worker sent a parameter of an unknown type");
+    }
+  }
+}
+
 }  // namespace
+
+Outcome Reschedule(TRITONBACKEND_Request* request, const std::string& cached_output) {
+  TRITONSERVER_Error* error = TRITONBACKEND_RequestRelease(request, TRITONSERVER_REQUEST_RELEASE_RESCHEDULE);
+  if (error == nullptr) return Outcome::kRescheduled;
+  const std::string reason = std::string("the request cannot be rescheduled: ") + TRITONSERVER_ErrorMessage(error);
+  RespondError(request, TRITONSERVER_ErrorCode(error), reason, cached_output);
+  TRITONSERVER_ErrorDelete(error);
+  return Outcome::kFailed;
+}
 
 void RespondError(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& message,
                   const std::string& cached_output) {
@@ -170,6 +208,7 @@ bool Respond(const Batch& batch, const AdmissionMessage& model, const Answer& an
     return false;
   }
   TRITONSERVER_Error* error = Guarded([&] {
+    SetParameters(response, answer.parameters);
     for (const AnswerOutput& output : answer.outputs) {
       if (!batch.wants(answer.request, output.position)) continue;
       const Column column = {output.position, output.datatype, false, {output.tensor}};
@@ -194,8 +233,8 @@ void RespondFinal(TRITONBACKEND_Request* request) {
   LogIfError(error, "cannot end a response");
 }
 
-std::vector<bool> Respond(const Batch& batch, const AdmissionMessage& model, const ResultMessage& result,
-                          const char* data, const std::string& cached_output) {
+std::vector<Outcome> Respond(const Batch& batch, const AdmissionMessage& model, const ResultMessage& result,
+                             const char* data, const std::string& cached_output) {
   CheckColumns(batch, model, result);
   const size_t request_count = batch.requests().size();
   std::vector<const Failure*> failures(request_count, nullptr);
@@ -207,21 +246,34 @@ std::vector<bool> Respond(const Batch& batch, const AdmissionMessage& model, con
     }
   }
 
+  std::vector<const std::vector<Parameter>*> parameters(request_count, nullptr);
+  for (const ResponseParameters& each : result.parameters) {
+    if (each.request < 0 || each.request >= static_cast<int64_t>(request_count)) {
+      throw ProtocolError("the worker sent parameters of a response that is not there");
+    }
+    parameters[each.request] = &each.parameters;
+  }
+
   std::vector<OutputReader> outputs;
   outputs.reserve(result.columns.size());
   for (const Column& column : result.columns) outputs.emplace_back(column, data, batch.total_rows());
 
-  std::vector<bool> succeeded(request_count, false);
+  std::vector<Outcome> outcomes(request_count, Outcome::kFailed);
   for (size_t i = 0; i < request_count; ++i) {
     TRITONBACKEND_Request* request = batch.requests()[i];
     TRITONBACKEND_Response* response = nullptr;
-    if (failures[i] != nullptr) {
+    if (failures[i] != nullptr && failures[i]->code == kReschedule) {
+      outcomes[i] = Reschedule(request, cached_output);
+    } else if (failures[i] != nullptr) {
       RespondError(request, static_cast<TRITONSERVER_Error_Code>(failures[i]->code), failures[i]->message,
                    cached_output);
     } else {
       LogIfError(TRITONBACKEND_ResponseNew(&response, request), "cannot create a response");
     }
     TRITONSERVER_Error* error = nullptr;
+    if (response != nullptr && parameters[i] != nullptr) {
+      error = Guarded([&] { SetParameters(response, *parameters[i]); });
+    }
     for (size_t c = 0; c < outputs.size(); ++c) {
       const size_t output = result.columns[c].position;
       const bool wanted = response != nullptr && error == nullptr && batch.wants(i, output);
@@ -237,11 +289,11 @@ std::vector<bool> Respond(const Batch& batch, const AdmissionMessage& model, con
       if (error != nullptr) KeepUncached(response, cached_output);
       LogIfError(TRITONBACKEND_ResponseSend(response, TRITONSERVER_RESPONSE_COMPLETE_FINAL, error),
                  "cannot send a response");
-      succeeded[i] = error == nullptr;
+      if (error == nullptr) outcomes[i] = Outcome::kSucceeded;
     }
     if (error != nullptr) TRITONSERVER_ErrorDelete(error);
   }
-  return succeeded;
+  return outcomes;
 }
 
 }  // namespace pytriton

@@ -21,8 +21,8 @@ def floats(rows, columns=3, start=0):
 
 def result_of(connection, batch, returned):
     """What the server gets when an inference callable returns that."""
-    columns, failures = collect_outputs(returned, batch, connection.signature)
-    offset, size = write_result(columns, failures, batch, connection.signature, TIMES, connection.results)
+    columns, failures, parameters = collect_outputs(returned, batch, connection.signature)
+    offset, size = write_result(columns, failures, parameters, batch, connection.signature, TIMES, connection.results)
     return connection.read_result(connection.results.memory, offset, size, batch.rows)
 
 

@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from pytriton.model_config.datatypes import CODE_BY_DTYPE
+from pytriton.model_config.datatypes import CODE_BY_DTYPE, DTYPE_BY_CODE
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.proxy.arena import Arena, PeerArena
 from pytriton.proxy.batch import Batch
@@ -51,7 +51,17 @@ class Wire:
     """
 
     def __init__(self, inputs, outputs, config=None, strict=False):
-        self.signature = Signature(ModelSpec.create("m", inputs, outputs, config=config, strict=strict))
+        self._connect(Signature(ModelSpec.create("m", inputs, outputs, config=config, strict=strict)))
+
+    @classmethod
+    def of(cls, signature):
+        """The same for a model that is declared elsewhere."""
+        wire = cls.__new__(cls)
+        wire._connect(signature)
+        return wire
+
+    def _connect(self, signature):
+        self.signature = signature
         self.arena = Arena(CAPACITY)
         self.peer = PeerArena(os.dup(self.arena.fd))
         self.results = Arena(CAPACITY)
@@ -110,7 +120,9 @@ class Wire:
         for column in result.columns:
             output = self.signature.outputs[column.position]
             arrays = [
-                None if tensor.offset < 0 else self.array_of(memory, offset + reader.data_offset, tensor, output)
+                None
+                if tensor.offset < 0
+                else self.array_of(memory, offset + reader.data_offset, tensor, column.datatype)
                 for tensor in column.tensors
             ]
             if column.stacked and result.request_count > 1:
@@ -119,11 +131,11 @@ class Wire:
         return result, outputs
 
     @staticmethod
-    def array_of(memory, data, tensor, output):
+    def array_of(memory, data, tensor, code):
         """A tensor of a message whose data starts at ``data``."""
         raw = bytes(memory[data + tensor.offset : data + tensor.offset + tensor.size])
-        if output.code != BYTES_CODE:
-            return np.frombuffer(raw, output.dtype).reshape(tensor.shape)
+        if code != BYTES_CODE:
+            return np.frombuffer(raw, DTYPE_BY_CODE[code]).reshape(tensor.shape)
         count = int(np.prod(tensor.shape))
         ends = np.cumsum(np.frombuffer(raw, np.uint32, count)).tolist()
         items = np.empty(count, object)
@@ -157,6 +169,7 @@ class Instance:
 
     def __init__(self, connection, worker):
         self.connection = connection
+        self.worker = worker
         self.channel, theirs = channels()
         worker.start(theirs, os.dup(connection.arena.fd))
         self.welcome, fd = self.channel.receive_fd()
@@ -164,6 +177,7 @@ class Instance:
         self.sequence = 0
         self.ended = set()  # pairs of a batch's sequence and a request
         self.bells = 0  # that brought answers
+        self.returned = []  # sequences of batches that the callable has returned from, and that were not ended then
         self._offsets = {}
         self._answers = []
 
@@ -196,6 +210,9 @@ class Instance:
         """
         while not self._answers:
             bell = bell_of(self.channel)
+            if bell.kind == BellKind.RETURNED:
+                self.returned.append(bell.sequence)
+                continue
             assert bell.kind == BellKind.ANSWERS
             self.bells += 1
             memory = self.results.lease(bell.offset, bell.size).tobytes()
@@ -230,6 +247,6 @@ class Instance:
         outputs = {}
         for position, code, tensor in answer.outputs:
             output = self.connection.signature.outputs[position]
-            assert code == output.code
-            outputs[output.name] = self.connection.array_of(memory, data_offset, tensor, output)
+            assert code == output.code or self.connection.signature.loose
+            outputs[output.name] = self.connection.array_of(memory, data_offset, tensor, code)
         return outputs

@@ -40,9 +40,9 @@ def test_nothing_is_set_by_default():
     assert server_flags(TritonConfig()) == []
 
 
-def test_fields_are_those_of_nvidia_pytriton():
-    assert len(FIELDS) == 50
-    assert (FIELDS[0], FIELDS[-1]) == ("model_repository", "buffer_manager_thread_count")
+def test_fields_are_those_of_nvidia_pytriton_and_one_more():
+    assert (FIELDS[0], FIELDS[49]) == ("model_repository", "buffer_manager_thread_count")
+    assert FIELDS[50:] == ["backend_config"]
 
 
 @given(CONFIGS)

@@ -117,6 +117,7 @@ def test_the_bundled_backends_are_used_in_place(package, tmp_path):
 
 def test_backends_of_the_users_server_stand_beside_ours(package, own, tmp_path):
     (own / "backends" / "pytriton").mkdir()  # of another version: not ours
+    (own / "backends" / "python").mkdir()  # NVIDIA's
     files = find_server(own)
 
     for _ in range(2):  # the folder may be there already
@@ -124,10 +125,12 @@ def test_backends_of_the_users_server_stand_beside_ours(package, own, tmp_path):
         assert {path.name: path.resolve() for path in folder.iterdir()} == {
             "onnxruntime": own / "backends" / "onnxruntime",
             "pytriton": files.backend,
+            "python": files.backend.parent / "python",
         }
 
 
 def test_a_server_without_backends_gets_ours(package, tmp_path):
     program(tmp_path / "bare" / "bin" / "tritonserver")
 
-    assert [path.name for path in find_server(tmp_path / "bare").backends(tmp_path / "links").iterdir()] == ["pytriton"]
+    folder = find_server(tmp_path / "bare").backends(tmp_path / "links")
+    assert sorted(path.name for path in folder.iterdir()) == ["python", "pytriton"]

@@ -1,0 +1,30 @@
+"""Asks ``add_sub`` twice at the same time: (a + b) * (b - a)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    """A model that serves other requests while it waits for others."""
+
+    async def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
+        """Answers the requests side by side."""
+        return list(await asyncio.gather(*map(self.answer, requests)))
+
+    async def answer(self, request: pb_utils.InferenceRequest) -> pb_utils.InferenceResponse:
+        """Asks twice, and waits for both answers."""
+        a, b = (pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in ("INPUT0", "INPUT1"))
+        added, subtracted = await asyncio.gather(self.ask("OUTPUT0", a, b), self.ask("OUTPUT1", b, a))
+        return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", added * subtracted)])
+
+    @staticmethod
+    async def ask(output: str, a: object, b: object) -> object:
+        """Has ``add_sub`` infer."""
+        inputs = [pb_utils.Tensor("INPUT0", a), pb_utils.Tensor("INPUT1", b)]
+        response = await pb_utils.InferenceRequest("add_sub", [output], inputs).async_exec()
+        if response.has_error():
+            raise pb_utils.TritonModelException(response.error().message())
+        return pb_utils.get_output_tensor_by_name(response, output).as_numpy()

@@ -1,0 +1,62 @@
+"""``pytriton serve``: serves a repository of models."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import inspect
+import logging
+import os
+import re
+
+from pytriton.server.config import TritonConfig
+
+NAME = "serve"
+HELP = "serve a repository of models until SIGINT (Ctrl-C) or SIGTERM"
+
+_ARGUMENT = re.compile(r"^ +(?P<name>\w+): (?P<text>.+)$", re.MULTILINE)
+
+
+def add_arguments(parser: argparse.ArgumentParser, token_variable: str) -> None:
+    """Takes the repository, and a flag for each field of `TritonConfig`.
+
+    Args:
+        parser: The command's.
+        token_variable: The environment variable that holds the access token.
+    """
+    parser.usage = "%(prog)s [-h] [--server-path FOLDER] [--token TOKEN] [--<setting> VALUE ...] REPOSITORY"
+    parser.add_argument("repository", metavar="REPOSITORY", help="folder with a folder for each model")
+    parser.add_argument("--server-path", metavar="FOLDER", help="a server of your own, like /opt/tritonserver")
+    parser.add_argument(
+        "--token",
+        default=os.environ.get(token_variable),
+        help=f"the access token of restricted endpoints; by default, what {token_variable} holds, or a random one",
+    )
+    settings = parser.add_argument_group("settings of the server")
+    texts = {match["name"]: match["text"] for match in _ARGUMENT.finditer(inspect.getdoc(TritonConfig) or "")}
+    for field in dataclasses.fields(TritonConfig):
+        if field.name == "model_repository":
+            continue
+        flag = f"--{field.name.replace('_', '-')}"
+        text = texts.get(field.name, "").replace("`", "").replace("%", "%%")
+        if "list[" in str(field.type):
+            settings.add_argument(flag, action="append", metavar="VALUE", help=f"{text} May be repeated.")
+        elif "bool" in str(field.type):
+            settings.add_argument(flag, nargs="?", const="true", metavar="true|false", help=text)
+        else:
+            settings.add_argument(flag, metavar="VALUE", help=text)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Serves until a signal comes."""
+    from pytriton.triton import Triton, TritonSecurityConfig  # which the other commands need not wait for
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    values = {field.name: getattr(options, field.name, None) for field in dataclasses.fields(TritonConfig)}
+    values["model_repository"] = options.repository
+    with Triton(
+        config=TritonConfig.from_dict(values),
+        security_config=TritonSecurityConfig(access_token=options.token),
+        server_path=options.server_path,
+    ) as triton:
+        triton.serve()

@@ -1,0 +1,69 @@
+// Keeps a worker process with a model in it: starts it, watches it, and starts it again when it has ended.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "worker_process.h"
+
+namespace pytriton {
+
+class Keeper {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // Starts the process. `start_timeout` bounds each order that runs the model's code.
+  Keeper(Command command, std::string model, WorkerProcess::Timeout start_timeout);
+  // Has the process end in order, and ends it when it does not in time.
+  ~Keeper();
+  Keeper(const Keeper&) = delete;
+  Keeper& operator=(const Keeper&) = delete;
+
+  // Has a configuration completed; before Load. Throws OrderError or ProcessError.
+  std::string Complete(const OrderMessage& order);
+
+  // Loads the model, into this process and into each that takes its place; `on_restart` hears of each of those, in the
+  // keeper's own thread. Throws OrderError or ProcessError; the keeper is good for nothing then.
+  void Load(const OrderMessage& order, std::function<void()> on_restart);
+
+  // Lets a model instance connect; waits for the process while it is being started again and that is `wanted`. Throws
+  // ProcessError: why there is none.
+  AdmissionMessage Admit(Clock::time_point deadline, const std::function<bool()>& wanted);
+
+  // How long requests wait for a process that is being started again.
+  std::chrono::milliseconds patience() const;
+
+ private:
+  enum class State { kStarting, kStarted, kLoaded, kEnded };
+
+  void Run();
+  bool Restart(std::string* reason);
+  bool StartAndLoad(std::string* reason);
+  void End(const std::string& reason);
+  bool Pause(std::chrono::milliseconds time);
+  ReplyMessage AskStarted(const OrderMessage& order);
+  std::shared_ptr<WorkerProcess> Loaded(Clock::time_point deadline, const std::function<bool()>& wanted);
+
+  const Command command_;
+  const std::string model_;
+  const WorkerProcess::Timeout start_timeout_;
+  OrderMessage load_;
+  std::function<void()> on_restart_;
+  std::chrono::milliseconds delay_{0};  // before the next start; the thread's own
+  Clock::time_point loaded_since_;      // likewise
+  std::mutex mutex_;                    // of what follows
+  std::condition_variable changed_;
+  State state_ = State::kStarting;
+  bool stopping_ = false;
+  std::shared_ptr<WorkerProcess> process_;
+  int64_t failures_ = 0;  // starts that have failed
+  std::string failure_;   // why the last of them did, or why the process has ended for good
+  std::thread thread_;
+};
+
+}  // namespace pytriton

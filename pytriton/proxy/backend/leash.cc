@@ -1,0 +1,96 @@
+#include "leash.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace pytriton {
+
+namespace {
+
+constexpr int kLookEveryMs = 50;
+constexpr int64_t kMaxFrame = int64_t{1} << 30;
+
+}  // namespace
+
+void Encode(const OrderMessage& message, MessageWriter* writer) {
+  writer->Word(static_cast<int64_t>(message.order));
+  writer->Text(message.folder);
+  writer->Text(message.model);
+  writer->Word(message.version);
+  writer->Text(message.instance);
+  writer->Text(message.config);
+  writer->Text(message.repository);
+  writer->Text(message.instance_kind);
+  writer->Text(message.device_id);
+}
+
+ReplyMessage DecodeReply(const std::string& frame) {
+  const auto size = static_cast<int64_t>(frame.size());
+  MessageReader reader(frame.data(), size);
+  ReplyMessage message;
+  message.error = reader.Text();
+  message.detail = reader.Text();
+  message.config = reader.Text();
+  if (reader.data_offset() < size) {
+    MessageReader admission(frame.data() + reader.data_offset(), size - reader.data_offset());
+    message.admission = DecodeAdmission(&admission);
+  }
+  return message;
+}
+
+Leash::Leash(FileDescriptor* other) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    throw LeashError(std::string("cannot create a socket: ") + std::strerror(errno));
+  }
+  socket_.Reset(ends[0]);
+  other->Reset(ends[1]);
+}
+
+std::string Leash::Ask(const OrderMessage& order, const std::function<void()>& waiting) {
+  MessageWriter writer;
+  Encode(order, &writer);
+  auto size = writer.head_size();
+  std::string frame(sizeof(size) + size, '\0');
+  std::memcpy(frame.data(), &size, sizeof(size));
+  writer.CopyTo(frame.data() + sizeof(size));
+  Put(frame.data(), frame.size(), waiting);
+  Take(reinterpret_cast<char*>(&size), sizeof(size), waiting);
+  if (size < 0 || size > kMaxFrame) throw LeashError("the worker process sent something that is no reply");
+  frame.resize(size);
+  Take(frame.data(), frame.size(), waiting);
+  return frame;
+}
+
+void Leash::Wait(short events, const std::function<void()>& waiting) {
+  pollfd ready = {socket_.get(), events, 0};
+  while (poll(&ready, 1, kLookEveryMs) <= 0) waiting();
+}
+
+void Leash::Put(const char* data, size_t size, const std::function<void()>& waiting) {
+  while (size > 0) {
+    Wait(POLLOUT, waiting);
+    const ssize_t sent = send(socket_.get(), data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (sent <= 0) throw LeashError("the worker process is gone");
+    data += sent;
+    size -= sent;
+  }
+}
+
+void Leash::Take(char* data, size_t size, const std::function<void()>& waiting) {
+  while (size > 0) {
+    Wait(POLLIN, waiting);
+    const ssize_t received = recv(socket_.get(), data, size, MSG_DONTWAIT);
+    if (received < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (received <= 0) throw LeashError("the worker process is gone");
+    data += received;
+    size -= received;
+  }
+}
+
+}  // namespace pytriton

@@ -1,0 +1,67 @@
+// The backend "python": models of a repository that are made of Python files, each instance in a process of its own.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "execution_environment.h"
+#include "json.h"
+#include "keeper.h"
+#include "triton_api.h"
+#include "work_folder.h"
+
+namespace pytriton {
+
+// What all its models share.
+class PythonBackend {
+ public:
+  // `settings` is what `--backend-config=python,<key>=<value>` has set, `folder` is where the backend is installed.
+  // Throws TritonError.
+  PythonBackend(const Json& settings, const std::string& folder);
+
+  // What starts a worker process in an interpreter of the model's choice. `environment` is its EXECUTION_ENV_PATH, or
+  // nothing.
+  Command WorkerCommand(const ExecutionEnvironment* environment) const;
+
+  ExecutionEnvironments* environments() { return &environments_; }
+  WorkerProcess::Timeout start_timeout() const { return start_timeout_; }
+  // A folder for the sockets of a worker process.
+  std::string NewFolder() { return work_.Make(std::to_string(++folders_)); }
+
+ private:
+  const std::string launcher_;
+  const std::string host_;         // bootstrap.py
+  const std::string interpreter_;  // of models without an environment
+  WorkerProcess::Timeout start_timeout_;
+  const WorkFolder work_;
+  ExecutionEnvironments environments_;
+  std::atomic<int> folders_{0};
+};
+
+// A version of a model.
+class PythonModel {
+ public:
+  // Completes the model's configuration where Triton asks for it. Throws TritonError.
+  PythonModel(TRITONBACKEND_Model* model, PythonBackend* backend);
+
+  // Starts the process of an instance, and loads the model in it. Throws TritonError.
+  std::unique_ptr<Keeper> Load(TRITONBACKEND_ModelInstance* instance);
+
+ private:
+  std::unique_ptr<Keeper> NewKeeper() const;
+  void Complete();
+
+  TRITONBACKEND_Model* const model_;
+  PythonBackend* const backend_;
+  OrderMessage order_;
+  std::shared_ptr<const ExecutionEnvironment> environment_;
+  std::mutex mutex_;
+  std::unique_ptr<Keeper> first_;  // the process that has completed the configuration, until an instance takes it
+};
+
+// A model's configuration, as Triton has completed it so far.
+std::string ConfigOf(TRITONBACKEND_Model* model);
+
+}  // namespace pytriton

@@ -1,0 +1,65 @@
+"""BYTES as they travel: each element behind its length."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+
+from pytriton.proxy.types import Array
+from pytriton.python_backend.errors import TritonModelException
+
+_LENGTH = struct.Struct("<I")
+
+
+def serialize_byte_tensor(input_tensor: Array) -> Array:
+    r"""The elements of an array, each behind its length, in one run of bytes.
+
+    Args:
+        input_tensor: Of bytes or objects; what is no bytes is written as the text that ``str`` makes of it.
+
+    Returns:
+        An array without a dimension, whose ``item()`` are the bytes; an empty one where there are no elements.
+
+    Raises:
+        TritonModelException: It is an array of something else.
+
+    Examples:
+        >>> serialize_byte_tensor(np.array([b"ab", "c"], object)).item()
+        b'\x02\x00\x00\x00ab\x01\x00\x00\x00c'
+    """
+    if input_tensor.dtype.kind not in "OSU":
+        raise TritonModelException(f"an array of {input_tensor.dtype} is no tensor of BYTES: use bytes or objects")
+    if input_tensor.size == 0:
+        return np.empty([0], np.object_)
+    parts: list[bytes] = []
+    for item in input_tensor.ravel().tolist():
+        data = item if isinstance(item, bytes) else str(item).encode()
+        parts += (_LENGTH.pack(len(data)), data)
+    return np.asarray(b"".join(parts), np.object_)
+
+
+def deserialize_bytes_tensor(encoded_tensor: Any) -> Array:
+    """The elements of what `serialize_byte_tensor` has made, as an array of one dimension.
+
+    Args:
+        encoded_tensor: Bytes, an array of bytes or uint8.
+
+    Raises:
+        TritonModelException: It ends within an element.
+    """
+    if isinstance(encoded_tensor, np.ndarray) and encoded_tensor.dtype == np.object_:
+        encoded_tensor = encoded_tensor.item() if encoded_tensor.size else b""
+    data = bytes(encoded_tensor)
+    items = []
+    position = 0
+    while position < len(data):
+        start = position + _LENGTH.size
+        if start > len(data) or start + _LENGTH.unpack_from(data, position)[0] > len(data):
+            raise TritonModelException(f"{len(data)} bytes end within an element, the one at byte {position}")
+        position = start + _LENGTH.unpack_from(data, position)[0]
+        items.append(data[start:position])
+    array = np.empty(len(items), np.object_)
+    array[:] = items
+    return array

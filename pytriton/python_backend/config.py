@@ -1,0 +1,104 @@
+"""A model's configuration, while ``auto_complete_config`` completes it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pytriton.python_backend.errors import TritonModelException
+
+_SCHEDULERS = ("dynamic_batching", "sequence_batching", "ensemble_scheduling")
+_INPUT_KEYS = ("name", "data_type", "dims", "optional")
+_OUTPUT_KEYS = ("name", "data_type", "dims")
+
+
+class ModelConfig:
+    """A model's configuration. What ``config.pbtxt`` says stays; what it leaves out can be added.
+
+    Args:
+        model_config: The configuration as JSON.
+    """
+
+    def __init__(self, model_config: str) -> None:
+        self._config: dict[str, Any] = json.loads(model_config)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The configuration, as its JSON is read."""
+        return self._config
+
+    def set_max_batch_size(self, max_batch_size: int) -> None:
+        """Says how many samples a batch may have; 0 for a model that does not batch.
+
+        Raises:
+            TritonModelException: ``config.pbtxt`` says more.
+        """
+        if self._config.get("max_batch_size", 0) > max_batch_size:
+            raise self._contradiction("max_batch_size", self._config["max_batch_size"], max_batch_size)
+        self._config["max_batch_size"] = max_batch_size
+
+    def set_dynamic_batching(self) -> None:
+        """Has the server gather requests into batches.
+
+        Raises:
+            TritonModelException: ``config.pbtxt`` has another scheduler.
+        """
+        for scheduler in _SCHEDULERS[1:]:
+            if scheduler in self._config:
+                raise self._contradiction("scheduler", scheduler, _SCHEDULERS[0])
+        self._config.setdefault(_SCHEDULERS[0], {})
+
+    def set_model_transaction_policy(self, transaction_policy_dict: dict[str, Any]) -> None:
+        """Says whether the model is decoupled: ``{"decoupled": True}``.
+
+        Raises:
+            TritonModelException: The dictionary has other keys.
+        """
+        for key in transaction_policy_dict:
+            if key != "decoupled":
+                raise TritonModelException(
+                    f"set_model_transaction_policy() has the key {key!r}: there is 'decoupled' alone"
+                )
+        self._config.setdefault("model_transaction_policy", {}).update(transaction_policy_dict)
+
+    def add_input(self, input: dict[str, Any]) -> None:
+        """Adds an input: ``{"name": "x", "data_type": "TYPE_FP32", "dims": [-1], "optional": True}``.
+
+        Raises:
+            TritonModelException: A key is missing or unknown, or ``config.pbtxt`` says otherwise of that input.
+        """
+        self._add("input", input, _INPUT_KEYS)
+
+    def add_output(self, output: dict[str, Any]) -> None:
+        """Adds an output: ``{"name": "y", "data_type": "TYPE_FP32", "dims": [-1]}``.
+
+        Raises:
+            TritonModelException: A key is missing or unknown, or ``config.pbtxt`` says otherwise of that output.
+        """
+        self._add("output", output, _OUTPUT_KEYS)
+
+    def _add(self, kind: str, tensor: dict[str, Any], keys: tuple[str, ...]) -> None:
+        for key in tensor:
+            if key not in keys:
+                raise TritonModelException(f"an {kind} has the key {key!r}: there are {', '.join(map(repr, keys))}")
+        for key in ("name", "data_type", "dims"):
+            if key not in tensor:
+                raise TritonModelException(f"{kind} {tensor.get('name', tensor)!r} lacks the key {key!r}")
+        tensors = self._config.setdefault(kind, [])
+        known = next((each for each in tensors if each.get("name") == tensor["name"]), None)
+        if known is None:
+            tensors.append(dict(tensor, dims=list(tensor["dims"])))
+            return
+        for key, unset in (("data_type", "TYPE_INVALID"), ("dims", [])):
+            wanted = list(tensor[key]) if key == "dims" else tensor[key]
+            if known.get(key, unset) in (unset, wanted):
+                known[key] = wanted
+            else:
+                raise self._contradiction(f"{key} of {kind} {tensor['name']!r}", known[key], wanted)
+        if "optional" in tensor:
+            known["optional"] = bool(tensor["optional"])
+
+    def _contradiction(self, what: str, said: object, wanted: object) -> TritonModelException:
+        return TritonModelException(
+            f"auto_complete_config of model {self._config.get('name', '')!r}: {what} is {said!r} in config.pbtxt, and "
+            f"cannot become {wanted!r}"
+        )

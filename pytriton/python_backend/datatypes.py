@@ -1,0 +1,67 @@
+"""Triton's datatypes as NumPy has them."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+
+from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.model_config.datatypes import CODE_BY_DTYPE, DATATYPES, DTYPE_BY_CODE, datatype_by_code, datatype_of
+from pytriton.python_backend.errors import TritonModelException
+
+BF16 = 14
+"""Code of the datatype that NumPy lacks."""
+
+OPAQUE = np.dtype("V2")
+"""Dtype of arrays of BF16 where ml_dtypes is not installed: their elements cannot be looked at."""
+
+_BY_CONFIG_NAME = {datatype.config_name: datatype.code for datatype in DATATYPES}
+
+
+def allow_bf16() -> None:
+    """Has tensors of BF16 carried from and to the server even where ml_dtypes is not installed."""
+    try:
+        DTYPE_BY_CODE[BF16]
+    except PyTritonBadParameterError:
+        DTYPE_BY_CODE[BF16] = OPAQUE
+        CODE_BY_DTYPE[OPAQUE] = BF16
+
+
+def triton_to_numpy_type(data_type: int) -> Any:
+    """The NumPy type of one of Triton's datatypes, by its code: 11 (FP32) is ``np.float32``.
+
+    Raises:
+        TritonModelException: No datatype has that code, or it is BF16 and ml_dtypes is not installed.
+    """
+    try:
+        dtype = datatype_by_code(int(data_type)).numpy_dtype
+    except PyTritonBadParameterError as error:
+        raise TritonModelException(str(error)) from None
+    return dtype.type
+
+
+def numpy_to_triton_type(data_type: Any) -> int:
+    """The code of the datatype that a NumPy type or dtype is: ``np.float32`` is 11.
+
+    Raises:
+        TritonModelException: Triton has no such datatype.
+    """
+    try:
+        return datatype_of(data_type).code
+    except PyTritonBadParameterError as error:
+        raise TritonModelException(str(error)) from None
+
+
+def triton_string_to_numpy(triton_type_string: str) -> Any:
+    """The NumPy type of a datatype as a model's configuration writes it: ``"TYPE_FP32"`` is ``np.float32``.
+
+    Raises:
+        TritonModelException: No datatype has that name, or it is BF16 and ml_dtypes is not installed.
+    """
+    with contextlib.suppress(KeyError):
+        return triton_to_numpy_type(_BY_CONFIG_NAME[triton_type_string])
+    raise TritonModelException(
+        f"{triton_type_string!r} is not a datatype of a model's configuration: those are {', '.join(_BY_CONFIG_NAME)}"
+    )

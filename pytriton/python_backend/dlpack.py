@@ -1,0 +1,121 @@
+"""Arrays that are shared with other libraries by DLPack."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, cast
+
+import numpy as np
+
+from pytriton.model_config.datatypes import DTYPE_BY_CODE
+from pytriton.proxy.types import Array
+from pytriton.python_backend.datatypes import BF16
+from pytriton.python_backend.errors import TritonModelException
+
+CPU = (1, 0)
+"""``kDLCPU``, device 0."""
+
+_HOST_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
+_BFLOAT = 4  # kDLBfloat
+
+_api = ctypes.pythonapi
+_api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+_api.PyCapsule_GetPointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
+
+
+class _DLTensor(ctypes.Structure):
+    """The start of a ``DLManagedTensor``."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+    )
+
+
+class _Capsule:
+    """A capsule as an object that NumPy takes one from."""
+
+    def __init__(self, capsule: Any) -> None:
+        pointer = _api.PyCapsule_GetPointer(capsule, b"dltensor")  # raises ValueError where it was used before
+        self._capsule = capsule
+        self.head = _DLTensor.from_address(pointer)
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.head.device_type, self.head.device_id
+
+
+def to_capsule(array: Array, arguments: dict[str, Any]) -> Any:
+    """A DLPack capsule that shares the array's memory; that of a copy, where it may not be written to.
+
+    Args:
+        array: Of any dtype but objects.
+        arguments: Of ``__dlpack__``.
+
+    Raises:
+        TritonModelException: DLPack has no such dtype.
+    """
+    if array.dtype.kind in "OSUT":
+        raise TritonModelException("a tensor of BYTES has no DLPack form: use as_numpy()")
+    if not array.flags.writeable:
+        array = array.copy()
+    if array.dtype.kind == "V":
+        return _torch_of(array).__dlpack__(**arguments)
+    return array.__dlpack__(**arguments)
+
+
+def from_dlpack(source: Any) -> Array:
+    """The array that a DLPack capsule, or an object that makes one, holds; without a copy, unless it is on a device.
+
+    Raises:
+        TritonModelException: It is no such thing, or its memory cannot be read from here.
+    """
+    if type(source).__name__ == "PyCapsule":
+        try:
+            source = _Capsule(source)
+        except ValueError as error:
+            raise TritonModelException(f"this DLPack capsule cannot be read: {error}") from None
+    elif not (hasattr(source, "__dlpack__") and hasattr(source, "__dlpack_device__")):
+        raise TritonModelException(f"{type(source).__name__} is neither a DLPack capsule nor an object with __dlpack__")
+    if source.__dlpack_device__()[0] not in _HOST_DEVICES or _is_bfloat(source):
+        return _by_torch(source)
+    try:
+        return cast(Array, np.from_dlpack(source))
+    except (BufferError, RuntimeError, TypeError) as error:
+        raise TritonModelException(f"NumPy cannot take this DLPack tensor: {error}") from error
+
+
+def _is_bfloat(source: Any) -> bool:
+    if isinstance(source, _Capsule):
+        return bool(source.head.code == _BFLOAT)
+    return "bfloat16" in str(getattr(source, "dtype", ""))
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError:
+        raise TritonModelException(
+            "DLPack tensors of bfloat16, or in a device's memory, are read and made with torch, which is not installed"
+        ) from None
+    return torch
+
+
+def _by_torch(source: Any) -> Array:
+    torch = _torch()
+    tensor = torch.from_dlpack(source._capsule if isinstance(source, _Capsule) else source).detach().cpu().contiguous()
+    if tensor.dtype != torch.bfloat16:
+        return cast(Array, tensor.numpy())
+    return cast(Array, tensor.view(torch.int16).numpy().view(DTYPE_BY_CODE[BF16]))
+
+
+def _torch_of(array: Array) -> Any:
+    torch = _torch()
+    return torch.from_numpy(np.ascontiguousarray(array).view(np.int16)).view(torch.bfloat16)

@@ -1,0 +1,49 @@
+"""Errors of requests, and of models."""
+
+from __future__ import annotations
+
+
+class TritonError:
+    """Why a request failed: the error of an `InferenceResponse`.
+
+    Args:
+        message: What the client is told.
+        code: What kind of error it is: ``TritonError.INTERNAL``, ``TritonError.INVALID_ARG`` and so on.
+
+    Examples:
+        >>> error = TritonError("the image is empty", TritonError.INVALID_ARG)
+        >>> error.message(), error.code() == TritonError.INVALID_ARG
+        ('the image is empty', True)
+    """
+
+    UNKNOWN = 0
+    INTERNAL = 1
+    NOT_FOUND = 2
+    INVALID_ARG = 3
+    UNAVAILABLE = 4
+    UNSUPPORTED = 5
+    ALREADY_EXISTS = 6
+    CANCELLED = 7
+
+    __slots__ = ("_code", "_message")
+
+    def __init__(self, message: str, code: int = INTERNAL) -> None:
+        if not TritonError.UNKNOWN <= code <= TritonError.CANCELLED:
+            raise ValueError(f"TritonError has code {code!r}: use one of its own, such as TritonError.INTERNAL")
+        self._message = str(message)
+        self._code = int(code)
+
+    def message(self) -> str:
+        """What the client is told."""
+        return self._message
+
+    def code(self) -> int:
+        """What kind of error it is."""
+        return self._code
+
+    def __repr__(self) -> str:
+        return f"TritonError({self._message!r}, code={self._code})"
+
+
+class TritonModelException(Exception):  # noqa: N818  (the name that models know)
+    """Raised by a model whose call has failed, and by this module where it is asked for what cannot be done."""

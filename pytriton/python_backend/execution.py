@@ -1,0 +1,203 @@
+"""Has the ``execute`` of a `TritonPythonModel` called as a worker calls inference callables."""
+
+from __future__ import annotations
+
+import inspect
+import queue
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from pytriton.proxy.batch import BatchRequest
+from pytriton.proxy.responses import RequestError, Rescheduled
+from pytriton.proxy.signature import Signature
+from pytriton.python_backend.errors import TritonError, TritonModelException
+from pytriton.python_backend.request import ServedRequest
+from pytriton.python_backend.response import InferenceResponse
+from pytriton.python_backend.sender import Answer, Answering, item_of
+
+_NOTHING = RequestError(TritonError.INTERNAL, "the request was answered with nothing")
+_UNANSWERED = "the model returned None for a request, and did not answer it by a response sender"
+
+
+class Model:
+    """A `TritonPythonModel`, and what is declared of it.
+
+    Args:
+        instance: The object.
+        signature: What its configuration says.
+        device: Number of the GPU that the instance is to use, or None.
+    """
+
+    def __init__(self, instance: Any, signature: Signature, device: int | None = None) -> None:
+        self.execute = instance.execute
+        self.name = signature.model
+        self.decoupled = signature.spec.decoupled
+        self.output_names = [output.name for output in signature.outputs]
+        self.outputs = frozenset(self.output_names)
+        self.device = device
+
+    def requests(self, requests: Sequence[BatchRequest], answer: Answer | None = None) -> list[ServedRequest]:
+        """Requests as ``execute`` takes them; with ``answer``, each has its answering."""
+        if self.device is not None:
+            select_device(self.device)
+        batch = requests[0]._batch
+        return [
+            ServedRequest(
+                batch,
+                index,
+                None if answer is None else Answering(answer, index, self.outputs, self.decoupled),
+                self.output_names,
+                self.name,
+            )
+            for index in range(len(requests))
+        ]
+
+    def items(self, returned: Any, requests: list[ServedRequest]) -> list[Any]:
+        """What ``execute`` returned, as a worker takes it; None for requests that are answered otherwise.
+
+        Raises:
+            TritonModelException: It is not one response for each request.
+        """
+        if not isinstance(returned, (list, tuple)):
+            raise TritonModelException(
+                f"execute() of model {self.name!r} returned {type(returned).__name__}: return a list with one "
+                "InferenceResponse for each request"
+            )
+        if len(returned) != len(requests):
+            raise TritonModelException(
+                f"execute() of model {self.name!r} returned {len(returned)} responses to {len(requests)} requests: "
+                "return one for each"
+            )
+        return [self._item(response, request) for response, request in zip(returned, requests)]
+
+    def _item(self, response: Any, request: ServedRequest) -> Any:
+        if request.is_rescheduled:
+            return Rescheduled()
+        if response is None:
+            return None
+        if not isinstance(response, InferenceResponse):
+            raise TritonModelException(
+                f"execute() of model {self.name!r} returned a list with {type(response).__name__} in it: use "
+                "pb_utils.InferenceResponse"
+            )
+        return item_of(response, self.outputs)
+
+
+class LockStep:
+    """``execute`` that answers what it is given as it returns."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    def __call__(self, requests: Sequence[BatchRequest]) -> list[Any]:
+        """Infers a batch."""
+        served = self._model.requests(requests)
+        senders = Senders(self._model, served)
+        items = self._model.items(self._model.execute(list(served)), served)
+        if None in items:
+            open_ = {index for index, item in enumerate(items) if item is None}
+            taken = {index for index in open_ if served[index].answering is not None}
+            del served  # a sender that the model drops is to be noticed
+            for index in open_:
+                items[index] = (
+                    senders.wait(index) if index in taken else RequestError(TritonError.INTERNAL, _UNANSWERED)
+                )
+        return items
+
+
+class Senders:
+    """Collects what response senders send for a batch, each request once.
+
+    Args:
+        model: Whose they are.
+        requests: The batch; each finds its answering here when it is asked for a sender.
+    """
+
+    def __init__(self, model: Model, requests: list[ServedRequest]) -> None:
+        self._model = model
+        self._sent: queue.SimpleQueue[tuple[int, object]] = queue.SimpleQueue()  # which a destructor may put to
+        self._answers: dict[int, object] = {}
+        for request in requests:
+            request.senders = self
+
+    def answering(self, index: int) -> Answering:
+        """How to answer a request."""
+        return Answering(self._answer, index, self._model.outputs, False)
+
+    def wait(self, index: int) -> object:
+        """Waits for the answer to a request."""
+        while index not in self._answers:
+            sent, item = self._sent.get()
+            self._answers.setdefault(sent, _NOTHING if item is None else item)
+        return self._answers[index]
+
+    def _answer(self, index: int, item: object, final: bool, later: bool = False) -> None:
+        self._sent.put((index, item))
+
+
+class Deferred:
+    """``execute`` of a decoupled model, which is called for one batch after the other."""
+
+    deferred = True
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    def __call__(self, requests: Sequence[BatchRequest], answer: Answer) -> None:
+        """Infers a batch, whose requests may be answered later."""
+        served = self._model.requests(requests, answer)
+        returned = self._model.execute(list(served))
+        _check_nothing(returned, self._model)
+        _reschedule(served)
+
+
+class Coroutine:
+    """``async execute``, which is called for many batches at a time."""
+
+    deferred = True
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    async def __call__(self, requests: Sequence[BatchRequest], answer: Answer) -> list[Any] | None:
+        """Infers a batch, whose requests may be answered later."""
+        served = self._model.requests(requests, answer)
+        returned = await self._model.execute(list(served))
+        if self._model.decoupled:
+            _check_nothing(returned, self._model)
+            _reschedule(served)
+            return None
+        items = self._model.items(returned, served)
+        for request, item in zip(served, items):
+            if item is not None and request.answering is not None:
+                request.answering.close()
+        return items
+
+
+def callable_of(model: Model) -> LockStep | Deferred | Coroutine:
+    """The inference callable that a model is."""
+    if inspect.iscoroutinefunction(model.execute):
+        return Coroutine(model)
+    return Deferred(model) if model.decoupled else LockStep(model)
+
+
+def select_device(device: int) -> None:
+    """Has this thread use a GPU unless it says otherwise, where the model uses PyTorch."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.set_device(device)
+
+
+def _check_nothing(returned: object, model: Model) -> None:
+    if returned is not None:
+        raise TritonModelException(
+            f"model {model.name!r} is decoupled, and its execute() returned {type(returned).__name__}: return None, "
+            "and send responses by request.get_response_sender()"
+        )
+
+
+def _reschedule(requests: list[ServedRequest]) -> None:
+    for request in requests:
+        if request.is_rescheduled and request.answering is not None:
+            request.answering.reschedule()

@@ -1,0 +1,118 @@
+"""Has other models of the server infer: Business Logic Scripting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pytriton.exceptions import PyTritonError
+from pytriton.proxy.arena import ArenaError
+from pytriton.python_backend.datatypes import BF16, OPAQUE
+from pytriton.python_backend.errors import TritonError, TritonModelException
+from pytriton.python_backend.request import InferenceRequest
+from pytriton.python_backend.response import InferenceResponse
+from pytriton.python_backend.server import services
+from pytriton.python_backend.tensor import Tensor, unchecked
+
+if TYPE_CHECKING:
+    from pytriton.proxy.calls import Call, CallTensor, Reply
+    from pytriton.proxy.services import Stream
+
+_FAILURES = (PyTritonError, ArenaError)
+
+
+def infer(request: InferenceRequest) -> InferenceResponse:
+    """Asks, and waits for the one response."""
+    try:
+        return _response_of(services().infer(_call_of(request)))
+    except _FAILURES as error:
+        raise TritonModelException(str(error)) from error
+
+
+async def ainfer(request: InferenceRequest) -> InferenceResponse:
+    """The same in an event loop."""
+    try:
+        return _response_of(await services().ainfer(_call_of(request)))
+    except _FAILURES as error:
+        raise TritonModelException(str(error)) from error
+
+
+def stream(request: InferenceRequest) -> ResponseIterator:
+    """Asks, and gives responses as they come."""
+    try:
+        return ResponseIterator(services().stream(_call_of(request)))
+    except _FAILURES as error:
+        raise TritonModelException(str(error)) from error
+
+
+class ResponseIterator(Iterator[InferenceResponse], AsyncIterator[InferenceResponse]):
+    """Responses to one request, as they come; for ``for`` and for ``async for``. Dropping it cancels the rest."""
+
+    def __init__(self, replies: Stream) -> None:
+        self._replies = replies
+
+    def __iter__(self) -> ResponseIterator:
+        return self
+
+    def __next__(self) -> InferenceResponse:
+        """Waits for the next response."""
+        try:
+            return _response_of(next(self._replies))
+        except _FAILURES as error:
+            raise TritonModelException(str(error)) from error
+
+    def __aiter__(self) -> ResponseIterator:
+        return self
+
+    async def __anext__(self) -> InferenceResponse:
+        """Waits for the next response, while the event loop goes on."""
+        response = await asyncio.get_running_loop().run_in_executor(None, next, self, None)
+        if response is None:
+            raise StopAsyncIteration
+        return response
+
+    def cancel(self) -> None:
+        """Has the model stop; what has come, and what comes until it has stopped, is dropped."""
+        self._replies.cancel()
+
+
+def _call_of(request: InferenceRequest) -> Call:
+    from pytriton.proxy.calls import Call
+
+    return Call(
+        request.model_name(),
+        {tensor.name(): _input_of(tensor) for tensor in request.inputs()},
+        version=request._model_version,
+        outputs=request.requested_output_names(),
+        request_id=request.request_id(),
+        correlation_id=request.correlation_id() or 0,
+        flags=request.flags(),
+        timeout_us=request.timeout(),
+        parameters=request._parameters,
+    )
+
+
+def _input_of(tensor: Tensor) -> Any:
+    array = tensor._array
+    if array.dtype is not OPAQUE:
+        return array
+    from pytriton.proxy.calls import CallTensor
+
+    return CallTensor(BF16, array.shape, array.ravel().view("u1"))
+
+
+def _response_of(reply: Reply) -> InferenceResponse:
+    if reply.error is not None:
+        message, code = str(reply.error), getattr(reply.error, "code", TritonError.INTERNAL)
+        return InferenceResponse(error=TritonError(message, int(code)))
+    tensors = [_tensor_of(name, tensor) for name, tensor in reply.tensors.items()]
+    return InferenceResponse(tensors, parameters=reply.parameters or None)
+
+
+def _tensor_of(name: str, tensor: CallTensor) -> Tensor:
+    from pytriton.model_config.datatypes import DTYPE_BY_CODE
+
+    if tensor.datatype == BF16 and DTYPE_BY_CODE[BF16] is OPAQUE:
+        return unchecked(name, tensor.data.view(OPAQUE).reshape(tensor.shape))
+    return unchecked(name, tensor.array())

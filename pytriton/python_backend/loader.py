@@ -1,0 +1,136 @@
+"""Imports ``model.py``, has it complete its configuration, and makes it an inference callable."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+import inspect
+import json
+import pathlib
+import sys
+from types import ModuleType
+from typing import Any
+
+from pytriton.proxy.host import Loaded
+from pytriton.proxy.leash import OrderMessage
+from pytriton.python_backend import models, triton_python_backend_utils
+from pytriton.python_backend.config import ModelConfig
+from pytriton.python_backend.declaration import signature_of
+from pytriton.python_backend.errors import TritonModelException
+from pytriton.python_backend.execution import Model, callable_of, select_device
+
+_CLASS = "TritonPythonModel"
+_FILE = "model.py"
+
+_imported: dict[pathlib.Path, ModuleType] = {}
+
+
+def complete(order: OrderMessage) -> str:
+    """Has a model complete its configuration.
+
+    Args:
+        order: With the configuration as far as it goes, and the model's folder.
+
+    Returns:
+        The whole configuration as JSON; the same one where the model has no ``auto_complete_config``.
+
+    Raises:
+        TritonModelException: There is no such model, or it returned something else than a configuration.
+        Exception: Whatever the model raises.
+    """
+    model_class = _class_of(order)
+    if not hasattr(model_class, "auto_complete_config"):
+        return order.config
+    completed = model_class.auto_complete_config(ModelConfig(order.config))
+    if not isinstance(completed, ModelConfig):
+        raise TritonModelException(
+            f"auto_complete_config of model {order.model!r} returned {type(completed).__name__}: return the "
+            "ModelConfig that it was given"
+        )
+    return json.dumps(completed.as_dict())
+
+
+def load(order: OrderMessage) -> Loaded:
+    """Makes an inference callable of a model, which is initialized.
+
+    Args:
+        order: With the configuration, and the model's folder.
+
+    Raises:
+        TritonModelException: There is no such model, or it lacks ``execute``.
+        Exception: Whatever the model raises.
+    """
+    model_class = _class_of(order)
+    if not hasattr(model_class, "execute"):
+        raise TritonModelException(f"{_CLASS} in {_path_of(order)} has no method 'execute': write one")
+    signature = signature_of(order.config, order.version)
+    device = int(order.device_id or 0) if order.instance_kind == "GPU" else None
+    if device is not None:
+        select_device(device)
+    instance = model_class()
+    if hasattr(instance, "initialize"):
+        instance.initialize(
+            {
+                "model_config": order.config,
+                "model_instance_kind": order.instance_kind,
+                "model_instance_device_id": order.device_id,
+                "model_repository": order.repository,
+                "model_version": str(order.version),
+                "model_name": order.model,
+            }
+        )
+
+    def finalize() -> None:
+        if hasattr(instance, "finalize"):
+            instance.finalize()
+
+    return Loaded(callable_of(Model(instance, signature, device)), signature, finalize, lambda: _is_ready(instance))
+
+
+def _is_ready(instance: Any) -> bool:
+    if not hasattr(instance, "is_ready"):
+        return True
+    ready = instance.is_ready()
+    return bool(asyncio.run(_awaited(ready)) if inspect.isawaitable(ready) else ready)
+
+
+async def _awaited(awaitable: Any) -> Any:
+    return await awaitable
+
+
+def _path_of(order: OrderMessage) -> pathlib.Path:
+    name = json.loads(order.config).get("default_model_filename") or _FILE
+    return pathlib.Path(order.repository) / str(order.version) / name
+
+
+def _class_of(order: OrderMessage) -> Any:
+    path = _path_of(order)
+    module = _imported.get(path)
+    if module is None:
+        module = _imported[path] = _import(path, order.model)
+    model_class = getattr(module, _CLASS, None)
+    if model_class is None:
+        raise TritonModelException(f"{path} has no class {_CLASS!r}: write one")
+    return model_class
+
+
+def _import(path: pathlib.Path, model: str) -> ModuleType:
+    if not path.is_file():
+        raise TritonModelException(f"model {model!r} has no file {path}")
+    sys.modules["triton_python_backend_utils"] = triton_python_backend_utils
+    models.set_model_dir(str(path.parent))
+    sys.path.insert(0, str(path.parent))
+    sys.path.append(str(path.parent.parent))
+    # A folder of bytecode in the repository would look to a server that watches it like a change of the model.
+    sys.dont_write_bytecode, write = True, sys.dont_write_bytecode
+    try:
+        specification = importlib.util.spec_from_file_location(path.stem, path)
+        if specification is None or specification.loader is None:
+            raise TritonModelException(f"{path} is no Python file")
+        module = importlib.util.module_from_spec(specification)
+        sys.modules[path.stem] = module
+        specification.loader.exec_module(module)
+    finally:
+        sys.dont_write_bytecode = write
+    return module

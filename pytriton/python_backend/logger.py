@@ -1,0 +1,72 @@
+"""The server's log."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+
+from pytriton.python_backend.errors import TritonModelException
+from pytriton.python_backend.server import services
+
+_LETTERS = "IWEV"
+
+
+class Logger:
+    """Writes into the server's log, with the file and the line that it is called from; where there is none, to stderr.
+
+    Examples:
+        >>> Logger.log_info("the weights are loaded")  # doctest: +SKIP
+    """
+
+    INFO = 0
+    WARNING = 1
+    ERROR = 2
+    VERBOSE = 3
+
+    @staticmethod
+    def log(message: str, level: int = INFO) -> None:
+        """Writes a line.
+
+        Args:
+            message: What to write.
+            level: ``Logger.INFO``, ``WARNING``, ``ERROR`` or ``VERBOSE``; the last is written where the server runs
+                with ``--log-verbose``.
+
+        Raises:
+            TritonModelException: There is no such level.
+        """
+        if level not in (Logger.INFO, Logger.WARNING, Logger.ERROR, Logger.VERBOSE):
+            raise TritonModelException(f"{level!r} is no level: use Logger.INFO, WARNING, ERROR or VERBOSE")
+        _write(level, message, sys._getframe(1))
+
+    @staticmethod
+    def log_info(message: str) -> None:
+        """Writes a line that informs."""
+        _write(Logger.INFO, message, sys._getframe(1))
+
+    @staticmethod
+    def log_warn(message: str) -> None:
+        """Writes a line that warns."""
+        _write(Logger.WARNING, message, sys._getframe(1))
+
+    @staticmethod
+    def log_error(message: str) -> None:
+        """Writes a line about an error."""
+        _write(Logger.ERROR, message, sys._getframe(1))
+
+    @staticmethod
+    def log_verbose(message: str) -> None:
+        """Writes a line that few want to read."""
+        _write(Logger.VERBOSE, message, sys._getframe(1))
+
+
+def _write(level: int, message: str, caller: FrameType) -> None:
+    file, line = caller.f_code.co_filename.rpartition("/")[2], caller.f_lineno
+    try:
+        server = services()
+    except (TritonModelException, ImportError):
+        print(f"{_LETTERS[level]} {file}:{line}] {message}", file=sys.stderr, flush=True)
+        return
+    from pytriton.proxy.calls import LogLevel
+
+    server.log(LogLevel(level), str(message), file, line)

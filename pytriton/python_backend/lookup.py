@@ -1,0 +1,49 @@
+"""Finds tensors and settings by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pytriton.python_backend.request import InferenceRequest
+from pytriton.python_backend.response import InferenceResponse
+from pytriton.python_backend.tensor import Tensor
+
+
+def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Tensor | None:
+    """The input of a request that has a name, or None."""
+    return _by_name(inference_request.inputs(), name)
+
+
+def get_output_tensor_by_name(inference_response: InferenceResponse, name: str) -> Tensor | None:
+    """The output of a response that has a name, or None."""
+    return _by_name(inference_response._tensors, name)
+
+
+def get_input_config_by_name(model_config: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    """What a model's configuration, as a dictionary, says of the input that has a name, or None."""
+    return _config_by_name(model_config.get("input", ()), name)
+
+
+def get_output_config_by_name(model_config: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    """What a model's configuration, as a dictionary, says of the output that has a name, or None."""
+    return _config_by_name(model_config.get("output", ()), name)
+
+
+def using_decoupled_model_transaction_policy(model_config: Mapping[str, Any]) -> bool:
+    """Whether a model's configuration, as a dictionary, says that it is decoupled."""
+    return bool(model_config.get("model_transaction_policy", {}).get("decoupled", False))
+
+
+def _by_name(tensors: Sequence[Tensor], name: str) -> Tensor | None:
+    for tensor in tensors:
+        if tensor._name == name:
+            return tensor
+    return None
+
+
+def _config_by_name(tensors: Sequence[dict[str, Any]], name: str) -> dict[str, Any] | None:
+    for tensor in tensors:
+        if tensor.get("name") == name:
+            return tensor
+    return None

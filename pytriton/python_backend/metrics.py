@@ -1,0 +1,129 @@
+"""A model's own metrics, on the server's metrics endpoint."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pytriton.exceptions import PyTritonError
+from pytriton.python_backend.errors import TritonModelException
+from pytriton.python_backend.server import services
+
+
+class MetricFamily:
+    """Metrics of one name, which differ in their labels.
+
+    Args:
+        name: As Prometheus has them: ``"requests_with_an_image_total"``.
+        description: One line of help.
+        kind: ``MetricFamily.COUNTER``, ``GAUGE`` or ``HISTOGRAM``.
+
+    Raises:
+        TritonModelException: The server cannot make it, or has one of another kind.
+    """
+
+    COUNTER = 0
+    GAUGE = 1
+    HISTOGRAM = 2
+
+    def __init__(self, name: str, description: str, kind: int) -> None:
+        if kind not in (self.COUNTER, self.GAUGE, self.HISTOGRAM):
+            raise TritonModelException(
+                f"metric family {name!r} has kind {kind!r}: use MetricFamily.COUNTER, GAUGE or HISTOGRAM"
+            )
+        from pytriton.proxy.calls import MetricKind
+
+        self._kind = kind
+        self._services = services()
+        with _as_model_exceptions():
+            self._number = self._services.metric_family(name, description, MetricKind(kind))
+
+    def Metric(  # noqa: N802  (the name that models know)
+        self, labels: Mapping[str, str] | None = None, buckets: Sequence[float] | None = None
+    ) -> Metric:
+        """One of the family; the same one for the same labels. It disappears when nobody holds it any more.
+
+        Args:
+            labels: By name.
+            buckets: Upper bounds of a histogram's buckets, ascending.
+
+        Raises:
+            TritonModelException: The server cannot make it; a histogram lacks buckets, or another kind has some.
+        """
+        if (buckets is not None) != (self._kind == self.HISTOGRAM):
+            raise TritonModelException("buckets are for metrics of a HISTOGRAM, which need them")
+        return Metric(self, labels or {}, buckets)
+
+    def __del__(self) -> None:
+        number = getattr(self, "_number", None)
+        if number is not None:
+            with contextlib.suppress(PyTritonError):
+                self._services.delete_metric_family(number)
+
+
+class Metric:
+    """One metric; made by `MetricFamily.Metric`.
+
+    Args:
+        family: Its family.
+        labels: By name.
+        buckets: Upper bounds.
+    """
+
+    def __init__(self, family: MetricFamily, labels: Mapping[str, str], buckets: Sequence[float] | None) -> None:
+        self._family = family
+        self._services = family._services
+        with _as_model_exceptions():
+            self._number = self._services.metric(family._number, labels, buckets)
+
+    def increment(self, value: float) -> None:
+        """Adds to a counter or a gauge.
+
+        Raises:
+            TritonModelException: A counter would shrink, or it is a histogram.
+        """
+        with _as_model_exceptions():
+            self._services.increment(self._number, value)
+
+    def set(self, value: float) -> None:
+        """Sets a gauge.
+
+        Raises:
+            TritonModelException: It is no gauge.
+        """
+        with _as_model_exceptions():
+            self._services.set(self._number, value)
+
+    def observe(self, value: float) -> None:
+        """Adds an observation to a histogram.
+
+        Raises:
+            TritonModelException: It is no histogram.
+        """
+        with _as_model_exceptions():
+            self._services.observe(self._number, value)
+
+    def value(self) -> float:
+        """What a counter or a gauge has come to.
+
+        Raises:
+            TritonModelException: It is a histogram.
+        """
+        with _as_model_exceptions():
+            return self._services.value(self._number)
+        raise AssertionError  # the context manager above raises, or nothing does
+
+    def __del__(self) -> None:
+        number = getattr(self, "_number", None)
+        if number is not None:
+            with contextlib.suppress(PyTritonError):
+                self._services.delete_metric(number)
+
+
+@contextlib.contextmanager
+def _as_model_exceptions() -> Any:
+    try:
+        yield
+    except PyTritonError as error:
+        raise TritonModelException(str(error)) from error

@@ -1,0 +1,73 @@
+"""The server's models: this one's folder, and loading and unloading of others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pytriton.exceptions import PyTritonError
+from pytriton.python_backend.errors import TritonModelException
+from pytriton.python_backend.server import services
+
+_FILE = "file:"
+_folder = ""
+
+
+def load_model(model_name: str, config: str = "", files: Mapping[str, bytes] | None = None) -> None:
+    """Loads a model, or loads it anew; the server runs with ``--model-control-mode=explicit``.
+
+    Args:
+        model_name: Its name.
+        config: Its configuration as JSON, in place of the one in the repository.
+        files: What its folder has, by ``"file:<version>/<name>"``, in place of what is in the repository.
+
+    Raises:
+        TritonModelException: The server could not.
+    """
+    contents = {path[len(_FILE) :] if path.startswith(_FILE) else path: data for path, data in (files or {}).items()}
+    try:
+        services().load_model(model_name, config, contents or None)
+    except PyTritonError as error:
+        raise TritonModelException(str(error)) from error
+
+
+def unload_model(model_name: str, unload_dependents: bool = False) -> None:
+    """Unloads a model.
+
+    Args:
+        model_name: Its name.
+        unload_dependents: Those of its models that an ensemble is made of as well.
+
+    Raises:
+        TritonModelException: The server could not.
+    """
+    try:
+        services().unload_model(model_name, unload_dependents)
+    except PyTritonError as error:
+        raise TritonModelException(str(error)) from error
+
+
+def is_model_ready(model_name: str, model_version: str = "") -> bool:
+    """Whether a model can infer.
+
+    Args:
+        model_name: Its name.
+        model_version: Its version; empty for the one that the server chooses.
+
+    Raises:
+        TritonModelException: The server could not say.
+    """
+    try:
+        return services().is_model_ready(model_name, int(model_version or -1))
+    except (PyTritonError, ValueError) as error:
+        raise TritonModelException(str(error)) from error
+
+
+def get_model_dir() -> str:
+    """The folder of the version that is being served: ``<repository>/<model>/<version>``."""
+    return _folder
+
+
+def set_model_dir(folder: str) -> None:
+    """Says what `get_model_dir` returns."""
+    global _folder
+    _folder = folder

@@ -1,0 +1,76 @@
+"""Responses of models, ours and those that we have asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from pytriton.python_backend.errors import TritonError, TritonModelException
+from pytriton.python_backend.tensor import Tensor
+
+
+class InferenceResponse:
+    """What came of a request.
+
+    Args:
+        output_tensors: The outputs; ignored where there is an error.
+        error: Why the request failed.
+        parameters: What the client gets besides tensors: strings, integers, booleans and floats by name.
+
+    Raises:
+        TritonModelException: An argument is something else.
+
+    Examples:
+        >>> InferenceResponse(error=TritonError("no such word")).has_error()
+        True
+    """
+
+    __slots__ = ("_error", "_parameters", "_tensors")
+
+    def __init__(
+        self,
+        output_tensors: Sequence[Tensor] = (),
+        error: TritonError | None = None,
+        parameters: dict[str, Any] | None = None,
+    ) -> None:
+        for tensor in output_tensors:
+            if type(tensor) is not Tensor and not isinstance(tensor, Tensor):
+                raise TritonModelException(
+                    f"an InferenceResponse has {type(tensor).__name__} among its output_tensors: use pb_utils.Tensor"
+                )
+        if error is not None and not isinstance(error, TritonError):
+            raise TritonModelException(f"an InferenceResponse has the error {error!r}: use pb_utils.TritonError")
+        if parameters:
+            _check(parameters)
+        self._tensors = output_tensors
+        self._error = error
+        self._parameters = parameters
+
+    def output_tensors(self) -> list[Tensor]:
+        """The outputs."""
+        return list(self._tensors)
+
+    def has_error(self) -> bool:
+        """Whether the request failed."""
+        return self._error is not None
+
+    def error(self) -> TritonError | None:
+        """Why it failed, or None."""
+        return self._error
+
+    def parameters(self) -> str:
+        """What comes besides tensors, as a JSON object."""
+        return json.dumps(self._parameters or {})
+
+
+def _check(parameters: object) -> None:
+    if not isinstance(parameters, dict):
+        raise TritonModelException(f"parameters are a dictionary, not {type(parameters).__name__}")
+    for key, value in parameters.items():
+        if not isinstance(key, str) or not isinstance(value, (str, int, float)):
+            raise TritonModelException(
+                f"parameter {key!r} is {value!r}: names are strings, and values strings, integers, booleans or floats"
+            )
+        if type(value) is int and not -(1 << 63) <= value < 1 << 63:
+            raise TritonModelException(f"parameter {key!r} is {value}, which 64 bits do not hold: send it as a string")

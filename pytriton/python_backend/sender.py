@@ -1,0 +1,142 @@
+"""How a model answers a request at any time, from any thread, and more than once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from pytriton.exceptions import PyTritonValidationError
+from pytriton.proxy.responses import RequestError, Rescheduled
+from pytriton.proxy.types import Response
+from pytriton.python_backend.errors import TritonError, TritonModelException
+from pytriton.python_backend.flags import TRITONSERVER_RESPONSE_COMPLETE_FINAL
+from pytriton.python_backend.response import InferenceResponse
+
+Answer = Callable[..., None]
+"""Says something of a request of a batch: its number, what, and whether it is the last. See `is_deferred`."""
+
+_DROPPED = "the model dropped the request's response sender before it had sent the final flag"
+_CLOSED = "the response sender is closed: the request's final response was sent before"
+
+
+class Answering:
+    """The answers to one request. When nobody who could answer is left, the request fails.
+
+    Args:
+        answer: Sends.
+        index: The request's number.
+        outputs: Names of the model's outputs.
+        decoupled: Whether there may be any number of responses.
+    """
+
+    __slots__ = ("__weakref__", "_answer", "_closed", "_decoupled", "_index", "_lock", "_outputs", "_responded")
+
+    def __init__(self, answer: Answer, index: int, outputs: frozenset[str], decoupled: bool) -> None:
+        self._answer = answer
+        self._index = index
+        self._outputs = outputs
+        self._decoupled = decoupled
+        self._lock = threading.Lock()
+        self._closed = False
+        self._responded = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the last answer was given."""
+        return self._closed
+
+    def close(self) -> None:
+        """Lets nobody answer any more: somebody else does, or has."""
+        self._closed = True
+
+    def respond(self, response: InferenceResponse | None, final: bool) -> None:
+        """Sends a response, or with None the end.
+
+        Raises:
+            TritonModelException: The request was answered for good.
+        """
+        with self._lock:
+            self._check(response)
+            if response is None and self._responded and not self._decoupled:
+                self._closed = True
+                return  # its only response was the end already
+            self._responded = True
+            last = final or not self._decoupled
+            self._closed = final
+            try:
+                self._answer(self._index, None if response is None else item_of(response, self._outputs), last)
+            except PyTritonValidationError as error:
+                self._closed = True
+                self._answer(self._index, error, True)
+                raise TritonModelException(str(error)) from error
+
+    def _check(self, response: InferenceResponse | None) -> None:
+        if self._closed:
+            raise TritonModelException(_CLOSED)
+        if response is not None and self._responded and not self._decoupled:
+            raise TritonModelException("a model that is not decoupled sends one response to a request")
+
+    def reschedule(self) -> None:
+        """Gives the request back to the server.
+
+        Raises:
+            TritonModelException: The request was answered for good.
+        """
+        with self._lock:
+            if self._closed:
+                raise TritonModelException(_CLOSED)
+            self._closed = True
+            self._answer(self._index, Rescheduled(), True)
+
+    def __del__(self) -> None:
+        if not self._closed and (self._decoupled or not self._responded):
+            self._answer(self._index, RequestError(TritonError.INTERNAL, _DROPPED), True, later=True)
+
+
+class InferenceResponseSender:
+    """Sends the responses to a request. May be kept, and used from any thread, after ``execute`` has returned."""
+
+    __slots__ = ("_answering", "_is_cancelled")
+
+    def __init__(self, answering: Answering, is_cancelled: Callable[[], bool]) -> None:
+        self._answering = answering
+        self._is_cancelled = is_cancelled
+
+    def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
+        """Sends a response.
+
+        Args:
+            response: May be left out with the final flag. Its arrays may be changed as soon as this returns.
+            flags: ``TRITONSERVER_RESPONSE_COMPLETE_FINAL`` with the last response, or behind it.
+
+        Raises:
+            TritonModelException: The final flag was sent before, or an argument is something else.
+        """
+        if flags not in (0, TRITONSERVER_RESPONSE_COMPLETE_FINAL):
+            raise TritonModelException(f"send() has flags={flags!r}: use 0 or TRITONSERVER_RESPONSE_COMPLETE_FINAL")
+        if response is None and not flags:
+            raise TritonModelException("send() has neither a response nor the final flag")
+        if response is not None and not isinstance(response, InferenceResponse):
+            raise TritonModelException(f"send() has {type(response).__name__}: use pb_utils.InferenceResponse")
+        self._answering.respond(response, bool(flags))
+
+    def is_cancelled(self) -> bool:
+        """Whether nobody wants a response any more."""
+        return self._is_cancelled()
+
+
+def item_of(response: InferenceResponse, outputs: frozenset[str]) -> Any:
+    """A response as a worker takes it: a dictionary, a `Response` or an exception."""
+    error = response._error
+    if error is not None:
+        return RequestError(error.code(), error.message())
+    arrays = {tensor._name: tensor._array for tensor in response._tensors}
+    if not outputs.issuperset(arrays):
+        unknown = ", ".join(repr(name) for name in arrays if name not in outputs)
+        return RequestError(
+            TritonError.INTERNAL,
+            f"the model returned an output that its configuration lacks: {unknown}; its outputs are "
+            f"{', '.join(map(repr, sorted(outputs)))}",
+        )
+    return Response(arrays, parameters=response._parameters) if response._parameters else arrays

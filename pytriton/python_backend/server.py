@@ -1,0 +1,25 @@
+"""The server that this process serves a model of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytriton.exceptions import PyTritonError
+from pytriton.python_backend.errors import TritonModelException
+
+if TYPE_CHECKING:
+    from pytriton.proxy.services import Services
+
+
+def services() -> Services:
+    """What can be asked of the server from here.
+
+    Raises:
+        TritonModelException: This process has no server.
+    """
+    from pytriton.proxy.services import current
+
+    try:
+        return current()
+    except PyTritonError as error:
+        raise TritonModelException(f"there is no server to ask from here: {error}") from error

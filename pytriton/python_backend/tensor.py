@@ -1,0 +1,112 @@
+"""Inputs and outputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pytriton.model_config.datatypes import CODE_BY_DTYPE
+from pytriton.proxy.types import Array
+from pytriton.python_backend.datatypes import OPAQUE
+from pytriton.python_backend.dlpack import CPU, from_dlpack, to_capsule
+from pytriton.python_backend.errors import TritonModelException
+
+
+class Tensor:
+    """An array with a name. Tensors of requests are views of shared memory, valid for as long as anyone holds them.
+
+    Args:
+        name: That of an input or output.
+        numpy_array: Its elements, of a dtype that Triton has. Bytes, strings and objects are all ``BYTES``.
+
+    Raises:
+        TypeError: ``name`` is no string, or ``numpy_array`` no array.
+        PyTritonBadParameterError: Triton has no such dtype.
+
+    Examples:
+        >>> from pytriton.python_backend import triton_python_backend_utils as pb_utils
+        >>> tensor = pb_utils.Tensor("OUTPUT", np.zeros((1, 2), np.float32))
+        >>> tensor.name(), tensor.shape(), tensor.triton_dtype()
+        ('OUTPUT', [1, 2], 11)
+    """
+
+    __slots__ = ("__weakref__", "_array", "_name")
+
+    def __init__(self, name: str, numpy_array: Array) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"a tensor has the name {name!r}: use a string")
+        if not isinstance(numpy_array, np.ndarray):
+            raise TypeError(
+                f"tensor {name!r} is made from {type(numpy_array).__name__}, not from a NumPy array: use np.asarray "
+                "or Tensor.from_dlpack"
+            )
+        CODE_BY_DTYPE[numpy_array.dtype]
+        self._name = name
+        self._array = numpy_array
+
+    def name(self) -> str:
+        """Its name."""
+        return self._name
+
+    def as_numpy(self) -> Array:
+        """The array itself; of objects, which are bytes, for ``BYTES``.
+
+        Raises:
+            TritonModelException: It is BF16, and ml_dtypes is not installed.
+        """
+        if self._array.dtype is OPAQUE:
+            raise TritonModelException(
+                f"tensor {self._name!r} is BF16, which NumPy lacks: install ml_dtypes, or use to_dlpack()"
+            )
+        return self._array
+
+    def triton_dtype(self) -> int:
+        """Code of its datatype: 11 is FP32. See `triton_to_numpy_type`."""
+        return CODE_BY_DTYPE[self._array.dtype]
+
+    def shape(self) -> list[int]:
+        """Its dimensions, the batch among them where the model batches."""
+        return list(self._array.shape)
+
+    def is_cpu(self) -> bool:
+        """Whether NumPy can read it, which is always so."""
+        return True
+
+    def to_dlpack(self) -> Any:
+        """A DLPack capsule that shares its memory.
+
+        Raises:
+            TritonModelException: It is ``BYTES``, or BF16 where torch is not installed.
+        """
+        return to_capsule(self._array, {})
+
+    @staticmethod
+    def from_dlpack(name: str, tensor: Any) -> Tensor:
+        """A tensor that shares the memory of another library's; what is in a device's memory is copied.
+
+        Args:
+            name: That of an input or output.
+            tensor: A DLPack capsule, or an object with ``__dlpack__``: a tensor of PyTorch, JAX, CuPy, TensorFlow.
+
+        Raises:
+            TritonModelException: It is no such thing, or it cannot be read here.
+        """
+        return Tensor(name, from_dlpack(tensor))
+
+    def __dlpack__(self, **arguments: Any) -> Any:
+        return to_capsule(self._array, arguments)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return CPU
+
+    def __repr__(self) -> str:
+        return f"Tensor({self._name!r}, {self._array!r})"
+
+
+def unchecked(name: str, array: Array) -> Tensor:
+    """A tensor of which is known that it is one."""
+    tensor = Tensor.__new__(Tensor)
+    tensor._name = name
+    tensor._array = array
+    return tensor

@@ -1,0 +1,100 @@
+"""The examples of model repositories run as their READMEs say."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "python_backend"
+FREE_PORTS = {f"PYTRITON_TRITON_CONFIG_{name}_PORT": "0" for name in ("HTTP", "GRPC", "METRICS")}
+
+
+def line_with(lines: Iterable[str], pattern: str) -> re.Match[str]:
+    """Reads lines until one that the pattern fits."""
+    seen = []
+    for line in lines:
+        seen.append(line)
+        match = re.search(pattern, line)
+        if match is not None:
+            return match
+    raise AssertionError("".join(seen))
+
+
+@contextlib.contextmanager
+def served(example: str) -> Iterator[dict[str, str]]:
+    """Serves an example's repository; gives host and port by protocol."""
+    command = [sys.executable, "-u", "-m", "pytriton", "serve", str(EXAMPLES / example / "models")]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **FREE_PORTS}
+    )
+    assert process.stdout is not None
+    try:
+        url = line_with(process.stdout, r"http://(127\.0\.0\.1:\d+), grpc://(127\.0\.0\.1:\d+)")
+        for _ in (EXAMPLES / example / "models").iterdir():
+            line_with(process.stdout, "successfully loaded")
+        yield {"http": url[1], "grpc": url[2]}
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def asked(example: str, url: str) -> list[str]:
+    """The lines that an example's client prints."""
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / example / "client.py"), "--url", url],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def shown(example: str) -> list[str]:
+    """The lines that an example's README shows last."""
+    blocks = re.findall(r"```text\n(.*?)```", (EXAMPLES / example / "README.md").read_text(), re.DOTALL)
+    return list(blocks[-1].splitlines())
+
+
+def test_add_sub() -> None:
+    with served("add_sub") as urls:
+        assert asked("add_sub", urls["http"]) == shown("add_sub")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
+def test_pytorch() -> None:
+    with served("pytorch") as urls:
+        assert asked("pytorch", urls["http"]) == shown("add_sub")
+
+
+def test_decoupled() -> None:
+    with served("decoupled") as urls:
+        lines = asked("decoupled", urls["grpc"])
+    for model in ("repeat", "countdown"):
+        assert [line for line in lines if line.startswith(model)] == [
+            line for line in shown("decoupled") if line.startswith(model)
+        ]
+
+
+def test_bls() -> None:
+    with served("bls") as urls:
+        assert asked("bls", urls["http"]) == shown("bls")
+
+
+@pytest.mark.parametrize("example", ["add_sub", "pytorch", "decoupled", "bls"])
+def test_the_overview_leads_to_each_example(example: str) -> None:
+    assert f"({example}/README.md)" in (EXAMPLES / "README.md").read_text()
+    assert (EXAMPLES / example / "README.md").exists()

@@ -1,0 +1,108 @@
+"""``pytriton serve``."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+
+import psutil
+import pytest
+from serving import FREE_PORTS, HOST, wait_until
+from worker_models import none_runs, write_model
+
+from pytriton.cli.main import main
+from pytriton.server.config import TritonConfig
+
+
+class Command:
+    """The command, in a process of its own."""
+
+    def __init__(self, folder, repository, *flags):
+        ports = [f"--{name.replace('_', '-')}={port}" for name, port in FREE_PORTS.items()]
+        self._log = folder / "log"
+        with self._log.open("w") as log:
+            self.process = psutil.Popen(
+                [sys.executable, "-m", "pytriton", "serve", repository, *ports, *flags], stdout=log, stderr=log
+            )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+    @property
+    def log(self):
+        return self._log.read_text()
+
+    def wait_until_loaded(self, model):
+        wait_until(lambda: f"successfully loaded '{model}'" in self.log, timeout_s=30)
+
+    def request(self, path, body, **headers):
+        port = re.search(r"Serving on http://127.0.0.1:(\d+)", self.log)[1]
+        request = urllib.request.Request(f"http://{HOST}:{port}{path}", body, headers)
+        with urllib.request.urlopen(request) as response:
+            return response.status
+
+
+BODY = b'{"inputs": [{"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1]}]}'
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_repository_is_served_until_a_signal_comes(tmp_path, own_home, number):
+    write_model(tmp_path / "models", "model")
+    with Command(tmp_path, tmp_path / "models") as command:
+        command.wait_until_loaded("model")
+        assert command.request("/v2/models/model/infer", BODY) == 200
+        processes = [command.process, *command.process.children(recursive=True)]
+        command.process.send_signal(number)
+        assert command.process.wait(20) == 0
+        assert none_runs(processes)
+        assert "finalized model" in command.log
+    assert list(own_home.iterdir()) == []
+
+
+def test_settings_and_the_token_reach_the_server(tmp_path):
+    write_model(tmp_path / "models", "model")
+    flags = ["--token=secret", "--backend-config=python,shm-growth-byte-size=1", "--allow-grpc", "false"]
+    with Command(tmp_path, tmp_path / "models", *flags) as command:
+        command.wait_until_loaded("model")
+        path = "/v2/repository/models/model/load"
+        assert command.request(path, b"{}", **{"triton-access-token": "secret"}) == 200
+        assert "shm-growth-byte-size has no effect" in command.log
+        assert "grpc://" not in command.log
+
+
+def test_a_model_that_does_not_load_ends_the_command(tmp_path):
+    write_model(tmp_path / "models", "model", start="raise ValueError('no weights')")
+    with Command(tmp_path, tmp_path / "models") as command:
+        assert command.process.wait(30) == 1
+        assert re.search(r"pytriton: The server cannot load model 'model' .* ValueError: no weights", command.log)
+
+
+def test_what_is_wrong_is_said_in_one_line(tmp_path, capsys):
+    assert main(["serve", str(tmp_path / "missing")]) == 1
+    assert re.match(r"pytriton: TritonConfig.model_repository is '.*/missing'.*\n$", capsys.readouterr().err)
+    assert main(["serve", str(tmp_path), "--http-port", "many"]) == 1
+    assert capsys.readouterr().err == "pytriton: TritonConfig.http_port is 'many'; use an integer.\n"
+
+
+def test_every_setting_is_a_flag(capsys):
+    with pytest.raises(SystemExit):
+        main(["serve", "--help"])
+    said = capsys.readouterr().out
+    fields = [field.name for field in dataclasses.fields(TritonConfig) if field.name != "model_repository"]
+    assert [name for name in fields if f"  --{name.replace('_', '-')} " not in said] == []
+    assert "Identifier of the server." in said
+
+
+def test_the_other_commands_start_without_the_server(tmp_path):
+    code = "import sys; from pytriton.cli import main; assert 'pytriton.triton' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, env=dict(os.environ))

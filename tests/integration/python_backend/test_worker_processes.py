@@ -1,0 +1,396 @@
+"""Instances of repository models run in processes of their own, which the server starts, watches and ends."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import logging
+import os
+import pathlib
+import re
+import resource
+import time
+
+import psutil
+import pytest
+from serving import (
+    Background,
+    Script,
+    at_once,
+    is_running,
+    metrics_of,
+    running_triton,
+    server_of,
+    servers,
+    wait_until,
+)
+from worker_models import (
+    MODEL,
+    ask,
+    command,
+    kill,
+    none_runs,
+    pid_of,
+    state_of,
+    workers,
+    workers_of,
+    write_model,
+)
+
+from pytriton.exceptions import PyTritonInvalidOperationError
+
+TWO = "instance_group [{count: 2, kind: KIND_CPU}]"
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    return tmp_path_factory.mktemp("repository")
+
+
+@pytest.fixture(scope="module")
+def triton(repository):
+    """A server whose repository grows: each test writes a model and loads it."""
+    with running_triton(model_repository=repository) as triton:
+        triton.run()
+        yield triton
+
+
+@pytest.fixture
+def load(triton, repository, name):
+    """Writes a model and has it loaded; returns the folder of its version."""
+
+    def load(**model):
+        folder = write_model(repository, name, **model)
+        status, answer = command(triton, name, "load")
+        assert status == 200, answer
+        return folder
+
+    return load
+
+
+def test_each_instance_has_a_process_of_its_own(triton, name, load):
+    load(config=TWO)
+    two = {pid_of(triton, name) for _ in range(50)} | {
+        int(row[-1]) for row in at_once(8, lambda _: ask(triton, name, -2, 0.2))
+    }
+    assert len(two) == 2
+    assert two <= {worker.pid for worker in workers_of(triton)}
+
+
+def test_a_worker_process_is_told_of_its_instance(triton, name, load):
+    start = """
+    import pathlib
+    assert args["model_name"] == pathlib.Path(args["model_repository"]).name, args
+    assert args["model_version"] == "1", args
+    assert args["model_instance_kind"] == "CPU", args
+    assert args["model_instance_device_id"] == "0", args
+    """
+    load(start=start, config="instance_group [{kind: KIND_CPU}]")
+    assert ask(triton, name, 1, 2)[:2] == [2, 4]
+
+
+def test_a_worker_process_has_none_of_the_servers_files_and_libraries(triton, name, load):
+    load()
+    worker = psutil.Process(pid_of(triton, name))
+    assert files_of(worker) & files_of(server_of(triton)) == set()
+    assert worker.environ().get("LD_LIBRARY_PATH") == os.environ.get("LD_LIBRARY_PATH")
+
+
+def test_threads_of_a_worker_process_have_stacks_as_usual(triton, name, load):
+    load()
+    usual, _ = resource.getrlimit(resource.RLIMIT_STACK)
+    assert psutil.Process(pid_of(triton, name)).rlimit(psutil.RLIMIT_STACK)[0] == usual
+    assert server_of(triton).rlimit(psutil.RLIMIT_STACK)[0] > usual
+
+
+def files_of(process):
+    """Sockets, pipes and files that a process holds, beside its input and output."""
+    links = {}
+    for fd in pathlib.Path(f"/proc/{process.pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            links[fd.name] = str(fd.readlink())
+    shared = [links[number] for number in ("0", "1", "2")]
+    return {link for link in links.values() if link not in shared and not link.startswith(("anon_inode", "/memfd"))}
+
+
+def test_the_request_of_a_killed_process_gets_an_error_and_the_next_one_is_answered(triton, name, load):
+    load()
+    first = pid_of(triton, name)
+    assert "the worker is gone" in ask(triton, name, -1)
+    assert pid_of(triton, name) != first
+
+
+def test_a_process_that_is_killed_between_requests_is_not_noticed_by_clients(triton, name, load):
+    load()
+    first = pid_of(triton, name)
+    kill(first)
+    assert pid_of(triton, name) != first
+
+
+def test_a_restart_is_logged_with_how_the_process_ended_and_counted(triton, name, load, caplog):
+    load()
+    assert metrics_of(triton, name)["pytriton_worker_restarts_total"] == 0
+    with caplog.at_level(logging.WARNING):
+        pid = pid_of(triton, name)
+        kill(pid)
+        pid_of(triton, name)
+        text = f"model '{name}': its worker process ({pid}) was killed by SIGKILL; it is started again"
+        wait_until(lambda: text in caplog.text)
+    assert metrics_of(triton, name)["pytriton_worker_restarts_total"] == 1
+
+
+def test_a_process_that_ends_again_and_again_is_started_with_back_off(triton, name, load, caplog):
+    folder = load()
+    (folder / "start.py").write_text("import os; os._exit(3)")
+    with caplog.at_level(logging.WARNING):
+        kill(pid_of(triton, name))
+        wait_until(lambda: f"model '{name}': its worker process ended with exit status 3; " in caplog.text)
+        wait_until(lambda: len(delays(caplog.text, name)) >= 4)
+    assert delays(caplog.text, name)[:4] == [0, 0.1, 0.2, 0.4]
+    (folder / "start.py").unlink()
+    wait_until(lambda: isinstance(ask(triton, name, 1), list))
+
+
+def delays(log, name):
+    """Seconds that the log says a model's process waits for its starts."""
+    lines = re.findall(rf"model '{name}'.*; it is started again(?: in (\S+) s)?$", log, re.MULTILINE)
+    return [float(delay or 0) for delay in lines]
+
+
+def test_requests_fail_with_the_reason_while_the_model_does_not_load_again(triton, name, load):
+    folder = load()
+    (folder / "start.py").write_text("raise ValueError('no weights')")
+    kill(pid_of(triton, name))
+    for _ in range(3):
+        assert "has no worker: ValueError: no weights" in ask(triton, name, 1)
+    (folder / "start.py").unlink()
+    wait_until(lambda: isinstance(ask(triton, name, 1), list))
+
+
+def test_requests_wait_for_a_process_that_is_being_started_again(triton, name, load):
+    folder = load()
+    (folder / "start.py").write_text("import time; time.sleep(1)")
+    kill(pid_of(triton, name))
+    assert at_once(4, lambda number: ask(triton, name, number)[0]) == [0, 2, 4, 6]
+
+
+def test_a_neighbour_takes_the_requests_of_a_process_that_is_being_started_again(triton, name, load):
+    folder = load(config=TWO)
+    (folder / "start.py").write_text("import time; time.sleep(3)")
+    kill(pid_of(triton, name))
+    start = time.monotonic()
+    requests = [Background(lambda number=number: ask(triton, name, number)[0]) for number in range(10)]
+    assert [request.finish().result for request in requests] == [2 * number for number in range(10)]
+    late = [request for request in requests if request.ended - start > 2]
+    assert len(late) <= 1, "more than one waited for the process that is being started again"
+
+
+def test_other_models_do_not_notice_that_a_process_ends(triton, repository, name, load):
+    load()
+    other = f"{name}_other"
+    write_model(repository, other)
+    assert command(triton, other, "load")[0] == 200
+    pid = pid_of(triton, other)
+    slow = Background(lambda: ask(triton, other, -2, 0.5))
+    kill(pid_of(triton, name))
+    assert pid_of(triton, name)
+    assert slow.finish().result[-1] == pid
+
+
+def test_what_a_process_has_started_ends_with_it(triton, name, load):
+    start = """
+    import pathlib, subprocess
+    child = subprocess.Popen(["sleep", "1000"])
+    (pathlib.Path(args["model_repository"]) / "child").write_text(str(child.pid))
+    """
+    folder = load(start=start)
+    child = psutil.Process(int((folder.parent / "child").read_text()))
+    kill(pid_of(triton, name))
+    wait_until(lambda: not is_running(child))
+
+
+def test_unloading_ends_the_process_in_order_and_loading_starts_another(triton, name, load, caplog):
+    load()
+    worker = psutil.Process(pid_of(triton, name))
+    with caplog.at_level(logging.INFO):
+        assert command(triton, name, "unload")[0] == 200
+        wait_until(lambda: state_of(triton, name) == "UNAVAILABLE")
+        wait_until(lambda: f"finalized {name}" in caplog.text)
+    assert not is_running(worker)
+    assert "started again" not in caplog.text
+    assert command(triton, name, "load")[0] == 200
+    assert pid_of(triton, name) != worker.pid
+
+
+def test_a_model_is_unloaded_while_its_process_is_being_started_again(triton, name, load, tmp_path):
+    folder = load()
+    (folder / "start.py").write_text(f"import pathlib, time; pathlib.Path('{tmp_path}/up').touch(); time.sleep(1000)")
+    kill(pid_of(triton, name))
+    wait_until((tmp_path / "up").exists)
+    assert command(triton, name, "unload")[0] == 200
+    wait_until(lambda: state_of(triton, name) == "UNAVAILABLE", timeout_s=5)
+
+
+def test_a_model_that_is_loaded_again_changes_processes_without_an_error(triton, name, load):
+    folder = load()
+    first = psutil.Process(pid_of(triton, name))
+    asking = True
+    answers = []
+
+    def ask_on():
+        while asking:
+            answers.append(ask(triton, name, 1))
+
+    background = Background(ask_on)
+    config = folder.parent / "config.pbtxt"
+    config.write_text(config.read_text() + "dynamic_batching {}")
+    assert command(triton, name, "load")[0] == 200
+    wait_until(lambda: pid_of(triton, name) != first.pid)
+    asking = False
+    background.finish()
+    assert [answer for answer in answers if isinstance(answer, str)] == []
+    wait_until(lambda: not is_running(first))
+
+
+def test_a_model_that_ends_its_process_is_not_loaded_and_the_error_says_how_it_ended(triton, repository, name):
+    write_model(repository, name, start="import os; os._exit(3)")
+    status, answer = command(triton, name, "load")
+    assert status == 400
+    assert f"model '{name}': its worker process ended with exit status 3" in answer["error"]
+
+
+def test_a_model_whose_start_fails_is_not_loaded_and_leaves_no_process(triton, repository, name, caplog):
+    before = {worker.pid for worker in workers_of(triton)}
+    write_model(repository, name, start="raise ValueError('no weights')")
+    with caplog.at_level(logging.ERROR):
+        status, answer = command(triton, name, "load")
+        assert status == 400
+        assert f"model '{name}': ValueError: no weights" in answer["error"]
+        wait_until(lambda: "Traceback (most recent call last)" in caplog.text)
+    assert {worker.pid for worker in workers_of(triton)} <= before
+
+
+def test_a_start_that_takes_too_long_fails_the_load_with_the_reason(tmp_path):
+    write_model(tmp_path, "slow", start="import time; time.sleep(1000)")
+    with running_triton(model_repository=tmp_path, backend_config=["python,stub-timeout-seconds=2"]) as triton:
+        triton.connect()
+        server = server_of(triton)
+        with pytest.raises(PyTritonInvalidOperationError) as raised:
+            triton.run()
+    assert "model 'slow': its worker process has not answered for 2 s and was killed" in str(raised.value)
+    assert not is_running(server)
+
+
+def test_all_that_do_not_load_are_named(tmp_path, caplog):
+    write_model(tmp_path, "good")
+    write_model(tmp_path, "bad", start="raise ValueError('one')")
+    write_model(tmp_path, "worse", start="raise ValueError('two')")
+    with running_triton(model_repository=tmp_path) as triton, pytest.raises(PyTritonInvalidOperationError) as raised:
+        triton.run()
+    assert "model 'bad' from" in str(raised.value)
+    assert "ValueError: one" in str(raised.value)
+    assert "The server cannot load model 'worse'" in caplog.text
+
+
+def test_settings_that_have_no_effect_are_said_to_have_none_once(tmp_path, caplog):
+    write_model(tmp_path, "first")
+    write_model(tmp_path, "second")
+    settings = ["python,shm-default-byte-size=1048576", "python,shm-region-prefix-name=prefix"]
+    with (
+        caplog.at_level(logging.INFO),
+        running_triton(model_repository=tmp_path, backend_config=settings) as triton,
+    ):
+        triton.run()
+    assert caplog.text.count("shm-default-byte-size, shm-region-prefix-name has no effect") == 1
+
+
+def test_a_timeout_that_is_none_is_refused(tmp_path):
+    write_model(tmp_path, "first")
+    with (
+        running_triton(model_repository=tmp_path, backend_config=["python,stub-timeout-seconds=soon"]) as triton,
+        pytest.raises(PyTritonInvalidOperationError, match="stub-timeout-seconds=soon is no number of seconds above 0"),
+    ):
+        triton.run()
+
+
+def test_stopping_waits_for_models_to_finalize(tmp_path, caplog):
+    code = MODEL.replace('print("fin', 'time.sleep(2); print("fin')
+    write_model(tmp_path, "last", code=code)
+    with caplog.at_level(logging.INFO):
+        with running_triton(model_repository=tmp_path) as triton:
+            triton.run()
+        assert "finalized last" in caplog.text
+
+
+SERVE = """
+import pathlib
+import sys
+
+from pytriton.triton import Triton, TritonConfig
+
+with Triton(config=TritonConfig(model_repository=pathlib.Path(sys.argv[1]))) as triton:
+    triton.run()
+    print(triton.config.http_port, flush=True)
+    sys.stdin.readline()
+    print("stopped", flush=True)
+"""
+
+GRANDCHILD = """
+import pathlib, subprocess
+child = subprocess.Popen(["sleep", "30"], start_new_session=True)
+(pathlib.Path(args["model_repository"]) / "child").write_text(str(child.pid))
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    repository = tmp_path / "models"
+    for number in range(2):
+        write_model(repository, f"model{number}", config=TWO)
+    with Script(tmp_path, SERVE, repository) as script:
+        script.line()
+        yield script
+
+
+@pytest.mark.parametrize("victim", ["script", "server"])
+def test_nothing_is_left_when_a_process_is_killed(script, victim):
+    (server,) = servers(script.pid)
+    processes = [server, *server.children(recursive=True)]
+    assert len(workers(server)) == 4
+    kill({"script": script.pid, "server": server.pid}[victim])
+    wait_until(lambda: none_runs(processes))
+
+
+def test_a_process_that_holds_the_servers_output_does_not_hide_that_the_server_has_ended(tmp_path):
+    folder = write_model(tmp_path, "model", start=GRANDCHILD)
+    with running_triton(model_repository=tmp_path) as triton:
+        triton.run()
+        child = psutil.Process(int((folder.parent / "child").read_text()))
+        server_of(triton).kill()
+        wait_until(lambda: not triton.is_alive())
+        assert child.is_running()
+        child.kill()
+
+
+def test_a_process_that_blocks_with_the_lock_held_ends_with_the_server(tmp_path):
+    code = f"""
+import ctypes
+import pathlib
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        pathlib.Path("{tmp_path}/blocks").touch()
+        ctypes.PyDLL(None).sleep(1000)
+"""
+    write_model(tmp_path / "models", "model", code=code)
+    with Script(tmp_path, SERVE, tmp_path / "models") as script:
+        connection = http.client.HTTPConnection("127.0.0.1", int(script.line()))
+        (server,) = servers(script.pid)
+        (worker,) = workers(server)
+        body = '{"inputs":[{"name":"x","shape":[1,1],"datatype":"FP32","data":[1]}]}'
+        connection.request("POST", "/v2/models/model/infer", body)
+        wait_until((tmp_path / "blocks").exists)
+        kill(server.pid)
+        wait_until(lambda: not is_running(worker))
+        connection.close()

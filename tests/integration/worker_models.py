@@ -1,0 +1,122 @@
+"""Repositories of models that do as the tests of worker processes want, and looks at their processes."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import textwrap
+
+import psutil
+from serving import infer_json, is_running, request_json, server_of, token_of, wait_until
+
+# Answers a row with its double, and the process's id behind it. A row that starts with -1 kills the process; one that
+# starts with -2 takes as many seconds as its next value says.
+MODEL = """
+import os
+import pathlib
+import signal
+import time
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+HERE = pathlib.Path(__file__).parent
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.args = args
+        if (HERE / "start.py").exists():  # what a test wants to happen
+            exec((HERE / "start.py").read_text(), {"args": args})
+
+    def execute(self, requests):
+        return [self.answer(pb_utils.get_input_tensor_by_name(request, "x").as_numpy()) for request in requests]
+
+    def answer(self, x):
+        if x[0, 0] == -1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if x[0, 0] == -2:
+            time.sleep(float(x[0, 1]))
+        pid = np.full((len(x), 1), os.getpid(), np.float32)
+        return pb_utils.InferenceResponse(output_tensors=[pb_utils.Tensor("y", np.hstack([2 * x, pid]))])
+
+    def finalize(self):
+        print("finalized", self.args["model_name"], flush=True)
+"""
+
+CONFIG = """
+backend: "python"
+max_batch_size: 8
+input [{name: "x", data_type: TYPE_FP32, dims: [-1]}]
+output [{name: "y", data_type: TYPE_FP32, dims: [-1]}]
+"""
+
+
+def write_model(repository, name, *, config="", code=MODEL, start=None):
+    """Writes a model; returns the folder of its version."""
+    folder = repository / name / "1"
+    folder.mkdir(parents=True)
+    (repository / name / "config.pbtxt").write_text(CONFIG + textwrap.dedent(config))
+    (folder / "model.py").write_text(code)
+    if start is not None:
+        (folder / "start.py").write_text(textwrap.dedent(start))
+    return folder
+
+
+def ask(triton, model, *values, **fields):
+    """Sends one row; returns the row of the answer, or its error as text."""
+    inputs = [{"name": "x", "shape": [1, len(values)], "datatype": "FP32", "data": list(values)}]
+    status, answer = infer_json(triton, model, inputs, **fields)
+    return answer["outputs"][0]["data"] if status == 200 else answer["error"]
+
+
+def pid_of(triton, model):
+    """The process that answers."""
+    answer = ask(triton, model, 1)
+    assert isinstance(answer, list), answer
+    return int(answer[-1])
+
+
+def workers(process):
+    """The worker processes of a server."""
+    return [child for child in process.children() if is_running(child) and is_worker(child)]
+
+
+def is_worker(process):
+    try:
+        return any(word.endswith("bootstrap.py") for word in process.cmdline())
+    except psutil.NoSuchProcess:
+        return False
+
+
+def workers_of(triton):
+    return workers(server_of(triton))
+
+
+def kill(pid):
+    """Kills a process, and waits until all of its threads are gone, and its files with them."""
+    process = psutil.Process(pid)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not is_running(process) and thread_count(pid) <= 1)
+
+
+def thread_count(pid):
+    try:
+        return len(list(pathlib.Path(f"/proc/{pid}/task").iterdir()))
+    except FileNotFoundError:
+        return 0
+
+
+def none_runs(processes):
+    return not any(is_running(process) for process in processes)
+
+
+def command(triton, model, verb):
+    """Has the repository API load or unload a model: returns the status and the answer."""
+    return request_json(triton, "POST", f"/v2/repository/models/{model}/{verb}", b"{}", token_of(triton))
+
+
+def state_of(triton, model):
+    _, index = request_json(triton, "POST", "/v2/repository/index", b"{}", token_of(triton))
+    return next((entry.get("state") for entry in index if entry["name"] == model), None)

@@ -1,0 +1,284 @@
+// A keeper and its worker process, which is this program in another role: `keeper_test BEHAVIOUR`, or `--list`. What
+// the process is to do lies in the current folder, as files.
+#include "keeper.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "data_path.h"
+
+namespace {
+
+using namespace std::chrono_literals;
+
+using data_path::Contains;
+using pytriton::Command;
+using pytriton::Keeper;
+using pytriton::MessageReader;
+using pytriton::MessageWriter;
+using pytriton::Order;
+using pytriton::OrderError;
+using pytriton::OrderMessage;
+using pytriton::ProcessError;
+using pytriton::WorkerProcess;
+
+constexpr int kLeash = 3;
+
+// The process.
+
+void Take(char* data, size_t size) {
+  while (size > 0) {
+    const ssize_t received = read(kLeash, data, size);
+    if (received <= 0) _exit(1);
+    data += received;
+    size -= received;
+  }
+}
+
+void Reply(const std::string& error, const std::string& config, bool admits) {
+  MessageWriter writer;
+  writer.Text(error);
+  writer.Text(error.empty() ? "" : "in line 1");
+  writer.Text(config);
+  int64_t size = writer.head_size();
+  std::string frame(8 + size, '\0');
+  writer.CopyTo(frame.data() + 8);
+  if (admits) {
+    pytriton::AdmissionMessage admission;
+    admission.socket = std::to_string(getpid());
+    MessageWriter data;
+    Encode(admission, &data);
+    frame.resize(8 + size + data.head_size());
+    data.CopyTo(frame.data() + 8 + size);
+    size += data.head_size();
+  }
+  std::memcpy(frame.data(), &size, 8);
+  if (write(kLeash, frame.data(), frame.size()) != static_cast<ssize_t>(frame.size())) _exit(1);
+}
+
+bool Told(const char* what) { return access(what, F_OK) == 0; }
+void Tell(const std::string& what) { std::ofstream(what).close(); }
+
+int Host() {
+  while (true) {
+    int64_t size;
+    Take(reinterpret_cast<char*>(&size), sizeof(size));
+    std::string frame(size, '\0');
+    Take(frame.data(), frame.size());
+    MessageReader reader(frame.data(), size);
+    switch (static_cast<Order>(reader.Word())) {
+      case Order::kComplete:
+        Reply("", "completed", false);
+        break;
+      case Order::kLoad:
+        if (Told("exit")) _exit(3);
+        while (Told("hang")) usleep(1000);
+        Reply(Told("fail") ? "ValueError: no weights" : "", "", false);
+        break;
+      case Order::kAdmit:
+        Reply("", "", true);
+        break;
+      case Order::kStop:
+        while (Told("linger")) usleep(1000);
+        Tell("stopped");
+        Reply("", "", false);
+        return 0;
+    }
+  }
+}
+
+// The tests.
+
+std::string Self() { return std::filesystem::read_symlink("/proc/self/exe"); }
+
+Command HostCommand() {
+  const std::string launcher = std::filesystem::path(Self()).parent_path() / "pytriton-launch";
+  std::vector<std::string> environment;
+  for (char** each = environ; *each != nullptr; ++each) environment.emplace_back(*each);
+  return {{launcher, Self(), "host"}, environment};
+}
+
+OrderMessage Load() {
+  OrderMessage order;
+  order.order = Order::kLoad;
+  order.model = "model";
+  return order;
+}
+
+pid_t Admitted(Keeper* keeper, std::chrono::milliseconds patience = 20s) {
+  return std::stoi(keeper->Admit(Keeper::Clock::now() + patience, [] { return true; }).socket);
+}
+
+template <typename Error>
+std::string ErrorOf(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+void WaitFor(const std::function<bool()>& condition) {
+  const auto deadline = Keeper::Clock::now() + 20s;
+  while (!condition()) {
+    CHECK(Keeper::Clock::now() < deadline);
+    std::this_thread::sleep_for(1ms);
+  }
+}
+
+bool Gone(pid_t process) { return kill(process, 0) != 0; }
+
+void OneProcessObeysAllOrders() {
+  pid_t process;
+  {
+    Keeper keeper(HostCommand(), "model", std::nullopt);
+    OrderMessage order = Load();
+    order.order = Order::kComplete;
+    CHECK(keeper.Complete(order) == "completed");
+    keeper.Load(Load(), [] { std::abort(); });
+    process = Admitted(&keeper);
+    CHECK(Admitted(&keeper) == process);
+  }
+  CHECK(Told("stopped"));
+  CHECK(Gone(process));
+}
+
+void AProcessThatEndsIsStartedAgain() {
+  std::atomic<int> restarts{0};
+  Keeper keeper(HostCommand(), "model", std::nullopt);
+  keeper.Load(Load(), [&] { ++restarts; });
+  for (int i = 1; i < 4; ++i) {
+    const pid_t process = Admitted(&keeper);
+    kill(process, SIGKILL);
+    WaitFor([&] { return restarts == i; });
+    CHECK(Admitted(&keeper) != process);
+  }
+  const std::string log = fake_triton::TakeLog();
+  CHECK(Contains(log, "was killed by SIGKILL; it is started again\n"));
+  CHECK(Contains(log, "was killed by SIGKILL; it is started again in 0.1 s\n"));
+  CHECK(Contains(log, "was killed by SIGKILL; it is started again in 0.2 s\n"));
+}
+
+void AModelThatDoesNotLoadIsAnError() {
+  Tell("fail");
+  Keeper keeper(HostCommand(), "model", std::nullopt);
+  CHECK(ErrorOf<OrderError>([&] { keeper.Load(Load(), [] { std::abort(); }); }) == "ValueError: no weights");
+}
+
+void AProcessThatEndsAtItsStartIsAnError() {
+  Tell("exit");
+  Keeper keeper(HostCommand(), "model", std::nullopt);
+  const std::string error = ErrorOf<ProcessError>([&] { keeper.Load(Load(), [] { std::abort(); }); });
+  CHECK(error == "its worker process ended with exit status 3");
+}
+
+void AProgramThatIsMissingIsAnError() {
+  Keeper keeper({{"/no/launcher", "/no/program"}, {}}, "model", std::nullopt);
+  const std::string error = ErrorOf<ProcessError>([&] { keeper.Load(Load(), [] { std::abort(); }); });
+  CHECK(error == "cannot start /no/launcher: No such file or directory");
+}
+
+void AStartThatTakesTooLongIsEnded() {
+  Tell("hang");
+  Keeper keeper(HostCommand(), "model", 1s);
+  const std::string error = ErrorOf<ProcessError>([&] { keeper.Load(Load(), [] { std::abort(); }); });
+  CHECK(error == "its worker process has not answered for 1 s and was killed");
+}
+
+void WhoeverWaitsIsToldWhyAStartHasFailed() {
+  Keeper keeper(HostCommand(), "model", std::nullopt);
+  keeper.Load(Load(), [] {});
+  Tell("fail");
+  kill(Admitted(&keeper), SIGKILL);
+  WaitFor([&] { return ErrorOf<ProcessError>([&] { Admitted(&keeper); }) == "ValueError: no weights"; });
+  CHECK(ErrorOf<ProcessError>([&] { Admitted(&keeper); }) == "ValueError: no weights");
+  unlink("fail");
+  WaitFor([&] { return ErrorOf<ProcessError>([&] { Admitted(&keeper); }).empty(); });
+}
+
+void NobodyWaitsForEver() {
+  std::atomic<bool> restarted{false};
+  Keeper keeper(HostCommand(), "model", std::nullopt);
+  keeper.Load(Load(), [&] { restarted = true; });
+  Tell("hang");
+  kill(Admitted(&keeper), SIGKILL);
+  WaitFor([&] { return restarted.load(); });
+  const auto wait = [&](std::chrono::milliseconds patience, bool wanted) {
+    return ErrorOf<ProcessError>([&] { keeper.Admit(Keeper::Clock::now() + patience, [&] { return wanted; }); });
+  };
+  CHECK(wait(100ms, true) == "its worker process is still being started again");
+  CHECK(wait(1000s, false) == "its worker process is still being started again");
+  unlink("hang");
+  CHECK(Admitted(&keeper) > 0);
+}
+
+void AKeeperEndsWhileItsProcessIsBeingStartedAgain() {
+  std::atomic<bool> restarted{false};
+  Keeper keeper(HostCommand(), "model", std::nullopt);
+  keeper.Load(Load(), [&] { restarted = true; });
+  Tell("hang");
+  kill(Admitted(&keeper), SIGKILL);
+  WaitFor([&] { return restarted.load(); });
+}
+
+void AKeeperEndsWhileItPauses() {
+  std::atomic<int> restarts{0};
+  Keeper keeper(HostCommand(), "model", std::nullopt);
+  keeper.Load(Load(), [&] { ++restarts; });
+  Tell("exit");
+  kill(Admitted(&keeper), SIGKILL);
+  WaitFor([&] { return restarts > 3; });
+}
+
+void ProcessesAreKilledUnderLoad() {
+  std::atomic<bool> done{false};
+  std::atomic<int> admitted{0};
+  Keeper keeper(HostCommand(), "model", std::nullopt);
+  keeper.Load(Load(), [] {});
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&] {
+      while (!done) admitted += Admitted(&keeper) > 0;
+    });
+  }
+  for (int i = 0; i < 4; ++i) {
+    const int before = admitted;
+    WaitFor([&] { return admitted > before + 10; });
+    kill(Admitted(&keeper), SIGKILL);
+  }
+  const int before = admitted;
+  WaitFor([&] { return admitted > before + 10; });
+  done = true;
+  for (std::thread& thread : threads) thread.join();
+}
+
+const data_path::Behaviours kBehaviours = {
+    {"one_process_obeys_all_orders", OneProcessObeysAllOrders},
+    {"a_process_that_ends_is_started_again", AProcessThatEndsIsStartedAgain},
+    {"a_model_that_does_not_load_is_an_error", AModelThatDoesNotLoadIsAnError},
+    {"a_process_that_ends_at_its_start_is_an_error", AProcessThatEndsAtItsStartIsAnError},
+    {"a_program_that_is_missing_is_an_error", AProgramThatIsMissingIsAnError},
+    {"a_start_that_takes_too_long_is_ended", AStartThatTakesTooLongIsEnded},
+    {"whoever_waits_is_told_why_a_start_has_failed", WhoeverWaitsIsToldWhyAStartHasFailed},
+    {"nobody_waits_for_ever", NobodyWaitsForEver},
+    {"a_keeper_ends_while_its_process_is_being_started_again", AKeeperEndsWhileItsProcessIsBeingStartedAgain},
+    {"a_keeper_ends_while_it_pauses", AKeeperEndsWhileItPauses},
+    {"processes_are_killed_under_load", ProcessesAreKilledUnderLoad},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc == 2 && std::string(argv[1]) == "host") return Host();
+  return data_path::Run(kBehaviours, argc, argv);
+}

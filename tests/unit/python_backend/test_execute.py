@@ -1,0 +1,297 @@
+"""``execute`` that answers as it returns."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from declared import config_of, tensor
+
+from pytriton.proxy.protocol import RESCHEDULE, Details, Envelope
+
+ADD = """
+    import triton_python_backend_utils as pb_utils
+
+    class TritonPythonModel:
+        def execute(self, requests):
+            responses = []
+            for request in requests:
+                x = pb_utils.get_input_tensor_by_name(request, "x").as_numpy()
+                responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("y", x + 1)]))
+            return responses
+"""
+
+
+def model(body):
+    """A model whose ``execute`` is this, after the imports."""
+    lines = "\n".join("            " + line for line in body.strip("\n").splitlines())
+    return (
+        "import threading\nimport numpy as np\nimport triton_python_backend_utils as pb_utils\n\n"
+        f"class TritonPythonModel:\n        def execute(self, requests):\n{lines}\n"
+    )
+
+
+def x(*values):
+    return {"x": np.array([values], np.float32)}
+
+
+def answer(instance, *requests, details=()):
+    """Sends a batch, and returns its result and its outputs."""
+    instance.ring(*requests, details=details)
+    return instance.answer([1] * len(requests))
+
+
+def failures(instance, *requests):
+    result, _ = answer(instance, *requests)
+    return [(failure.request, failure.code, failure.message) for failure in result.failures]
+
+
+def test_it_answers_each_request(serve):
+    _, outputs = answer(serve(ADD), x(1), x(2))
+    assert [array.tolist() for array in outputs["y"]] == [[[2]], [[3]]]
+
+
+def test_requests_of_different_shapes_are_answered(serve):
+    _, outputs = answer(serve(ADD), x(1), x(2, 3))
+    assert [array.tolist() for array in outputs["y"]] == [[[2]], [[3, 4]]]
+
+
+def test_an_error_is_that_of_its_own_request(serve):
+    instance = serve(
+        model("""
+responses = []
+for request in requests:
+    x = request.inputs()[0].as_numpy()
+    if x[0, 0] < 0:
+        error = pb_utils.TritonError("it is negative", pb_utils.TritonError.INVALID_ARG)
+        responses.append(pb_utils.InferenceResponse(output_tensors=[], error=error))
+    else:
+        responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("y", x)]))
+return responses
+""")
+    )
+    result, outputs = answer(instance, x(1), x(-1), x(2))
+    assert [tuple(failure) for failure in result.failures] == [(1, 3, "it is negative", "")]
+    assert [None if array is None else array.tolist() for array in outputs["y"]] == [[[1]], None, [[2]]]
+
+
+def test_an_error_without_a_code_is_internal(serve):
+    body = 'return [pb_utils.InferenceResponse(error=pb_utils.TritonError("An Error Occured"))]'
+    assert failures(serve(model(body)), x(1)) == [(0, 1, "An Error Occured")]
+
+
+def test_an_exception_fails_the_batch_and_shows_the_models_own_lines(serve):
+    instance = serve(model('raise pb_utils.TritonModelException("no weights")'))
+    result, _ = answer(instance, x(1))
+    (failure,) = result.failures
+    assert (failure.request, failure.message) == (-1, "model 'm': TritonModelException: no weights")
+    assert 'model.py", line 7, in execute' in failure.detail
+    assert "python_backend/execution" not in failure.detail
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ("None", "returned NoneType: return a list"),
+        ("[]", "returned 0 responses to 1 requests"),
+        ("['y']", "returned a list with str in it"),
+        ("[None]", "returned None for a request"),
+        (
+            "[pb_utils.InferenceResponse([pb_utils.Tensor('z', np.zeros(1))])]",
+            "output that its configuration lacks: 'z'",
+        ),
+        ("[pb_utils.InferenceResponse([np.zeros(1)])]", "has ndarray among its output_tensors"),
+    ],
+)
+def test_what_is_no_response_is_refused(serve, returned, message):
+    ((_, code, said),) = failures(serve(model(f"return {returned}")), x(1))
+    assert code == 1
+    assert message in said
+
+
+def test_outputs_are_sent_as_they_are(serve):
+    body = """
+return [pb_utils.InferenceResponse([pb_utils.Tensor("y", np.array(7, np.int64))]) for _ in requests]
+"""
+    _, outputs = answer(serve(model(body)), x(1))
+    assert (outputs["y"][0].dtype, outputs["y"][0].tolist()) == (np.int64, [7])
+
+
+def test_outputs_of_one_batch_have_one_dtype(serve):
+    body = """
+arrays = [np.zeros((1, 1), np.int64), np.zeros((1, 1), np.float32)]
+return [pb_utils.InferenceResponse([pb_utils.Tensor("y", array)]) for array in arrays]
+"""
+    ((request, _, message),) = failures(serve(model(body)), x(1), x(1))
+    assert request == -1
+    assert "several dtypes in the responses to one batch: float32, int64" in message
+
+
+def test_an_output_may_be_left_out(serve):
+    body = 'return [pb_utils.InferenceResponse([pb_utils.Tensor("z", requests[0].inputs()[0].as_numpy())])]'
+    instance = serve(model(body), config_of(outputs=[tensor("y"), tensor("z")]))
+    result, outputs = answer(instance, x(5))
+    assert (result.failures, list(outputs)) == ([], ["z"])
+
+
+def test_bytes_are_arrays_of_objects(serve):
+    body = """
+x = requests[0].inputs()[0]
+assert (x.triton_dtype(), x.as_numpy().dtype, x.as_numpy().tolist()) == (13, object, [[b"a", b""]]), x.as_numpy()
+texts = np.array([["b", b"\\x00"]], object)
+return [pb_utils.InferenceResponse([pb_utils.Tensor("y", texts)])]
+"""
+    config = config_of([tensor("x", "TYPE_STRING")], [tensor("y", "TYPE_STRING")])
+    _, outputs = answer(serve(model(body), config), {"x": np.array([[b"a", b""]], object)})
+    assert outputs["y"][0].tolist() == [[b"b", b"\0"]]
+
+
+def test_inputs_stay_valid_for_as_long_as_they_are_held(serve):
+    instance = serve("""
+        import triton_python_backend_utils as pb_utils
+
+        class TritonPythonModel:
+            def initialize(self, args):
+                self.kept = []
+
+            def execute(self, requests):
+                self.kept += [request.inputs()[0] for request in requests]
+                return [pb_utils.InferenceResponse([pb_utils.Tensor("y", self.kept[0].as_numpy())])]
+    """)
+    for value in range(20):
+        _, outputs = answer(instance, x(value))
+        assert outputs["y"][0].tolist() == [[0]]
+
+
+def test_response_parameters_reach_the_client(serve):
+    body = """
+parameters = {"text": "é", "integer": -7, "truth": True, "number": 0.5}
+return [pb_utils.InferenceResponse([pb_utils.Tensor("y", requests[0].inputs()[0].as_numpy())], parameters=parameters)]
+"""
+    result, _ = answer(serve(model(body)), x(1))
+    assert result.parameters == {0: {"text": "é", "integer": -7, "truth": True, "number": 0.5}}
+
+
+def test_requests_tell_what_they_came_with(serve):
+    body = """
+import json
+told = [
+    [
+        request.request_id(), request.correlation_id(), request.flags(), request.timeout(), request.priority(),
+        request.trace(), json.loads(request.parameters()), request.requested_output_names(), request.model_name(),
+    ]
+    for request in requests
+]
+return [
+    pb_utils.InferenceResponse([pb_utils.Tensor("y", np.array([json.dumps(each)], object))]) for each in told
+]
+"""
+    config = config_of(outputs=[tensor("y", "TYPE_STRING"), tensor("z")])
+    details = [
+        Details("a", [0], {"p": 1, "q": "é"}, Envelope(2**64 - 1, 1, 3, 1000, 2**63)),
+        Details("", None, {}, Envelope("sequence", 2)),
+        Details(),
+    ]
+    _, outputs = answer(serve(model(body), config), x(1), x(2), x(3), details=details)
+    assert [json.loads(array.item()) for array in outputs["y"]] == [
+        ["a", 2**64 - 1, 1, 1000, 3, 2**63, {"p": 1, "q": "é"}, ["y"], "m"],
+        ["", "sequence", 2, 0, 0, None, {}, ["y", "z"], "m"],
+        ["", 0, 0, 0, 0, None, {}, ["y", "z"], "m"],
+    ]
+
+
+def test_a_request_is_given_back_to_the_server(serve):
+    body = """
+requests[1].set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+y = pb_utils.InferenceResponse([pb_utils.Tensor("y", requests[0].inputs()[0].as_numpy())])
+return [y, None]
+"""
+    result, outputs = answer(serve(model(body)), x(1), x(2))
+    assert [tuple(failure) for failure in result.failures] == [(1, RESCHEDULE, "", "")]
+    assert outputs["y"][1] is None
+
+
+def test_a_request_may_be_answered_by_its_sender_from_a_thread(serve):
+    body = """
+def answer(sender, array):
+    sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("y", array)]))
+    sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+for request in requests:
+    sender, array = request.get_response_sender(), request.inputs()[0].as_numpy()
+    threading.Timer(0.01, answer, (sender, array)).start()
+return [None] * len(requests)
+"""
+    _, outputs = answer(serve(model(body)), x(1), x(2))
+    assert [array.tolist() for array in outputs["y"]] == [[[1]], [[2]]]
+
+
+def test_a_request_whose_sender_is_dropped_fails(serve):
+    body = "request = requests.pop()\nrequest.get_response_sender()\nreturn [None]"
+    ((_, code, message),) = failures(serve(model(body)), x(1))
+    assert (code, message) == (
+        1,
+        "the model dropped the request's response sender before it had sent the final flag",
+    )
+
+
+def test_a_sender_answers_a_request_once(serve):
+    body = """
+sender = requests[0].get_response_sender()
+response = pb_utils.InferenceResponse([pb_utils.Tensor("y", requests[0].inputs()[0].as_numpy())])
+sender.send(response)
+try:
+    sender.send(response)
+except pb_utils.TritonModelException as error:
+    assert "sends one response" in str(error), error
+    return [None]
+"""
+    result, outputs = answer(serve(model(body)), x(4))
+    assert result.failures == []
+    assert outputs["y"][0].tolist() == [[4]]
+
+
+def test_a_sender_that_says_the_end_alone_fails_the_request(serve):
+    body = "requests[0].get_response_sender().send(flags=1)\nreturn [None]"
+    ((_, _, message),) = failures(serve(model(body)), x(4))
+    assert message == "the request was answered with nothing"
+
+
+def test_cancellation_is_seen_from_within(serve):
+    instance = serve(
+        model("""
+while not requests[0].is_cancelled():
+    pass
+assert requests[0].get_response_sender().is_cancelled()
+return [pb_utils.InferenceResponse(error=pb_utils.TritonError("stopped", pb_utils.TritonError.CANCELLED))]
+""")
+    )
+    sequence = instance.ring(x(1))
+    instance.cancel(sequence)
+    result, _ = instance.answer([1])
+    assert result.failures[0].code == 7
+
+
+def test_a_model_without_batching_is_served(serve):
+    instance = serve(ADD, config_of([tensor("x", dims=[2])], [tensor("y", dims=[2])], max_batch_size=0))
+    instance.ring({"x": np.array([1, 2], np.float32)})
+    _, outputs = instance.answer([])
+    assert outputs["y"][0].tolist() == [2, 3]
+
+
+def test_inputs_that_the_server_adds_to_a_sequence_are_tensors(serve):
+    body = """
+start = pb_utils.get_input_tensor_by_name(requests[0], "START").as_numpy()
+return [pb_utils.InferenceResponse([pb_utils.Tensor("y", start)])]
+"""
+    control = [{"name": "START", "control": [{"kind": "CONTROL_SEQUENCE_START", "fp32_false_true": [0, 1]}]}]
+    instance = serve(model(body), config_of(sequence_batching={"control_input": control}))
+    _, outputs = answer(instance, {**x(1), "START": np.ones((1, 1), np.float32)})
+    assert outputs["y"][0].tolist() == [[1]]
+
+
+def test_what_raises_a_system_exit_fails_its_batch_alone(serve):
+    instance = serve(model('raise SystemExit("no")'))
+    assert failures(instance, x(1)) == [(-1, 1, "model 'm': SystemExit: no")]
+    assert failures(instance, x(1)) == [(-1, 1, "model 'm': SystemExit: no")]

@@ -1,0 +1,248 @@
+"""``model.py`` is found, imported, completed, initialized and finalized."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+import traceback
+
+import numpy as np
+import pytest
+from declared import config_of, tensor
+
+from pytriton.proxy.kind import MAX_IN_FLIGHT
+from pytriton.proxy.worker import Worker
+from pytriton.python_backend import loader
+from pytriton.python_backend import triton_python_backend_utils as ours
+from pytriton.python_backend.errors import TritonModelException
+
+BARE = """
+class TritonPythonModel:
+    def execute(self, requests):
+        return []
+"""
+
+
+def seen(name="seen"):
+    """What a model has kept in its module."""
+    return getattr(sys.modules["model"], name)
+
+
+def test_initialize_is_given_strings(repository):
+    order = repository(
+        """
+        seen = {}
+
+        class TritonPythonModel:
+            def initialize(self, args):
+                seen.update(args)
+
+            def execute(self, requests):
+                return []
+        """,
+        version=3,
+        kind="GPU",
+        device="1",
+    )
+    loader.load(order)
+    assert seen() == {
+        "model_config": order.config,
+        "model_instance_kind": "GPU",
+        "model_instance_device_id": "1",
+        "model_repository": order.repository,
+        "model_version": "3",
+        "model_name": "m",
+    }
+
+
+def test_a_model_needs_execute_alone(repository):
+    loaded = loader.load(repository(BARE))
+    loaded.finalize()
+    assert loaded.is_ready()
+    assert loaded.signature.inputs == ["x"]
+
+
+FINALIZED = (
+    BARE
+    + """
+    def finalize(self):
+        global seen
+        seen = 1
+"""
+)
+
+
+def test_finalize_is_called(repository):
+    loaded = loader.load(repository(FINALIZED))
+    loaded.finalize()
+    assert seen() == 1
+
+
+IS_READY = """
+    def is_ready(self):
+        return READY
+
+READY = False
+"""
+
+
+@pytest.mark.parametrize("method", ["def", "async def"])
+def test_a_model_says_whether_it_is_ready(repository, method):
+    loaded = loader.load(repository(BARE + IS_READY.replace("def", method)))
+    assert not loaded.is_ready()
+    sys.modules["model"].READY = True
+    assert loaded.is_ready()
+
+
+def test_our_utilities_win_over_a_copy_beside_the_model(repository):
+    order = repository(
+        "import triton_python_backend_utils as pb_utils" + BARE,
+        triton_python_backend_utils="raise ImportError('an old copy')",
+    )
+    loader.load(order)
+    assert seen("pb_utils") is ours
+
+
+def test_modules_beside_the_model_are_found(repository):
+    loader.load(repository("import helper\nseen = helper.VALUE\n" + BARE, helper="VALUE = 7"))
+    assert seen() == 7
+
+
+def test_the_folder_of_the_version_is_the_first_to_import_from(repository):
+    order = repository(
+        "import sys\nimport triton_python_backend_utils as pb_utils\nseen = sys.path[0], pb_utils.get_model_dir()\n"
+        + BARE
+    )
+    loader.load(order)
+    assert seen() == (f"{order.repository}/1", f"{order.repository}/1")
+
+
+def test_no_bytecode_is_left_in_the_repository(repository, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    order = repository("import helper\n" + BARE, helper="")
+    loader.load(order)
+    assert list(pathlib.Path(order.repository).rglob("*.pyc")) == []
+    assert not sys.dont_write_bytecode
+
+
+def test_the_file_may_have_another_name(repository):
+    order = repository(BARE, {**config_of(), "default_model_filename": "other.py"}, filename="other.py")
+    assert loader.load(order).signature.model == "m"
+
+
+def test_a_class_of_the_model_can_be_pickled(repository):
+    import pickle
+
+    loader.load(repository("class Value:\n    pass\n" + BARE))
+    assert type(pickle.loads(pickle.dumps(seen("Value")()))) is seen("Value")
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("x = 1", "has no class 'TritonPythonModel'"),
+        ("class TritonPythonModel:\n    pass", "has no method 'execute'"),
+    ],
+)
+def test_what_is_no_model_is_refused(repository, source, message):
+    with pytest.raises(TritonModelException, match=message):
+        loader.load(repository(source))
+
+
+def test_a_model_without_a_file_is_refused(repository):
+    order = repository(BARE)
+    (pathlib.Path(order.repository) / "1" / "model.py").unlink()
+    with pytest.raises(TritonModelException, match=r"model 'm' has no file .*/1/model\.py"):
+        loader.load(order)
+
+
+def test_errors_show_the_models_own_lines(repository):
+    order = repository("""
+        import nothing_of_that_name
+    """)
+    with pytest.raises(ModuleNotFoundError) as raised:
+        loader.load(order)
+    assert traceback.extract_tb(raised.value.__traceback__)[-1].lineno == 2
+    order = repository(BARE + "\n    def initialize(self, args):\n        args['nothing']\n")
+    with pytest.raises(KeyError) as raised:
+        loader.load(order)
+    last = traceback.extract_tb(raised.value.__traceback__)[-1]
+    assert (last.filename.endswith("/1/model.py"), last.lineno, last.name) == (True, 7, "initialize")
+
+
+def test_a_failed_import_is_tried_again(repository):
+    order = repository("raise RuntimeError('not now')")
+    with pytest.raises(RuntimeError):
+        loader.load(order)
+    (pathlib.Path(order.repository) / "1" / "model.py").write_text(BARE)
+    loader.load(order)
+
+
+COMPLETING = """
+    imports = 0
+
+    class TritonPythonModel:
+        @staticmethod
+        def auto_complete_config(auto_complete_model_config):
+            auto_complete_model_config.add_input({"name": "x", "data_type": "TYPE_FP32", "dims": [-1]})
+            auto_complete_model_config.add_output({"name": "y", "data_type": "TYPE_FP32", "dims": [-1]})
+            auto_complete_model_config.set_max_batch_size(4)
+            return auto_complete_model_config
+
+        def execute(self, requests):
+            return []
+"""
+
+
+def test_a_configuration_is_completed(repository):
+    order = repository(COMPLETING, config_of([], [], max_batch_size=0))
+    completed = json.loads(loader.complete(order))
+    assert (completed["max_batch_size"], completed["input"], completed["output"]) == (4, [tensor("x")], [tensor("y")])
+    first = sys.modules["model"]
+    order.config = json.dumps(completed)
+    assert loader.load(order).signature.spec.max_batch_size == 4
+    assert sys.modules["model"] is first, "model.py is imported once"
+
+
+def test_a_model_that_completes_nothing_keeps_its_configuration(repository):
+    order = repository(BARE)
+    assert loader.complete(order) == order.config
+
+
+def test_completing_returns_a_configuration(repository):
+    with pytest.raises(TritonModelException, match="returned NoneType"):
+        loader.complete(
+            repository(COMPLETING.replace("return auto_complete_model_config", ""), config_of([], [], max_batch_size=0))
+        )
+
+
+def test_a_model_has_outputs(repository):
+    with pytest.raises(Exception, match=r"has no outputs in its config\.pbtxt"):
+        loader.load(repository(BARE, config_of(outputs=[])))
+
+
+def test_the_signature_is_that_of_the_configuration(repository):
+    inputs = [
+        tensor("a", "TYPE_STRING", [1], reshape={"shape": []}),
+        tensor("b", "TYPE_BF16", [2, -1], optional=True),
+        tensor("c", "TYPE_BOOL", ["3"]),
+    ]
+    sequence = {"control_input": [{"name": "START"}], "state": [{"input_name": "S", "output_name": "T", "dims": [1]}]}
+    config = config_of(inputs, [tensor("y", "TYPE_FP16")], max_batch_size=0, sequence_batching=sequence)
+    signature = loader.load(repository(BARE, config)).signature
+    assert signature.inputs == ["a", "b", "c", "START", "S"]
+    assert not signature.batching
+    assert signature.scalar_inputs == {0}
+    assert [each.shape for each in signature.spec.inputs[:3]] == [(), (2, -1), (3,)]
+    assert signature.outputs[0].dtype == np.float16
+
+
+@pytest.mark.parametrize(
+    ("execute", "decoupled", "in_flight", "in_turn"),
+    [("def", False, 0, False), ("def", True, MAX_IN_FLIGHT, True), ("async def", False, MAX_IN_FLIGHT, False)],
+)
+def test_batches_in_flight_depend_on_execute(repository, execute, decoupled, in_flight, in_turn):
+    loaded = loader.load(repository(BARE.replace("def", execute), config_of(decoupled=decoupled)))
+    worker = Worker(loaded.infer_func, loaded.signature)
+    assert (worker.in_flight, worker.in_turn) == (in_flight, in_turn)

@@ -1,0 +1,109 @@
+"""What a worker process loads runs under Python 3.9, with NumPy alone."""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from wiring import TIMEOUT_S, Wire, bell_of
+
+import pytriton
+from pytriton.proxy.arena import PeerArena
+from pytriton.proxy.channel import Channel
+from pytriton.proxy.leash import Leash, Order, OrderMessage, decode_reply, encode_order
+from pytriton.proxy.protocol import Bell, BellKind
+from pytriton.python_backend.declaration import signature_of
+
+PACKAGE = pathlib.Path(pytriton.__file__).parent
+PROXY = ("arena", "batch", "bootstrap", "calls", "channel", "context", "door", "flight", "host", "kind", "leash")
+PROXY += ("pipeline", "protocol", "responses", "services", "signature", "threads", "types", "worker")
+FILES = [
+    PACKAGE / "exceptions.py",
+    *sorted((PACKAGE / "python_backend").glob("*.py")),
+    *sorted((PACKAGE / "model_config").glob("*.py")),
+    *(PACKAGE / "proxy" / f"{name}.py" for name in PROXY),
+]
+
+MODEL = """
+    import sys
+
+    import numpy as np
+    import triton_python_backend_utils as pb_utils
+
+
+    class TritonPythonModel:
+        def execute(self, requests):
+            version = np.full((1, 1), sys.version_info[0] * 100 + sys.version_info[1], np.float32)
+            return [pb_utils.InferenceResponse([pb_utils.Tensor("y", version)]) for _ in requests]
+
+        def finalize(self):
+            print("finalized")
+"""
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}.{path.stem}")
+def test_its_syntax_is_that_of_python_3_9(path):
+    ast.parse(path.read_text(), feature_version=(3, 9))
+
+
+@pytest.fixture(scope="module")
+def python_39(tmp_path_factory):
+    """An interpreter of Python 3.9 with NumPy and nothing else."""
+    found = sorted(pathlib.Path("~/.pyenv/versions").expanduser().glob("3.9*/bin/python"))
+    if not found:
+        pytest.skip("there is no Python 3.9")
+    folder = tmp_path_factory.mktemp("python_39")
+    install = [folder / "bin" / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", "numpy"]
+    for command in ([found[-1], "-m", "venv", folder], install):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+        if done.returncode:
+            pytest.skip(f"NumPy cannot be installed for Python 3.9: {done.stderr[-500:]}")
+    return folder / "bin" / "python"
+
+
+def ask(leash, message):
+    leash.send(encode_order(message))
+    reply = decode_reply(leash.receive(TIMEOUT_S))
+    assert (reply.error, reply.detail) == ("", "")
+    return reply
+
+
+@pytest.mark.parametrize("interpreter", ["this one", "3.9"])
+def test_a_worker_process_serves_a_model(repository, request, interpreter):
+    python = sys.executable if interpreter == "this one" else request.getfixturevalue("python_39")
+    order = repository(MODEL)
+    ours, theirs = socket.socketpair()
+    command = ["bash", "-c", f'exec 3<&{theirs.fileno()} && exec "$@"', "-", python, PACKAGE / "proxy" / "bootstrap.py"]
+    process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdout=subprocess.PIPE, text=True)
+    theirs.close()
+    leash = Leash(ours)
+    order.order = Order.COMPLETE
+    assert ask(leash, order).config == order.config
+    order.order = Order.LOAD
+    ask(leash, order)
+    ask(leash, OrderMessage(Order.READY))
+    admission = ask(leash, OrderMessage(Order.ADMIT)).admission
+    connected = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connected.connect(admission.socket)
+    channel = Channel(connected)
+    connection = Wire.of(signature_of(order.config, 1))
+    channel.send(Bell(BellKind.HELLO, admission.ticket, 0, 0), connection.arena.fd)
+    _, fd = channel.receive_fd()
+    results = PeerArena(fd)
+    offset, size = connection.lay_down([{"x": np.ones((1, 1), np.float32)}])
+    channel.send(Bell(BellKind.BATCH, 1, offset, size))
+    bell = bell_of(channel)
+    _, outputs = connection.read_result(results.lease(bell.offset, bell.size).tobytes(), 0, bell.size, [1])
+    wanted = sys.version_info[0] * 100 + sys.version_info[1] if interpreter == "this one" else 309
+    assert outputs["y"][0].tolist() == [[wanted]]
+    ask(leash, OrderMessage(Order.STOP))
+    assert process.communicate(timeout=TIMEOUT_S)[0] == "finalized\n"
+    assert process.returncode == 0
+    channel.close()
+    leash.close()
+    connection.close()

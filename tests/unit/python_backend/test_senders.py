@@ -1,0 +1,439 @@
+"""Answers that are given after ``execute`` has returned: decoupled models, and ``async execute``."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from declared import config_of
+from wiring import TIMEOUT_S, bell_of, wait_until
+
+from pytriton.proxy.protocol import RESCHEDULE, BellKind
+
+DECOUPLED = config_of(decoupled=True)
+DROPPED = "the model dropped the request's response sender before it had sent the final flag"
+HEAD = """
+import asyncio
+import threading
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+
+def y(*values):
+    return pb_utils.InferenceResponse([pb_utils.Tensor("y", np.array([values], np.float32))])
+
+class TritonPythonModel:
+"""
+
+
+def model(body, head="def execute(self, requests):"):
+    lines = "\n".join("        " + line for line in body.strip("\n").splitlines())
+    return f"{HEAD}    {head}\n{lines}\n"
+
+
+def asynchronous(body):
+    return model(body, "async def execute(self, requests):")
+
+
+def x(*values):
+    return {"x": np.array([values], np.float32)}
+
+
+def failure(item):
+    return item.code, item.message
+
+
+def test_responses_are_sent_one_after_the_other(serve):
+    instance = serve(
+        model("""
+for request in requests:
+    sender = request.get_response_sender()
+    for value in range(3):
+        sender.send(y(value))
+    sender.send(flags=FINAL)
+"""),
+        DECOUPLED,
+    )
+    sequence = instance.ring(x(1), x(2))
+    assert instance.stream(sequence, 0) == [[[0]], [[1]], [[2]]]
+    assert instance.stream(sequence, 1) == [[[0]], [[1]], [[2]]]
+
+
+def test_the_last_response_may_bring_the_final_flag(serve):
+    instance = serve(model("requests[0].get_response_sender().send(y(1), FINAL)"), DECOUPLED)
+    assert instance.stream(instance.ring(x(1))) == [[[1]]]
+
+
+def test_no_response_at_all_is_an_answer_as_well(serve):
+    instance = serve(model("requests[0].get_response_sender().send(flags=FINAL)"), DECOUPLED)
+    assert instance.stream(instance.ring(x(1))) == []
+
+
+def test_threads_send_after_execute_has_returned(serve):
+    instance = serve(
+        model("""
+def answer(sender, value):
+    for _ in range(2):
+        sender.send(y(value))
+    sender.send(flags=FINAL)
+
+for request in requests:
+    value = request.inputs()[0].as_numpy()[0, 0]
+    threading.Timer(0.01, answer, (request.get_response_sender(), value)).start()
+"""),
+        DECOUPLED,
+    )
+    sequences = [instance.ring(x(value), x(-value)) for value in range(5)]
+    for value, sequence in enumerate(sequences):
+        assert instance.stream(sequence, 1) == [[[-value]], [[-value]]]
+        assert instance.stream(sequence, 0) == [[[value]], [[value]]]
+    assert instance.returned == sequences
+
+
+def test_execute_is_called_for_one_batch_after_the_other_in_one_thread(serve):
+    instance = serve(
+        """
+import threading
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.threads, self.inside = set(), 0
+
+    def execute(self, requests):
+        self.inside += 1
+        assert self.inside == 1
+        self.threads.add(threading.get_ident())
+        array = np.array([[len(self.threads)]], np.float32)
+        sender = requests[0].get_response_sender()
+        response = pb_utils.InferenceResponse([pb_utils.Tensor("y", array)])
+        threading.Timer(0.05, sender.send, (response, 1)).start()
+        self.inside -= 1
+""",
+        DECOUPLED,
+    )
+    sequences = [instance.ring(x(1)) for _ in range(10)]
+    assert [instance.stream(sequence) for sequence in sequences] == [[[[1]]]] * 10
+
+
+def test_the_server_hears_when_execute_has_returned_before_the_answers(serve):
+    instance = serve(
+        model("threading.Timer(0.2, requests[0].get_response_sender().send, (y(1), FINAL)).start()"), DECOUPLED
+    )
+    sequence = instance.ring(x(1))
+    bell = bell_of(instance.channel)
+    assert (bell.kind, bell.sequence) == (BellKind.RETURNED, sequence)
+    assert instance.stream(sequence) == [[[1]]]
+
+
+def test_arrays_may_be_changed_as_soon_as_they_are_sent(serve):
+    for source in (model, asynchronous):
+        instance = serve(
+            source("""
+sender = requests[0].get_response_sender()
+array = np.zeros((1, 1), np.float32)
+for value in range(3):
+    array[:] = value
+    sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("y", array)]))
+sender.send(flags=FINAL)
+"""),
+            DECOUPLED,
+        )
+        assert instance.stream(instance.ring(x(1))) == [[[0]], [[1]], [[2]]]
+
+
+def test_an_error_is_sent_like_a_response(serve):
+    instance = serve(
+        model("""
+sender = requests[0].get_response_sender()
+sender.send(y(1))
+error = pb_utils.TritonError("out of words", pb_utils.TritonError.UNAVAILABLE)
+sender.send(pb_utils.InferenceResponse(error=error), FINAL)
+"""),
+        DECOUPLED,
+    )
+    items = instance.stream(instance.ring(x(1)))
+    assert items[0] == [[1]]
+    assert failure(items[1]) == (4, "out of words")
+
+
+def test_response_parameters_travel_with_each_response(serve):
+    instance = serve(
+        model("""
+sender = requests[0].get_response_sender()
+for number in range(2):
+    tensors = y(number).output_tensors()
+    sender.send(pb_utils.InferenceResponse(tensors, parameters={"number": number} if number else None))
+sender.send(flags=FINAL)
+"""),
+        DECOUPLED,
+    )
+    instance.ring(x(1))
+    assert [instance.next_answer()[0].parameters for _ in range(3)] == [{}, {"number": 1}, {}]
+
+
+def test_an_exception_ends_what_has_not_ended(serve):
+    instance = serve(
+        model("""
+senders = [request.get_response_sender() for request in requests]
+senders[0].send(y(1), FINAL)
+raise ValueError("the rest fails")
+"""),
+        DECOUPLED,
+    )
+    sequence = instance.ring(x(1), x(2))
+    assert instance.stream(sequence, 0) == [[[1]]]
+    (item,) = instance.stream(sequence, 1)
+    assert item.message == "model 'm': ValueError: the rest fails"
+    assert 'model.py", line 16, in execute' in item.detail
+
+
+def test_a_returned_list_is_refused(serve):
+    instance = serve(model("return [y(1)]"), DECOUPLED)
+    (item,) = instance.stream(instance.ring(x(1)))
+    assert "is decoupled, and its execute() returned list: return None" in item.message
+
+
+@pytest.mark.parametrize("body", ["pass", "requests.pop().get_response_sender().send(y(1))"])
+def test_a_request_that_nobody_can_answer_fails(serve, body):
+    for source in (model, asynchronous):
+        instance = serve(source(body), DECOUPLED)
+        assert failure(instance.stream(instance.ring(x(1)))[-1]) == (1, DROPPED)
+
+
+def test_a_request_in_a_cycle_of_references_fails_when_it_is_collected(serve):
+    instance = serve(
+        model("""
+cycle = [requests[0].get_response_sender()]
+cycle.append(cycle)
+del requests[:], cycle
+import gc
+gc.collect()
+"""),
+        DECOUPLED,
+    )
+    assert failure(instance.stream(instance.ring(x(1)))[-1]) == (1, DROPPED)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("send()", "neither a response nor the final flag"),
+        ("send(y(1), 2)", "flags=2"),
+        ("send([1])", "has list"),
+        ("send(flags=FINAL); sender.send(y(1))", "the response sender is closed"),
+        ("send(flags=FINAL); sender.send(flags=FINAL)", "the response sender is closed"),
+    ],
+)
+def test_what_cannot_be_sent_is_refused_where_it_is_sent(serve, call, message):
+    instance = serve(
+        model(f"""
+sender = requests[0].get_response_sender()
+other = requests[1].get_response_sender()
+try:
+    sender.{call}
+except pb_utils.TritonModelException as error:
+    other.send(pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error))), FINAL)
+"""),
+        DECOUPLED,
+    )
+    (item,) = instance.stream(instance.ring(x(1), x(2)), 1)
+    assert message in item.message
+
+
+def test_an_output_that_cannot_be_sent_is_told_to_model_and_client(serve):
+    instance = serve(
+        model("""
+sender = requests[0].get_response_sender()
+try:
+    sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("y", np.array([1], object))]))
+except pb_utils.TritonModelException as error:
+    requests[1].get_response_sender().send(pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error))), FINAL)
+"""),
+        DECOUPLED,
+    )
+    sequence = instance.ring(x(1), x(2))
+    for request in (0, 1):
+        (item,) = instance.stream(sequence, request)
+        assert "an output of bytes holds 1, which is an int" in item.message
+
+
+def test_a_request_is_given_back_to_the_server(serve):
+    for source in (model, asynchronous):
+        instance = serve(
+            source("""
+for request in requests:
+    request.get_response_sender().send(y(1))
+requests[0].set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+requests[1].get_response_sender().send(flags=FINAL)
+"""),
+            DECOUPLED,
+        )
+        sequence = instance.ring(x(1), x(2))
+        items = instance.stream(sequence, 0)
+        assert items[0] == [[1]]
+        assert failure(items[1]) == (RESCHEDULE, "")
+        assert instance.stream(sequence, 1) == [[[1]]]
+
+
+def test_a_cancelled_request_is_ended_when_all_of_its_batch_are(serve):
+    instance = serve(
+        """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.senders = []
+
+    def execute(self, requests):
+        self.senders += [request.get_response_sender() for request in requests]
+""",
+        DECOUPLED,
+    )
+    sequence = instance.ring(x(1), x(2))
+    assert bell_of(instance.channel).kind == BellKind.RETURNED
+    instance.cancel(sequence, 0)
+    instance.cancel(sequence, 1)
+    assert [instance.stream(sequence, request) for request in (0, 1)] == [[], []]
+
+
+def test_senders_that_are_kept_are_ended_when_the_worker_is_closed(serve):
+    source = """
+class TritonPythonModel:
+    senders = []
+
+    def execute(self, requests):
+        self.senders += [request.get_response_sender() for request in requests]
+"""
+    instance = serve(source, DECOUPLED)
+    sequence = instance.ring(x(1))
+    assert bell_of(instance.channel).kind == BellKind.RETURNED
+    closing = threading.Thread(target=instance.worker.close, args=(TIMEOUT_S,))
+    closing.start()
+    (item,) = instance.stream(sequence)
+    assert item.code == 4
+    assert "the model is being unloaded" in item.message
+    closing.join(TIMEOUT_S)
+    assert not closing.is_alive()
+
+
+def test_many_threads_may_end_a_request_and_one_does(serve):
+    instance = serve(
+        model("""
+for request in requests:
+    sender = request.get_response_sender()
+    for _ in range(8):
+        def end(sender=sender):
+            try:
+                sender.send(y(1), FINAL)
+            except pb_utils.TritonModelException:
+                pass
+        threading.Thread(target=end).start()
+"""),
+        DECOUPLED,
+    )
+    for _ in range(20):
+        sequence = instance.ring(x(1), x(2))
+        assert [instance.stream(sequence, request) for request in (0, 1)] == [[[[1]]], [[[1]]]]
+
+
+class TestCoroutines:
+    def test_they_answer_as_they_return(self, serve):
+        instance = serve(
+            asynchronous("""
+await asyncio.sleep(0)
+responses = [y(request.inputs()[0].as_numpy()[0, 0] * 2) for request in requests]
+responses[1] = pb_utils.InferenceResponse(error=pb_utils.TritonError("not this one"))
+return responses
+""")
+        )
+        sequence = instance.ring(x(1), x(2))
+        assert instance.stream(sequence, 0) == [[[2]]]
+        assert failure(instance.stream(sequence, 1)[0]) == (1, "not this one")
+
+    def test_several_batches_are_in_flight(self, serve):
+        instance = serve(
+            """
+import asyncio
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.gate, self.inside = None, 0
+
+    async def execute(self, requests):
+        self.gate = self.gate or asyncio.Event()
+        self.inside += 1
+        if self.inside == 3:
+            self.gate.set()
+        await self.gate.wait()
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("y", requests[0].inputs()[0].as_numpy())])]
+"""
+        )
+        sequences = [instance.ring(x(value)) for value in range(3)]
+        assert [instance.stream(sequence) for sequence in sequences] == [[[[0]]], [[[1]]], [[[2]]]]
+
+    def test_some_requests_are_answered_by_senders_later(self, serve):
+        instance = serve(
+            asynchronous("""
+sender = requests[0].get_response_sender()
+threading.Timer(0.05, sender.send, (y(7), FINAL)).start()
+return [None, y(8)]
+""")
+        )
+        sequence = instance.ring(x(1), x(2))
+        assert instance.stream(sequence, 1) == [[[8]]]
+        assert instance.stream(sequence, 0) == [[[7]]]
+
+    def test_an_answered_request_is_not_answered_again(self, serve):
+        instance = serve(
+            asynchronous("""
+sender = requests[0].get_response_sender()
+def later():
+    try:
+        sender.send(y(7), FINAL)
+    except pb_utils.TritonModelException as error:
+        self.error = str(error)
+asyncio.get_running_loop().call_later(0.02, later)
+return [y(8)]
+""")
+        )
+        assert instance.stream(instance.ring(x(1))) == [[[8]]]
+        assert instance.stream(instance.ring(x(1))) == [[[8]]]
+
+    def test_decoupled_ones_stream(self, serve):
+        instance = serve(
+            asynchronous("""
+sender = requests[0].get_response_sender()
+for value in range(3):
+    sender.send(y(value))
+    await asyncio.sleep(0.001)
+sender.send(flags=FINAL)
+"""),
+            DECOUPLED,
+        )
+        first, second = instance.ring(x(1)), instance.ring(x(1))
+        assert instance.stream(second) == instance.stream(first) == [[[0]], [[1]], [[2]]]
+
+    def test_a_cancelled_task_ends_its_request(self, serve):
+        instance = serve(asynchronous("await asyncio.sleep(1000)"), DECOUPLED)
+        sequence = instance.ring(x(1))
+        instance.cancel(sequence)
+        assert instance.stream(sequence) == []
+
+
+def test_memory_of_inputs_is_given_back_when_the_answers_are(serve):
+    instance = serve(
+        model("""
+sender = requests[0].get_response_sender()
+threading.Thread(target=sender.send, args=(y(1), FINAL)).start()
+"""),
+        DECOUPLED,
+    )
+    for _ in range(5):
+        assert instance.stream(instance.ring(x(1))) == [[[1]]]
+    wait_until(lambda: instance.connection.arena.in_use() <= 1)

@@ -1,0 +1,211 @@
+"""The rest of ``triton_python_backend_utils``."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+from declared import config_of, tensor
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytriton.python_backend import triton_python_backend_utils as pb_utils
+
+Refused = pb_utils.TritonModelException
+
+
+def y(value=1):
+    return pb_utils.Tensor("y", np.full((1, 1), value, np.float32))
+
+
+class TestByteTensors:
+    @given(st.lists(st.binary()))
+    def test_what_was_serialized_comes_back(self, items):
+        array = np.empty(len(items), object)
+        array[:] = items
+        serialized = pb_utils.serialize_byte_tensor(array)
+        assert pb_utils.deserialize_bytes_tensor(serialized).tolist() == items
+        if items:
+            assert pb_utils.deserialize_bytes_tensor(serialized.item()).tolist() == items
+
+    def test_texts_and_objects_are_written_as_utf_8(self):
+        for array in (np.array(["é"]), np.array(["é"], object)):
+            assert pb_utils.deserialize_bytes_tensor(pb_utils.serialize_byte_tensor(array)).tolist() == ["é".encode()]
+        assert pb_utils.serialize_byte_tensor(np.array([[7]], object)).item() == b"\1\0\0\x007"
+
+    def test_bytes_arrays_are_written_in_order(self):
+        assert pb_utils.serialize_byte_tensor(np.array([[b"a", b"b"], [b"c", b"d"]]).T).item()[4::5] == b"acbd"
+
+    def test_numbers_are_refused(self):
+        with pytest.raises(Refused, match="float64 is no tensor of BYTES"):
+            pb_utils.serialize_byte_tensor(np.zeros(1))
+
+    @pytest.mark.parametrize("data", [b"\1", b"\1\0\0\0", b"\1\0\0\0ab\0"])
+    def test_what_ends_within_an_element_is_refused(self, data):
+        with pytest.raises(Refused, match="end within an element"):
+            pb_utils.deserialize_bytes_tensor(data)
+
+
+class TestErrors:
+    def test_codes_are_those_of_triton(self):
+        names = ["UNKNOWN", "INTERNAL", "NOT_FOUND", "INVALID_ARG", "UNAVAILABLE", "UNSUPPORTED", "ALREADY_EXISTS"]
+        assert [getattr(pb_utils.TritonError, name) for name in [*names, "CANCELLED"]] == list(range(8))
+
+    def test_an_error_tells_message_and_code(self):
+        error = pb_utils.TritonError("no", pb_utils.TritonError.NOT_FOUND)
+        assert (error.message(), error.code()) == ("no", 2)
+        assert pb_utils.TritonError("no").code() == pb_utils.TritonError.INTERNAL
+
+    def test_there_are_no_other_codes(self):
+        with pytest.raises(ValueError, match="code 8"):
+            pb_utils.TritonError("no", 8)
+
+
+class TestResponses:
+    def test_a_response_tells_what_it_has(self):
+        response = pb_utils.InferenceResponse([y()], parameters={"a": 1})
+        assert [each.name() for each in response.output_tensors()] == ["y"]
+        assert (response.has_error(), response.error()) == (False, None)
+        assert json.loads(response.parameters()) == {"a": 1}
+
+    def test_a_response_may_be_an_error(self):
+        response = pb_utils.InferenceResponse(output_tensors=[], error=pb_utils.TritonError("no"))
+        assert response.has_error()
+        assert response.error().message() == "no"
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            {"output_tensors": [np.zeros(1)]},
+            {"error": "no"},
+            {"parameters": ["a"]},
+            {"parameters": {1: "a"}},
+            {"parameters": {"a": None}},
+            {"parameters": {"a": 2**63}},
+        ],
+    )
+    def test_what_is_no_response_is_refused(self, arguments):
+        with pytest.raises(Refused):
+            pb_utils.InferenceResponse(**arguments)
+
+
+class TestRequests:
+    def test_a_request_tells_what_it_was_made_with(self):
+        memory = pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_GPU, 0)
+        request = pb_utils.InferenceRequest(
+            "other", ["y"], [y()], "id", "sequence", 3, 1, 500, memory, None, {"a": True}
+        )
+        assert request.model_name() == "other"
+        assert request.requested_output_names() == ["y"]
+        assert [each.name() for each in request.inputs()] == ["y"]
+        assert (request.request_id(), request.correlation_id(), request.flags()) == ("id", "sequence", 1)
+        assert (request.timeout(), json.loads(request.parameters()), request.trace()) == (500, {"a": True}, None)
+        request.set_flags(pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END)
+        assert request.flags() == 2
+
+    def test_inputs_are_tensors(self):
+        with pytest.raises(Refused, match="ndarray among its inputs"):
+            pb_utils.InferenceRequest("other", ["y"], [np.zeros(1)])
+
+    def test_only_served_requests_are_answered(self):
+        request = pb_utils.InferenceRequest(model_name="other", requested_output_names=["y"], inputs=[])
+        with pytest.raises(Refused, match="response sender"):
+            request.get_response_sender()
+        with pytest.raises(Refused, match="rescheduled"):
+            request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+
+
+def test_tensors_are_found_by_name():
+    request = pb_utils.InferenceRequest("other", ["y"], [y()])
+    assert pb_utils.get_input_tensor_by_name(request, "y") is request.inputs()[0]
+    assert pb_utils.get_input_tensor_by_name(request, "z") is None
+    response = pb_utils.InferenceResponse([y()])
+    assert pb_utils.get_output_tensor_by_name(response, "y").name() == "y"
+    assert pb_utils.get_output_tensor_by_name(response, "z") is None
+
+
+def test_settings_are_found_by_name():
+    config = config_of(decoupled=True)
+    assert pb_utils.get_input_config_by_name(config, "x")["data_type"] == "TYPE_FP32"
+    assert pb_utils.get_input_config_by_name(config, "y") is None
+    assert pb_utils.get_output_config_by_name(config, "y")["dims"] == [-1]
+    assert pb_utils.using_decoupled_model_transaction_policy(config)
+    assert not pb_utils.using_decoupled_model_transaction_policy({})
+
+
+class TestModelConfig:
+    @staticmethod
+    def of(**config):
+        return pb_utils.ModelConfig(json.dumps({"name": "m", **config}))
+
+    def test_it_is_completed(self):
+        config = self.of(input=[], max_batch_size=0)
+        config.set_max_batch_size(8)
+        config.set_dynamic_batching()
+        config.set_model_transaction_policy({"decoupled": True})
+        config.add_input({"name": "x", "data_type": "TYPE_FP32", "dims": [-1], "optional": True})
+        config.add_output({"name": "y", "data_type": "TYPE_FP32", "dims": (2, -1)})
+        assert config.as_dict() == {
+            "name": "m",
+            "max_batch_size": 8,
+            "dynamic_batching": {},
+            "model_transaction_policy": {"decoupled": True},
+            "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [-1], "optional": True}],
+            "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [2, -1]}],
+        }
+
+    def test_what_config_pbtxt_says_alike_is_no_contradiction(self):
+        config = self.of(output=[tensor("y")], max_batch_size=8, dynamic_batching={"a": 1})
+        config.add_output(tensor("y"))
+        config.set_max_batch_size(8)
+        config.set_dynamic_batching()
+        assert config.as_dict()["output"] == [tensor("y")]
+        assert config.as_dict()["dynamic_batching"] == {"a": 1}
+
+    def test_what_config_pbtxt_leaves_open_is_filled_in(self):
+        config = self.of(output=[{"name": "y", "data_type": "TYPE_INVALID", "dims": []}])
+        config.add_output(tensor("y"))
+        assert config.as_dict()["output"] == [tensor("y")]
+
+    @pytest.mark.parametrize(
+        ("said", "change", "message"),
+        [
+            ({"max_batch_size": 8}, ("set_max_batch_size", 4), "max_batch_size is 8 in config.pbtxt"),
+            ({"sequence_batching": {}}, ("set_dynamic_batching",), "scheduler is 'sequence_batching'"),
+            (
+                {"input": [tensor("x")]},
+                ("add_input", tensor("x", "TYPE_INT8")),
+                "data_type of input 'x' is 'TYPE_FP32'",
+            ),
+            ({"output": [tensor("y")]}, ("add_output", tensor("y", dims=[2])), "dims of output 'y' is [-1]"),
+            ({}, ("add_input", {"name": "x", "dims": [1]}), "input 'x' lacks the key 'data_type'"),
+            ({}, ("add_output", tensor("y", optional=True)), "an output has the key 'optional'"),
+            ({}, ("set_model_transaction_policy", {"coupled": 1}), "the key 'coupled'"),
+        ],
+    )
+    def test_contradictions_are_refused(self, said, change, message):
+        config = self.of(**said)
+        method, *arguments = change
+        with pytest.raises(Refused, match=re.escape(message)):
+            getattr(config, method)(*arguments)
+
+
+class TestWithoutAServer:
+    def test_the_log_is_standard_error(self, capsys):
+        pb_utils.Logger.log_info("an info")
+        pb_utils.Logger.log_warn("a warning")
+        pb_utils.Logger.log_error("an error")
+        pb_utils.Logger.log_verbose("more")
+        pb_utils.Logger.log("the same", pb_utils.Logger.WARNING)
+        line = r"test_utilities\.py:\d+\] "
+        said = "".join(
+            f"{letter} {line}{text}\n"
+            for letter, text in zip("IWEVW", ["an info", "a warning", "an error", "more", "the same"], strict=True)
+        )
+        assert re.fullmatch(said, capsys.readouterr().err)
+
+    def test_there_are_no_other_levels(self):
+        with pytest.raises(Refused, match="is no level"):
+            pb_utils.Logger.log("x", 9)
