@@ -4,6 +4,7 @@
 
 #include "housekeeper.h"
 #include "instance.h"
+#include "services.h"
 #include "triton_api.h"
 #include "triton_error.h"
 
@@ -11,17 +12,24 @@ using pytriton::Check;
 using pytriton::Guarded;
 using pytriton::Housekeeper;
 using pytriton::Instance;
+using pytriton::Services;
 
 namespace {
 
-Housekeeper* HousekeeperOf(TRITONBACKEND_ModelInstance* instance) {
+// Of the backend.
+struct State {
+  Housekeeper housekeeper;
+  Services services{[this](const auto& arena) { housekeeper.Watch(arena); }};
+};
+
+State* BackendStateOf(TRITONBACKEND_ModelInstance* instance) {
   TRITONBACKEND_Model* model = nullptr;
   TRITONBACKEND_Backend* backend = nullptr;
   void* state = nullptr;
   Check(TRITONBACKEND_ModelInstanceModel(instance, &model));
   Check(TRITONBACKEND_ModelBackend(model, &backend));
   Check(TRITONBACKEND_BackendState(backend, &state));
-  return static_cast<Housekeeper*>(state);
+  return static_cast<State*>(state);
 }
 
 Instance* StateOf(TRITONBACKEND_ModelInstance* instance) {
@@ -44,9 +52,9 @@ TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend* backend) {
                                       std::to_string(kTritonBackendApiMajor) +
                                       ".x: use a Triton 2.x server, or a pytriton made for this one");
     }
-    auto housekeeper = std::make_unique<Housekeeper>();
-    Check(TRITONBACKEND_BackendSetState(backend, housekeeper.get()));
-    static_cast<void>(housekeeper.release());  // TRITONBACKEND_Finalize deletes it
+    auto state = std::make_unique<State>();
+    Check(TRITONBACKEND_BackendSetState(backend, state.get()));
+    static_cast<void>(state.release());  // TRITONBACKEND_Finalize deletes it
   });
 }
 
@@ -54,7 +62,7 @@ TRITONSERVER_Error* TRITONBACKEND_Finalize(TRITONBACKEND_Backend* backend) {
   return Guarded([&] {
     void* state = nullptr;
     Check(TRITONBACKEND_BackendState(backend, &state));
-    std::unique_ptr<Housekeeper>(static_cast<Housekeeper*>(state)).reset();
+    std::unique_ptr<State>(static_cast<State*>(state)).reset();
   });
 }
 
@@ -65,9 +73,10 @@ TRITONSERVER_Error* TRITONBACKEND_GetBackendAttribute(TRITONBACKEND_Backend*,
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceInitialize(TRITONBACKEND_ModelInstance* instance) {
   return Guarded([&] {
-    Housekeeper* housekeeper = HousekeeperOf(instance);
+    State* backend = BackendStateOf(instance);
     auto state = std::make_unique<Instance>(
-        instance, [housekeeper](const auto& arena, const auto& owner) { housekeeper->Watch(arena, owner); });
+        instance, [backend](const auto& arena, const auto& owner) { backend->housekeeper.Watch(arena, owner); },
+        &backend->services);
     Check(TRITONBACKEND_ModelInstanceSetState(instance, state.get()));
     static_cast<void>(state.release());  // TRITONBACKEND_ModelInstanceFinalize deletes it
   });

@@ -28,8 +28,8 @@ std::string ConfigOf(TRITONBACKEND_Model* model) {
 
 }  // namespace
 
-Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect)
-    : instance_(instance), on_connect_(std::move(on_connect)), accounts_(instance) {
+Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, Services* services)
+    : instance_(instance), on_connect_(std::move(on_connect)), services_(services), accounts_(instance) {
   const char* name = nullptr;
   Check(TRITONBACKEND_ModelInstanceName(instance, &name));
   identity_.instance = name;
@@ -55,9 +55,13 @@ Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect)
 
 void Instance::Connect(int timeout_ms) {
   pipeline_.reset();
-  connection_ = std::make_shared<Connection>(Register(registry_, identity_, timeout_ms));
+  FileDescriptor worker_end;
+  service_ = services_->Open(server_, identity_.model, identity_.version, &worker_end);
+  connection_ = std::make_shared<Connection>(Register(registry_, identity_, timeout_ms), worker_end.get());
+  service_->SetCapacity(std::max<int64_t>(1, connection_->model().in_flight));
   if (connection_->model().in_flight > 0) {
-    pipeline_ = std::make_unique<Pipeline>(connection_, instance_, identity_.model, cached_output_, warmup_.get());
+    pipeline_ =
+        std::make_unique<Pipeline>(connection_, instance_, identity_.model, cached_output_, warmup_.get(), service_);
   }
   owner_ = std::make_shared<Owner>(connection_->process(), server_, identity_.model);
   on_connect_(connection_->arena(), owner_);
@@ -97,7 +101,9 @@ void Instance::ExecuteOne(TRITONBACKEND_Request** requests, uint32_t request_cou
     Reject(rejection.request, rejection.code, "model '" + identity_.model + "': " + rejection.reason);
   }
   if (batch.requests().empty()) return warmup_->Done(false);
+  if (!batch.callers().empty()) service_->Began(0, batch.callers());
   const std::vector<bool> succeeded = Infer(connection.get(), &batch, &timing);
+  if (!batch.callers().empty()) service_->Ended(0);
   const uint64_t exec_end = Now();
   bool any = false;
   for (size_t i = 0; i < batch.requests().size(); ++i) {

@@ -11,6 +11,7 @@
 #include "owner.h"
 #include "pipeline.h"
 #include "responses.h"
+#include "services.h"
 #include "triton_api.h"
 #include "warmup_guard.h"
 
@@ -21,7 +22,7 @@ class Instance {
   using Observer = std::function<void(const std::shared_ptr<Arena>&, const std::shared_ptr<Owner>&)>;
 
   // Finds the instance's worker and connects to it; throws when there is none. `on_connect` hears of each connection.
-  Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect);
+  Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, Services* services);
 
   // Infers a batch and answers all of its requests, whatever happens; later, where the worker takes many at a time.
   // Owns the requests from here on.
@@ -37,14 +38,16 @@ class Instance {
 
   TRITONBACKEND_ModelInstance* const instance_;
   const Observer on_connect_;
+  Services* const services_;
   const Accounts accounts_;
   TRITONSERVER_Server* server_ = nullptr;
   std::string registry_;
   RegistrationMessage identity_;
   std::string cached_output_;
   std::unique_ptr<WarmupGuard> warmup_;
-  std::shared_ptr<Connection> connection_;  // null while there is no worker
-  std::unique_ptr<Pipeline> pipeline_;      // of the connection, where the worker takes many batches at a time
+  std::shared_ptr<ServiceChannel> service_;  // of the worker's
+  std::shared_ptr<Connection> connection_;   // null while there is no worker
+  std::unique_ptr<Pipeline> pipeline_;       // of the connection, where the worker takes many batches at a time
   std::shared_ptr<Owner> owner_;
 };
 

@@ -48,16 +48,7 @@ void WriteDetails(const Details& details, MessageWriter* writer) {
   if (!details.all_outputs) {
     for (int64_t output : details.outputs) writer->Word(output);
   }
-  writer->Word(static_cast<int64_t>(details.parameters.size()));
-  for (const Parameter& parameter : details.parameters) {
-    writer->Text(parameter.key);
-    writer->Word(static_cast<int64_t>(parameter.type));
-    if (parameter.type == ParameterType::kString) {
-      writer->Text(parameter.text);
-    } else {
-      writer->Word(parameter.number);
-    }
-  }
+  writer->WriteParameters(details.parameters);
 }
 
 Details ReadDetails(MessageReader* reader) {
@@ -66,16 +57,7 @@ Details ReadDetails(MessageReader* reader) {
   const int64_t outputs = reader->Word();
   details.all_outputs = outputs < 0;
   for (int64_t i = 0; i < outputs; ++i) details.outputs.push_back(reader->Word());
-  details.parameters.resize(reader->Count(3));
-  for (Parameter& parameter : details.parameters) {
-    parameter.key = reader->Text();
-    parameter.type = static_cast<ParameterType>(reader->Word());
-    if (parameter.type == ParameterType::kString) {
-      parameter.text = reader->Text();
-    } else {
-      parameter.number = reader->Word();
-    }
-  }
+  details.parameters = reader->ReadParameters();
   return details;
 }
 
@@ -93,6 +75,19 @@ void MessageWriter::WriteTensor(const Tensor& tensor) {
   Word(tensor.size);
   Word(static_cast<int64_t>(tensor.shape.size()));
   for (int64_t dim : tensor.shape) Word(dim);
+}
+
+void MessageWriter::WriteParameters(const std::vector<Parameter>& parameters) {
+  Word(static_cast<int64_t>(parameters.size()));
+  for (const Parameter& parameter : parameters) {
+    Text(parameter.key);
+    Word(static_cast<int64_t>(parameter.type));
+    if (parameter.type == ParameterType::kString) {
+      Text(parameter.text);
+    } else {
+      Word(parameter.number);
+    }
+  }
 }
 
 void MessageWriter::CopyTo(char* target) {
@@ -162,6 +157,20 @@ Tensor MessageReader::ReadTensor() {
     throw ProtocolError("a tensor lies outside of its message");
   }
   return tensor;
+}
+
+std::vector<Parameter> MessageReader::ReadParameters() {
+  std::vector<Parameter> parameters(Count(4));
+  for (Parameter& parameter : parameters) {
+    parameter.key = Text();
+    parameter.type = static_cast<ParameterType>(Word());
+    if (parameter.type == ParameterType::kString) {
+      parameter.text = Text();
+    } else {
+      parameter.number = Word();
+    }
+  }
+  return parameters;
 }
 
 void Encode(const BatchMessage& message, MessageWriter* writer) {
