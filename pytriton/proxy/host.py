@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import pathlib
 import selectors
 import socket
+import stat
 import sys
 import traceback
 from collections.abc import Callable
@@ -21,6 +23,7 @@ from pytriton.proxy.leash import (
     decode_order,
     encode_reply,
 )
+from pytriton.proxy.services import SERVICES_FD, adopt
 from pytriton.proxy.signature import Signature
 from pytriton.proxy.threads import EventLoop
 from pytriton.proxy.worker import Worker
@@ -118,6 +121,10 @@ def main() -> None:
     """Runs a worker process; what starts it has put its leash under ``LEASH_FD``."""
     leash = Leash(socket.socket(fileno=LEASH_FD))
     os.set_inheritable(LEASH_FD, False)
+    with contextlib.suppress(OSError):  # it need not have one
+        if stat.S_ISSOCK(os.fstat(SERVICES_FD).st_mode):
+            os.set_inheritable(SERVICES_FD, False)
+            adopt(SERVICES_FD)
     try:
         Host(leash).run()
     except EOFError:

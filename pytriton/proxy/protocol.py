@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -238,6 +239,22 @@ class MessageWriter:
                 words += (offset, size, len(shape))
                 words += shape
 
+    def parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
+        """Adds parameters."""
+        words = self.words
+        words.append(len(parameters))
+        for key, value in parameters.items():
+            self.text(key)
+            if isinstance(value, bool):
+                words += (ParameterType.BOOL, int(value))
+            elif isinstance(value, int):
+                words += (ParameterType.INT, value)
+            elif isinstance(value, float):
+                words += (ParameterType.DOUBLE, _INTEGER.unpack(_DOUBLE.pack(value))[0])
+            else:
+                words.append(ParameterType.STRING)
+                self.text(value)
+
     def head_size(self) -> int:
         """Bytes before the data; the data is meant to start right there."""
         return aligned(len(self.words) * 8 + len(self._heap))
@@ -320,6 +337,22 @@ class MessageReader:
         start = self._heap_start + offset
         return bytes(self._buffer[start : start + size]).decode("utf-8", "surrogateescape")
 
+    def parameters(self) -> dict[str, ParameterValue]:
+        """The next parameters."""
+        parameters: dict[str, ParameterValue] = {}
+        for _ in range(self.count()):
+            key = self.text()
+            kind = self.word()
+            if kind == ParameterType.STRING:
+                parameters[key] = self.text()
+            elif kind == ParameterType.BOOL:
+                parameters[key] = self.word() != 0
+            elif kind == ParameterType.DOUBLE:
+                parameters[key] = _DOUBLE.unpack(_INTEGER.pack(self.word()))[0]
+            else:
+                parameters[key] = self.word()
+        return parameters
+
     def columns(self, request_count: int) -> list[Column]:
         """The inputs or outputs of a batch of ``request_count`` requests."""
         words = self._words
@@ -357,24 +390,8 @@ def encode_batch(message: BatchMessage) -> MessageWriter:
         writer.text(details.id)
         words.append(-1 if details.outputs is None else len(details.outputs))
         words += details.outputs or ()
-        words.append(len(details.parameters))
-        for key, value in details.parameters.items():
-            writer.text(key)
-            _write_parameter(writer, value)
+        writer.parameters(details.parameters)
     return writer
-
-
-def _write_parameter(writer: MessageWriter, value: ParameterValue) -> None:
-    words = writer.words
-    if isinstance(value, bool):
-        words += (ParameterType.BOOL, int(value))
-    elif isinstance(value, int):
-        words += (ParameterType.INT, value)
-    elif isinstance(value, float):
-        words += (ParameterType.DOUBLE, _INTEGER.unpack(_DOUBLE.pack(value))[0])
-    else:
-        words.append(ParameterType.STRING)
-        writer.text(value)
 
 
 def decode_batch(reader: MessageReader) -> BatchMessage:
@@ -390,19 +407,7 @@ def _read_details(reader: MessageReader) -> Details:
     request_id = reader.text()
     output_count = reader.word()
     outputs = None if output_count < 0 else list(reader.take(output_count))
-    parameters: dict[str, ParameterValue] = {}
-    for _ in range(reader.count()):
-        key = reader.text()
-        kind = reader.word()
-        if kind == ParameterType.STRING:
-            parameters[key] = reader.text()
-        elif kind == ParameterType.BOOL:
-            parameters[key] = reader.word() != 0
-        elif kind == ParameterType.DOUBLE:
-            parameters[key] = _DOUBLE.unpack(_INTEGER.pack(reader.word()))[0]
-        else:
-            parameters[key] = reader.word()
-    return Details(request_id, outputs, parameters)
+    return Details(request_id, outputs, reader.parameters())
 
 
 def encode_result(message: ResultMessage) -> MessageWriter:
