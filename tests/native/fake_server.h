@@ -19,7 +19,7 @@ struct TRITONSERVER_InferenceRequest {
   struct Input {
     TRITONSERVER_DataType datatype;
     std::vector<int64_t> shape;
-    std::string data;           // as it was when the request was sent
+    std::string data;            // as it was when the request was sent
     const char* base = nullptr;  // where it lies
   };
 
