@@ -120,7 +120,7 @@ class Pipeline:
     ) -> None:
         """Does not listen yet."""
         self._own_services = services
-        self._services = services or of_process()
+        self._services = of_process() or services
         self._channel = channel
         self._peer = peer
         self._arena = arena

@@ -203,7 +203,7 @@ class Worker:
 
     def _run(self, channel: Channel, peer_fd: int, services: Services | None) -> None:
         MODEL.set(self._signature.spec)
-        CALLER.set((services or of_process(), CURRENT_BATCH))
+        CALLER.set((of_process() or services, CURRENT_BATCH))
         arena = Arena()
         try:
             peer = PeerArena(peer_fd)

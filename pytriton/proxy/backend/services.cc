@@ -74,6 +74,7 @@ std::shared_ptr<ServiceChannel> Services::Open(TRITONSERVER_Server* server, cons
   if (epoll_ctl(context_->poll.get(), EPOLL_CTL_ADD, channel->socket(), &event) != 0) {
     throw ChannelError(SystemError("cannot wait for a socket"));
   }
+  channel->SetCapacity(1);
   channels_[number] = channel;
   if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
   ServiceChannel* raw = channel.get();
