@@ -7,6 +7,7 @@ wake-ups per round trip and tells at once when the other side is gone.
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import struct
 
@@ -74,19 +75,21 @@ class Channel:
         """
         return self._receive(socket.MSG_DONTWAIT)
 
-    def receive_fd(self) -> tuple[Bell, int]:
-        """Waits for a bell that brings a file descriptor.
+    def receive_fds(self) -> tuple[Bell, int, int | None]:
+        """Waits for a bell that brings a file descriptor, and maybe another.
 
         Raises:
             EOFError: The other side is gone, silent for ``IDLE_S`` seconds, or brought nothing.
         """
         try:
-            data, fds, _, _ = socket.recv_fds(self._socket, BELL.size, 1)
+            data, fds, _, _ = socket.recv_fds(self._socket, BELL.size, 2)
         except OSError as error:
             raise EOFError from error
         if len(data) != BELL.size or not fds:
+            for fd in fds:
+                os.close(fd)
             raise EOFError
-        return Bell._make(BELL.unpack(data)), fds[0]
+        return Bell._make(BELL.unpack(data)), fds[0], fds[1] if len(fds) > 1 else None
 
     def close(self) -> None:
         """Ends the connection; whoever waits on it, here or there, is told so."""

@@ -14,6 +14,7 @@ from collections.abc import Collection
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.proxy.channel import Channel
 from pytriton.proxy.protocol import AdmissionMessage, BellKind
+from pytriton.proxy.services import Services
 from pytriton.proxy.worker import Worker
 
 LOGGER = logging.getLogger(__name__)
@@ -83,7 +84,7 @@ class Door:
     def _greet(self, connected: socket.socket) -> None:
         channel = Channel(connected)
         try:
-            bell, peer_fd = channel.receive_fd()
+            bell, peer_fd, service_fd = channel.receive_fds()
         except EOFError:
             channel.close()
             return
@@ -93,8 +94,10 @@ class Door:
             LOGGER.warning("A connection without a ticket was refused.")
             channel.close()
             os.close(peer_fd)
+            if service_fd is not None:
+                os.close(service_fd)
             return
-        worker.start(channel, peer_fd)
+        worker.start(channel, peer_fd, None if service_fd is None else Services(service_fd))
 
 
 def check_socket_path(path: pathlib.Path) -> None:

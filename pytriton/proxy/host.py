@@ -8,6 +8,7 @@ import os
 import pathlib
 import selectors
 import socket
+import stat
 import sys
 import threading
 import traceback
@@ -24,6 +25,7 @@ from pytriton.proxy.leash import (
     decode_order,
     encode_reply,
 )
+from pytriton.proxy.services import SERVICES_FD, adopt
 from pytriton.proxy.signature import Signature
 from pytriton.proxy.threads import EventLoop
 from pytriton.proxy.worker import ENDED, Worker
@@ -154,6 +156,10 @@ def main(leash_fd: int = LEASH_FD) -> None:
     """
     leash = Leash(socket.socket(fileno=leash_fd))
     os.set_inheritable(leash_fd, False)
+    with contextlib.suppress(OSError):  # it need not have one
+        if leash_fd != SERVICES_FD and stat.S_ISSOCK(os.fstat(SERVICES_FD).st_mode):
+            os.set_inheritable(SERVICES_FD, False)
+            adopt(SERVICES_FD)
     try:
         Host(leash).run()
     except (EOFError, OSError):

@@ -14,12 +14,14 @@ from typing import Any
 from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.proxy.arena import Arena, ArenaError, PeerArena
 from pytriton.proxy.batch import Batch
+from pytriton.proxy.calls import CURRENT_BATCH
 from pytriton.proxy.channel import Channel
 from pytriton.proxy.context import MODEL
 from pytriton.proxy.kind import in_flight_of, is_deferred, kind_of
 from pytriton.proxy.pipeline import Pipeline
 from pytriton.proxy.protocol import Bell, BellKind, ProtocolError
 from pytriton.proxy.responses import StackedOutputs, collect_outputs, failure_of, write_result
+from pytriton.proxy.services import CALLER, Services, of_process
 from pytriton.proxy.signature import Signature
 from pytriton.proxy.threads import EventLoop, ThreadPool
 
@@ -97,21 +99,27 @@ class Worker:
             return time.monotonic()
         return max([self._last_ns / 1e9, *(pipeline.idle_since() for pipeline in list(self._pipelines))])
 
-    def start(self, channel: Channel, peer_fd: int) -> None:
+    def start(self, channel: Channel, peer_fd: int, services: Services | None = None) -> None:
         """Serves a model instance until it disconnects.
 
         Args:
             channel: The connection, behind its hello.
             peer_fd: File descriptor of the instance's arena.
+            services: What the callable can ask of the server, closed at the end; None leaves it to what the process
+                has.
         """
         if self.in_flight:
-            self._open_pipeline(channel, peer_fd)
+            self._open_pipeline(channel, peer_fd, services)
             return
-        thread = threading.Thread(target=self._run, args=(channel, peer_fd), name=self._thread_name, daemon=True)
+        thread = threading.Thread(
+            target=self._run, args=(channel, peer_fd, services), name=self._thread_name, daemon=True
+        )
         with self._lock:
             if self._closed:
                 channel.close()
                 os.close(peer_fd)
+                if services is not None:
+                    services.close()
                 return
             self._threads[thread] = channel
         thread.start()
@@ -152,11 +160,13 @@ class Worker:
         if self._pool is not None:
             self._pool.stop()
 
-    def _open_pipeline(self, channel: Channel, peer_fd: int) -> None:
+    def _open_pipeline(self, channel: Channel, peer_fd: int, services: Services | None) -> None:
         try:
             peer = PeerArena(peer_fd)
         except (OSError, ValueError):
             channel.close()
+            if services is not None:
+                services.close()
             raise
         loop = self._loop.enter()
         arena = Arena()
@@ -170,6 +180,7 @@ class Worker:
             self._pool,
             self._forget,
             self._on_unrecoverable,
+            services,
         )
         with self._lock:
             closed = self._closed
@@ -178,6 +189,8 @@ class Worker:
         if closed:
             channel.close()
             arena.close()
+            if services is not None:
+                services.close()
             self._loop.leave()
             return
         try:
@@ -195,8 +208,9 @@ class Worker:
             self._pool.stop()
         self._loop.leave()
 
-    def _run(self, channel: Channel, peer_fd: int) -> None:
+    def _run(self, channel: Channel, peer_fd: int, services: Services | None) -> None:
         MODEL.set(self._signature.spec)
+        CALLER.set((of_process() or services, CURRENT_BATCH))
         arena = Arena()
         try:
             peer = PeerArena(peer_fd)
@@ -209,6 +223,8 @@ class Worker:
         finally:
             channel.close()
             arena.close()
+            if services is not None:
+                services.close()
             with self._lock:
                 self._threads.pop(threading.current_thread(), None)
 
@@ -216,7 +232,11 @@ class Worker:
         while True:
             bell = channel.receive()
             if bell is None:
-                arena.trim(time.monotonic() - _TRIM_AFTER_S)
+                before = time.monotonic() - _TRIM_AFTER_S
+                arena.trim(before)
+                services, _ = CALLER.get()
+                if services is not None:
+                    services.tidy(before)
                 continue
             if bell.kind != BellKind.BATCH:
                 raise ProtocolError(f"a bell of kind {bell.kind} rang, which only a newer server could know")

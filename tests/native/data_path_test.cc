@@ -578,10 +578,11 @@ void InstancesRunSideBySide() {
   constexpr int kInstances = 4;
   constexpr int kBatches = 300;
   Trimmer trimmer;
+  pytriton::Services services([](const auto&) {});
   std::atomic<int64_t> served{0};
   std::vector<std::thread> threads;
   for (int number = 0; number < kInstances; ++number) {
-    threads.emplace_back([&trimmer, &served, number] {
+    threads.emplace_back([&trimmer, &services, &served, number] {
       std::mt19937_64 random(100 + number);
       int64_t batches = 0;
       Model model(
@@ -591,8 +592,8 @@ void InstancesRunSideBySide() {
             return Echo(batch, data);
           },
           number * 2);
-      pytriton::Instance instance(model.instance(),
-                                  [&trimmer](const auto& arena, const auto&) { trimmer.Watch(arena); });
+      pytriton::Instance instance(
+          model.instance(), [&trimmer](const auto& arena, const auto&) { trimmer.Watch(arena); }, &services);
       for (int i = 0; i < kBatches; ++i) {
         Requests batch;
         std::vector<TRITONBACKEND_Request*> requests;

@@ -838,11 +838,12 @@ void InstancesRunSideBySide() {
   constexpr int kInstances = 4;
   constexpr int kBatches = 400;
   Trimmer trimmer;
+  pytriton::Services services([](const auto&) {});
   std::atomic<int64_t> served{0};
   std::atomic<int64_t> cancelled{0};
   std::vector<std::thread> threads;
   for (int number = 0; number < kInstances; ++number) {
-    threads.emplace_back([&trimmer, &served, &cancelled, number] {
+    threads.emplace_back([&trimmer, &services, &served, &cancelled, number] {
       const bool decoupled = number % 2 == 0;
       std::mt19937_64 random(100 + number);
       std::atomic<uint64_t> sessions{0};
@@ -850,8 +851,8 @@ void InstancesRunSideBySide() {
                   [&](Desk* desk) { Improvise(desk, decoupled, 1000 * number + ++sessions); });
       std::vector<std::pair<Requests, std::vector<bool>>> batches;
       {
-        pytriton::Instance instance(model.instance(),
-                                    [&trimmer](const auto& arena, const auto&) { trimmer.Watch(arena); });
+        pytriton::Instance instance(
+            model.instance(), [&trimmer](const auto& arena, const auto&) { trimmer.Watch(arena); }, &services);
         for (int i = 0; i < kBatches; ++i) {
           auto& [batch, good] = batches.emplace_back();
           std::vector<TRITONBACKEND_Request*> requests;

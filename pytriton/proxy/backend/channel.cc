@@ -31,21 +31,23 @@ Channel::Channel(const std::string& path) : socket_(socket(AF_UNIX, SOCK_SEQPACK
   }
 }
 
-void Channel::Send(const Bell& bell, int fd) {
+void Channel::Send(const Bell& bell, int fd, int other_fd) {
   Bell copy = bell;
   iovec data = {&copy, sizeof(copy)};
   msghdr message = {};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  const int fds[] = {fd, other_fd};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(fds))] = {};
   if (fd >= 0) {
+    const size_t size = other_fd >= 0 ? sizeof(fds) : sizeof(fd);
     message.msg_control = control;
-    message.msg_controllen = sizeof(control);
+    message.msg_controllen = CMSG_SPACE(size);
     cmsghdr* header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &fd, sizeof(int));
+    header->cmsg_len = CMSG_LEN(size);
+    std::memcpy(CMSG_DATA(header), fds, size);
   }
   ssize_t sent;
   do {

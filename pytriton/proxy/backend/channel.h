@@ -22,8 +22,8 @@ class Channel {
   // Connects to the worker that listens at `path`.
   explicit Channel(const std::string& path);
 
-  // `fd` travels along unless it is -1. Throws ChannelError when the worker is gone.
-  void Send(const Bell& bell, int fd = -1);
+  // `fd` travels along unless it is -1, and so does `other_fd`. Throws ChannelError when the worker is gone.
+  void Send(const Bell& bell, int fd = -1, int other_fd = -1);
 
   // How long a `Receive` waits.
   void SetPatience(int timeout_ms);

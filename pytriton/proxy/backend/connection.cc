@@ -12,9 +12,9 @@ constexpr int kPatienceMs = 50;
 
 }  // namespace
 
-Connection::Connection(AdmissionMessage admission)
+Connection::Connection(AdmissionMessage admission, int service_fd)
     : model_(std::move(admission)), channel_(model_.socket), arena_(std::make_shared<Arena>()) {
-  channel_.Send({static_cast<int64_t>(BellKind::kHello), model_.ticket, 0, 0}, arena_->fd());
+  channel_.Send({static_cast<int64_t>(BellKind::kHello), model_.ticket, 0, 0}, arena_->fd(), service_fd);
   std::vector<FileDescriptor> files;
   Bell answer;
   channel_.SetPatience(kHandshakeTimeoutMs);

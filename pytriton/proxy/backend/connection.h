@@ -13,8 +13,9 @@ namespace pytriton {
 
 class Connection {
  public:
-  // Shakes hands with the worker that the registry named. Throws ChannelError, ProtocolError or ArenaError.
-  explicit Connection(AdmissionMessage admission);
+  // Shakes hands with the worker that the registry named, and hands it its end of the instance's service channel, where
+  // it has none yet. Throws ChannelError, ProtocolError or ArenaError.
+  explicit Connection(AdmissionMessage admission, int service_fd = -1);
 
   // The names of the model's tensors.
   const AdmissionMessage& model() const { return model_; }

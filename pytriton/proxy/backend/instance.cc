@@ -24,8 +24,13 @@ constexpr std::chrono::milliseconds kPause(10);
 
 }  // namespace
 
-Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, std::unique_ptr<Keeper> keeper)
-    : instance_(instance), on_connect_(std::move(on_connect)), accounts_(instance), keeper_(std::move(keeper)) {
+Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, Services* services,
+                   std::unique_ptr<Keeper> keeper)
+    : instance_(instance),
+      on_connect_(std::move(on_connect)),
+      services_(services),
+      accounts_(instance),
+      keeper_(std::move(keeper)) {
   const char* name = nullptr;
   Check(TRITONBACKEND_ModelInstanceName(instance, &name));
   identity_.instance = name;
@@ -70,12 +75,12 @@ void Instance::ReadConfig() {
   warmup_ = std::make_unique<WarmupGuard>(warmups);
 }
 
-std::shared_ptr<Connection> Instance::ConnectToKept(const std::function<bool()>& wanted) const {
+std::shared_ptr<Connection> Instance::ConnectToKept(int service_fd, const std::function<bool()>& wanted) const {
   const auto deadline = Keeper::Clock::now() + keeper_->patience();
   while (true) {
     AdmissionMessage admission = keeper_->Admit(deadline, wanted);
     try {
-      return std::make_shared<Connection>(std::move(admission));
+      return std::make_shared<Connection>(std::move(admission), service_fd);
     } catch (const ChannelError&) {
       if (Keeper::Clock::now() > deadline || !wanted()) throw;
       std::this_thread::sleep_for(kPause);  // its process has just ended, and is being started again
@@ -83,13 +88,14 @@ std::shared_ptr<Connection> Instance::ConnectToKept(const std::function<bool()>&
   }
 }
 
-std::shared_ptr<Connection> Instance::ConnectToBound(int timeout_ms, const std::function<bool()>& wanted) {
+std::shared_ptr<Connection> Instance::ConnectToBound(int service_fd, int timeout_ms,
+                                                     const std::function<bool()>& wanted) {
   const uint64_t start = Now();
   while (true) {
     RegistryReply reply = Register(registry_, identity_, timeout_ms);
     try {
       if (reply.admission.has_value()) {
-        auto connection = std::make_shared<Connection>(std::move(*reply.admission));
+        auto connection = std::make_shared<Connection>(std::move(*reply.admission), service_fd);
         if (reply.restarts.has_value()) Count(*reply.restarts);
         return connection;
       }
@@ -105,9 +111,14 @@ std::shared_ptr<Connection> Instance::ConnectToBound(int timeout_ms, const std::
 
 void Instance::Connect(int timeout_ms, const std::function<bool()>& wanted) {
   pipeline_.reset();
-  connection_ = keeper_ != nullptr ? ConnectToKept(wanted) : ConnectToBound(timeout_ms, wanted);
+  FileDescriptor worker_end;
+  service_ = services_->Open(server_, identity_.model, identity_.version, &worker_end);
+  connection_ = keeper_ != nullptr ? ConnectToKept(worker_end.get(), wanted)
+                                   : ConnectToBound(worker_end.get(), timeout_ms, wanted);
+  service_->SetCapacity(std::max<int64_t>(1, connection_->model().in_flight));
   if (connection_->model().in_flight > 0) {
-    pipeline_ = std::make_unique<Pipeline>(connection_, instance_, identity_.model, cached_output_, warmup_.get());
+    pipeline_ =
+        std::make_unique<Pipeline>(connection_, instance_, identity_.model, cached_output_, warmup_.get(), service_);
   }
   if (keeper_ == nullptr) {
     owner_ = std::make_shared<Owner>(connection_->TakeProcess(), server_, identity_.model);
@@ -168,7 +179,9 @@ void Instance::ExecuteOne(TRITONBACKEND_Request** requests, uint32_t request_cou
     Reject(rejection.request, rejection.code, "model '" + identity_.model + "': " + rejection.reason);
   }
   if (batch.requests().empty()) return warmup_->Done(false);
+  if (!batch.callers().empty()) service_->Began(0, batch.callers());
   const std::vector<Outcome> outcomes = Infer(connection.get(), &batch, &timing);
+  if (!batch.callers().empty()) service_->Ended(0);
   const uint64_t exec_end = Now();
   bool any = false;
   for (size_t i = 0; i < batch.requests().size(); ++i) {

@@ -16,12 +16,13 @@ constexpr uint64_t kLookEveryNs = 50'000'000;
 }  // namespace
 
 Pipeline::Pipeline(std::shared_ptr<Connection> connection, TRITONBACKEND_ModelInstance* instance, std::string model,
-                   std::string cached_output, WarmupGuard* warmup)
+                   std::string cached_output, WarmupGuard* warmup, std::shared_ptr<ServiceChannel> service)
     : connection_(std::move(connection)),
       accounts_(instance),
       model_(std::move(model)),
       cached_output_(std::move(cached_output)),
-      warmup_(warmup) {
+      warmup_(warmup),
+      service_(std::move(service)) {
   listener_ = std::thread([this] { Listen(); });
 }
 
@@ -59,6 +60,7 @@ bool Pipeline::Launch(TRITONBACKEND_Request** requests, uint32_t request_count) 
     return true;
   }
   const int64_t sequence = connection_->NextSequence();
+  if (!flight->batch.callers().empty()) service_->Began(sequence, flight->batch.callers());
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!broken_) flights_[sequence] = std::move(flight);
@@ -167,6 +169,7 @@ void Pipeline::Land(int64_t sequence, Flight* flight) {
     return;
   if (!flight->any_failed) warmup_->Done(true);
   if (flight->any_succeeded) accounts_.CloseBatch(flight->batch.total_rows(), flight->timing, Now());
+  if (!flight->batch.callers().empty()) service_->Ended(sequence);
   const std::lock_guard<std::mutex> lock(mutex_);
   flights_.erase(sequence);
   room_.notify_one();

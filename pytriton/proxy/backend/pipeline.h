@@ -15,6 +15,7 @@
 #include "batch.h"
 #include "cancellation.h"
 #include "connection.h"
+#include "service_channel.h"
 #include "triton_api.h"
 #include "warmup_guard.h"
 
@@ -25,7 +26,7 @@ class Pipeline {
   // Starts to listen for answers.
   // `cached_output` is an output of a model with a response cache, else empty.
   Pipeline(std::shared_ptr<Connection> connection, TRITONBACKEND_ModelInstance* instance, std::string model,
-           std::string cached_output, WarmupGuard* warmup);
+           std::string cached_output, WarmupGuard* warmup, std::shared_ptr<ServiceChannel> service);
   ~Pipeline();
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
@@ -69,6 +70,7 @@ class Pipeline {
   const std::string model_;
   const std::string cached_output_;
   WarmupGuard* const warmup_;
+  const std::shared_ptr<ServiceChannel> service_;
   std::mutex memory_mutex_;  // held while the arena changes, and while requests in it are marked as cancelled
   std::mutex mutex_;         // of what follows
   std::condition_variable room_;

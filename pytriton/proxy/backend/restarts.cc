@@ -46,7 +46,6 @@ class Family {
   };
 
   Family() {
-    if (TRITONSERVER_MetricFamilyNew == nullptr) return;
     TRITONSERVER_Error* error = TRITONSERVER_MetricFamilyNew(
         &family_, TRITONSERVER_METRIC_KIND_COUNTER, "pytriton_worker_restarts_total",
         "How often the process of a model instance was started again after it had ended by itself");

@@ -50,7 +50,7 @@ class TestChannel:
             file.write(b"content")
             file.flush()
             ours.send(Bell(BellKind.HELLO, 1, 2, 3), file.fileno())
-        bell, fd = theirs.receive_fd()
+        bell, fd, _ = theirs.receive_fds()
 
         assert bell == (BellKind.HELLO, 1, 2, 3)
         assert os.pread(fd, 10, 0) == b"content"
@@ -101,7 +101,7 @@ class TestChannel:
             channel.receive()
         left.send(b"x" * 32)
         with pytest.raises(EOFError):
-            channel.receive_fd()
+            channel.receive_fds()
         left.close()
         channel.close()
 
@@ -331,7 +331,7 @@ class TestRegistry:
             connected.connect(admission.socket)
             channel = Channel(connected)
             channel.send(Bell(BellKind.HELLO, admission.ticket, 0, 0), connection.arena.fd)
-            bell, fd = channel.receive_fd()
+            bell, fd, _ = channel.receive_fds()
             os.close(fd)
             assert bell.kind == BellKind.WELCOME
             assert worker.connections == 1
