@@ -141,11 +141,24 @@ class Asker {
   Got Take() {
     const std::optional<Bell> bell = Hear();
     CHECK(bell);
+    return Take(bell);
+  }
+
+  // Whether the block that starts at `offset` is still this worker's.
+  bool Has(int64_t offset) const {
+    const char* state = peer_.At(offset, 0) - pytriton::kBlockHeader;
+    return __atomic_load_n(reinterpret_cast<const int64_t*>(state), __ATOMIC_ACQUIRE) == 1;
+  }
+
+  ReplyMessage Read(const Bell& bell) const {
+    MessageReader reader(peer_.At(bell.offset, bell.size), bell.size);
+    return pytriton::DecodeReply(&reader);
+  }
+
+  Got Take(const std::optional<Bell>& bell) {
     Got got{*bell, {}, {}};
     if (bell->kind != static_cast<int64_t>(ServiceBell::kReply)) return got;
-    const char* message = peer_.At(bell->offset, bell->size);
-    MessageReader reader(message, bell->size);
-    got.reply = pytriton::DecodeReply(&reader);
+    got.reply = Read(*bell);
     for (const auto& output : got.reply.outputs) {
       if (output.offset < 0) {
         got.data.emplace_back();
@@ -239,6 +252,18 @@ void CallsComeBack() {
     CHECK(got.reply.parameters.size() == 1 && got.reply.parameters[0].number == 7);
     CHECK(got.data[0] == sent && got.reply.outputs[0].shape == std::vector<int64_t>{size});
   }
+  CheckNothingIsLeft(&asker);
+}
+
+void RepliesAreTheWorkersUntilItReleasesThem() {
+  Services services(Keep);
+  fake_server::AddModel("echo", Echo);
+  Asker asker(&services);
+  asker.Call("echo", "data");
+  const std::optional<Bell> bell = asker.Hear();
+  CHECK(WaitUntil([] { return fake_server::Requests() == 0; }));
+  CHECK(asker.Has(bell->offset) && asker.Has(asker.Read(*bell).outputs[0].offset));
+  CHECK(asker.Take(bell).data[0] == "data");
   CheckNothingIsLeft(&asker);
 }
 
@@ -434,6 +459,7 @@ int64_t Do(Asker* asker, const MetricMessage& message) {
 
 void MetricsGoWithTheLastThatHasThem() {
   Services services(Keep);
+  Held held("held");
   Asker one(&services);
   Asker other(&services);
   for (Asker* asker : {&one, &other}) {
@@ -448,9 +474,12 @@ void MetricsGoWithTheLastThatHasThem() {
     Do(asker, message);
   }
   CHECK(fake_server::MetricOf("hits") == 2);
+  other.Call("held", "data");  // a call in flight holds the channel
+  TRITONSERVER_InferenceRequest* request = held.Take();
   one.HangUp();
   other.Retire();
   CHECK(WaitUntil([] { return std::isnan(fake_server::MetricOf("hits")); }));
+  Echo(request);
 }
 
 void ModelsAreLoadedAndLinesLogged() {
@@ -611,6 +640,7 @@ int main(int argc, char** argv) {
   const int result = data_path::Run(
       {
           {"calls_come_back", CallsComeBack},
+          {"replies_are_the_workers_until_it_releases_them", RepliesAreTheWorkersUntilItReleasesThem},
           {"what_is_asked_reaches_the_server", WhatIsAskedReachesTheServer},
           {"strings_have_their_lengths_first", StringsHaveTheirLengthsFirst},
           {"streams_have_any_number_of_responses", StreamsHaveAnyNumberOfResponses},

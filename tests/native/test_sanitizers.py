@@ -85,6 +85,7 @@ KEEPER = [
 
 SERVICES = [
     "calls_come_back",
+    "replies_are_the_workers_until_it_releases_them",
     "what_is_asked_reaches_the_server",
     "strings_have_their_lengths_first",
     "streams_have_any_number_of_responses",
