@@ -36,9 +36,9 @@ class OrderMessage:
 
     Attributes:
         order: COMPLETE has ``config`` completed; LOAD makes the inference callable; ADMIT asks for an admission of one
-            model instance; STOP has the process end in order; READY asks whether it can infer. STATUS asks how busy it
-            is; END_STREAMS ends what coroutines and generators are at; RETIRE has the process end in order once no model
-            instance is connected. All other fields are for the first two alone.
+            model instance; STOP has the process end in order; READY asks whether it can infer; STATUS asks how busy it
+            is; END_STREAMS ends what coroutines and generators are at; RETIRE has the process end in order once no
+            model instance is connected. All other fields are for the first two alone.
         folder: Where the process may put its sockets, in a folder of mode 0700.
         model: The model's name.
         version: The model's version.

@@ -52,6 +52,15 @@ class _Capsule:
         return self.head.device_type, self.head.device_id
 
 
+class _Writable:
+    """An array as one that may be written to, which NumPy does not make of capsules that do not say whether it may."""
+
+    def __init__(self, array: Array) -> None:
+        interface = array.__array_interface__
+        self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
+        self._array = array  # which holds the memory
+
+
 def to_capsule(array: Array, arguments: dict[str, Any]) -> Any:
     """A DLPack capsule that shares the array's memory; that of a copy, where it may not be written to.
 
@@ -87,7 +96,8 @@ def from_dlpack(source: Any) -> Array:
     if source.__dlpack_device__()[0] not in _HOST_DEVICES or _is_bfloat(source):
         return _by_torch(source)
     try:
-        return cast(Array, np.from_dlpack(source))
+        array: Array = np.from_dlpack(source)
+        return np.asarray(_Writable(array)) if isinstance(source, _Capsule) else array
     except (BufferError, RuntimeError, TypeError) as error:
         raise TritonModelException(f"NumPy cannot take this DLPack tensor: {error}") from error
 

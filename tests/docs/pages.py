@@ -5,6 +5,7 @@ An HTML comment above a block says what is special about it:
 - ``<!-- test: skip (why) -->``: it is not run.
 - ``<!-- test: while serving -->``: it is run as if in another terminal, while ``triton.serve()`` above it serves.
 - ``<!-- test: output -->``: it is what the block above prints.
+- ``<!-- test: file PATH -->``: it is that file, in a folder of the page's own, where its programs run from then on.
 
 All other Python blocks of a page share one namespace and are run in order. The server takes free ports, whatever the
 page says, and ``serve()`` is ended by Ctrl-C.
@@ -21,6 +22,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -101,6 +103,7 @@ class PageRun:
         self._namespace: dict[str, Any] = {"__name__": "__main__"}
         self._ports: dict[str, str] = {}
         self._printed = ""
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def run(self) -> None:
         """Runs them all."""
@@ -135,6 +138,9 @@ class PageRun:
     def _run(self, block: Block, namespace: dict[str, Any]) -> None:
         if block.test.startswith("skip"):
             return
+        if block.test.startswith("file "):
+            self._write(block)
+            return
         if block.test == "output":
             if self._printed.strip() != block.code.strip():
                 raise AssertionError(f"{block}: the block above printed\n{self._printed}")
@@ -152,6 +158,14 @@ class PageRun:
             if done.returncode != 0:
                 raise AssertionError(f"{block}: status {done.returncode}\n{done.stdout}\n{done.stderr}")
             self._printed = done.stdout
+
+    def _write(self, block: Block) -> None:
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory()
+            os.chdir(self._folder.name)
+        path = Path(block.test.removeprefix("file "))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(block.code)
 
     def _with_real_ports(self, code: str) -> str:
         return re.sub(

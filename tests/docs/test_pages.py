@@ -63,7 +63,7 @@ def test_python_of_the_page_runs(page: Path) -> None:
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_block_has_a_language_and_a_known_directive(block: Block) -> None:
     assert block.language
-    assert re.fullmatch(r"|skip \(.+\)|while serving|output", block.test), block.test
+    assert re.fullmatch(r"|skip \(.+\)|while serving|output|file [\w./]+", block.test), block.test
     assert block.ci in ("", "quickstart", "tests")
 
 

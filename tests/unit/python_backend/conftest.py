@@ -26,15 +26,15 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(autouse=True)
-def clean_interpreter():
+def clean_interpreter(tmp_path):
     """What a worker process keeps for itself is forgotten: here, it is one process for all tests."""
-    path, modules = list(sys.path), set(sys.modules)
+    path = list(sys.path)
     yield
     sys.path[:] = path
-    for name in set(sys.modules) - modules:
-        if not name.startswith("pytriton"):
+    sys.modules.pop("triton_python_backend_utils", None)
+    for name, module in list(sys.modules.items()):
+        if (getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
             del sys.modules[name]
-    sys.modules.pop("model", None)
 
 
 @pytest.fixture

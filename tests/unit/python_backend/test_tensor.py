@@ -56,6 +56,7 @@ def test_dlpack_shares_memory_both_ways(dtype):
     taken = pb_utils.Tensor.from_dlpack("b", pb_utils.Tensor("a", array).to_dlpack())
     assert taken.name() == "b"
     assert np.shares_memory(taken.as_numpy(), array)
+    assert taken.as_numpy().flags.writeable
     np.testing.assert_array_equal(taken.as_numpy(), array)
     assert np.shares_memory(np.from_dlpack(pb_utils.Tensor("a", array)), array)
     assert np.shares_memory(pb_utils.Tensor.from_dlpack("b", array).as_numpy(), array)
