@@ -44,7 +44,7 @@ PythonModel* StateOf(TRITONBACKEND_Model* model) {
 }
 
 // The library is installed under the names of two backends.
-std::unique_ptr<PythonBackend> NewPythonBackend(TRITONBACKEND_Backend* backend) {
+std::unique_ptr<PythonBackend> NewPythonBackend(TRITONBACKEND_Backend* backend, Services* services) {
   const char* name = nullptr;
   Check(TRITONBACKEND_BackendName(backend, &name));
   if (std::string(name) != "python") return nullptr;
@@ -56,7 +56,7 @@ std::unique_ptr<PythonBackend> NewPythonBackend(TRITONBACKEND_Backend* backend) 
   TRITONBACKEND_ArtifactType type;
   const char* folder = nullptr;
   Check(TRITONBACKEND_BackendArtifacts(backend, &type, &folder));
-  return std::make_unique<PythonBackend>(Json::Parse({json, size})["cmdline"], folder);
+  return std::make_unique<PythonBackend>(Json::Parse({json, size})["cmdline"], folder, services);
 }
 
 Instance* StateOf(TRITONBACKEND_ModelInstance* instance) {
@@ -80,7 +80,7 @@ TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend* backend) {
                                       ".x: use a Triton 2.x server, or a pytriton made for this one");
     }
     auto state = std::make_unique<Backend>();
-    state->python = NewPythonBackend(backend);
+    state->python = NewPythonBackend(backend, &state->services);
     Check(TRITONBACKEND_BackendSetState(backend, state.get()));
     static_cast<void>(state.release());  // TRITONBACKEND_Finalize deletes it
   });

@@ -21,6 +21,7 @@ constexpr int kReconnectTimeoutMs = 500;  // requests are waiting
 constexpr uint64_t kStartTimeoutNs = 30'000'000'000;
 constexpr std::chrono::milliseconds kAskAgainEvery(100);
 constexpr std::chrono::milliseconds kPause(10);
+constexpr int kNoService = -1;  // its process has one
 
 }  // namespace
 
@@ -75,12 +76,12 @@ void Instance::ReadConfig() {
   warmup_ = std::make_unique<WarmupGuard>(warmups);
 }
 
-std::shared_ptr<Connection> Instance::ConnectToKept(int service_fd, const std::function<bool()>& wanted) const {
+std::shared_ptr<Connection> Instance::ConnectToKept(const std::function<bool()>& wanted) const {
   const auto deadline = Keeper::Clock::now() + keeper_->patience();
   while (true) {
     AdmissionMessage admission = keeper_->Admit(deadline, wanted);
     try {
-      return std::make_shared<Connection>(std::move(admission), service_fd);
+      return std::make_shared<Connection>(std::move(admission), kNoService);
     } catch (const ChannelError&) {
       if (Keeper::Clock::now() > deadline || !wanted()) throw;
       std::this_thread::sleep_for(kPause);  // its process has just ended, and is being started again
@@ -111,10 +112,14 @@ std::shared_ptr<Connection> Instance::ConnectToBound(int service_fd, int timeout
 
 void Instance::Connect(int timeout_ms, const std::function<bool()>& wanted) {
   pipeline_.reset();
-  FileDescriptor worker_end;
-  service_ = services_->Open(server_, identity_.model, identity_.version, &worker_end);
-  connection_ = keeper_ != nullptr ? ConnectToKept(worker_end.get(), wanted)
-                                   : ConnectToBound(worker_end.get(), timeout_ms, wanted);
+  if (keeper_ != nullptr) {
+    connection_ = ConnectToKept(wanted);
+    service_ = keeper_->service();
+  } else {
+    FileDescriptor worker_end;
+    service_ = services_->Open(server_, identity_.model, identity_.version, &worker_end);
+    connection_ = ConnectToBound(worker_end.get(), timeout_ms, wanted);
+  }
   service_->SetCapacity(std::max<int64_t>(1, connection_->model().in_flight));
   if (connection_->model().in_flight > 0) {
     pipeline_ =

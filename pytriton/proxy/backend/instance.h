@@ -38,7 +38,7 @@ class Instance {
   void Count(int64_t restarts);
   void ReadWorkerFile(const std::string& path);
   void ReadConfig();
-  std::shared_ptr<Connection> ConnectToKept(int service_fd, const std::function<bool()>& wanted) const;
+  std::shared_ptr<Connection> ConnectToKept(const std::function<bool()>& wanted) const;
   std::shared_ptr<Connection> ConnectToBound(int service_fd, int timeout_ms, const std::function<bool()>& wanted);
   bool alive() const;
   void ExecuteOne(TRITONBACKEND_Request** requests, uint32_t request_count);
