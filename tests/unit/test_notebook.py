@@ -150,8 +150,14 @@ def test_there_is_no_request_where_http_is_not_served(urls):
     assert model_rows([spec_of()], {}, urls)[0].request == ""
 
 
-def test_there_is_no_request_for_a_decoupled_model():
-    assert curl(spec_of(Tensor((1,), np.int32, "x"), decoupled=True), HTTP) == ""
+def test_a_decoupled_model_is_asked_for_a_stream():
+    line = curl(spec_of(Tensor((1,), np.int32, "x"), decoupled=True), HTTP)
+    assert line.startswith("curl -sN ")
+    assert line.endswith("""/generate_stream -d '{"x":1}'""")
+
+
+def test_there_is_no_request_for_a_decoupled_model_of_larger_tensors():
+    assert curl(spec_of(Tensor((2,), np.int32, "x"), decoupled=True), HTTP) == ""
 
 
 def test_request_has_a_batch_of_one():
