@@ -55,8 +55,12 @@ void RemoveFolder(const std::string& path) {
 
 WorkFolder::WorkFolder() {
   const char* given = std::getenv("PYTRITON_BACKEND_FOLDER");
-  const std::string parent = given != nullptr ? given : Temporary();
-  if (given == nullptr) Sweep(parent);
+  if (given != nullptr) {
+    path_ = given;
+    return;
+  }
+  const std::string parent = Temporary();
+  Sweep(parent);
   // Whoever sweeps may have taken it before it was locked.
   while (!lock_.valid()) {
     path_ = parent + "/" + kPrefix + "XXXXXX";

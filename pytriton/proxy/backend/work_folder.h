@@ -9,8 +9,8 @@ namespace pytriton {
 
 class WorkFolder {
  public:
-  // In the folder that the environment variable PYTRITON_BACKEND_FOLDER names, which somebody else removes; else among
-  // the system's temporary files. Removes what killed servers have left there. Throws std::runtime_error.
+  // The empty folder that the environment variable PYTRITON_BACKEND_FOLDER names; else a new one among the system's
+  // temporary files, where it removes what killed servers have left. Throws std::runtime_error.
   WorkFolder();
   ~WorkFolder();
   WorkFolder(const WorkFolder&) = delete;

@@ -270,6 +270,24 @@ def test_a_model_whose_start_fails_is_not_loaded_and_leaves_no_process(triton, r
     assert {worker.pid for worker in workers_of(triton)} <= before
 
 
+WARMUP = """
+model_warmup [
+  {name: "zeros" batch_size: 1 inputs {key: "x" value {data_type: TYPE_FP32 dims: [2] zero_data: true}}}
+]
+"""
+
+
+def test_a_model_whose_warm_up_fails_is_not_loaded_and_the_server_goes_on(triton, repository, name):
+    code = MODEL.replace("    def answer(self, x):", "    def answer(self, x):\n        raise ValueError('cold')")
+    write_model(repository, name, code=code, config=WARMUP)
+    for _ in range(3):  # the server would not always crash
+        status, answer = command(triton, name, "load")
+        assert status == 400
+        assert "failed to run warmup sample 'zeros'" in answer["error"]
+        assert "ValueError: cold" in answer["error"]
+    assert triton.is_alive()
+
+
 def test_a_start_that_takes_too_long_fails_the_load_with_the_reason(tmp_path):
     write_model(tmp_path, "slow", start="import time; time.sleep(1000)")
     with running_triton(model_repository=tmp_path, backend_config=["python,stub-timeout-seconds=2"]) as triton:
