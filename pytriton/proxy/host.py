@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from pytriton.proxy.door import Door
 from pytriton.proxy.leash import (
+    ASKS_READY,
     Leash,
     Order,
     OrderMessage,
@@ -40,13 +41,13 @@ class Loaded(NamedTuple):
         infer_func: The inference callable.
         signature: What is declared of the model.
         finalize: Called once when the process ends in order.
-        is_ready: Whether it can infer; asked at any time.
+        is_ready: Whether it can infer; asked at any time. None has nobody ask.
     """
 
     infer_func: Callable[..., Any]
     signature: Signature
     finalize: Callable[[], None]
-    is_ready: Callable[[], bool] = lambda: True
+    is_ready: Callable[[], bool] | None = None
 
 
 class Host:
@@ -84,13 +85,14 @@ class Host:
             if order.order == Order.COMPLETE:
                 return ReplyMessage(config=_complete(order))
             if order.order == Order.LOAD:
-                self._load(order)
-            elif order.order == Order.ADMIT:
+                return ReplyMessage(config=ASKS_READY if self._load(order).is_ready is not None else "")
+            if order.order == Order.ADMIT:
                 assert self._door is not None
                 assert self._worker is not None
                 return ReplyMessage(admission=self._door.admit([self._worker]))
-            elif order.order == Order.READY:
-                if self._loaded is None or not self._loaded.is_ready():
+            if order.order == Order.READY:
+                assert self._loaded is not None
+                if self._loaded.is_ready is not None and not self._loaded.is_ready():
                     return ReplyMessage(error="the model says that it is not ready")
             else:
                 self._stop()
@@ -101,13 +103,14 @@ class Host:
             )
         return ReplyMessage()
 
-    def _load(self, order: OrderMessage) -> None:
+    def _load(self, order: OrderMessage) -> Loaded:
         loaded = _load(order)
         self._loaded = loaded
         self._loop = EventLoop(f"pytriton-loop-{order.model}")
         self._worker = Worker(loaded.infer_func, loaded.signature, None, self._loop)
         self._door = Door(pathlib.Path(order.folder) / "workers")
         self._selector.register(self._door, selectors.EVENT_READ)
+        return loaded
 
     def _stop(self) -> None:
         if self._worker is not None:

@@ -35,6 +35,10 @@ class Keeper {
   // ProcessError: why there is none.
   AdmissionMessage Admit(Clock::time_point deadline, const std::function<bool()>& wanted);
 
+  // Asks the model whether it can infer, if it wants to be asked. Throws OrderError or ProcessError when it cannot. A
+  // process that does not answer for as long as requests wait for one is ended, and started again.
+  void CheckReady();
+
   // How long requests wait for a process that is being started again.
   std::chrono::milliseconds patience() const;
 
@@ -60,6 +64,7 @@ class Keeper {
   std::condition_variable changed_;
   State state_ = State::kStarting;
   bool stopping_ = false;
+  bool asks_ready_ = false;  // the model wants to be asked whether it can infer
   std::shared_ptr<WorkerProcess> process_;
   int64_t failures_ = 0;  // starts that have failed
   std::string failure_;   // why the last of them did, or why the process has ended for good
