@@ -22,7 +22,6 @@ from pytriton.constants import (
     TRITON_ACCESS_HEADER,
     TRITON_LOCAL_IP,
 )
-from pytriton.decorators.stages import check_infer_func
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonRuntimeError, PyTritonUnrecoverableError
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.model_spec import ModelSpec
@@ -31,6 +30,7 @@ from pytriton.models.manager import Deployment, ModelManager
 from pytriton.models.model import Model
 from pytriton.models.store import FolderStore, UploadStore
 from pytriton.notebook import model_rows, triton_html
+from pytriton.process.instance import ProcessInstance
 from pytriton.proxy.registry import Registry
 from pytriton.server.config import TritonConfig
 from pytriton.server.control import check_url
@@ -134,7 +134,7 @@ class TritonBase:
     def bind(
         self,
         model_name: str,
-        infer_func: Callable[..., Any] | Sequence[Callable[..., Any]],
+        infer_func: Callable[..., Any] | ProcessInstance | Sequence[Callable[..., Any] | ProcessInstance],
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
         model_version: int = 1,
@@ -151,7 +151,7 @@ class TritonBase:
             model_name: The model's name, as in ``/v2/models/<model_name>/infer``.
             infer_func: Takes the list of requests of a batch and returns a list of responses; decorators such as
                 `batch` give it a handier form. A list of callables makes as many instances, over which the load is
-                spread.
+                spread. A `ProcessInstance` in place of a callable makes an instance in a process of its own.
             inputs: The inputs, in order; those without a name are called ``INPUT_1``, ``INPUT_2``, …
             outputs: The outputs, in order; those without a name are called ``OUTPUT_1``, ``OUTPUT_2``, …
             model_version: The model's version.
@@ -162,10 +162,12 @@ class TritonBase:
         Raises:
             PyTritonBadParameterError: An argument has a value that cannot work.
             PyTritonModelConfigError: Arguments contradict each other, or another version of the model.
-            PyTritonInvalidOperationError: The server refuses the model.
+            PyTritonInvalidOperationError: The server refuses the model, or the factory of a `ProcessInstance` fails.
             PyTritonRuntimeError: The model's files cannot be written.
         """
-        infer_funcs = [infer_func] if callable(infer_func) else list(infer_func)
+        if callable(infer_func) or isinstance(infer_func, ProcessInstance):
+            infer_func = [infer_func]
+        infer_funcs = list(infer_func)
         spec = ModelSpec.create(
             model_name,
             inputs,
@@ -176,8 +178,6 @@ class TritonBase:
             strict=strict,
         )
         self._check(spec)
-        for each in infer_funcs:
-            check_infer_func(each, spec)
         model = Model(spec, infer_funcs)
         with self._lock:
             if self._server is not None:

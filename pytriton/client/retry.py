@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 
-from pytriton.client.exceptions import Failure, PyTritonClientInferenceServerError
+from pytriton.client.exceptions import Failure, PyTritonClientInferenceServerError, PyTritonClientValueError
 
 # What cannot have been executed.
 _SAFE = frozenset({Failure.UNREACHABLE, Failure.BUSY})
@@ -29,6 +30,9 @@ class RetryPolicy:
         resend_lost: Also send a request again when the connection broke before its answer was complete. It may then be
             executed twice.
 
+    Raises:
+        PyTritonClientValueError: A number is out of its range.
+
     Examples:
         >>> [RetryPolicy(jitter=0).pause_before(attempt) for attempt in (2, 3, 4)]
         [0.1, 0.2, 0.4]
@@ -40,6 +44,16 @@ class RetryPolicy:
     max_pause_s: float = 5.0
     jitter: float = 0.5
     resend_lost: bool = False
+
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or self.attempts < 1:
+            raise PyTritonClientValueError(f"RetryPolicy.attempts is {self.attempts!r}; give an integer from 1.")
+        for name, most in (("pause_s", math.inf), ("factor", math.inf), ("max_pause_s", math.inf), ("jitter", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+                upwards = "upwards" if most == math.inf else f"to {most}"
+                raise PyTritonClientValueError(f"RetryPolicy.{name} is {value!r}; give a number from 0 {upwards}.")
 
     def pause_before(self, attempt: int) -> float:
         """How long to wait before an attempt.

@@ -17,11 +17,11 @@ class TLSConfig:
         root_certificates: File with the certificates, in PEM, that the server's own must be signed by; the system's
             by default.
         certificate_chain: File with the client's certificate, in PEM, for servers that ask for one.
-        private_key: File with the key of `certificate_chain`, in PEM.
+        private_key: File with the key of `certificate_chain`, in PEM; by default, that file holds it, too.
         verify: Check the server's certificate; only HTTPS can do without.
 
     Raises:
-        PyTritonClientValueError: A file is not there.
+        PyTritonClientValueError: A file is not there, or a key has no certificate.
 
     Examples:
         >>> tls = TLSConfig(root_certificates="ca.pem")  # doctest: +SKIP
@@ -38,3 +38,7 @@ class TLSConfig:
             file = getattr(self, name)
             if file is not None and not Path(file).is_file():
                 raise PyTritonClientValueError(f"TLSConfig.{name} is {os.fspath(file)!r}, which is no file.")
+        if self.private_key is not None and self.certificate_chain is None:
+            raise PyTritonClientValueError(
+                "TLSConfig.private_key is given without its certificate; name the file with it as certificate_chain."
+            )

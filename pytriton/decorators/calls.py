@@ -47,7 +47,7 @@ def call_with(
     if call is None:
         call = CALL.get()
     elif type(kwargs.get(TRITON_CONTEXT_FIELD_NAME)) is TritonContext:  # of a decorator further up: of more requests
-        kwargs[TRITON_CONTEXT_FIELD_NAME] = TritonContext(kwargs[TRITON_CONTEXT_FIELD_NAME].model_configs, *call)
+        kwargs[TRITON_CONTEXT_FIELD_NAME] = kwargs[TRITON_CONTEXT_FIELD_NAME]._of(*call)
     token = CALL.set(call)
     try:
         returned = function(*args, **kwargs)

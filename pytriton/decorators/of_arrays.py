@@ -65,7 +65,7 @@ def group_by_values(*keys: str, pad_fn: _PadFunction | None = None) -> Callable[
             'group_by_values("temperature").'
         )
 
-    @stage_decorator("group_by_values", ARRAYS, ARRAYS)
+    @stage_decorator("group_by_values", ARRAYS, ARRAYS, None, functools.partial(group_by_values, *keys, pad_fn=pad_fn))
     def decorator(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs) -> Any:
         arrays = arrays_of("group_by_values", args, kwargs)
         for key in keys:
@@ -230,7 +230,9 @@ def first_value(
     def taken(inputs: Mapping[str, Any]) -> dict[str, Any]:
         return {key: _first(key, inputs[key], squeeze_single_values, strict) for key in keys if key in inputs}
 
-    @stage_decorator("first_value", None, FIRST_VALUES)
+    origin = functools.partial(first_value, *keys, squeeze_single_values=squeeze_single_values, strict=strict)
+
+    @stage_decorator("first_value", None, FIRST_VALUES, None, origin)
     def decorator(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs) -> Any:
         if not args:
             return wrapped(**kwargs | taken(kwargs))

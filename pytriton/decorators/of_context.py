@@ -12,7 +12,7 @@ from pytriton.decorators.stages import (
     are_requests,
     stage_decorator,
 )
-from pytriton.proxy.context import TritonContext, current_context
+from pytriton.proxy.context import current_context
 
 
 @stage_decorator("triton_context", None, None)
@@ -35,5 +35,5 @@ def triton_context(wrapped: InferFunc, instance: object, args: Arguments, kwargs
     """
     context = current_context("@triton_context")
     if args and are_requests(args[0]):
-        context = TritonContext(context.model_configs, args[0])
+        context = context._of(args[0])
     return wrapped(*args, **kwargs | {TRITON_CONTEXT_FIELD_NAME: context})

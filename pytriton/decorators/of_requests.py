@@ -192,7 +192,7 @@ def fill_optionals(**defaults: Any) -> Callable[[InferFunc], InferFunc]:
                 _check_default(name, default, spec)
             checked = spec
 
-    @stage_decorator("fill_optionals", REQUESTS, REQUESTS, check)
+    @stage_decorator("fill_optionals", REQUESTS, REQUESTS, check, functools.partial(fill_optionals, **defaults))
     def decorator(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs) -> Any:
         requests, rest = requests_of("fill_optionals", args)
         spec = MODEL.get(None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import wrapt
@@ -35,6 +35,7 @@ class Stage(wrapt.FunctionWrapper):  # type: ignore[type-arg]
     _self_takes: str | None
     _self_gives: str | None
     _self_check: Callable[[ModelSpec], None] | None
+    _self_decorator: InferFunc
 
     def __init__(self, wrapped: InferFunc, wrapper: InferFunc, enabled: Any = None) -> None:
         below, own = next_stage(wrapped), type(self)
@@ -47,7 +48,11 @@ class Stage(wrapt.FunctionWrapper):  # type: ignore[type-arg]
 
 
 def stage_decorator(
-    name: str, takes: str | None, gives: str | None, check: Callable[[ModelSpec], None] | None = None
+    name: str,
+    takes: str | None,
+    gives: str | None,
+    check: Callable[[ModelSpec], None] | None = None,
+    origin: Callable[[], InferFunc] | None = None,
 ) -> Callable[[InferFunc], InferFunc]:
     """Makes a decorator of a wrapper.
 
@@ -56,14 +61,23 @@ def stage_decorator(
         takes: What it takes; None for anything.
         gives: What it hands to the callable below it; None for what it took.
         check: Raises an error if the decorator does not fit a model.
+        origin: Makes the decorator once more, in another process; None where it is found in its module.
     """
-    traits = {
+    traits: dict[str, Any] = {
         "_self_name": name,
         "_self_takes": takes,
         "_self_gives": gives,
         "_self_check": None if check is None else staticmethod(check),
     }
-    made: Callable[[InferFunc], InferFunc] = wrapt.decorator(proxy=type("Stage", (Stage,), traits))
+    proxy: Any = type("Stage", (Stage,), traits)
+    decorated = wrapt.decorator(proxy=proxy)
+
+    def made(wrapper: InferFunc) -> InferFunc:
+        decorator: Any = decorated(wrapper)
+        decorator._self_origin = origin
+        proxy._self_decorator = staticmethod(decorator)
+        return cast(InferFunc, decorator)
+
     return made
 
 

@@ -64,7 +64,7 @@ class ModelManager:
 
         Raises:
             PyTritonModelConfigError: Another version of the model has other inputs, outputs or settings.
-            PyTritonInvalidOperationError: The server refuses the model.
+            PyTritonInvalidOperationError: The server refuses the model, or a process cannot make its callable.
             PyTritonRuntimeError: The model's files cannot be written.
         """
         with self._lock:
@@ -73,10 +73,16 @@ class ModelManager:
                 if other.spec.version != model.spec.version:
                     _check_same(other, model)
             replaced = self._models.get(key)
-            self._models[key] = model
             if self._deployment is None:
+                self._models[key] = model
                 return
-            _open(model, self._deployment)
+            try:
+                _open(model, self._deployment)
+                model.wait_until_loaded()
+            except BaseException:  # an interrupt too: what is bound stays as it is
+                model.close(self._deployment.registry, timeout_s=0)
+                raise
+            self._models[key] = model
             try:
                 self._load(model.spec.name, self._deployment)
             except (PyTritonInvalidOperationError, StoreError):
@@ -102,6 +108,8 @@ class ModelManager:
             self._deployment = deployment
             for model in self:
                 _open(model, deployment)
+            for model in self:
+                model.wait_until_loaded()
             for name in self._names():
                 self._load(name, deployment)
 

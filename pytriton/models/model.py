@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Sequence
 
-from pytriton.exceptions import PyTritonBadParameterError, PyTritonModelConfigError, PyTritonUnrecoverableError
+from pytriton.decorators.stages import check_infer_func
+from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.model_config.model_spec import ModelSpec
-from pytriton.proxy.kind import kind_of
+from pytriton.process.instance import Plan, ProcessInstance
+from pytriton.process.supervisor import ProcessWorker
+from pytriton.proxy.kind import check_kind
 from pytriton.proxy.registry import Registry
 from pytriton.proxy.signature import Signature
 from pytriton.proxy.threads import EventLoop
@@ -21,33 +25,29 @@ class Model:
 
     Args:
         spec: What the model is.
-        infer_funcs: One inference callable per instance.
+        infer_funcs: What serves each instance: an inference callable, or a process that makes one.
 
     Raises:
-        PyTritonBadParameterError: Something among the inference callables cannot be called.
-        PyTritonModelConfigError: It yields responses, and the model is not decoupled.
+        PyTritonBadParameterError: An inference callable cannot be called, or a process not be given what it needs.
+        PyTritonModelConfigError: An inference callable yields responses, and the model is not decoupled.
+        PyTritonValidationError: Its decorators do not fit each other or the model.
     """
 
-    def __init__(self, spec: ModelSpec, infer_funcs: Sequence[InferenceCallable]) -> None:
+    def __init__(self, spec: ModelSpec, infer_funcs: Sequence[InferenceCallable | ProcessInstance]) -> None:
         """Checks the callables; `open` lets them be called."""
-        for infer_func in infer_funcs:
-            if not callable(infer_func):
-                raise PyTritonBadParameterError(
-                    f"Model {spec.name!r}: infer_func is {infer_func!r}, which cannot be called; give a function, or "
-                    "a list of functions for several instances."
-                )
-            kind = kind_of(infer_func)
-            if kind.yields and not spec.decoupled:
-                raise PyTritonModelConfigError(
-                    f"Model {spec.name!r}: infer_func is {kind.value}, which may answer a request with several "
-                    "responses; set ModelConfig(decoupled=True), or return the responses instead of yielding them."
-                )
+        self._sources: list[InferenceCallable | Plan] = []
+        for number, infer_func in enumerate(infer_funcs):
+            if isinstance(infer_func, ProcessInstance):
+                self._sources.append(Plan.of(infer_func, spec, number))
+                continue
+            check_kind(infer_func, spec)
+            check_infer_func(infer_func, spec)
+            self._sources.append(infer_func)
         self.spec = spec
-        self._infer_funcs = tuple(infer_funcs)
         self.cached = spec.config.response_cache
         """Whether Triton may answer from its response cache."""
         self._binding = f"{spec.name}-{spec.version}-{next(_numbers)}"
-        self._workers: list[Worker] = []
+        self._workers: list[Worker | ProcessWorker] = []
         self._loop: EventLoop | None = None
 
     @property
@@ -56,13 +56,26 @@ class Model:
         return sum(worker.connections for worker in self._workers)
 
     def open(self, registry: Registry, on_unrecoverable: Callable[[PyTritonUnrecoverableError], None]) -> None:
-        """Lets instances in the server find the inference callables."""
+        """Lets instances in the server find the inference callables; starts processes where there are to be some."""
         signature = Signature(self.spec)
         self._loop = EventLoop(f"pytriton-loop-{self.spec.name}")
         self._workers = [
-            Worker(infer_func, signature, on_unrecoverable, self._loop) for infer_func in self._infer_funcs
+            ProcessWorker(source, registry.folder, on_unrecoverable)
+            if isinstance(source, Plan)
+            else Worker(source, signature, on_unrecoverable, self._loop)
+            for source in self._sources
         ]
         registry.add(self._binding, self._workers)
+
+    def wait_until_loaded(self) -> None:
+        """Waits until processes have made their inference callables.
+
+        Raises:
+            PyTritonInvalidOperationError: One has not.
+        """
+        for worker in self._workers:
+            if isinstance(worker, ProcessWorker):
+                worker.wait_until_loaded()
 
     def files(self, registry: Registry) -> dict[str, bytes]:
         """What the server reads of this version, besides the configuration.
@@ -107,8 +120,12 @@ class Model:
             timeout_s: How long to wait for callables that are running.
         """
         self.retire(registry)
+        deadline = time.monotonic() + timeout_s
         for worker in self._workers:
-            worker.close(timeout_s)
+            if isinstance(worker, ProcessWorker):
+                worker.stop()
+        for worker in self._workers:
+            worker.close(max(0.0, deadline - time.monotonic()))
         self._workers = []
         if self._loop is not None:
             self._loop.stop()

@@ -6,12 +6,42 @@ Bells and messages have the shape that ``protocol`` gives them; ``docs/wire.md``
 from __future__ import annotations
 
 import enum
+import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple, cast
 
+import numpy as np
+
+from pytriton.exceptions import PyTritonInferenceError
+from pytriton.model_config.datatypes import DTYPE_BY_CODE
+from pytriton.proxy.protocol import LENGTH_SIZE, MessageReader, MessageWriter, ParameterValue, Tensor
 from pytriton.proxy.types import Array
 
-Value = Union[str, int, bool, float]
+BYTES_CODE = 13
+
+_FINAL = 1
+_RESPONSE = 2
+_FAILED = 4
+_DOUBLE = struct.Struct("<d")
+_WORD = struct.Struct("<q")
+
+
+class ServiceBell(enum.IntEnum):
+    """What a bell on a service channel rings for.
+
+    Its sequence is the number of what is asked, from 1, which the worker chooses; 0 where there is no reply.
+    """
+
+    OPEN = 1
+    OPENED = 2
+    CALL = 3
+    CANCEL = 4
+    LOG = 5
+    MODEL = 6
+    METRIC = 7
+    REPLY = 8
+    DONE = 9
 
 
 class ErrorCode(enum.IntEnum):
@@ -36,6 +66,15 @@ class LogLevel(enum.IntEnum):
     VERBOSE = 3
 
 
+class ModelOrder(enum.IntEnum):
+    """What is to be done with a model."""
+
+    LOAD = 1
+    UNLOAD = 2
+    UNLOAD_WITH_DEPENDENTS = 3
+    IS_READY = 4
+
+
 class MetricKind(enum.IntEnum):
     """``TRITONSERVER_MetricKind``."""
 
@@ -44,11 +83,30 @@ class MetricKind(enum.IntEnum):
     HISTOGRAM = 2
 
 
+class MetricOrder(enum.IntEnum):
+    """What is to be done with a metric."""
+
+    FAMILY = 1
+    METRIC = 2
+    INCREMENT = 3
+    SET = 4
+    OBSERVE = 5
+    VALUE = 6
+    DELETE = 7
+    DELETE_FAMILY = 8
+
+
 SEQUENCE_START = 1
 """A request's flag: it begins a sequence."""
 
 SEQUENCE_END = 2
 """A request's flag: it ends a sequence."""
+
+CURRENT_BATCH = 0
+"""The batch of a worker that has one at a time."""
+
+NO_BATCH = -1
+"""A request that is made for no batch, or for one that is not known."""
 
 
 class CallTensor(NamedTuple):
@@ -66,12 +124,22 @@ class CallTensor(NamedTuple):
     data: Array
 
     def array(self) -> Array:
-        """As an array that looks at the bytes, of objects for BYTES.
+        """As an array that looks at the bytes; of objects for BYTES.
 
         Raises:
             PyTritonBadParameterError: It is BF16, and ml_dtypes is not installed.
         """
-        raise NotImplementedError
+        if self.datatype != BYTES_CODE:
+            return np.ndarray(self.shape, DTYPE_BY_CODE[self.datatype], cast("Any", self.data))
+        count = 1
+        for dim in self.shape:
+            count *= dim
+        lengths = self.data[: count * LENGTH_SIZE].view(np.uint32)
+        ends = np.cumsum(lengths, dtype=np.int64).tolist()
+        contents = self.data[count * LENGTH_SIZE :].tobytes()
+        array = np.empty(count, np.object_)
+        array[:] = [contents[start:end] for start, end in zip([0, *ends], ends)]
+        return array.reshape(self.shape)
 
 
 @dataclass
@@ -90,18 +158,28 @@ class Call:
         priority: 0 is the model's default, 1 the highest.
         timeout_us: The request's timeout in microseconds; 0 is none.
         parameters: What is sent besides tensors.
+        batch: Sequence of the batch that it is made for; None leaves it to `Services`.
     """
 
     model: str
-    inputs: dict[str, Array | CallTensor]
+    inputs: Mapping[str, Array | CallTensor]
     version: int = -1
-    outputs: list[str] | None = None
+    outputs: Sequence[str] | None = None
     request_id: str = ""
     correlation_id: int | str = 0
     flags: int = 0
     priority: int = 0
     timeout_us: int = 0
-    parameters: dict[str, Value] = field(default_factory=dict)
+    parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
+    batch: int | None = None
+
+
+class CallInput(NamedTuple):
+    """An input as it travels; BYTES as Triton has them, each element behind its length."""
+
+    name: str
+    datatype: int
+    tensor: Tensor
 
 
 @dataclass
@@ -118,13 +196,13 @@ class Reply:
         error: Why the request failed, or None.
     """
 
-    tensors: dict[str, CallTensor]
-    final: bool
+    tensors: dict[str, CallTensor] = field(default_factory=dict)
+    final: bool = True
     model: str = ""
     version: int = -1
     request_id: str = ""
-    parameters: dict[str, Value] = field(default_factory=dict)
-    error: Any | None = None  # PyTritonInferenceError
+    parameters: dict[str, ParameterValue] = field(default_factory=dict)
+    error: PyTritonInferenceError | None = None
 
     @property
     def outputs(self) -> dict[str, Array]:
@@ -137,4 +215,186 @@ class Reply:
         Raises:
             PyTritonInferenceError: It has an error.
         """
-        raise NotImplementedError
+        if self.error is not None:
+            raise self.error
+        return self
+
+
+class ReplyOutput(NamedTuple):
+    """One output of a reply, in a block of its own: ``offset`` is that in the arena, -1 where there is no data."""
+
+    name: str
+    datatype: int
+    offset: int
+    size: int
+    shape: tuple[int, ...]
+
+
+@dataclass
+class CallReplyMessage:
+    """Backend to worker: a response, an error, the end, or several of these."""
+
+    final: bool
+    response: bool
+    error: PyTritonInferenceError | None = None
+    model: str = ""
+    version: int = -1
+    request_id: str = ""
+    parameters: dict[str, ParameterValue] = field(default_factory=dict)
+    outputs: list[ReplyOutput] = field(default_factory=list)
+
+
+@dataclass
+class ModelMessage:
+    """Worker to backend: something to do with a model. Files are (path, offset in the data, size)."""
+
+    order: ModelOrder
+    model: str
+    version: int = -1
+    config: str = ""
+    files: list[tuple[str, int, int]] = field(default_factory=list)
+
+
+@dataclass
+class MetricMessage:
+    """Worker to backend: something to do with a metric. ``number`` is that of the family or of the metric."""
+
+    order: MetricOrder
+    number: int = 0
+    kind: MetricKind = MetricKind.COUNTER
+    value: float = 0.0
+    name: str = ""
+    description: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    buckets: Sequence[float] = ()
+
+
+def encode_call(call: Call, inputs: list[CallInput], batch: int) -> MessageWriter:
+    """Lays a call's head out."""
+    writer = MessageWriter()
+    words = writer.words
+    writer.text(call.model)
+    words.append(call.version)
+    writer.text(call.request_id)
+    is_text = isinstance(call.correlation_id, str)
+    words += (call.flags, call.priority, call.timeout_us, 0 if is_text else _signed(cast("int", call.correlation_id)))
+    writer.text(cast("str", call.correlation_id) if is_text else "")
+    words += (batch, -1 if call.outputs is None else len(call.outputs))
+    for name in call.outputs or ():
+        writer.text(name)
+    writer.parameters(call.parameters)
+    words.append(len(inputs))
+    for name, datatype, (offset, size, shape) in inputs:
+        writer.text(name)
+        words += (datatype, offset, size, len(shape))
+        words += shape
+    return writer
+
+
+def decode_call(reader: MessageReader) -> tuple[Call, list[CallInput]]:
+    """Reads a call's head."""
+    model, version, request_id = reader.text(), reader.word(), reader.text()
+    flags, priority, timeout_us, number = reader.take(4)
+    correlation_id = reader.text() or _unsigned(number)
+    batch, output_count = reader.word(), reader.word()
+    outputs = None if output_count < 0 else [reader.text() for _ in range(output_count)]
+    parameters = reader.parameters()
+    inputs = [CallInput(reader.text(), reader.word(), reader.tensor()) for _ in range(reader.count())]
+    call = Call(model, {}, version, outputs, request_id, correlation_id, flags, priority, timeout_us, parameters, batch)
+    return call, inputs
+
+
+def encode_reply(message: CallReplyMessage) -> MessageWriter:
+    """Lays a reply's head out."""
+    writer = MessageWriter()
+    words = writer.words
+    error = message.error
+    words.append((_FINAL if message.final else 0) | (_RESPONSE if message.response else 0) | (_FAILED if error else 0))
+    if error is not None:
+        words.append(error.code)
+        writer.text(error.message)
+    if message.response:
+        writer.text(message.model)
+        words.append(message.version)
+        writer.text(message.request_id)
+        writer.parameters(message.parameters)
+        words.append(len(message.outputs))
+        for name, datatype, offset, size, shape in message.outputs:
+            writer.text(name)
+            words += (datatype, offset, size, len(shape))
+            words += shape
+    return writer
+
+
+def decode_reply(reader: MessageReader) -> CallReplyMessage:
+    """Reads a reply's head."""
+    flags = reader.word()
+    final, response = bool(flags & _FINAL), bool(flags & _RESPONSE)
+    error = None
+    if flags & _FAILED:
+        code = reader.word()
+        error = PyTritonInferenceError(reader.text(), code)
+    if not response:
+        return CallReplyMessage(final, response, error)
+    model, version, request_id, parameters = reader.text(), reader.word(), reader.text(), reader.parameters()
+    outputs = [ReplyOutput(reader.text(), reader.word(), *reader.tensor()) for _ in range(reader.count())]
+    return CallReplyMessage(final, response, error, model, version, request_id, parameters, outputs)
+
+
+def encode_log(level: LogLevel, message: str, file: str, line: int) -> MessageWriter:
+    """Lays a line for the server's log out."""
+    writer = MessageWriter()
+    writer.words += (level, line)
+    writer.text(file)
+    writer.text(message)
+    return writer
+
+
+def encode_model(message: ModelMessage) -> MessageWriter:
+    """Lays out what is to be done with a model."""
+    writer = MessageWriter()
+    words = writer.words
+    words.append(message.order)
+    writer.text(message.model)
+    words.append(message.version)
+    writer.text(message.config)
+    words.append(len(message.files))
+    for path, offset, size in message.files:
+        writer.text(path)
+        words += (offset, size)
+    return writer
+
+
+def encode_metric(message: MetricMessage) -> MessageWriter:
+    """Lays out what is to be done with a metric."""
+    writer = MessageWriter()
+    words = writer.words
+    words += (message.order, message.number, message.kind, _bits_of(message.value))
+    writer.text(message.name)
+    writer.text(message.description)
+    words.append(len(message.labels))
+    for key, value in message.labels.items():
+        writer.text(key)
+        writer.text(value)
+    words.append(len(message.buckets))
+    words += [_bits_of(bucket) for bucket in message.buckets]
+    return writer
+
+
+def float_of(word: int) -> float:
+    """The number whose bits a word holds."""
+    value: float = _DOUBLE.unpack(_WORD.pack(word))[0]
+    return value
+
+
+def _bits_of(value: float) -> int:
+    bits: int = _WORD.unpack(_DOUBLE.pack(value))[0]
+    return bits
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def _unsigned(word: int) -> int:
+    return word & ((1 << 64) - 1)

@@ -7,6 +7,7 @@ wake-ups per round trip and tells at once when the other side is gone.
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import struct
 
@@ -25,17 +26,17 @@ class Channel:
         connected.setblocking(True)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", IDLE_S, 0))
 
-    def send(self, bell: Bell, fd: int | None = None) -> None:
-        """Rings. ``fd`` travels along where it is given.
+    def send(self, bell: Bell, *fds: int) -> None:
+        """Rings. File descriptors travel along where they are given.
 
         Raises:
             OSError: The other side is gone.
         """
         data = BELL.pack(*bell)
-        if fd is None:
-            self._socket.send(data, socket.MSG_NOSIGNAL)
+        if fds:
+            socket.send_fds(self._socket, [data], fds)
         else:
-            socket.send_fds(self._socket, [data], [fd])
+            self._socket.send(data, socket.MSG_NOSIGNAL)
 
     def receive(self) -> Bell | None:
         """Waits for a bell.
@@ -74,19 +75,21 @@ class Channel:
         """
         return self._receive(socket.MSG_DONTWAIT)
 
-    def receive_fd(self) -> tuple[Bell, int]:
-        """Waits for a bell that brings a file descriptor.
+    def receive_fds(self) -> tuple[Bell, int, int | None]:
+        """Waits for a bell that brings a file descriptor, and maybe another.
 
         Raises:
             EOFError: The other side is gone, silent for ``IDLE_S`` seconds, or brought nothing.
         """
         try:
-            data, fds, _, _ = socket.recv_fds(self._socket, BELL.size, 1)
+            data, fds, _, _ = socket.recv_fds(self._socket, BELL.size, 2)
         except OSError as error:
             raise EOFError from error
         if len(data) != BELL.size or not fds:
+            for fd in fds:
+                os.close(fd)
             raise EOFError
-        return Bell._make(BELL.unpack(data)), fds[0]
+        return Bell._make(BELL.unpack(data)), fds[0], fds[1] if len(fds) > 1 else None
 
     def close(self) -> None:
         """Ends the connection; whoever waits on it, here or there, is told so."""

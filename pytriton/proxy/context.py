@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, TypedDict
 
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.model_config.model_spec import ModelSpec
+from pytriton.proxy import calls
+from pytriton.proxy.protocol import ParameterValue
+from pytriton.proxy.services import CALLER, Caller, Services, current
+from pytriton.proxy.types import Array
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Requests = Sequence[Mapping[str, Any]]
 
@@ -20,6 +28,31 @@ MODEL: ContextVar[ModelSpec] = ContextVar("pytriton_model")
 
 CALL: ContextVar[Call] = ContextVar("pytriton_call", default=((), None))
 """What a decorator is unpacking for the function below it."""
+
+
+class CallOptions(TypedDict, total=False):
+    """What may be given besides model and inputs, by keyword.
+
+    Attributes:
+        version: The model's version; without it, Triton chooses.
+        parameters: What is sent besides tensors.
+        request_id: The request's id.
+        timeout_s: How long to wait for a response, in seconds; without it, as long as it takes. After that, the request
+            is cancelled.
+        requested_outputs: Names of the outputs that are wanted; without it, all.
+        sequence_id: Of the sequence that the request belongs to: a number above 0, or text.
+        sequence_start: Whether the request begins it.
+        sequence_end: Whether the request ends it.
+    """
+
+    version: int | None
+    parameters: Mapping[str, ParameterValue] | None
+    request_id: str
+    timeout_s: float | None
+    requested_outputs: Sequence[str] | None
+    sequence_id: int | str
+    sequence_start: bool
+    sequence_end: bool
 
 
 class ModelConfigDict(dict[str, ModelSpec]):
@@ -39,6 +72,7 @@ class TritonContext:
     model_configs: ModelConfigDict = dataclasses.field(default_factory=ModelConfigDict)
     requests: Requests = ()
     _rows: Sequence[int] | None = dataclasses.field(default=None, repr=False)
+    _caller: Caller = dataclasses.field(default=(None, calls.NO_BATCH), repr=False)
 
     @property
     def model_config(self) -> ModelSpec:
@@ -71,6 +105,111 @@ class TritonContext:
         pairs = zip(self.parameters, self.rows)
         return [parameters for parameters, rows in pairs for _ in range(rows)]
 
+    def infer(self, model: str, inputs: Mapping[str, Array], **options: Unpack[CallOptions]) -> dict[str, Array]:
+        """Has another model of the server infer, and waits for its response.
+
+        Tensors go through shared memory, never over the network. Any model will do: bound ones, those of a model
+        repository, ensembles.
+
+        Args:
+            model: The model's name.
+            inputs: Arrays by name. Where the model batches, their first dimension is the batch.
+            **options: See `CallOptions`.
+
+        Returns:
+            The outputs by name: views of shared memory, which stay valid for as long as they are held.
+
+        Raises:
+            PyTritonInferenceError: The server or the model answered with an error, or not in time, or the request
+                would wait for itself.
+            PyTritonInvalidOperationError: No server is calling, or this is a coroutine: `ainfer` is for those.
+            PyTritonBadParameterError: An input is no array, or has a dtype that Triton does not have.
+
+        Examples:
+            >>> def shout(triton_context, text):
+            ...     return triton_context.infer("Upper", {"text": text}, timeout_s=10)
+        """
+        services = self._services("infer", "ainfer")
+        return services.infer(self._call(model, inputs, options), options.get("timeout_s")).check().outputs
+
+    async def ainfer(self, model: str, inputs: Mapping[str, Array], **options: Unpack[CallOptions]) -> dict[str, Array]:
+        """`infer` for coroutines: ``await triton_context.ainfer(...)``. Many may wait at the same time."""
+        services = self._services("ainfer")
+        reply = await services.ainfer(self._call(model, inputs, options), options.get("timeout_s"))
+        return reply.check().outputs
+
+    def stream(
+        self, model: str, inputs: Mapping[str, Array], **options: Unpack[CallOptions]
+    ) -> Generator[dict[str, Array], None, None]:
+        """Has another model infer, decoupled or not, and gives its responses as they come.
+
+        Closing the generator before its end cancels the request.
+
+        Args:
+            model: The model's name.
+            inputs: Arrays by name.
+            **options: See `CallOptions`; the timeout is that of each response.
+
+        Yields:
+            The outputs of a response, by name.
+
+        Raises:
+            PyTritonInferenceError: As in `infer`.
+            PyTritonInvalidOperationError: As in `infer`; `astream` is for coroutines.
+            PyTritonBadParameterError: As in `infer`.
+        """
+        services = self._services("stream", "astream")
+        replies = services.stream(self._call(model, inputs, options), options.get("timeout_s"))
+        try:
+            for reply in replies:
+                yield reply.check().outputs
+        finally:
+            replies.cancel()
+
+    async def astream(
+        self, model: str, inputs: Mapping[str, Array], **options: Unpack[CallOptions]
+    ) -> AsyncGenerator[dict[str, Array], None]:
+        """`stream` for coroutines: ``async for outputs in triton_context.astream(...)``."""
+        services = self._services("astream")
+        replies = services.astream(self._call(model, inputs, options), options.get("timeout_s"))
+        try:
+            async for reply in replies:
+                yield reply.check().outputs
+        finally:
+            replies.cancel()
+
+    def _of(self, requests: Requests, rows: Sequence[int] | None = None) -> TritonContext:
+        """The same for other requests."""
+        return TritonContext(self.model_configs, requests, rows, self._caller)
+
+    def _services(self, name: str, for_coroutines: str | None = None) -> Services:
+        if for_coroutines is not None and asyncio._get_running_loop() is not None:
+            raise PyTritonInvalidOperationError(
+                f"triton_context.{name} would hold up the event loop that it is called in: use {for_coroutines}"
+            )
+        services, _ = self._caller
+        return services or current()
+
+    def _call(self, model: str, inputs: Mapping[str, Array], options: CallOptions) -> calls.Call:
+        unknown = options.keys() - CallOptions.__annotations__.keys()
+        if unknown:
+            raise TypeError(
+                f"requests have no option {min(unknown)!r}; they have {', '.join(CallOptions.__annotations__)}"
+            )
+        start, end = options.get("sequence_start"), options.get("sequence_end")
+        version = options.get("version")
+        return calls.Call(
+            model,
+            inputs,
+            version=-1 if version is None else version,
+            outputs=options.get("requested_outputs"),
+            request_id=options.get("request_id", ""),
+            correlation_id=options.get("sequence_id", 0),
+            flags=(calls.SEQUENCE_START if start else 0) | (calls.SEQUENCE_END if end else 0),
+            parameters=options.get("parameters") or {},
+            batch=self._caller[1],
+        )
+
 
 def current_context(what: str) -> TritonContext:
     """The context of the call that is being made.
@@ -88,4 +227,4 @@ def current_context(what: str) -> TritonContext:
             f"{what} needs the model's configuration, which is known only while the server calls: bind the function "
             "with Triton.bind and send it a request"
         ) from None
-    return TritonContext(ModelConfigDict({spec.name: spec}), *CALL.get())
+    return TritonContext(ModelConfigDict({spec.name: spec}), *CALL.get(), CALLER.get())

@@ -9,11 +9,12 @@ import pathlib
 import secrets
 import socket
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.proxy.channel import Channel
 from pytriton.proxy.protocol import AdmissionMessage, BellKind
+from pytriton.proxy.services import Services
 from pytriton.proxy.worker import Worker
 
 LOGGER = logging.getLogger(__name__)
@@ -47,12 +48,10 @@ class Door:
         """The socket's descriptor, which is readable when an instance wants to connect."""
         return self._listener.fileno()
 
-    def admit(self, workers: Sequence[Worker]) -> AdmissionMessage:
-        """Lets one model instance connect to the worker that has the fewest of them."""
+    def admit(self, worker: Worker) -> AdmissionMessage:
+        """Lets one model instance connect to a worker."""
+        ticket = secrets.randbits(62)
         with self._lock:
-            waiting = list(self._tickets.values())
-            worker = min(workers, key=lambda each: each.connections + waiting.count(each))
-            ticket = secrets.randbits(62)
             self._tickets[ticket] = worker
         signature = worker.signature
         return AdmissionMessage(
@@ -66,7 +65,7 @@ class Door:
             worker.in_turn,
         )
 
-    def forget(self, workers: Collection[Worker]) -> None:
+    def forget(self, workers: Collection[object]) -> None:
         """Lets nobody connect to some workers any more."""
         with self._lock:
             self._tickets = {ticket: worker for ticket, worker in self._tickets.items() if worker not in workers}
@@ -85,7 +84,7 @@ class Door:
     def _greet(self, connected: socket.socket) -> None:
         channel = Channel(connected)
         try:
-            bell, peer_fd = channel.receive_fd()
+            bell, peer_fd, service_fd = channel.receive_fds()
         except EOFError:
             channel.close()
             return
@@ -95,8 +94,10 @@ class Door:
             LOGGER.warning("A connection without a ticket was refused.")
             channel.close()
             os.close(peer_fd)
+            if service_fd is not None:
+                os.close(service_fd)
             return
-        worker.start(channel, peer_fd)
+        worker.start(channel, peer_fd, None if service_fd is None else Services(service_fd))
 
 
 def check_socket_path(path: pathlib.Path) -> None:

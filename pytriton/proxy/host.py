@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import pathlib
 import selectors
 import socket
+import stat
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.proxy.door import Door
 from pytriton.proxy.leash import (
     ASKS_READY,
@@ -22,9 +26,10 @@ from pytriton.proxy.leash import (
     decode_order,
     encode_reply,
 )
+from pytriton.proxy.services import SERVICES_FD, adopt
 from pytriton.proxy.signature import Signature
 from pytriton.proxy.threads import EventLoop
-from pytriton.proxy.worker import Worker
+from pytriton.proxy.worker import ENDED, Worker
 
 LOGGER = logging.getLogger(__name__)
 
@@ -32,6 +37,7 @@ LEASH_FD = 3
 """The file descriptor that a worker process finds its leash under."""
 
 _STOP_TIMEOUT_S = 30.0
+_LOOK_EVERY_S = 0.1
 
 
 class Loaded(NamedTuple):
@@ -60,25 +66,37 @@ class Host:
     def __init__(self, leash: Leash) -> None:
         """Has nothing to serve yet."""
         self._leash = leash
+        self._sending = threading.Lock()
         self._selector = selectors.DefaultSelector()
         self._door: Door | None = None
         self._worker: Worker | None = None
         self._loop: EventLoop | None = None
         self._loaded: Loaded | None = None
+        self._retired = False
 
     def run(self) -> None:
         """Does what the owner orders, until it orders to stop or is gone."""
         self._selector.register(self._leash, selectors.EVENT_READ)
         while True:
-            for key, _ in self._selector.select():
+            for key, _ in self._selector.select(_LOOK_EVERY_S if self._retired else None):
                 if key.fileobj is self._door:
                     self._door.accept()
                     continue
                 order = decode_order(self._leash.receive())
-                reply = self._obey(order)
-                self._leash.send(encode_reply(reply))
+                self._say(self._obey(order))
                 if order.order == Order.STOP:
                     return
+            if self._retired and self._worker is not None and not self._worker.connections:
+                self._say(self._obey(OrderMessage(Order.STOP)))
+                return
+
+    def _say(self, reply: ReplyMessage) -> None:
+        with self._sending:
+            self._leash.send(encode_reply(reply))
+
+    def _report(self, error: PyTritonUnrecoverableError) -> None:
+        with contextlib.suppress(OSError):
+            self._say(ReplyMessage(unrecoverable=str(error) or repr(error)))
 
     def _obey(self, order: OrderMessage) -> ReplyMessage:
         try:
@@ -89,8 +107,17 @@ class Host:
             if order.order == Order.ADMIT:
                 assert self._door is not None
                 assert self._worker is not None
-                return ReplyMessage(admission=self._door.admit([self._worker]))
-            if order.order == Order.READY:
+                return ReplyMessage(admission=self._door.admit(self._worker))
+            if order.order == Order.STATUS:
+                assert self._worker is not None
+                idle_since_ns = int(self._worker.idle_since() * 1e9)
+                return ReplyMessage(connections=self._worker.connections, idle_since_ns=idle_since_ns)
+            if order.order == Order.END_STREAMS:
+                assert self._worker is not None
+                self._worker.end_streams(ENDED)
+            elif order.order == Order.RETIRE:
+                self._retired = True
+            elif order.order == Order.READY:
                 assert self._loaded is not None
                 if self._loaded.is_ready is not None and not self._loaded.is_ready():
                     return ReplyMessage(error="the model says that it is not ready")
@@ -107,7 +134,8 @@ class Host:
         loaded = _load(order)
         self._loaded = loaded
         self._loop = EventLoop(f"pytriton-loop-{order.model}")
-        self._worker = Worker(loaded.infer_func, loaded.signature, None, self._loop)
+        report = self._report if order.payload else None  # the server goes on without a model of a repository
+        self._worker = Worker(loaded.infer_func, loaded.signature, report, self._loop, _owner_fd())
         self._door = Door(pathlib.Path(order.folder) / "workers")
         self._selector.register(self._door, selectors.EVENT_READ)
         return loaded
@@ -123,13 +151,21 @@ class Host:
             self._loaded.finalize()
 
 
-def main() -> None:
-    """Runs a worker process; what starts it has put its leash under ``LEASH_FD``."""
-    leash = Leash(socket.socket(fileno=LEASH_FD))
-    os.set_inheritable(LEASH_FD, False)
+def main(leash_fd: int = LEASH_FD) -> None:
+    """Runs a worker process.
+
+    Args:
+        leash_fd: The file descriptor under which what starts it has put its leash.
+    """
+    leash = Leash(socket.socket(fileno=leash_fd))
+    os.set_inheritable(leash_fd, False)
+    with contextlib.suppress(OSError):  # it need not have one
+        if leash_fd != SERVICES_FD and stat.S_ISSOCK(os.fstat(SERVICES_FD).st_mode):
+            os.set_inheritable(SERVICES_FD, False)
+            adopt(SERVICES_FD)
     try:
         Host(leash).run()
-    except EOFError:
+    except (EOFError, OSError):
         os._exit(1)  # without its owner it serves nobody, and what the model's threads do must not keep it
     sys.stdout.flush()
     sys.stderr.flush()
@@ -150,3 +186,11 @@ def _load(order: OrderMessage) -> Loaded:
     from pytriton.python_backend.loader import load as load_model
 
     return load_model(order)
+
+
+def _owner_fd() -> int | None:
+    """A pidfd of the process that has started this one, where the system has such."""
+    try:
+        return os.pidfd_open(os.getppid())
+    except (AttributeError, OSError):
+        return None

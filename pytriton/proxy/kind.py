@@ -8,6 +8,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonModelConfigError
+from pytriton.model_config.model_spec import ModelSpec
+
 MAX_IN_FLIGHT = 256
 """Batches that an instance of a coroutine or of an async generator takes at a time, unless its model says otherwise.
 
@@ -55,6 +58,26 @@ def kind_of(infer_func: Callable[..., Any]) -> Kind:
         if inspect.isgeneratorfunction(candidate):
             return Kind.GENERATOR
     return Kind.FUNCTION
+
+
+def check_kind(infer_func: object, spec: ModelSpec) -> None:
+    """Checks that an inference callable is one, and fits its model.
+
+    Raises:
+        PyTritonBadParameterError: It cannot be called.
+        PyTritonModelConfigError: It yields responses, and the model is not decoupled.
+    """
+    if not callable(infer_func):
+        raise PyTritonBadParameterError(
+            f"Model {spec.name!r}: infer_func is {infer_func!r}, which cannot be called; give a function, or a list of "
+            "functions for several instances."
+        )
+    kind = kind_of(infer_func)
+    if kind.yields and not spec.decoupled:
+        raise PyTritonModelConfigError(
+            f"Model {spec.name!r}: infer_func is {kind.value}, which may answer a request with several responses; set "
+            "ModelConfig(decoupled=True), or return the responses instead of yielding them."
+        )
 
 
 def is_deferred(infer_func: Callable[..., Any]) -> bool:

@@ -25,6 +25,9 @@ class Order(enum.IntEnum):
     ADMIT = 3
     STOP = 4
     READY = 5
+    STATUS = 6
+    END_STREAMS = 7
+    RETIRE = 8
 
 
 ASKS_READY = "is_ready"
@@ -37,8 +40,9 @@ class OrderMessage:
 
     Attributes:
         order: COMPLETE has ``config`` completed; LOAD makes the inference callable; ADMIT asks for an admission of one
-            model instance; STOP has the process end in order; READY asks whether it can infer. All other fields are for
-            the first two alone.
+            model instance; STOP has the process end in order; READY asks whether it can infer; STATUS asks how busy it
+            is; END_STREAMS ends what coroutines and generators are at; RETIRE has the process end in order once no
+            model instance is connected. All other fields are for the first two alone.
         folder: Where the process may put its sockets, in a folder of mode 0700.
         model: The model's name.
         version: The model's version.
@@ -71,12 +75,19 @@ class ReplyMessage:
         detail: The traceback of that, or nothing.
         config: The completed configuration, as JSON; after COMPLETE. After LOAD, ``ASKS_READY`` or nothing.
         admission: Where the instance is to connect, and what serves it; after ADMIT.
+        unrecoverable: What a PyTritonUnrecoverableError says that the inference callable has raised. This alone is not
+            asked for, and comes between replies.
+        connections: How many model instances are connected; after STATUS.
+        idle_since_ns: Since when there has been nothing to do, on the monotonic clock; after STATUS.
     """
 
     error: str = ""
     detail: str = ""
     config: str = ""
     admission: AdmissionMessage | None = field(default=None)
+    unrecoverable: str = ""
+    connections: int = 0
+    idle_since_ns: int = 0
 
 
 def encode_order(message: OrderMessage) -> bytes:
@@ -104,17 +115,20 @@ def decode_order(data: bytes) -> OrderMessage:
 def encode_reply(message: ReplyMessage) -> bytes:
     """A reply as it travels in a frame; the admission is its data."""
     writer = MessageWriter()
-    for text in (message.error, message.detail, message.config):
+    for text in (message.error, message.detail, message.config, message.unrecoverable):
         writer.text(text)
+    writer.words += (message.connections, message.idle_since_ns)
     return writer.to_bytes() + (b"" if message.admission is None else encode_admission(message.admission))
 
 
 def decode_reply(data: bytes) -> ReplyMessage:
     """Reads a reply."""
     reader = MessageReader(data, 0, len(data))
-    error, detail, config = reader.text(), reader.text(), reader.text()
-    admission = data[reader.data_offset :]
-    return ReplyMessage(error, detail, config, decode_admission(admission) if admission else None)
+    error, detail, config, unrecoverable = (reader.text() for _ in range(4))
+    connections, idle_since_ns = reader.word(), reader.word()
+    data = data[reader.data_offset :]
+    admission = decode_admission(data) if data else None
+    return ReplyMessage(error, detail, config, admission, unrecoverable, connections, idle_since_ns)
 
 
 class Leash:

@@ -42,6 +42,7 @@ from pytriton.proxy.responses import (
     code_of,
     failure_of,
 )
+from pytriton.proxy.services import CALLER, Services, of_process
 from pytriton.proxy.signature import Signature
 from pytriton.proxy.threads import ThreadPool
 from pytriton.proxy.types import Response
@@ -66,6 +67,7 @@ class Pipeline:
         threads: Where all else runs; None where the callable is a coroutine function or an async generator function.
         on_close: Called in the loop's thread, once the instance has gone.
         on_unrecoverable: Told of a PyTritonUnrecoverableError that the callable raised, once its requests are answered.
+        services: What the callable can ask of the server, closed at the end; None leaves it to what the process has.
     """
 
     def __init__(
@@ -79,8 +81,11 @@ class Pipeline:
         threads: ThreadPool | None,
         on_close: Callable[[Pipeline], None],
         on_unrecoverable: Callable[[PyTritonUnrecoverableError], None] | None,
+        services: Services | None = None,
     ) -> None:
         """Does not listen yet."""
+        self._own_services = services
+        self._services = of_process() or services
         self._channel = channel
         self._peer = peer
         self._arena = arena
@@ -179,6 +184,7 @@ class Pipeline:
     async def _serve_async(self, flight: Flight, returned: Any = None) -> None:
         """Has the callable serve a batch in the loop; ``returned`` is what it returned already, if it was called."""
         MODEL.set(self._signature.spec)
+        CALLER.set((self._services, flight.sequence))
         flight.is_running = True
         error: BaseException | None = None
         try:
@@ -213,6 +219,7 @@ class Pipeline:
     def _serve(self, flight: Flight) -> None:
         """Has the callable serve a batch in this thread."""
         MODEL.set(self._signature.spec)
+        CALLER.set((self._services, flight.sequence))
         error: BaseException | None = None
         try:
             returned = self._call(flight) if flight.is_wanted else None
@@ -410,7 +417,10 @@ class Pipeline:
             if self._last_words:
                 self._flush()
             if not self._flights:
-                self._arena.trim(time.monotonic() - _TRIM_AFTER_S)
+                before = time.monotonic() - _TRIM_AFTER_S
+                self._arena.trim(before)
+                if self._services is not None:
+                    self._services.tidy(before)
         self._look_in(_LOOK_EVERY_S if self._flights or self._last_words else _TRIM_AFTER_S)
 
     def _look_in(self, delay_s: float) -> None:
@@ -439,6 +449,8 @@ class Pipeline:
         self._end("the server is gone")
         self._channel.close()
         self._arena.close()
+        if self._own_services is not None:
+            self._own_services.close()
         self._on_close(self)
 
 

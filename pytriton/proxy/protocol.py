@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Union
 
@@ -272,6 +273,22 @@ class MessageWriter:
                 words += (offset, size, len(shape))
                 words += shape
 
+    def parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
+        """Adds parameters."""
+        words = self.words
+        words.append(len(parameters))
+        for key, value in parameters.items():
+            self.text(key)
+            if isinstance(value, bool):
+                words += (ParameterType.BOOL, int(value))
+            elif isinstance(value, int):
+                words += (ParameterType.INT, value)
+            elif isinstance(value, float):
+                words += (ParameterType.DOUBLE, _INTEGER.unpack(_DOUBLE.pack(value))[0])
+            else:
+                words.append(ParameterType.STRING)
+                self.text(value)
+
     def head_size(self) -> int:
         """Bytes before the data; the data is meant to start right there."""
         return aligned(len(self.words) * 8 + len(self._heap))
@@ -354,6 +371,22 @@ class MessageReader:
         start = self._heap_start + offset
         return bytes(self._buffer[start : start + size]).decode("utf-8", "surrogateescape")
 
+    def parameters(self) -> dict[str, ParameterValue]:
+        """The next parameters."""
+        parameters: dict[str, ParameterValue] = {}
+        for _ in range(self.count()):
+            key = self.text()
+            kind = self.word()
+            if kind == ParameterType.STRING:
+                parameters[key] = self.text()
+            elif kind == ParameterType.BOOL:
+                parameters[key] = self.word() != 0
+            elif kind == ParameterType.DOUBLE:
+                parameters[key] = _DOUBLE.unpack(_INTEGER.pack(self.word()))[0]
+            else:
+                parameters[key] = self.word()
+        return parameters
+
     def columns(self, request_count: int) -> list[Column]:
         """The inputs or outputs of a batch of ``request_count`` requests."""
         words = self._words
@@ -391,7 +424,7 @@ def encode_batch(message: BatchMessage) -> MessageWriter:
         writer.text(details.id)
         words.append(-1 if details.outputs is None else len(details.outputs))
         words += details.outputs or ()
-        _write_parameters(writer, details.parameters)
+        writer.parameters(details.parameters)
         _write_envelope(writer, details.envelope)
     return writer
 
@@ -412,26 +445,6 @@ def _signed(number: int) -> int:
     return (number & _MASK) - ((number & (1 << 63)) << 1)
 
 
-def _write_parameters(writer: MessageWriter, parameters: dict[str, ParameterValue]) -> None:
-    writer.words.append(len(parameters))
-    for key, value in parameters.items():
-        writer.text(key)
-        _write_parameter(writer, value)
-
-
-def _write_parameter(writer: MessageWriter, value: ParameterValue) -> None:
-    words = writer.words
-    if isinstance(value, bool):
-        words += (ParameterType.BOOL, int(value))
-    elif isinstance(value, int):
-        words += (ParameterType.INT, value)
-    elif isinstance(value, float):
-        words += (ParameterType.DOUBLE, _INTEGER.unpack(_DOUBLE.pack(value))[0])
-    else:
-        words.append(ParameterType.STRING)
-        writer.text(value)
-
-
 def decode_batch(reader: MessageReader) -> BatchMessage:
     """Reads a batch's head."""
     request_count, flags = reader.count(), reader.word()
@@ -445,7 +458,7 @@ def _read_details(reader: MessageReader) -> Details:
     request_id = reader.text()
     output_count = reader.word()
     outputs = None if output_count < 0 else list(reader.take(output_count))
-    return Details(request_id, outputs, _read_parameters(reader), _read_envelope(reader))
+    return Details(request_id, outputs, reader.parameters(), _read_envelope(reader))
 
 
 def _read_envelope(reader: MessageReader) -> Envelope:
@@ -453,22 +466,6 @@ def _read_envelope(reader: MessageReader) -> Envelope:
         return EMPTY_ENVELOPE
     number, text = reader.word() & _MASK, reader.text()
     return Envelope(text or number, *(word & _MASK for word in reader.take(4)))
-
-
-def _read_parameters(reader: MessageReader) -> dict[str, ParameterValue]:
-    parameters: dict[str, ParameterValue] = {}
-    for _ in range(reader.count()):
-        key = reader.text()
-        kind = reader.word()
-        if kind == ParameterType.STRING:
-            parameters[key] = reader.text()
-        elif kind == ParameterType.BOOL:
-            parameters[key] = reader.word() != 0
-        elif kind == ParameterType.DOUBLE:
-            parameters[key] = _DOUBLE.unpack(_INTEGER.pack(reader.word()))[0]
-        else:
-            parameters[key] = reader.word()
-    return parameters
 
 
 def encode_result(message: ResultMessage) -> MessageWriter:
@@ -483,7 +480,7 @@ def encode_result(message: ResultMessage) -> MessageWriter:
     words.append(len(message.parameters))
     for request, parameters in message.parameters.items():
         words.append(request)
-        _write_parameters(writer, parameters)
+        writer.parameters(parameters)
     writer.columns(message.columns)
     return writer
 
@@ -492,7 +489,7 @@ def decode_result(reader: MessageReader) -> ResultMessage:
     """Reads a result's head."""
     request_count, start, end = reader.count(), reader.word(), reader.word()
     failures = [Failure(reader.word(), reader.word(), reader.text(), reader.text()) for _ in range(reader.count())]
-    parameters = {reader.word(): _read_parameters(reader) for _ in range(reader.count())}
+    parameters = {reader.word(): reader.parameters() for _ in range(reader.count())}
     return ResultMessage(request_count, start, end, failures, reader.columns(request_count), parameters)
 
 
@@ -510,7 +507,7 @@ def encode_answers(message: AnswersMessage) -> MessageWriter:
             writer.text(failure.message)
             writer.text(failure.detail)
         if parameters:
-            _write_parameters(writer, parameters)
+            writer.parameters(parameters)
         words.append(len(outputs))
         for position, datatype, (offset, size, shape) in outputs:
             words += (position, datatype, offset, size, len(shape))
@@ -524,7 +521,7 @@ def decode_answers(reader: MessageReader) -> AnswersMessage:
     for _ in range(reader.count()):
         sequence, request, flags, start, end = reader.take(5)
         failure = Failure(request, reader.word(), reader.text(), reader.text()) if flags & _FAILED else None
-        parameters = _read_parameters(reader) if flags & _HAS_PARAMETERS else {}
+        parameters = reader.parameters() if flags & _HAS_PARAMETERS else {}
         outputs = [AnswerOutput(reader.word(), reader.word(), reader.tensor()) for _ in range(reader.count())]
         final, response = bool(flags & _FINAL), bool(flags & _RESPONSE)
         answers.append(Answer(sequence, request, final, response, start, end, failure, outputs, parameters))

@@ -3,16 +3,20 @@
 Instances ask over ZeroMQ, then connect to the worker's socket with the ticket that they were given.
 
 Request (REQ): ``pytriton``, the protocol's version as text, a RegistrationMessage.
-Reply (REP): ``admitted``, an AdmissionMessage; or ``refused``, the reason as text.
+Reply (REP): ``admitted``, an AdmissionMessage, and where the worker has a process of its own, how often that was
+started again, as text; or ``waiting``, the reason as text: that process is being started again; or ``refused``, the
+reason as text.
 """
 
 from __future__ import annotations
 
 import logging
 import pathlib
+import re
 import socket
 import threading
 from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 import zmq
 
@@ -29,6 +33,29 @@ from pytriton.proxy.worker import Worker
 LOGGER = logging.getLogger(__name__)
 
 
+class Standing(NamedTuple):
+    """How a worker in a process of its own is, when a model instance asks for it.
+
+    Attributes:
+        admission: Where the instance is to connect; None where it cannot.
+        restarts: How often the process was started again.
+        reason: Why there is no admission.
+        waiting: Whether there may be one soon.
+    """
+
+    admission: AdmissionMessage | None
+    restarts: int = 0
+    reason: str = ""
+    waiting: bool = False
+
+
+class DistantWorker(Protocol):
+    """A worker in a process of its own."""
+
+    def admit(self) -> Standing:
+        """Lets one model instance connect, if it can; returns at once."""
+
+
 class Registry:
     """Knows the bound models' workers, and brings model instances together with them.
 
@@ -42,8 +69,10 @@ class Registry:
 
     def __init__(self, folder: pathlib.Path) -> None:
         """Opens the sockets and starts to answer."""
-        self._workers: dict[str, Sequence[Worker]] = {}
+        self._workers: dict[str, Sequence[Worker | DistantWorker]] = {}
         self._lock = threading.Lock()
+        self.folder = folder
+        """Where the sockets are."""
         registry_path = folder / "registry"
         check_socket_path(registry_path)
         self.endpoint = f"ipc://{registry_path}"
@@ -57,12 +86,12 @@ class Registry:
         self._thread = threading.Thread(target=self._run, name="pytriton-registry", daemon=True)
         self._thread.start()
 
-    def add(self, binding: str, workers: Sequence[Worker]) -> None:
+    def add(self, binding: str, workers: Sequence[Worker | DistantWorker]) -> None:
         """Lets instances of a model find its workers.
 
         Args:
             binding: Under which the instances ask.
-            workers: One per inference callable; at least one.
+            workers: One per inference callable; at least one. The model's first instance gets the first, and so on.
         """
         with self._lock:
             self._workers[binding] = workers
@@ -101,7 +130,7 @@ class Registry:
 
     def _answer(self, question: list[bytes]) -> list[bytes]:
         try:
-            return [b"admitted", encode_admission(self._admit(question))]
+            return self._admit(question)
         except _RefusedError as refusal:
             LOGGER.warning("A model instance was refused: %s", refusal)
             return [b"refused", str(refusal).encode()]
@@ -109,7 +138,7 @@ class Registry:
             LOGGER.exception("A model instance's registration makes no sense.")
             return [b"refused", f"the registration makes no sense: {error!r}".encode()]
 
-    def _admit(self, question: list[bytes]) -> AdmissionMessage:
+    def _admit(self, question: list[bytes]) -> list[bytes]:
         if len(question) != 3 or question[0] != b"pytriton":
             raise _RefusedError("this is the registry of pytriton, and the question was another")
         if question[1] != str(PROTOCOL_VERSION).encode():
@@ -124,7 +153,21 @@ class Registry:
                 raise _RefusedError(
                     f"model {registration.model!r} is not bound any more: its process has unloaded it or has ended"
                 )
-            return self._door.admit(workers)
+            worker = workers[_position(registration.instance) % len(workers)]
+            if isinstance(worker, Worker):
+                return [b"admitted", encode_admission(self._door.admit(worker))]
+        standing = worker.admit()
+        if standing.admission is not None:
+            return [b"admitted", encode_admission(standing.admission), str(standing.restarts).encode()]
+        if standing.waiting:
+            return [b"waiting", standing.reason.encode()]
+        raise _RefusedError(standing.reason)
+
+
+def _position(instance: str) -> int:
+    """Which of a model's instances it is, from 0: Triton writes that last into its name."""
+    number = re.search(r"_(\d+)$", instance)
+    return int(number[1]) if number else 0
 
 
 class _RefusedError(Exception):

@@ -6,29 +6,72 @@ for each direction. `current` finds the one that belongs to the call that is bei
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import itertools
+import socket
+import struct
+import time
+import weakref
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import NamedTuple
 
-from pytriton.proxy.calls import Call, LogLevel, MetricKind, Reply
+import numpy as np
 
-CALLER: ContextVar[Caller] = ContextVar("pytriton_caller")
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonInferenceError, PyTritonInvalidOperationError
+from pytriton.model_config.datatypes import CODE_BY_DTYPE
+from pytriton.proxy.calls import (
+    BYTES_CODE,
+    NO_BATCH,
+    Call,
+    CallInput,
+    CallTensor,
+    ErrorCode,
+    LogLevel,
+    MetricKind,
+    MetricMessage,
+    MetricOrder,
+    ModelMessage,
+    ModelOrder,
+    Reply,
+    ServiceBell,
+    encode_call,
+    encode_log,
+    encode_metric,
+    encode_model,
+    float_of,
+)
+from pytriton.proxy.protocol import MessageWriter
+from pytriton.proxy.responses import Layout, as_bytes
+from pytriton.proxy.switchboard import Switchboard, Waiter
+from pytriton.proxy.types import Array
+
+SERVICES_FD = 4
+"""The file descriptor that a worker process may find its service channel under."""
+
+_LENGTH = struct.Struct("<I")
+_RAW_CODE = 2  # as bytes that are there already
+
+
+Caller = tuple["Services | None", int]
+"""The services of the instance whose callable is called, and the sequence of the batch, or ``CURRENT_BATCH``."""
+
+CALLER: ContextVar[Caller] = ContextVar("pytriton_caller", default=(None, NO_BATCH))
 """Who asks, in a worker that is calling its inference callable."""
 
-CURRENT_BATCH = 0
-"""The batch of a caller whose instance has one batch at a time."""
+_open: weakref.WeakSet[Services] = weakref.WeakSet()
+_of_process: Services | None = None
 
 
-class Caller(NamedTuple):
-    """An inference callable that is being called.
+def adopt(fd: int) -> None:
+    """Makes a socket the service channel of this process, which serves one model instance."""
+    global _of_process
+    _of_process = Services(fd)
 
-    Attributes:
-        services: Of its instance.
-        batch: Sequence of the batch that it is called for, or ``CURRENT_BATCH``.
-    """
 
-    services: Services
-    batch: int
+def of_process() -> Services | None:
+    """The services that the process has from its start, or None."""
+    return _of_process
 
 
 def current() -> Services:
@@ -37,7 +80,16 @@ def current() -> Services:
     Raises:
         PyTritonInvalidOperationError: There is no such call, and not exactly one instance.
     """
-    raise NotImplementedError
+    services, _ = CALLER.get()
+    if services is not None:
+        return services
+    candidates = list(_open)
+    if len(candidates) != 1:
+        raise PyTritonInvalidOperationError(
+            "The server can be asked for something only while it calls: bind the function with Triton.bind and send it "
+            "a request. In threads of your own, use the Triton context that the function was called with."
+        )
+    return candidates[0]
 
 
 class Services:
@@ -51,6 +103,8 @@ class Services:
 
     def __init__(self, fd: int) -> None:
         """Sends nothing yet."""
+        self._switchboard = Switchboard(socket.socket(fileno=fd))
+        _open.add(self)
 
     def infer(self, call: Call, timeout_s: float | None = None) -> Reply:
         """Has a model infer, and waits for its one response.
@@ -68,11 +122,21 @@ class Services:
             PyTritonBadParameterError: An input is no array, or has a dtype that Triton does not have.
             ArenaError: There is no room for the inputs.
         """
-        raise NotImplementedError
+        replies = list(itertools.islice(_replies(self.stream(call, timeout_s)), 2))
+        return _only_reply(replies, call)
 
     async def ainfer(self, call: Call, timeout_s: float | None = None) -> Reply:
         """The same in an event loop. The request is cancelled when the task is."""
-        raise NotImplementedError
+        stream = self.astream(call, timeout_s)
+        replies: list[Reply] = []
+        try:
+            async for reply in stream:
+                replies.append(reply)
+                if len(replies) == 2:
+                    break
+        finally:
+            stream.cancel()
+        return _only_reply(replies, call)
 
     def stream(self, call: Call, timeout_s: float | None = None) -> Stream:
         """Has a model infer, decoupled or not, and gives its responses as they come.
@@ -82,17 +146,19 @@ class Services:
             timeout_s: How long to wait for each response.
 
         Raises:
-            PyTritonInvalidOperationError, PyTritonBadParameterError, ArenaError: As in `infer`.
+            PyTritonInvalidOperationError: As in `infer`.
+            PyTritonBadParameterError: As in `infer`.
+            ArenaError: As in `infer`.
         """
-        raise NotImplementedError
+        return Stream(self._switchboard, self._call(call, None), call, timeout_s)
 
     def astream(self, call: Call, timeout_s: float | None = None) -> AsyncStream:
         """The same for ``async for``, in the event loop that is running."""
-        raise NotImplementedError
+        return AsyncStream(self._switchboard, self._call(call, asyncio.get_running_loop()), call, timeout_s)
 
     def log(self, level: LogLevel, message: str, file: str = "pytriton", line: int = 0) -> None:
         """Writes a line into the server's log, and does not wait for it."""
-        raise NotImplementedError
+        self._switchboard.ask(ServiceBell.LOG, encode_log(level, message, file, line), Layout(), replies=False)
 
     def load_model(self, name: str, config: str = "", files: Mapping[str, bytes] | None = None) -> None:
         """Loads a model, or loads it anew.
@@ -105,7 +171,12 @@ class Services:
         Raises:
             PyTritonInferenceError: The server could not.
         """
-        raise NotImplementedError
+        layout = Layout()
+        laid_out = []
+        for path, content in (files or {}).items():
+            tensor = layout.add([np.frombuffer(content, np.uint8)], (len(content),), _RAW_CODE)
+            laid_out.append((path, tensor.offset, tensor.size))
+        self._model(ModelMessage(ModelOrder.LOAD, name, config=config, files=laid_out), layout)
 
     def unload_model(self, name: str, dependents: bool = False) -> None:
         """Unloads a model, and what depends on it.
@@ -113,7 +184,7 @@ class Services:
         Raises:
             PyTritonInferenceError: The server could not.
         """
-        raise NotImplementedError
+        self._model(ModelMessage(ModelOrder.UNLOAD_WITH_DEPENDENTS if dependents else ModelOrder.UNLOAD, name))
 
     def is_model_ready(self, name: str, version: int = -1) -> bool:
         """Whether a model can infer; -1 stands for any version that Triton may choose.
@@ -121,7 +192,7 @@ class Services:
         Raises:
             PyTritonInferenceError: The server could not say.
         """
-        raise NotImplementedError
+        return bool(self._model(ModelMessage(ModelOrder.IS_READY, name, version)))
 
     def metric_family(self, name: str, description: str, kind: MetricKind) -> int:
         """Makes a family of metrics, or finds the one that another instance has made alike.
@@ -132,7 +203,7 @@ class Services:
         Raises:
             PyTritonInferenceError: The server could not, or has one of another kind.
         """
-        raise NotImplementedError
+        return self._metric(MetricMessage(MetricOrder.FAMILY, kind=kind, name=name, description=description))
 
     def metric(self, family: int, labels: Mapping[str, str], buckets: Sequence[float] | None = None) -> int:
         """Makes a metric, or finds the one that has the same labels.
@@ -148,7 +219,7 @@ class Services:
         Raises:
             PyTritonInferenceError: The server could not.
         """
-        raise NotImplementedError
+        return self._metric(MetricMessage(MetricOrder.METRIC, family, labels=labels, buckets=buckets or ()))
 
     def increment(self, metric: int, value: float) -> None:
         """Adds to a counter or a gauge.
@@ -156,7 +227,7 @@ class Services:
         Raises:
             PyTritonInferenceError: The server could not: the counter would shrink, or it is a histogram.
         """
-        raise NotImplementedError
+        self._metric(MetricMessage(MetricOrder.INCREMENT, metric, value=value))
 
     def set(self, metric: int, value: float) -> None:
         """Sets a gauge.
@@ -164,7 +235,7 @@ class Services:
         Raises:
             PyTritonInferenceError: The server could not: it is no gauge.
         """
-        raise NotImplementedError
+        self._metric(MetricMessage(MetricOrder.SET, metric, value=value))
 
     def observe(self, metric: int, value: float) -> None:
         """Adds an observation to a histogram.
@@ -172,7 +243,7 @@ class Services:
         Raises:
             PyTritonInferenceError: The server could not: it is no histogram.
         """
-        raise NotImplementedError
+        self._metric(MetricMessage(MetricOrder.OBSERVE, metric, value=value))
 
     def value(self, metric: int) -> float:
         """What a counter or a gauge has come to.
@@ -180,40 +251,174 @@ class Services:
         Raises:
             PyTritonInferenceError: The server could not say: it is a histogram.
         """
-        raise NotImplementedError
+        return float_of(self._metric(MetricMessage(MetricOrder.VALUE, metric)))
 
     def delete_metric(self, metric: int) -> None:
         """Lets go of a metric, which disappears when nobody has it any more; does not wait, and cannot fail."""
-        raise NotImplementedError
+        self._tell(MetricMessage(MetricOrder.DELETE, metric))
 
     def delete_metric_family(self, family: int) -> None:
         """Lets go of a family, in the same way; its metrics keep it."""
-        raise NotImplementedError
+        self._tell(MetricMessage(MetricOrder.DELETE_FAMILY, family))
+
+    def tidy(self, before: float) -> None:
+        """Gives memory back that has been free since ``before``, as ``time.monotonic()`` tells it."""
+        self._switchboard.tidy(before)
+
+    def in_use(self) -> int:
+        """How many blocks of shared memory the server has not released yet."""
+        return self._switchboard.in_use()
 
     def close(self) -> None:
         """Ends the channel: what is in flight is cancelled, and whoever waits for it is told so."""
-        raise NotImplementedError
+        _open.discard(self)
+        self._switchboard.close()
+
+    def _call(self, call: Call, loop: asyncio.AbstractEventLoop | None) -> Waiter:
+        batch = call.batch
+        if batch is None:
+            services, sequence = CALLER.get()
+            batch = sequence if services is self else NO_BATCH
+        layout = Layout()
+        inputs = [_lay_out(name, value, layout) for name, value in call.inputs.items()]
+        for key, value in call.parameters.items():
+            if not isinstance(value, (str, bool, int, float)):
+                raise PyTritonBadParameterError(
+                    f"parameter {key!r} of a request to model {call.model!r} is {value!r}: use str, bool, int or float"
+                )
+        try:
+            head = encode_call(call, inputs, batch)
+            return self._switchboard.ask(ServiceBell.CALL, head, layout, loop=loop)
+        except struct.error as error:
+            raise PyTritonBadParameterError(
+                f"a number of a request to model {call.model!r} does not fit 64 bits: {error}"
+            ) from error
+
+    def _model(self, message: ModelMessage, layout: Layout | None = None) -> int:
+        return self._result(ServiceBell.MODEL, encode_model(message), layout or Layout())
+
+    def _metric(self, message: MetricMessage) -> int:
+        return self._result(ServiceBell.METRIC, encode_metric(message), Layout())
+
+    def _tell(self, message: MetricMessage) -> None:
+        with contextlib.suppress(PyTritonInvalidOperationError):
+            self._switchboard.ask(ServiceBell.METRIC, encode_metric(message), Layout(), replies=False)
+
+    def _result(self, kind: ServiceBell, head: MessageWriter, layout: Layout) -> int:
+        result = self._switchboard.wait(self._switchboard.ask(kind, head, layout), None)
+        if isinstance(result, Reply):
+            result.check()
+            raise PyTritonInferenceError("the server replied with nothing", ErrorCode.INTERNAL)
+        assert result is not None
+        return result
 
 
-class Stream(Iterator[Reply]):
-    """Responses to one request, as they come. It ends behind the final one; closing or dropping it cancels the rest."""
+class _Responses:
+    """Responses to one request."""
 
-    def __next__(self) -> Reply:
-        """Waits for the next response. One with an error is given like any other, and is the last."""
-        raise NotImplementedError
+    def __init__(self, switchboard: Switchboard, waiter: Waiter, call: Call, timeout_s: float | None) -> None:
+        self._switchboard = switchboard
+        self._waiter = waiter
+        self._call = call
+        self._timeout_s = timeout_s
+        self._ended = False
 
     def cancel(self) -> None:
         """Has the server stop; what has come, and what comes until it has stopped, is dropped."""
-        raise NotImplementedError
+        if not self._ended:
+            self._ended = True
+            self._switchboard.drop(self._waiter)
+
+    def __del__(self) -> None:
+        if not getattr(self, "_ended", True):
+            self.cancel()
+
+    def _deadline(self) -> float | None:
+        return None if self._timeout_s is None else time.monotonic() + self._timeout_s
+
+    def _checked(self, reply: Reply | int | None) -> Reply | None:
+        """The response that a reply is; None where it is the end alone."""
+        if reply is None:
+            self.cancel()
+            message = (
+                f"model {self._call.model!r} gave no response within {self._timeout_s:g} s; the request was cancelled. "
+                "(It would wait for ever if all instances of the model were waiting for this very request.)"
+            )
+            return Reply(error=PyTritonInferenceError(message, ErrorCode.UNAVAILABLE))
+        assert isinstance(reply, Reply)
+        if reply.final:
+            self._ended = True
+        if reply.error is not None:
+            self.cancel()
+        elif not reply.model:
+            return None
+        return reply
 
 
-class AsyncStream(AsyncIterator[Reply]):
+class Stream(_Responses, Iterator[Reply]):
+    """Responses to one request, as they come. It ends behind the final one; dropping it cancels the rest.
+
+    One with an error is given like any other, and is the last.
+    """
+
+    def __next__(self) -> Reply:
+        """Waits for the next response."""
+        if self._ended:
+            raise StopIteration
+        reply = self._checked(self._switchboard.wait(self._waiter, self._deadline()))
+        if reply is None:
+            raise StopIteration
+        return reply
+
+
+class AsyncStream(_Responses, AsyncIterator[Reply]):
     """The same in an event loop."""
 
     async def __anext__(self) -> Reply:
         """Waits for the next response."""
-        raise NotImplementedError
+        if self._ended:
+            raise StopAsyncIteration
+        try:
+            reply = self._checked(await self._switchboard.wait_async(self._waiter, self._deadline()))
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        if reply is None:
+            raise StopAsyncIteration
+        return reply
 
-    def cancel(self) -> None:
-        """Has the server stop; what has come, and what comes until it has stopped, is dropped."""
-        raise NotImplementedError
+
+def _replies(stream: Stream) -> Iterator[Reply]:
+    try:
+        yield from stream
+    finally:
+        stream.cancel()
+
+
+def _only_reply(replies: list[Reply], call: Call) -> Reply:
+    if len(replies) == 1:
+        return replies[0]
+    if replies and replies[1].error is not None:
+        return replies[1]
+    found = "several responses: ask for them as a stream" if replies else "no response"
+    message = f"model {call.model!r} is decoupled, and answered with {found}"
+    return Reply(error=PyTritonInferenceError(message, ErrorCode.UNSUPPORTED))
+
+
+def _lay_out(name: str, value: Array | CallTensor, layout: Layout) -> CallInput:
+    if isinstance(value, CallTensor):
+        return CallInput(name, value.datatype, layout.add([value.data], tuple(value.shape), _RAW_CODE))
+    if not isinstance(value, np.ndarray):
+        raise PyTritonBadParameterError(
+            f"input {name!r} is a {type(value).__name__}, not a NumPy array: convert it with np.asarray"
+        )
+    code = CODE_BY_DTYPE[value.dtype]
+    array = _serialized(value) if code == BYTES_CODE else value
+    return CallInput(name, code, layout.add([array], value.shape or (1,), _RAW_CODE))
+
+
+def _serialized(array: Array) -> Array:
+    """An array of bytes or strings as Triton has it: each element behind its length."""
+    items = as_bytes(array).ravel().tolist()
+    lengths = map(_LENGTH.pack, map(len, items))
+    return np.frombuffer(b"".join(itertools.chain.from_iterable(zip(lengths, items))), np.uint8)

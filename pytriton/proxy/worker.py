@@ -14,12 +14,14 @@ from typing import Any
 from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.proxy.arena import Arena, ArenaError, PeerArena
 from pytriton.proxy.batch import Batch
+from pytriton.proxy.calls import CURRENT_BATCH
 from pytriton.proxy.channel import Channel
 from pytriton.proxy.context import MODEL
 from pytriton.proxy.kind import in_flight_of, is_deferred, kind_of
 from pytriton.proxy.pipeline import Pipeline
 from pytriton.proxy.protocol import Bell, BellKind, ProtocolError
 from pytriton.proxy.responses import StackedOutputs, collect_outputs, failure_of, write_result
+from pytriton.proxy.services import CALLER, Services, of_process
 from pytriton.proxy.signature import Signature
 from pytriton.proxy.threads import EventLoop, ThreadPool
 
@@ -45,6 +47,7 @@ class Worker:
         signature: What was declared of the model.
         on_unrecoverable: Told of a PyTritonUnrecoverableError that the callable raised, once its requests are answered.
         loop: The event loop of the model.
+        owner_fd: A pidfd of the process without which the model is of no use, where it is not this one.
     """
 
     def __init__(
@@ -53,11 +56,13 @@ class Worker:
         signature: Signature,
         on_unrecoverable: Callable[[PyTritonUnrecoverableError], None] | None = None,
         loop: EventLoop | None = None,
+        owner_fd: int | None = None,
     ) -> None:
         """Keeps the callable; `start` has it called."""
         self._infer_func = infer_func
         self._signature = signature
         self._on_unrecoverable = on_unrecoverable
+        self._owner_fds = () if owner_fd is None else (owner_fd,)
         name = f"pytriton-worker-{signature.model}"
         self._thread_name = name
         self._loop = loop or EventLoop(name)
@@ -94,21 +99,27 @@ class Worker:
             return time.monotonic()
         return max([self._last_ns / 1e9, *(pipeline.idle_since() for pipeline in list(self._pipelines))])
 
-    def start(self, channel: Channel, peer_fd: int) -> None:
+    def start(self, channel: Channel, peer_fd: int, services: Services | None = None) -> None:
         """Serves a model instance until it disconnects.
 
         Args:
             channel: The connection, behind its hello.
             peer_fd: File descriptor of the instance's arena.
+            services: What the callable can ask of the server, closed at the end; None leaves it to what the process
+                has.
         """
         if self.in_flight:
-            self._open_pipeline(channel, peer_fd)
+            self._open_pipeline(channel, peer_fd, services)
             return
-        thread = threading.Thread(target=self._run, args=(channel, peer_fd), name=self._thread_name, daemon=True)
+        thread = threading.Thread(
+            target=self._run, args=(channel, peer_fd, services), name=self._thread_name, daemon=True
+        )
         with self._lock:
             if self._closed:
                 channel.close()
                 os.close(peer_fd)
+                if services is not None:
+                    services.close()
                 return
             self._threads[thread] = channel
         thread.start()
@@ -149,11 +160,13 @@ class Worker:
         if self._pool is not None:
             self._pool.stop()
 
-    def _open_pipeline(self, channel: Channel, peer_fd: int) -> None:
+    def _open_pipeline(self, channel: Channel, peer_fd: int, services: Services | None) -> None:
         try:
             peer = PeerArena(peer_fd)
         except (OSError, ValueError):
             channel.close()
+            if services is not None:
+                services.close()
             raise
         loop = self._loop.enter()
         arena = Arena()
@@ -167,6 +180,7 @@ class Worker:
             self._pool,
             self._forget,
             self._on_unrecoverable,
+            services,
         )
         with self._lock:
             closed = self._closed
@@ -175,10 +189,12 @@ class Worker:
         if closed:
             channel.close()
             arena.close()
+            if services is not None:
+                services.close()
             self._loop.leave()
             return
         try:
-            channel.send(Bell(BellKind.WELCOME, 0, 0, 0), arena.fd)
+            channel.send(Bell(BellKind.WELCOME, 0, 0, 0), arena.fd, *self._owner_fds)
         except OSError:
             pipeline.close()
             return
@@ -192,12 +208,13 @@ class Worker:
             self._pool.stop()
         self._loop.leave()
 
-    def _run(self, channel: Channel, peer_fd: int) -> None:
+    def _run(self, channel: Channel, peer_fd: int, services: Services | None) -> None:
         MODEL.set(self._signature.spec)
+        CALLER.set((of_process() or services, CURRENT_BATCH))
         arena = Arena()
         try:
             peer = PeerArena(peer_fd)
-            channel.send(Bell(BellKind.WELCOME, 0, 0, 0), arena.fd)
+            channel.send(Bell(BellKind.WELCOME, 0, 0, 0), arena.fd, *self._owner_fds)
             self._serve(channel, peer, arena)
         except (EOFError, OSError):
             LOGGER.debug("An instance of model %r disconnected.", self._signature.model)
@@ -206,6 +223,8 @@ class Worker:
         finally:
             channel.close()
             arena.close()
+            if services is not None:
+                services.close()
             with self._lock:
                 self._threads.pop(threading.current_thread(), None)
 
@@ -213,7 +232,11 @@ class Worker:
         while True:
             bell = channel.receive()
             if bell is None:
-                arena.trim(time.monotonic() - _TRIM_AFTER_S)
+                before = time.monotonic() - _TRIM_AFTER_S
+                arena.trim(before)
+                services, _ = CALLER.get()
+                if services is not None:
+                    services.tidy(before)
                 continue
             if bell.kind != BellKind.BATCH:
                 raise ProtocolError(f"a bell of kind {bell.kind} rang, which only a newer server could know")

@@ -8,13 +8,16 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import tritonclient.grpc
 
 ROOT = Path(__file__).resolve().parents[2]
 ADD_SUB = ROOT / "examples" / "add_sub"
+PROCESSES = ROOT / "examples" / "process_instances"
 FREE_PORTS = {f"PYTRITON_TRITON_CONFIG_{name}_PORT": "0" for name in ("HTTP", "GRPC", "METRICS")}
 
 
@@ -93,10 +96,26 @@ def test_server_answers_the_client() -> None:
     assert printed.count("add: [[11.0, 22.0, 33.0]]") == 2
 
 
+@pytest.mark.parametrize("processes", [0, 2])
+def test_primes_are_counted_in_as_many_processes_as_wanted(processes: int) -> None:
+    with running(PROCESSES / "server.py", f"--processes={processes}") as server:
+        url = line_with(server, r"grpc://(127\.0\.0\.1:\d+)")[1]
+        with tritonclient.grpc.InferenceServerClient(url) as client:
+            while not client.is_model_ready("Primes"):
+                time.sleep(0.01)
+        printed = run(PROCESSES / "client.py", f"--grpc-url={url}", "--requests=40", "--limit=1000")
+    assert "There are 168 primes up to 1000." in printed
+    assert len(re.findall(r"Process \d+ has answered", printed)) == max(processes, 1)
+
+
 def test_notebook_runs_as_a_program() -> None:
     assert "sub: [[-9.0, -18.0, -27.0]]" in run(ADD_SUB / "notebook.py")
 
 
-@pytest.mark.parametrize("example", sorted(ADD_SUB.glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "example",
+    sorted([*ADD_SUB.glob("*.py"), *PROCESSES.glob("*.py")]),
+    ids=lambda path: f"{path.parent.name}/{path.name}",
+)
 def test_readme_of_the_example_names_each_program(example: Path) -> None:
-    assert example.name in (ADD_SUB / "README.md").read_text()
+    assert example.name in (example.parent / "README.md").read_text()

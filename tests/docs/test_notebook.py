@@ -167,6 +167,38 @@ def test_error_in_a_callable_has_a_traceback_that_points_into_the_cell(kernel: t
     assert "model 'Model': NameError: name 'undefined' is not defined" in error["evalue"]
 
 
+PROCESS = """
+import os
+from pytriton.process import ProcessInstance
+
+FACTOR = 2
+
+class Multiply:
+    @batch
+    def __call__(self, x):
+        return [x * FACTOR + (0 if os.getpid() != {kernel} else 1)]
+
+tensor = Tensor(name="x", dtype=np.float32, shape=(-1,))
+triton.bind("Model", ProcessInstance(Multiply), inputs=[tensor], outputs=[tensor])
+triton.run()
+"""
+
+
+def test_what_cells_define_is_served_from_a_process_of_its_own_and_interrupts_leave_that_alone(
+    kernel: tuple[Any, Run],
+) -> None:
+    manager, run = kernel
+    pid = result_of(run("import os; os.getpid()"))
+    assert run(PROCESS.format(kernel=pid)) == []
+    run(
+        "print('waiting', flush=True)\nimport time; time.sleep(60)",
+        lambda output: manager.interrupt_kernel() if output["msg_type"] == "stream" else None,
+    )
+    assert result_of(run("ask()")) == "[[2.0, 2.0]]"
+    run(PROCESS.format(kernel=pid).replace("FACTOR = 2", "FACTOR = 3"))
+    assert result_of(run("ask()")) == "[[3.0, 3.0]]"
+
+
 def test_interrupting_a_cell_leaves_the_server_alone(kernel: tuple[Any, Run]) -> None:
     manager, run = kernel
     run("bind(lambda x: [x])")

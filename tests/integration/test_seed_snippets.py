@@ -25,6 +25,7 @@ from serving import (
     wait_until,
 )
 
+from pytriton.client import ModelClient
 from pytriton.triton import Triton
 
 SNIPPETS = pathlib.Path(__file__).parent / "seed_snippets"
@@ -77,6 +78,8 @@ def send_texts(model):
                 one, many = np.array([[b"ab"]], object), np.array([[b"", b"\0", b"xyz"]], object)
                 received = client.infer(model, {"INPUT_1": one, "INPUT_2": many})
                 assert received["OUTPUT_1"].tolist() == [[2, 3, 5]]
+        with ModelClient(f"localhost:{triton.config.http_port}", model) as client:
+            assert client.infer_sample("ab", ["", "\0", "xyz"])["OUTPUT_1"].tolist() == [2, 3, 5]
 
     return send
 

@@ -11,17 +11,17 @@ namespace pytriton {
 
 namespace {
 
-std::mutex admissions_mutex;
-std::map<std::string, AdmissionMessage> admissions;  // by the path of the model's worker file
+std::mutex replies_mutex;
+std::map<std::string, RegistryReply> replies;  // by the path of the model's worker file
 
 }  // namespace
 
 WorkerFile WorkerFile::Read(const std::string& path) { return {"registry", path}; }
 
-AdmissionMessage Register(const std::string&, const RegistrationMessage& registration, int) {
-  const std::lock_guard<std::mutex> lock(admissions_mutex);
-  const auto found = admissions.find(registration.binding);
-  if (found == admissions.end()) throw RegistrationError("it is not bound any more");
+RegistryReply Register(const std::string&, const RegistrationMessage& registration, int) {
+  const std::lock_guard<std::mutex> lock(replies_mutex);
+  const auto found = replies.find(registration.binding);
+  if (found == replies.end()) throw RegistrationError("it is not bound any more");
   return found->second;
 }
 
@@ -96,16 +96,24 @@ Model::~Model() {
   Unbind();
 }
 
-void Model::Bind() {
+void Model::Bind(std::optional<int64_t> restarts) {
   worker_ = std::make_unique<fake_worker::Worker>(admission_.socket, session_);
-  const std::lock_guard<std::mutex> lock(pytriton::admissions_mutex);
-  pytriton::admissions[model_.folder + "/1/worker"] = admission_;
+  const std::lock_guard<std::mutex> lock(pytriton::replies_mutex);
+  pytriton::replies[model_.folder + "/1/worker"] = {admission_, "", restarts};
+}
+
+void Model::EndProcess(const std::string& reason) {
+  {
+    const std::lock_guard<std::mutex> lock(pytriton::replies_mutex);
+    pytriton::replies[model_.folder + "/1/worker"] = {std::nullopt, reason, std::nullopt};
+  }
+  worker_.reset();
 }
 
 void Model::Unbind() {
   {
-    const std::lock_guard<std::mutex> lock(pytriton::admissions_mutex);
-    pytriton::admissions.erase(model_.folder + "/1/worker");
+    const std::lock_guard<std::mutex> lock(pytriton::replies_mutex);
+    pytriton::replies.erase(model_.folder + "/1/worker");
   }
   worker_.reset();
 }

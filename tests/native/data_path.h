@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -87,7 +88,10 @@ class Model {
   Model(const std::string& name, int tensor_count, bool batching, Mode mode, fake_worker::Session session = nullptr);
   ~Model();
 
-  void Bind();
+  // A worker in a process of its own has been started again so often.
+  void Bind(std::optional<int64_t> restarts = std::nullopt);
+  // From now on, the registry says that the worker's process is being started again.
+  void EndProcess(const std::string& reason);
   void Unbind();
 
   // As the server does it.

@@ -503,6 +503,40 @@ void ADeadWorkerIsReplaced() {
   model.CheckServed(BatchOf(request()));
 }
 
+void AProcessThatIsBeingStartedAgainIsWaitedFor() {
+  std::mt19937_64 random(17);
+  Model model("restarted", 1, true, Echo);
+  model.Bind(4);
+  model.Load();
+  const auto restarts = [] { return fake_triton::Metrics().at("restarted/1/restarted_0"); };
+  CHECK(restarts() == 0);  // the instance has seen none of them
+  model.EndProcess("its process is being started again");
+  auto waiting = BatchOf(model.Request(&random));
+  std::thread execute([&] { model.Execute(waiting); });
+  CHECK(!fake_triton::WaitUntil([&] { return Model::IsDone(waiting); }, std::chrono::milliseconds(300)));
+  model.Bind(6);
+  execute.join();
+  Model::CheckEchoed(*waiting[0]);
+  CHECK(restarts() == 2);
+  model.Unload();
+  CHECK(fake_triton::Metrics().empty());
+}
+
+void NobodyWaitsForAProcessWhoseRequestsAreCancelled() {
+  std::mt19937_64 random(18);
+  Model model("patient", 1, true, Echo);
+  model.Load();
+  model.EndProcess("its process is being started again");
+  auto batch = BatchOf(model.Request(&random), model.Request(&random));
+  batch[0]->request.timeout_us = 1;
+  std::thread execute([&] { model.Execute(batch); });
+  CHECK(!fake_triton::WaitUntil([&] { return Model::IsDone(batch); }, std::chrono::milliseconds(300)));
+  batch[1]->request.cancelled = true;
+  execute.join();
+  CHECK(batch[0]->failed_with(TRITONSERVER_ERROR_UNAVAILABLE, "model 'patient': the request's timeout has passed"));
+  CHECK(batch[1]->failed_with(TRITONSERVER_ERROR_CANCELLED, "model 'patient': the request was cancelled"));
+}
+
 void LoadingFailsWithoutAWorker() {
   Model model("unbound", 1, true, Echo);
   model.Unbind();
@@ -544,10 +578,11 @@ void InstancesRunSideBySide() {
   constexpr int kInstances = 4;
   constexpr int kBatches = 300;
   Trimmer trimmer;
+  pytriton::Services services([](const auto&) {});
   std::atomic<int64_t> served{0};
   std::vector<std::thread> threads;
   for (int number = 0; number < kInstances; ++number) {
-    threads.emplace_back([&trimmer, &served, number] {
+    threads.emplace_back([&trimmer, &services, &served, number] {
       std::mt19937_64 random(100 + number);
       int64_t batches = 0;
       Model model(
@@ -557,8 +592,8 @@ void InstancesRunSideBySide() {
             return Echo(batch, data);
           },
           number * 2);
-      pytriton::Instance instance(model.instance(),
-                                  [&trimmer](const auto& arena, const auto&) { trimmer.Watch(arena); });
+      pytriton::Instance instance(
+          model.instance(), [&trimmer](const auto& arena, const auto&) { trimmer.Watch(arena); }, &services);
       for (int i = 0; i < kBatches; ++i) {
         Requests batch;
         std::vector<TRITONBACKEND_Request*> requests;
@@ -606,6 +641,8 @@ const Behaviours kBehaviours = {
     {"nonsense_from_the_worker_fails_the_batch", NonsenseFromTheWorkerFailsTheBatch},
     {"mutated_answers_never_crash", MutatedAnswersNeverCrash},
     {"a_dead_worker_is_replaced", ADeadWorkerIsReplaced},
+    {"a_process_that_is_being_started_again_is_waited_for", AProcessThatIsBeingStartedAgainIsWaitedFor},
+    {"nobody_waits_for_a_process_whose_requests_are_cancelled", NobodyWaitsForAProcessWhoseRequestsAreCancelled},
     {"loading_fails_without_a_worker", LoadingFailsWithoutAWorker},
     {"kept_batches_stay_as_they_are", KeptBatchesStayAsTheyAre},
     {"results_stay_until_they_are_answered", ResultsStayUntilTheyAreAnswered},

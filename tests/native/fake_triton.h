@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -24,6 +25,17 @@ struct TRITONSERVER_Error {
 
 struct TRITONSERVER_Message {
   std::string json;
+};
+
+struct TRITONSERVER_Parameter {
+  std::string name;
+  std::string text;
+};
+
+struct TRITONSERVER_MetricFamily {};
+
+struct TRITONSERVER_Metric {
+  std::string labels;
 };
 
 struct TRITONBACKEND_Backend {
@@ -140,10 +152,13 @@ void SetApiVersion(uint32_t major, uint32_t minor);
 
 // Waits until a condition holds, which looks at what has come of requests and instances. Returns whether it did in
 // time.
-bool WaitUntil(const std::function<bool()>& condition);
+bool WaitUntil(const std::function<bool()>& condition, std::chrono::milliseconds patience = std::chrono::seconds(20));
 
 // Called in front of each response, until it is set to nothing.
 void SetResponseHook(std::function<void()> hook);
+
+// The metrics, by the values of their labels, joined by '/'.
+std::map<std::string, double> Metrics();
 
 // What was logged since the last call, one entry a line.
 std::string TakeLog();

@@ -25,6 +25,16 @@ class Generator {
         return AdmissionMessage{Text(), Integer(), Chance(), Chance(), Integer(), Texts(), Texts(), Chance()};
       case 4:
         return Answers();
+      case 5:
+        return Call();
+      case 6:
+        return Reply();
+      case 7:
+        return LogMessage{Integer(), Integer(), Text(), Text()};
+      case 8:
+        return Model();
+      case 9:
+        return Metric();
       default:
         throw std::invalid_argument("no such kind of message");
     }
@@ -173,6 +183,78 @@ class Generator {
     return message;
   }
 
+  CallMessage Call() {
+    CallMessage message;
+    message.model = Text();
+    message.version = Integer();
+    message.request_id = Text();
+    message.flags = Integer();
+    message.priority = Integer();
+    message.timeout_us = Integer();
+    if (Chance()) {
+      message.correlation_number = Integer();
+    } else {
+      message.correlation_text = "x" + Text();
+    }
+    message.batch = Integer();
+    message.all_outputs = Chance();
+    if (!message.all_outputs) message.outputs = Texts();
+    message.parameters = Parameters(Below(4));
+    const int64_t input_count = Below(4);
+    for (int64_t i = 0; i < input_count; ++i) message.inputs.push_back({Text(), Integer(), OneTensor()});
+    return message;
+  }
+
+  CallReplyMessage Reply() {
+    CallReplyMessage message;
+    message.final = Chance();
+    message.failed = Chance();
+    if (message.failed) {
+      message.code = Integer();
+      message.message = Text();
+    }
+    message.response = Chance();
+    if (!message.response) return message;
+    message.model = Text();
+    message.version = Integer();
+    message.request_id = Text();
+    message.parameters = Parameters(Below(4));
+    const int64_t output_count = Below(4);
+    for (int64_t i = 0; i < output_count; ++i) {
+      message.outputs.push_back({Text(), Integer(), Integer(), Integer(), Integers(Below(4))});
+    }
+    return message;
+  }
+
+  ModelMessage Model() {
+    ModelMessage message;
+    message.order = static_cast<ModelOrder>(1 + Below(4));
+    message.model = Text();
+    message.version = Integer();
+    message.config = Text();
+    const int64_t file_count = Below(3);
+    for (int64_t i = 0; i < file_count; ++i) {
+      const int64_t offset = Below(data_size_ + 1);
+      message.files.push_back({Text(), offset, Below(data_size_ - offset + 1)});
+    }
+    return message;
+  }
+
+  MetricMessage Metric() {
+    MetricMessage message;
+    message.order = static_cast<MetricOrder>(1 + Below(8));
+    message.number = Integer();
+    message.kind = Below(3);
+    message.value = static_cast<double>(Integer());
+    message.name = Text();
+    message.description = Text();
+    const int64_t label_count = Below(3);
+    for (int64_t i = 0; i < label_count; ++i) message.labels.emplace_back(Text(), Text());
+    const int64_t bucket_count = Below(3);
+    for (int64_t i = 0; i < bucket_count; ++i) message.buckets.push_back(static_cast<double>(Integer()));
+    return message;
+  }
+
   const int64_t data_size_;
   std::mt19937_64& random_;
 };
@@ -198,6 +280,33 @@ bool Same(const AdmissionMessage& a, const AdmissionMessage& b) {
 }
 
 bool Same(const AnswersMessage& a, const AnswersMessage& b) { return a.answers == b.answers; }
+
+bool Same(const CallMessage& a, const CallMessage& b) {
+  return a.model == b.model && a.version == b.version && a.request_id == b.request_id && a.flags == b.flags &&
+         a.priority == b.priority && a.timeout_us == b.timeout_us && a.correlation_number == b.correlation_number &&
+         a.correlation_text == b.correlation_text && a.batch == b.batch && a.all_outputs == b.all_outputs &&
+         a.outputs == b.outputs && a.parameters == b.parameters && a.inputs == b.inputs;
+}
+
+bool Same(const CallReplyMessage& a, const CallReplyMessage& b) {
+  return a.final == b.final && a.response == b.response && a.failed == b.failed && a.code == b.code &&
+         a.message == b.message && a.model == b.model && a.version == b.version && a.request_id == b.request_id &&
+         a.parameters == b.parameters && a.outputs == b.outputs;
+}
+
+bool Same(const LogMessage& a, const LogMessage& b) {
+  return a.level == b.level && a.line == b.line && a.file == b.file && a.text == b.text;
+}
+
+bool Same(const ModelMessage& a, const ModelMessage& b) {
+  return a.order == b.order && a.model == b.model && a.version == b.version && a.config == b.config &&
+         a.files == b.files;
+}
+
+bool Same(const MetricMessage& a, const MetricMessage& b) {
+  return a.order == b.order && a.number == b.number && a.kind == b.kind && a.value == b.value && a.name == b.name &&
+         a.description == b.description && a.labels == b.labels && a.buckets == b.buckets;
+}
 
 template <typename A, typename B>
 bool Same(const A&, const B&) {
@@ -235,6 +344,16 @@ Message DecodeMessage(int kind, const char* data, int64_t size) {
       return DecodeAdmission(&reader);
     case 4:
       return DecodeAnswers(&reader);
+    case 5:
+      return DecodeCall(&reader);
+    case 6:
+      return DecodeReply(&reader);
+    case 7:
+      return DecodeLog(&reader);
+    case 8:
+      return DecodeModel(&reader, size);
+    case 9:
+      return DecodeMetric(&reader);
     default:
       throw std::invalid_argument("no such kind of message");
   }

@@ -6,11 +6,13 @@
 #include <string>
 #include <variant>
 
+#include "calls.h"
 #include "protocol.h"
 
 namespace pytriton {
 
-using Message = std::variant<BatchMessage, ResultMessage, RegistrationMessage, AdmissionMessage, AnswersMessage>;
+using Message = std::variant<BatchMessage, ResultMessage, RegistrationMessage, AdmissionMessage, AnswersMessage,
+                             CallMessage, CallReplyMessage, LogMessage, ModelMessage, MetricMessage>;
 
 constexpr int kMessageKinds = std::variant_size_v<Message>;
 

@@ -427,6 +427,23 @@ void ACancelledRequestIsAnsweredAndKeepsItsPlace() {
       "the request was cancelled");
 }
 
+void AClientThatHasLeftIsSentOneThing() {
+  std::mt19937_64 random(18);
+  Model model("left", 1, true, {4, true});
+  model.Load();
+  auto batch = BatchOf(model.Request(&random), model.Request(&random));
+  model.Launch(batch);
+  const Taken taken = Next(&model.desk());
+  batch[0]->request.cancelled = true;
+  // Neither of these is sent, not even the end, until it has been looked for such clients.
+  CHECK(model.desk().Send(Reply().Echo(taken, 0, false).Echo(taken, 0, false).End(taken, 0).Echo(taken, 1)));
+  Model::Wait(batch);
+  CHECK(batch[0]->failed_with(TRITONSERVER_ERROR_CANCELLED, "was cancelled"));
+  CHECK(batch[0]->request.responses.empty());
+  Model::CheckEchoed(*batch[1]);
+  CheckServedNow(&model, &random);
+}
+
 void ARequestWhoseTimeHasPassedIsAnswered() {
   CheckCancelled(
       "late", [](TRITONBACKEND_Request* request) { request->timeout_us = 20000; }, TRITONSERVER_ERROR_UNAVAILABLE,
@@ -821,11 +838,12 @@ void InstancesRunSideBySide() {
   constexpr int kInstances = 4;
   constexpr int kBatches = 400;
   Trimmer trimmer;
+  pytriton::Services services([](const auto&) {});
   std::atomic<int64_t> served{0};
   std::atomic<int64_t> cancelled{0};
   std::vector<std::thread> threads;
   for (int number = 0; number < kInstances; ++number) {
-    threads.emplace_back([&trimmer, &served, &cancelled, number] {
+    threads.emplace_back([&trimmer, &services, &served, &cancelled, number] {
       const bool decoupled = number % 2 == 0;
       std::mt19937_64 random(100 + number);
       std::atomic<uint64_t> sessions{0};
@@ -833,8 +851,8 @@ void InstancesRunSideBySide() {
                   [&](Desk* desk) { Improvise(desk, decoupled, 1000 * number + ++sessions); });
       std::vector<std::pair<Requests, std::vector<bool>>> batches;
       {
-        pytriton::Instance instance(model.instance(),
-                                    [&trimmer](const auto& arena, const auto&) { trimmer.Watch(arena); });
+        pytriton::Instance instance(
+            model.instance(), [&trimmer](const auto& arena, const auto&) { trimmer.Watch(arena); }, &services);
         for (int i = 0; i < kBatches; ++i) {
           auto& [batch, good] = batches.emplace_back();
           std::vector<TRITONBACKEND_Request*> requests;
@@ -896,6 +914,7 @@ const Behaviours kBehaviours = {
     {"a_request_whose_time_has_passed_is_answered", ARequestWhoseTimeHasPassedIsAnswered},
     {"cancelled_requests_are_not_sought_in_later_batches", CancelledRequestsAreNotSoughtInLaterBatches},
     {"a_waiting_batch_in_lock_step_is_told_of_cancelling", AWaitingBatchInLockStepIsToldOfCancelling},
+    {"a_client_that_has_left_is_sent_one_thing", AClientThatHasLeftIsSentOneThing},
     {"a_worker_that_hangs_up_fails_what_is_in_flight", AWorkerThatHangsUpFailsWhatIsInFlight},
     {"unloading_answers_what_is_in_flight", UnloadingAnswersWhatIsInFlight},
     {"idle_instances_end", IdleInstancesEnd},

@@ -29,6 +29,8 @@ DATA_PATH = [
     "nonsense_from_the_worker_fails_the_batch",
     "mutated_answers_never_crash",
     "a_dead_worker_is_replaced",
+    "a_process_that_is_being_started_again_is_waited_for",
+    "nobody_waits_for_a_process_whose_requests_are_cancelled",
     "loading_fails_without_a_worker",
     "kept_batches_stay_as_they_are",
     "results_stay_until_they_are_answered",
@@ -55,6 +57,7 @@ PIPELINE = [
     "a_request_whose_time_has_passed_is_answered",
     "cancelled_requests_are_not_sought_in_later_batches",
     "a_waiting_batch_in_lock_step_is_told_of_cancelling",
+    "a_client_that_has_left_is_sent_one_thing",
     "a_worker_that_hangs_up_fails_what_is_in_flight",
     "unloading_answers_what_is_in_flight",
     "idle_instances_end",
@@ -81,13 +84,33 @@ KEEPER = [
     "processes_are_killed_under_load",
 ]
 
+SERVICES = [
+    "calls_come_back",
+    "replies_are_the_workers_until_it_releases_them",
+    "what_is_asked_reaches_the_server",
+    "strings_have_their_lengths_first",
+    "streams_have_any_number_of_responses",
+    "errors_reach_the_worker",
+    "cancelling_reaches_the_server",
+    "cycles_are_refused",
+    "a_worker_that_hangs_up_has_its_calls_cancelled",
+    "an_instance_that_ends_has_its_calls_cancelled",
+    "the_backend_ends_behind_its_calls",
+    "a_worker_that_does_not_read_is_heard",
+    "metrics_go_with_the_last_that_has_them",
+    "models_are_loaded_and_lines_logged",
+    "nonsense_ends_the_channel_alone",
+    "mutated_messages_never_crash",
+    "many_ask_at_once",
+]
+
 
 @pytest.fixture(scope="module")
 def programs(native: Any) -> dict[str, Path]:
     """All programs; CMake builds them side by side."""
     names = [
         f"{program}_{sanitizer}"
-        for program in ("data_path", "pipeline", "keeper", "arena_stress")
+        for program in ("data_path", "pipeline", "keeper", "services", "arena_stress")
         for sanitizer in SANITIZERS
     ]
     return dict(zip(names, native.build(*names), strict=True))
@@ -112,7 +135,8 @@ def test_a_peer_that_reads_what_it_has_released_is_found(
 
 
 @pytest.mark.parametrize(
-    ("program", "behaviours"), [("data_path", DATA_PATH), ("pipeline", PIPELINE), ("keeper", KEEPER)]
+    ("program", "behaviours"),
+    [("data_path", DATA_PATH), ("pipeline", PIPELINE), ("keeper", KEEPER), ("services", SERVICES)],
 )
 def test_all_behaviours_are_tested(native: Any, programs: dict[str, Path], program: str, behaviours: list[str]) -> None:
     done = native.run(programs[f"{program}_address"], "--list")
@@ -139,5 +163,13 @@ def test_pipeline(native: Any, programs: dict[str, Path], tmp_path: Path, behavi
 @pytest.mark.parametrize("behaviour", KEEPER)
 def test_keeper(native: Any, programs: dict[str, Path], tmp_path: Path, behaviour: str, sanitizer: str) -> None:
     done = native.run(programs[f"keeper_{sanitizer}"], behaviour, folder=tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
+@pytest.mark.parametrize("behaviour", SERVICES)
+def test_services(native: Any, programs: dict[str, Path], tmp_path: Path, behaviour: str, sanitizer: str) -> None:
+    done = native.run(programs[f"services_{sanitizer}"], behaviour, folder=tmp_path)
     assert done.returncode == 0, done.stdout
     assert done.stdout == ""

@@ -24,8 +24,10 @@ _DISCONNECTED = re.compile(
     r"|Cancelling all calls|recvmsg|sendmsg|keepalive|Connection refused|Network is unreachable|No route to host"
     r"|ping timeout"
 )
+# What gRPC for asyncio says of a stream that ends while its request is being sent, whatever the server said.
+_CUT_SHORT = "Internal error from Core"
 # An error of a model has one of these codes, too, and any words.
-_BROKEN_STREAM = re.compile(r"(Received )?(RST_STREAM|GOAWAY)|Stream removed")
+_BROKEN_STREAM = re.compile(rf"(Received )?(RST_STREAM|GOAWAY)|Stream removed|{_CUT_SHORT}")
 # How the server's own sentences begin; those of models are anything.
 _REQUEST_ID = r"(\[request id: .*?\] )?"
 _NO_MODEL = re.compile(_REQUEST_ID + "Request for unknown model")
@@ -47,6 +49,11 @@ def server_error(message: str, failure: Failure) -> PyTritonClientInferenceServe
 def is_answer(error: Exception) -> bool:
     """Whether an error is a server's answer, so that its connection is as good as before."""
     return isinstance(error, PyTritonClientInferenceServerError) and error.failure not in _BROKEN
+
+
+def is_cut_short(error: BaseException) -> bool:
+    """Whether a stream ended while its request was being sent: what the server said was lost."""
+    return isinstance(error, PyTritonClientInferenceServerError) and _CUT_SHORT in error.message
 
 
 def is_closed(message: str) -> bool:

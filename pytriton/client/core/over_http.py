@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import json
 import ssl
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pytriton.client.core import failures, hubs
 from pytriton.client.tls import TLSConfig
 from pytriton.client.url import TritonUrl
 
+_HEALTH = "v2/health/ready"
 # What a decoder raises of an answer that is not Triton's.
 _NOT_DECODED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 
@@ -71,7 +73,11 @@ class HttpTransport:
         hubs.THREADS.lookup_timeout_s = timeout_s
         timeout = timeout_class.start_new(timeout_s)
         try:
-            return getattr(client, method)(*args, **kwargs)
+            answer = getattr(client, method)(*args, **kwargs)
+            if answer is False and method == "is_server_ready":
+                response = client._get(_HEALTH, kwargs.get("headers"), None)
+                _check_not_restricted(response.status_code, response.read())
+            return answer
         except timeout_class as expired:
             self._disconnect()
             if expired is not timeout:
@@ -123,7 +129,7 @@ def connect(url: TritonUrl, tls: TLSConfig, network_timeout_s: float | None = No
     if url.secure:
         import gevent.ssl
 
-        context = _context(gevent.ssl.create_default_context, tls)
+        context = _context(gevent.ssl.SSLContext, tls)
         options = {"ssl": True, "insecure": not tls.verify, "ssl_context_factory": lambda **_: context}
     return tritonclient.http.InferenceServerClient(
         url.without_scheme,
@@ -161,8 +167,7 @@ class AsyncioHttpTransport:
         # aiohttp would ask for compression, on which the server spends more time than on the way.
         headers = {"Accept-Encoding": "identity", **kwargs.pop("headers", {})}
         try:
-            answer = getattr(self._connected(), method)(*args, headers=headers, **kwargs)
-            return await asyncio.wait_for(answer, timeout_s)
+            return await asyncio.wait_for(self._ask(method, *args, headers=headers, **kwargs), timeout_s)
         except asyncio.TimeoutError:
             raise failures.timed_out(self.url.with_scheme, timeout_s) from None
         except Exception as error:
@@ -173,6 +178,14 @@ class AsyncioHttpTransport:
         client, self._client = self._client, None
         if client is not None and self._loop is asyncio.get_running_loop():
             await client.close()
+
+    async def _ask(self, method: str, *args: Any, headers: dict[str, str], **kwargs: Any) -> Any:
+        client = self._connected()
+        answer = await getattr(client, method)(*args, headers=headers, **kwargs)
+        if answer is False and method == "is_server_ready":
+            response = await client._get(_HEALTH, headers, None)
+            _check_not_restricted(response.status, await response.read())
+        return answer
 
     def _connected(self) -> Any:
         loop = asyncio.get_running_loop()
@@ -185,19 +198,32 @@ class AsyncioHttpTransport:
                 conn_limit=self._max_connections,
                 conn_timeout=None,
                 ssl=self.url.secure,
-                ssl_context=_context(ssl.create_default_context, self._tls) if self.url.secure else False,
+                ssl_context=_context(ssl.SSLContext, self._tls) if self.url.secure else False,
             )
         return self._client
 
 
-def _context(create: Callable[..., ssl.SSLContext], tls: TLSConfig) -> ssl.SSLContext:
-    context = create(cafile=tls.root_certificates)
+def _context(context_class: type[ssl.SSLContext], tls: TLSConfig) -> ssl.SSLContext:
+    # Not ssl.create_default_context: its sockets block, and gevent could not end a call that takes too long.
+    context = context_class(ssl.PROTOCOL_TLS_CLIENT)
+    if tls.root_certificates is None:
+        context.load_default_certs()
+    else:
+        context.load_verify_locations(cafile=tls.root_certificates)
     if tls.certificate_chain is not None:
         context.load_cert_chain(tls.certificate_chain, tls.private_key)
     if not tls.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def _check_not_restricted(status: int, body: bytes) -> None:
+    """Raises what a server says that wants its token here; tritonclient takes it for one that is not ready."""
+    from tritonclient.utils import InferenceServerException
+
+    if status == http.HTTPStatus.FORBIDDEN:
+        raise InferenceServerException(json.loads(body)["error"], str(status))
 
 
 def _translated(url: str, error: Exception, timeout_s: float) -> Exception:

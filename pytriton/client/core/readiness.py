@@ -22,7 +22,6 @@ LOGGER = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 0.25
-# A server that accepts connections and does not answer must not use up all the time.
 _PROBE_TIMEOUT_S = 5.0
 _LOOK_CLOSER_EVERY_S = 1.0
 _MAX_LISTED = 10
@@ -56,7 +55,7 @@ def wait_until_ready(
     while True:
         found = False
         for server in servers:
-            state = yield from _state(server, model, deadline)
+            state = yield from _state(server, model, deadline, len(servers))
             if state is True:
                 server.take_back()
                 found = True
@@ -96,14 +95,25 @@ def is_ready(server: Server, model: tuple[str, str], timeout_s: float) -> Steps[
     return ready
 
 
+def probe_timeout_s(deadline: Deadline, count: int = 1, longest_s: float = _PROBE_TIMEOUT_S) -> float:
+    """How long to wait for one of several servers: one that does not answer must leave time to ask the others.
+
+    Args:
+        deadline: By when all must be done.
+        count: How many servers there are.
+        longest_s: How long to wait at most.
+    """
+    return max(0.001, min(longest_s, deadline.rest_s() / (count + 1 if count > 1 else 1)))
+
+
 def _state(
-    server: Server, model: tuple[str, str] | None, deadline: Deadline
+    server: Server, model: tuple[str, str] | None, deadline: Deadline, count: int
 ) -> Steps[bool | str | PyTritonClientError]:
     """True where all is ready, ``"up"`` where the server alone is, else why it is not."""
     try:
-        if model is not None and (yield server.call("is_model_ready", _probe_timeout_s(deadline), *model)):
+        if model is not None and (yield server.call("is_model_ready", probe_timeout_s(deadline, count), *model)):
             return True
-        if (yield server.call("is_server_ready", _probe_timeout_s(deadline))):
+        if (yield server.call("is_server_ready", probe_timeout_s(deadline, count))):
             return model is None or "up"
     except (PyTritonClientTimeoutError, PyTritonClientInferenceServerError) as error:
         if isinstance(error, PyTritonClientInferenceServerError) and error.failure is Failure.RESTRICTED:
@@ -112,15 +122,11 @@ def _state(
     return PyTritonClientError(f"The server at {server.url} is not ready")
 
 
-def _probe_timeout_s(deadline: Deadline) -> float:
-    return max(0.001, min(_PROBE_TIMEOUT_S, deadline.rest_s()))
-
-
 def _look_closer(server: Server, model: tuple[str, str], deadline: Deadline, *, warn: bool) -> Steps[None]:
     """Looks why the model is not ready, and does not wait for one that failed to load."""
     name, version = model
     try:
-        index = yield server.call("get_model_repository_index", _probe_timeout_s(deadline))
+        index = yield server.call("get_model_repository_index", probe_timeout_s(deadline))
     except PyTritonClientError:  # the endpoint is restricted, or the server has just gone
         return
     entries = [entry for entry in index if entry["name"] == name and version in ("", entry.get("version", ""))]

@@ -14,7 +14,7 @@ from pytriton.client.core import shared_memory
 from pytriton.client.core.deadlines import Deadline, check_timeout
 from pytriton.client.core.failures import garbled, is_answer, server_error
 from pytriton.client.core.inputs import Array
-from pytriton.client.core.readiness import Sleep, is_ready, wait_until_ready
+from pytriton.client.core.readiness import Sleep, is_ready, probe_timeout_s, wait_until_ready
 from pytriton.client.core.requests import Options, Request, answer_of, make_request, tensor_of, tensors_of, wanted_of
 from pytriton.client.core.servers import Balancer, Server
 from pytriton.client.core.steps import Steps
@@ -243,7 +243,8 @@ class Session:
         failed: PyTritonClientInferenceServerError | None = None
         for server in self._balancer.candidates():
             if server.was_left_out:
-                if not (yield from is_ready(server, self.model, min(_PROBE_TIMEOUT_S, deadline.left_s()))):
+                probe_s = probe_timeout_s(deadline, len(self.servers), _PROBE_TIMEOUT_S)
+                if not (yield from is_ready(server, self.model, probe_s)):
                     server.leave_out()
                     continue
                 server.take_back()

@@ -13,8 +13,15 @@ from pytriton.client.core.requests import Request, tensors_of, wanted_of
 from pytriton.client.core.servers import Server
 from pytriton.client.core.session import Session, Settings
 from pytriton.client.core.steps import Steps, run_async
-from pytriton.client.exceptions import PyTritonClientValueError
+from pytriton.client.exceptions import (
+    Failure,
+    PyTritonClientError,
+    PyTritonClientInferenceServerError,
+    PyTritonClientValueError,
+)
 from pytriton.model_config.triton_model_config import TritonModelConfig
+
+_REASON_TIMEOUT_S = 1.0
 
 
 class Stream:
@@ -90,12 +97,25 @@ async def open_stream(session: Session, request: Request) -> tuple[Stream, Any]:
         stream = Stream(server, session.model, request, timeout_s)
         try:
             first = yield stream.receive
-        except BaseException:
+        except BaseException as error:
             stream.cancel()
+            if failures.is_cut_short(error):
+                yield from _look_for_reason(server, session.model, request, min(_REASON_TIMEOUT_S, deadline.rest_s()))
             raise
         return stream, first
 
     return await run_async(session.with_retries(lambda: session.somewhere(ask, deadline), deadline))
+
+
+def _look_for_reason(server: Server, model: tuple[str, str], request: Request, timeout_s: float) -> Steps[None]:
+    """Raises what the server says where it wants a token; gRPC lost it if it came while the request was being sent."""
+    try:  # with what no decoupled model answers
+        yield server.call("infer", timeout_s, model[0], [], model[1], headers=request.headers)
+    except PyTritonClientInferenceServerError as error:
+        if error.failure is Failure.RESTRICTED:
+            raise
+    except PyTritonClientError:
+        pass
 
 
 async def results(session: Session, request: Request) -> AsyncGenerator[Any, None]:

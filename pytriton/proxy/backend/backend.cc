@@ -7,6 +7,7 @@
 #include "instance.h"
 #include "json.h"
 #include "python_backend.h"
+#include "services.h"
 #include "triton_api.h"
 #include "triton_error.h"
 
@@ -18,11 +19,13 @@ using pytriton::Json;
 using pytriton::Keeper;
 using pytriton::PythonBackend;
 using pytriton::PythonModel;
+using pytriton::Services;
 
 namespace {
 
 struct Backend {
   Housekeeper housekeeper;
+  Services services{[this](const auto& arena) { housekeeper.Watch(arena); }};
   std::unique_ptr<PythonBackend> python;  // unless this is the backend of models that are bound to the server
 };
 
@@ -41,7 +44,7 @@ PythonModel* StateOf(TRITONBACKEND_Model* model) {
 }
 
 // The library is installed under the names of two backends.
-std::unique_ptr<PythonBackend> NewPythonBackend(TRITONBACKEND_Backend* backend) {
+std::unique_ptr<PythonBackend> NewPythonBackend(TRITONBACKEND_Backend* backend, Services* services) {
   const char* name = nullptr;
   Check(TRITONBACKEND_BackendName(backend, &name));
   if (std::string(name) != "python") return nullptr;
@@ -53,7 +56,7 @@ std::unique_ptr<PythonBackend> NewPythonBackend(TRITONBACKEND_Backend* backend) 
   TRITONBACKEND_ArtifactType type;
   const char* folder = nullptr;
   Check(TRITONBACKEND_BackendArtifacts(backend, &type, &folder));
-  return std::make_unique<PythonBackend>(Json::Parse({json, size})["cmdline"], folder);
+  return std::make_unique<PythonBackend>(Json::Parse({json, size})["cmdline"], folder, services);
 }
 
 Instance* StateOf(TRITONBACKEND_ModelInstance* instance) {
@@ -77,7 +80,7 @@ TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend* backend) {
                                       ".x: use a Triton 2.x server, or a pytriton made for this one");
     }
     auto state = std::make_unique<Backend>();
-    state->python = NewPythonBackend(backend);
+    state->python = NewPythonBackend(backend, &state->services);
     Check(TRITONBACKEND_BackendSetState(backend, state.get()));
     static_cast<void>(state.release());  // TRITONBACKEND_Finalize deletes it
   });
@@ -117,7 +120,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceInitialize(TRITONBACKEND_ModelIns
     Backend* backend = BackendOf(model);
     std::unique_ptr<Keeper> keeper = backend->python != nullptr ? StateOf(model)->Load(instance) : nullptr;
     const auto watch = [backend](const auto& arena, const auto& owner) { backend->housekeeper.Watch(arena, owner); };
-    auto state = std::make_unique<Instance>(instance, watch, std::move(keeper));
+    auto state = std::make_unique<Instance>(instance, watch, &backend->services, std::move(keeper));
     Check(TRITONBACKEND_ModelInstanceSetState(instance, state.get()));
     static_cast<void>(state.release());  // TRITONBACKEND_ModelInstanceFinalize deletes it
   });

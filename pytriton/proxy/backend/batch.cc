@@ -5,14 +5,14 @@
 #include <memory>
 #include <utility>
 
+#include "bytes_tensor.h"
 #include "datatype.h"
+#include "parameter.h"
 #include "triton_error.h"
 
 namespace pytriton {
 
 namespace {
-
-constexpr int64_t kLengthSize = 4;  // BYTES elements are preceded by, or counted in, uint32
 
 // Calls `body(data, size)` for each piece of memory that makes up an input.
 template <typename Body>
@@ -43,23 +43,6 @@ const char* Contiguous(const InputView& view, const std::string& name, std::stri
   return view.buffer_count == 1 ? first : scratch->data();
 }
 
-// Walks over the elements of a BYTES tensor as Triton has them, each behind its length. Returns whether it is well
-// formed.
-template <typename Body>
-bool ForEachElement(const char* data, int64_t size, int64_t count, Body body) {
-  int64_t position = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    uint32_t length = 0;
-    if (size - position < kLengthSize) return false;
-    std::memcpy(&length, data + position, kLengthSize);
-    position += kLengthSize;
-    if (size - position < length) return false;
-    body(data + position, length);
-    position += length;
-  }
-  return position == size;
-}
-
 void CheckData(const InputView& view, const std::string& name) {
   const int64_t count = ElementCount(view.shape, view.rank);
   bool fits = count >= 0;
@@ -83,25 +66,7 @@ Parameter ReadParameter(TRITONBACKEND_Request* request, uint32_t index) {
   TRITONSERVER_ParameterType type;
   const void* value = nullptr;
   Check(TRITONBACKEND_RequestParameter(request, index, &key, &type, &value));
-  Parameter parameter;
-  parameter.key = key;
-  switch (type) {
-    case TRITONSERVER_PARAMETER_INT:
-      parameter.type = ParameterType::kInt;
-      parameter.number = *static_cast<const int64_t*>(value);
-      break;
-    case TRITONSERVER_PARAMETER_BOOL:
-      parameter.type = ParameterType::kBool;
-      parameter.number = *static_cast<const bool*>(value) ? 1 : 0;
-      break;
-    case TRITONSERVER_PARAMETER_DOUBLE:
-      parameter.type = ParameterType::kDouble;
-      std::memcpy(&parameter.number, value, sizeof(parameter.number));
-      break;
-    default:
-      parameter.text = static_cast<const char*>(value);
-  }
-  return parameter;
+  return ToParameter(key, type, value);
 }
 
 void ReadCorrelation(TRITONBACKEND_Request* request, Envelope* envelope) {
@@ -148,14 +113,22 @@ Envelope ReadEnvelope(TRITONBACKEND_Request* request) {
   return envelope;
 }
 
-Details ReadDetails(TRITONBACKEND_Request* request) {
+// Who waits for the request is told among its parameters, and is none of the callable's business.
+Details ReadDetails(TRITONBACKEND_Request* request, Callers* callers) {
   Details details;
   const char* id = nullptr;
   Check(TRITONBACKEND_RequestId(request, &id));
   if (id != nullptr) details.id = id;
   uint32_t parameter_count = 0;
   Check(TRITONBACKEND_RequestParameterCount(request, &parameter_count));
-  for (uint32_t i = 0; i < parameter_count; ++i) details.parameters.push_back(ReadParameter(request, i));
+  for (uint32_t i = 0; i < parameter_count; ++i) {
+    Parameter parameter = ReadParameter(request, i);
+    if (parameter.key == kCallersParameter) {
+      Join(callers, CallersOf(parameter.text));
+    } else {
+      details.parameters.push_back(std::move(parameter));
+    }
+  }
   details.envelope = ReadEnvelope(request);
   return details;
 }
@@ -214,7 +187,7 @@ void Batch::Examine(TRITONBACKEND_Request* request) {
     views_[row * model_.inputs.size() + Find(model_.inputs, name, i)] = view;
   }
 
-  Details details = ReadDetails(request);
+  Details details = ReadDetails(request, &callers_);
   wanted_.resize((row + 1) * model_.outputs.size());
   uint32_t output_count = 0;
   Check(TRITONBACKEND_RequestOutputCount(request, &output_count));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "arena.h"
+#include "callers.h"
 #include "protocol.h"
 #include "triton_api.h"
 
@@ -38,6 +39,8 @@ class Batch {
 
   // First dimension of each request; 1 where the model does not batch.
   int64_t rows(size_t request) const { return message_.rows.empty() ? 1 : message_.rows[request]; }
+  // Who waits for any of the requests, where workers have made them.
+  const Callers& callers() const { return callers_; }
   int64_t total_rows() const { return total_rows_; }
   bool wants(size_t request, size_t output) const { return wanted_[request * model_.outputs.size() + output] != 0; }
 
@@ -59,6 +62,7 @@ class Batch {
   const AdmissionMessage& model_;
   std::vector<TRITONBACKEND_Request*> requests_;
   std::vector<Rejection> rejections_;
+  Callers callers_;
   std::vector<InputView> views_;       // requests x inputs
   std::vector<unsigned char> wanted_;  // requests x outputs
   BatchMessage message_;

@@ -5,12 +5,16 @@
 
 namespace pytriton {
 
-Cancellation CancellationOf(TRITONBACKEND_Request* request, uint64_t exec_start_ns) {
+bool IsCancelled(TRITONBACKEND_Request* request) {
+  bool is_cancelled = false;
   if (TRITONBACKEND_RequestIsCancelled != nullptr) {
-    bool is_cancelled = false;
     LogIfError(TRITONBACKEND_RequestIsCancelled(request, &is_cancelled), "cannot ask whether a request is cancelled");
-    if (is_cancelled) return Cancellation::kByClient;
   }
+  return is_cancelled;
+}
+
+Cancellation CancellationOf(TRITONBACKEND_Request* request, uint64_t exec_start_ns) {
+  if (IsCancelled(request)) return Cancellation::kByClient;
   if (TRITONSERVER_InferenceRequestTimeoutMicroseconds != nullptr) {
     uint64_t timeout_us = 0;
     LogIfError(TRITONSERVER_InferenceRequestTimeoutMicroseconds(

@@ -14,6 +14,8 @@ namespace pytriton {
 
 namespace {
 
+constexpr size_t kMaxFds = 2;  // with one bell
+
 std::string SystemError(const std::string& what) { return what + ": " + std::strerror(errno); }
 
 }  // namespace
@@ -29,21 +31,23 @@ Channel::Channel(const std::string& path) : socket_(socket(AF_UNIX, SOCK_SEQPACK
   }
 }
 
-void Channel::Send(const Bell& bell, int fd) {
+void Channel::Send(const Bell& bell, int fd, int other_fd) {
   Bell copy = bell;
   iovec data = {&copy, sizeof(copy)};
   msghdr message = {};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  const int fds[] = {fd, other_fd};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(fds))] = {};
   if (fd >= 0) {
+    const size_t size = other_fd >= 0 ? sizeof(fds) : sizeof(fd);
     message.msg_control = control;
-    message.msg_controllen = sizeof(control);
+    message.msg_controllen = CMSG_SPACE(size);
     cmsghdr* header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &fd, sizeof(int));
+    header->cmsg_len = CMSG_LEN(size);
+    std::memcpy(CMSG_DATA(header), fds, size);
   }
   ssize_t sent;
   do {
@@ -57,13 +61,13 @@ void Channel::SetPatience(int timeout_ms) {
   setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
 }
 
-bool Channel::Receive(Bell* bell, FileDescriptor* fd) {
+bool Channel::Receive(Bell* bell, std::vector<FileDescriptor>* fds) {
   iovec data = {bell, sizeof(*bell)};
   msghdr message = {};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  if (fd != nullptr) {
+  alignas(cmsghdr) char control[CMSG_SPACE(kMaxFds * sizeof(int))] = {};
+  if (fds != nullptr) {
     message.msg_control = control;
     message.msg_controllen = sizeof(control);
   }
@@ -74,12 +78,14 @@ bool Channel::Receive(Bell* bell, FileDescriptor* fd) {
   if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
   if (received <= 0) throw ChannelError("the worker is gone");
   if (received != static_cast<ssize_t>(sizeof(*bell))) throw ChannelError("the worker sent something that is no bell");
-  if (fd != nullptr) {
+  if (fds != nullptr) {
     for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
       if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-      int value;
-      std::memcpy(&value, CMSG_DATA(header), sizeof(value));
-      fd->Reset(value);
+      for (size_t at = 0; at + CMSG_LEN(sizeof(int)) <= header->cmsg_len; at += sizeof(int)) {
+        int fd;
+        std::memcpy(&fd, CMSG_DATA(header) + at, sizeof(fd));
+        fds->emplace_back(fd);
+      }
     }
   }
   return true;

@@ -5,6 +5,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "arena.h"
 #include "protocol.h"
@@ -21,15 +22,15 @@ class Channel {
   // Connects to the worker that listens at `path`.
   explicit Channel(const std::string& path);
 
-  // `fd` travels along unless it is -1. Throws ChannelError when the worker is gone.
-  void Send(const Bell& bell, int fd = -1);
+  // `fd` travels along unless it is -1, and so does `other_fd`. Throws ChannelError when the worker is gone.
+  void Send(const Bell& bell, int fd = -1, int other_fd = -1);
 
   // How long a `Receive` waits.
   void SetPatience(int timeout_ms);
 
-  // Waits for a bell, and for a file descriptor with it where `fd` is given. Returns whether one came. Throws
+  // Waits for a bell, and for up to two file descriptors with it where `fds` is given. Returns whether one came. Throws
   // ChannelError when the worker is gone.
-  bool Receive(Bell* bell, FileDescriptor* fd = nullptr);
+  bool Receive(Bell* bell, std::vector<FileDescriptor>* fds = nullptr);
 
   // Ends the connection; whoever waits on it, here or there, is told so.
   void Close();

@@ -1,6 +1,7 @@
 #include "connection.h"
 
 #include <utility>
+#include <vector>
 
 namespace pytriton {
 
@@ -11,17 +12,18 @@ constexpr int kPatienceMs = 50;
 
 }  // namespace
 
-Connection::Connection(AdmissionMessage admission)
+Connection::Connection(AdmissionMessage admission, int service_fd)
     : model_(std::move(admission)), channel_(model_.socket), arena_(std::make_shared<Arena>()) {
-  channel_.Send({static_cast<int64_t>(BellKind::kHello), model_.ticket, 0, 0}, arena_->fd());
-  FileDescriptor worker_file;
+  channel_.Send({static_cast<int64_t>(BellKind::kHello), model_.ticket, 0, 0}, arena_->fd(), service_fd);
+  std::vector<FileDescriptor> files;
   Bell answer;
   channel_.SetPatience(kHandshakeTimeoutMs);
-  if (!channel_.Receive(&answer, &worker_file)) throw ChannelError("the worker did not answer");
-  if (answer.kind != static_cast<int64_t>(BellKind::kWelcome) || !worker_file.valid()) {
+  if (!channel_.Receive(&answer, &files)) throw ChannelError("the worker did not answer");
+  if (answer.kind != static_cast<int64_t>(BellKind::kWelcome) || files.empty()) {
     throw ProtocolError("the worker did not welcome the model instance");
   }
-  worker_arena_ = PeerArena(std::move(worker_file));
+  worker_arena_ = PeerArena(std::move(files[0]));
+  process_ = files.size() > 1 ? std::move(files[1]) : channel_.Process();
   channel_.SetPatience(kPatienceMs);
 }
 

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "arena.h"
 #include "channel.h"
@@ -12,8 +13,9 @@ namespace pytriton {
 
 class Connection {
  public:
-  // Shakes hands with the worker that the registry named. Throws ChannelError, ProtocolError or ArenaError.
-  explicit Connection(AdmissionMessage admission);
+  // Shakes hands with the worker that the registry named, and hands it its end of the instance's service channel, where
+  // it has none yet. Throws ChannelError, ProtocolError or ArenaError.
+  explicit Connection(AdmissionMessage admission, int service_fd = -1);
 
   // The names of the model's tensors.
   const AdmissionMessage& model() const { return model_; }
@@ -22,8 +24,9 @@ class Connection {
   // Where the worker lays its results down.
   const PeerArena& worker_arena() const { return worker_arena_; }
 
-  // A descriptor that becomes readable when the worker's process ends.
-  FileDescriptor process() const { return channel_.Process(); }
+  // A descriptor that becomes readable when the process ends without which the model is of no use: the worker's, or
+  // where that is started again when it ends, the one that does so. To be asked for once.
+  FileDescriptor TakeProcess() { return std::move(process_); }
 
   // Whether the worker is there, waiting for a batch.
   bool alive() const { return channel_.Idle(); }
@@ -46,6 +49,7 @@ class Connection {
   Channel channel_;
   std::shared_ptr<Arena> arena_;
   PeerArena worker_arena_;
+  FileDescriptor process_;
   int64_t sequence_ = 0;
 };
 

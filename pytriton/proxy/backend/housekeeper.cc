@@ -42,6 +42,11 @@ void Housekeeper::Watch(const std::shared_ptr<Arena>& arena, const std::shared_p
   if (owner != nullptr) owners_.push_back(owner);
 }
 
+void Housekeeper::Watch(const std::shared_ptr<Arena>& arena) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  arenas_.push_back(arena);
+}
+
 void Housekeeper::Run() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (!stop_.wait_for(lock, kPeriod, [this] { return stopping_; })) {

@@ -22,6 +22,8 @@ class Housekeeper {
 
   // Looks after an instance's arena and owner, if it has one, from now on, for as long as someone else holds them.
   void Watch(const std::shared_ptr<Arena>& arena, const std::shared_ptr<Owner>& owner);
+  // Looks after an arena alone.
+  void Watch(const std::shared_ptr<Arena>& arena);
 
  private:
   void Run();

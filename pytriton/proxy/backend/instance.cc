@@ -18,12 +18,20 @@ namespace {
 
 constexpr int kLoadTimeoutMs = 10000;
 constexpr int kReconnectTimeoutMs = 500;  // requests are waiting
+constexpr uint64_t kStartTimeoutNs = 30'000'000'000;
+constexpr std::chrono::milliseconds kAskAgainEvery(100);
 constexpr std::chrono::milliseconds kPause(10);
+constexpr int kNoService = -1;  // its process has one
 
 }  // namespace
 
-Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, std::unique_ptr<Keeper> keeper)
-    : instance_(instance), on_connect_(std::move(on_connect)), accounts_(instance), keeper_(std::move(keeper)) {
+Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, Services* services,
+                   std::unique_ptr<Keeper> keeper)
+    : instance_(instance),
+      on_connect_(std::move(on_connect)),
+      services_(services),
+      accounts_(instance),
+      keeper_(std::move(keeper)) {
   const char* name = nullptr;
   Check(TRITONBACKEND_ModelInstanceName(instance, &name));
   identity_.instance = name;
@@ -73,7 +81,7 @@ std::shared_ptr<Connection> Instance::ConnectToKept(const std::function<bool()>&
   while (true) {
     AdmissionMessage admission = keeper_->Admit(deadline, wanted);
     try {
-      return std::make_shared<Connection>(std::move(admission));
+      return std::make_shared<Connection>(std::move(admission), kNoService);
     } catch (const ChannelError&) {
       if (Keeper::Clock::now() > deadline || !wanted()) throw;
       std::this_thread::sleep_for(kPause);  // its process has just ended, and is being started again
@@ -81,15 +89,55 @@ std::shared_ptr<Connection> Instance::ConnectToKept(const std::function<bool()>&
   }
 }
 
+std::shared_ptr<Connection> Instance::ConnectToBound(int service_fd, int timeout_ms,
+                                                     const std::function<bool()>& wanted) {
+  const uint64_t start = Now();
+  while (true) {
+    RegistryReply reply = Register(registry_, identity_, timeout_ms);
+    try {
+      if (reply.admission.has_value()) {
+        auto connection = std::make_shared<Connection>(std::move(*reply.admission), service_fd);
+        if (reply.restarts.has_value()) Count(*reply.restarts);
+        return connection;
+      }
+    } catch (const ChannelError& error) {
+      if (!reply.restarts.has_value()) throw;
+      reply.reason = error.what();  // its process has ended since
+    }
+    if (Now() - start > kStartTimeoutNs || !wanted()) throw RegistrationError(reply.reason);
+    // Meanwhile Triton thinks this instance busy, and gives requests to its neighbours.
+    std::this_thread::sleep_for(kAskAgainEvery);
+  }
+}
+
 void Instance::Connect(int timeout_ms, const std::function<bool()>& wanted) {
   pipeline_.reset();
-  connection_ = keeper_ != nullptr ? ConnectToKept(wanted)
-                                   : std::make_shared<Connection>(Register(registry_, identity_, timeout_ms));
-  if (connection_->model().in_flight > 0) {
-    pipeline_ = std::make_unique<Pipeline>(connection_, instance_, identity_.model, cached_output_, warmup_.get());
+  if (keeper_ != nullptr) {
+    connection_ = ConnectToKept(wanted);
+    service_ = keeper_->service();
+  } else {
+    FileDescriptor worker_end;
+    service_ = services_->Open(server_, identity_.model, identity_.version, &worker_end);
+    connection_ = ConnectToBound(worker_end.get(), timeout_ms, wanted);
   }
-  if (keeper_ == nullptr) owner_ = std::make_shared<Owner>(connection_->process(), server_, identity_.model);
+  service_->SetCapacity(std::max<int64_t>(1, connection_->model().in_flight));
+  if (connection_->model().in_flight > 0) {
+    pipeline_ =
+        std::make_unique<Pipeline>(connection_, instance_, identity_.model, cached_output_, warmup_.get(), service_);
+  }
+  if (keeper_ == nullptr) {
+    owner_ = std::make_shared<Owner>(connection_->TakeProcess(), server_, identity_.model);
+  }
   on_connect_(connection_->arena(), owner_);
+}
+
+void Instance::Count(int64_t restarts) {
+  if (restarts_ == nullptr) {
+    restarts_ = std::make_unique<Restarts>(identity_.model, identity_.version, identity_.instance);
+  } else {
+    restarts_->Add(restarts - restarts_seen_);
+  }
+  restarts_seen_ = restarts;
 }
 
 bool Instance::alive() const {
@@ -145,7 +193,9 @@ void Instance::ExecuteOne(TRITONBACKEND_Request** requests, uint32_t request_cou
     Reject(rejection.request, rejection.code, "model '" + identity_.model + "': " + rejection.reason);
   }
   if (batch.requests().empty()) return warmup_->Done(false);
+  if (!batch.callers().empty()) service_->Began(0, batch.callers());
   const std::vector<Outcome> outcomes = Infer(connection.get(), &batch, &timing);
+  if (!batch.callers().empty()) service_->Ended(0);
   const uint64_t exec_end = Now();
   bool any = false;
   for (size_t i = 0; i < batch.requests().size(); ++i) {

@@ -12,6 +12,8 @@
 #include "owner.h"
 #include "pipeline.h"
 #include "responses.h"
+#include "restarts.h"
+#include "services.h"
 #include "triton_api.h"
 #include "warmup_guard.h"
 
@@ -23,7 +25,8 @@ class Instance {
 
   // Finds the instance's worker and connects to it; throws when there is none. `on_connect` hears of each connection.
   // The worker is the keeper's, or where there is none, it is asked for at a registry.
-  Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, std::unique_ptr<Keeper> keeper = nullptr);
+  Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, Services* services,
+           std::unique_ptr<Keeper> keeper = nullptr);
 
   // Infers a batch and answers all of its requests, whatever happens; later, where the worker takes many at a time.
   // Owns the requests from here on.
@@ -35,9 +38,11 @@ class Instance {
  private:
   // Waits for a worker whose process is being started again, for as long as that is `wanted`.
   void Connect(int timeout_ms, const std::function<bool()>& wanted);
+  void Count(int64_t restarts);
   void ReadWorkerFile(const std::string& path);
   void ReadConfig();
   std::shared_ptr<Connection> ConnectToKept(const std::function<bool()>& wanted) const;
+  std::shared_ptr<Connection> ConnectToBound(int service_fd, int timeout_ms, const std::function<bool()>& wanted);
   bool alive() const;
   void ExecuteOne(TRITONBACKEND_Request** requests, uint32_t request_count);
   std::vector<Outcome> Infer(Connection* connection, Batch* batch, Timing* timing);
@@ -46,6 +51,7 @@ class Instance {
 
   TRITONBACKEND_ModelInstance* const instance_;
   const Observer on_connect_;
+  Services* const services_;
   const Accounts accounts_;
   const std::unique_ptr<Keeper> keeper_;
   TRITONSERVER_Server* server_ = nullptr;
@@ -53,9 +59,12 @@ class Instance {
   RegistrationMessage identity_;
   std::string cached_output_;
   std::unique_ptr<WarmupGuard> warmup_;
-  std::shared_ptr<Connection> connection_;  // null while there is no worker
-  std::unique_ptr<Pipeline> pipeline_;      // of the connection, where the worker takes many batches at a time
-  std::shared_ptr<Owner> owner_;            // null where there is a keeper
+  std::shared_ptr<ServiceChannel> service_;  // of the worker's
+  std::shared_ptr<Connection> connection_;   // null while there is no worker
+  std::unique_ptr<Pipeline> pipeline_;       // of the connection, where the worker takes many batches at a time
+  std::shared_ptr<Owner> owner_;             // null where there is a keeper
+  std::unique_ptr<Restarts> restarts_;       // of a bound model whose worker has a process of its own
+  int64_t restarts_seen_ = 0;
 };
 
 }  // namespace pytriton

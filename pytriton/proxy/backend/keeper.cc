@@ -27,8 +27,11 @@ std::string Seconds(milliseconds time) {
 
 }  // namespace
 
-Keeper::Keeper(Command command, std::string model, WorkerProcess::Timeout start_timeout)
-    : command_(std::move(command)), model_(std::move(model)), start_timeout_(start_timeout) {
+Keeper::Keeper(Command command, std::string model, WorkerProcess::Timeout start_timeout, OpenService open_service)
+    : command_(std::move(command)),
+      model_(std::move(model)),
+      start_timeout_(start_timeout),
+      open_service_(std::move(open_service)) {
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -92,14 +95,28 @@ void Keeper::CheckReady() {
   if (process != nullptr) process->Ask({Order::kReady}, patience());
 }
 
+std::shared_ptr<ServiceChannel> Keeper::service() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return service_;
+}
+
 milliseconds Keeper::patience() const { return start_timeout_.value_or(kPatience); }
+
+void Keeper::Start() {
+  FileDescriptor worker_end;
+  std::shared_ptr<ServiceChannel> service = open_service_ != nullptr ? open_service_(&worker_end) : nullptr;
+  auto process = std::make_shared<WorkerProcess>(command_, std::move(worker_end));
+  const std::lock_guard<std::mutex> lock(mutex_);
+  process_ = std::move(process);
+  service_ = std::move(service);
+  if (stopping_) process_->process().Kill();
+}
 
 // Starts and watches processes. They are tied to this thread, which lives as long as the keeper.
 void Keeper::Run() {
   try {
-    auto process = std::make_shared<WorkerProcess>(command_);
+    Start();
     const std::lock_guard<std::mutex> lock(mutex_);
-    process_ = std::move(process);
     state_ = State::kStarted;
   } catch (const std::exception& error) {
     return End(error.what());
@@ -135,13 +152,8 @@ bool Keeper::Restart(std::string* reason) {
 
 bool Keeper::StartAndLoad(std::string* reason) {
   try {
-    auto process = std::make_shared<WorkerProcess>(command_);
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      process_ = process;
-      if (stopping_) process->process().Kill();
-    }
-    process->Ask(load_, start_timeout_);
+    Start();
+    process_->Ask(load_, start_timeout_);
     loaded_since_ = Clock::now();
     const std::lock_guard<std::mutex> lock(mutex_);
     state_ = State::kLoaded;

@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "service_channel.h"
 #include "worker_process.h"
 
 namespace pytriton {
@@ -17,8 +18,11 @@ class Keeper {
  public:
   using Clock = std::chrono::steady_clock;
 
+  // Makes a service channel, and sets its argument to the worker's end of it.
+  using OpenService = std::function<std::shared_ptr<ServiceChannel>(FileDescriptor*)>;
+
   // Starts the process. `start_timeout` bounds each order that runs the model's code.
-  Keeper(Command command, std::string model, WorkerProcess::Timeout start_timeout);
+  Keeper(Command command, std::string model, WorkerProcess::Timeout start_timeout, OpenService open_service = nullptr);
   // Has the process end in order, and ends it when it does not in time.
   ~Keeper();
   Keeper(const Keeper&) = delete;
@@ -39,6 +43,9 @@ class Keeper {
   // process that does not answer for as long as requests wait for one is ended, and started again.
   void CheckReady();
 
+  // The service channel of the process.
+  std::shared_ptr<ServiceChannel> service();
+
   // How long requests wait for a process that is being started again.
   std::chrono::milliseconds patience() const;
 
@@ -46,6 +53,7 @@ class Keeper {
   enum class State { kStarting, kStarted, kLoaded, kEnded };
 
   void Run();
+  void Start();
   bool Restart(std::string* reason);
   bool StartAndLoad(std::string* reason);
   void End(const std::string& reason);
@@ -56,6 +64,7 @@ class Keeper {
   const Command command_;
   const std::string model_;
   const WorkerProcess::Timeout start_timeout_;
+  const OpenService open_service_;
   OrderMessage load_;
   std::function<void()> on_restart_;
   std::chrono::milliseconds delay_{0};  // before the next start; the thread's own
@@ -66,6 +75,7 @@ class Keeper {
   bool stopping_ = false;
   bool asks_ready_ = false;  // the model wants to be asked whether it can infer
   std::shared_ptr<WorkerProcess> process_;
+  std::shared_ptr<ServiceChannel> service_;
   int64_t failures_ = 0;  // starts that have failed
   std::string failure_;   // why the last of them did, or why the process has ended for good
   std::thread thread_;

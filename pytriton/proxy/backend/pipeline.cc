@@ -1,9 +1,9 @@
 #include "pipeline.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
-#include "cancellation.h"
 #include "responses.h"
 #include "triton_error.h"
 
@@ -16,12 +16,13 @@ constexpr uint64_t kLookEveryNs = 50'000'000;
 }  // namespace
 
 Pipeline::Pipeline(std::shared_ptr<Connection> connection, TRITONBACKEND_ModelInstance* instance, std::string model,
-                   std::string cached_output, WarmupGuard* warmup)
+                   std::string cached_output, WarmupGuard* warmup, std::shared_ptr<ServiceChannel> service)
     : connection_(std::move(connection)),
       accounts_(instance),
       model_(std::move(model)),
       cached_output_(std::move(cached_output)),
-      warmup_(warmup) {
+      warmup_(warmup),
+      service_(std::move(service)) {
   listener_ = std::thread([this] { Listen(); });
 }
 
@@ -48,6 +49,7 @@ bool Pipeline::Launch(TRITONBACKEND_Request** requests, uint32_t request_count) 
   flight->open = count;
   flight->closed.resize(count);
   flight->ended.resize(count);
+  flight->leaving.resize(count);
   Block block;
   int64_t size = 0;
   try {
@@ -58,6 +60,7 @@ bool Pipeline::Launch(TRITONBACKEND_Request** requests, uint32_t request_count) 
     return true;
   }
   const int64_t sequence = connection_->NextSequence();
+  if (!flight->batch.callers().empty()) service_->Began(sequence, flight->batch.callers());
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!broken_) flights_[sequence] = std::move(flight);
@@ -132,7 +135,9 @@ void Pipeline::Deliver(const Answer& answer, const char* data) {
   flight->timing.compute_start = answer.compute_start_ns;
   flight->timing.compute_end = answer.compute_end_ns;
   if (!flight->closed[request]) {  // else the client is gone, or was told of an error
-    if (answer.failed && answer.code == kReschedule) {
+    if (IsCancelled(flight->batch.requests()[request])) {
+      // Its last word is said when it is looked for such requests.
+    } else if (answer.failed && answer.code == kReschedule) {
       Reschedule(flight, request, answer.final);
     } else if (answer.failed) {
       if (!answer.detail.empty()) Log(TRITONSERVER_LOG_ERROR, answer.detail);
@@ -154,33 +159,49 @@ void Pipeline::Deliver(const Answer& answer, const char* data) {
   }
   if (!answer.final) return;
   flight->ended[request] = true;
-  if (--flight->open > 0) return;
+  --flight->open;
+  Land(answer.sequence, flight);
+}
+
+// Ends a batch once the worker is done with it, and Triton has all its requests back.
+void Pipeline::Land(int64_t sequence, Flight* flight) {
+  if (flight->open > 0 || std::find(flight->closed.begin(), flight->closed.end(), false) != flight->closed.end())
+    return;
   if (!flight->any_failed) warmup_->Done(true);
   if (flight->any_succeeded) accounts_.CloseBatch(flight->batch.total_rows(), flight->timing, Now());
+  if (!flight->batch.callers().empty()) service_->Ended(sequence);
   const std::lock_guard<std::mutex> lock(mutex_);
-  flights_.erase(answer.sequence);
+  flights_.erase(sequence);
   room_.notify_one();
 }
 
 // The requests of clients that are gone are answered and forgotten; the worker is told, and ends them in its own time.
 void Pipeline::LookForCancelled() {
-  std::vector<Flight*> flights;
+  std::vector<std::pair<int64_t, Flight*>> flights;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     flights.reserve(flights_.size());
-    for (const auto& [sequence, flight] : flights_) flights.push_back(flight.get());
+    for (const auto& [sequence, flight] : flights_) flights.emplace_back(sequence, flight.get());
   }
-  for (Flight* flight : flights) {
+  for (const auto& [sequence, flight] : flights) {
+    bool any = false;
     for (size_t i = 0; i < flight->closed.size(); ++i) {
       if (flight->closed[i]) continue;
-      TRITONBACKEND_Request* request = flight->batch.requests()[i];
-      const Cancellation cancellation = CancellationOf(request, flight->timing.exec_start);
+      const Cancellation cancellation = CancellationOf(flight->batch.requests()[i], flight->timing.exec_start);
       if (cancellation == Cancellation::kNone) continue;
-      Refuse(request, Code(cancellation), "model '" + model_ + "': " + Reason(cancellation));
-      Close(flight, i, false);
+      if (cancellation == Cancellation::kByClient && !flight->leaving[i]) {
+        // Not yet: while Triton 2.51 sees to a client that has left, an answer to it may crash the server
+        // (https://github.com/triton-inference-server/server/pull/7840).
+        flight->leaving[i] = true;
+      } else {
+        Refuse(flight->batch.requests()[i], Code(cancellation), "model '" + model_ + "': " + Reason(cancellation));
+        Close(flight, i, false);
+        any = true;
+      }
       const std::lock_guard<std::mutex> memory(memory_mutex_);
       flight->batch.Cancel(i);
     }
+    if (any) Land(sequence, flight);
   }
 }
 

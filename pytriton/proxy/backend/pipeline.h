@@ -13,7 +13,9 @@
 
 #include "accounts.h"
 #include "batch.h"
+#include "cancellation.h"
 #include "connection.h"
+#include "service_channel.h"
 #include "triton_api.h"
 #include "warmup_guard.h"
 
@@ -24,7 +26,7 @@ class Pipeline {
   // Starts to listen for answers.
   // `cached_output` is an output of a model with a response cache, else empty.
   Pipeline(std::shared_ptr<Connection> connection, TRITONBACKEND_ModelInstance* instance, std::string model,
-           std::string cached_output, WarmupGuard* warmup);
+           std::string cached_output, WarmupGuard* warmup, std::shared_ptr<ServiceChannel> service);
   ~Pipeline();
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
@@ -44,9 +46,10 @@ class Pipeline {
 
     Batch batch;
     Timing timing;
-    std::vector<bool> closed;  // requests that Triton has back
-    std::vector<bool> ended;   // requests that the worker is done with
-    size_t open = 0;           // requests that it is not done with
+    std::vector<bool> closed;   // requests that Triton has back
+    std::vector<bool> ended;    // requests that the worker is done with
+    std::vector<bool> leaving;  // requests whose client was found gone
+    size_t open = 0;            // requests that the worker is not done with
     bool any_succeeded = false;
     bool any_failed = false;
   };
@@ -54,6 +57,7 @@ class Pipeline {
   void Listen();
   void Receive(const Bell& bell);
   void Deliver(const Answer& answer, const char* data);
+  void Land(int64_t sequence, Flight* flight);
   void Reschedule(Flight* flight, size_t request, bool final);
   void LookForCancelled();
   void Refuse(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& message);
@@ -66,6 +70,7 @@ class Pipeline {
   const std::string model_;
   const std::string cached_output_;
   WarmupGuard* const warmup_;
+  const std::shared_ptr<ServiceChannel> service_;
   std::mutex memory_mutex_;  // held while the arena changes, and while requests in it are marked as cancelled
   std::mutex mutex_;         // of what follows
   std::condition_variable room_;

@@ -43,33 +43,6 @@ std::vector<std::string> ReadTexts(MessageReader* reader) {
   return texts;
 }
 
-void WriteParameters(const std::vector<Parameter>& parameters, MessageWriter* writer) {
-  writer->Word(static_cast<int64_t>(parameters.size()));
-  for (const Parameter& parameter : parameters) {
-    writer->Text(parameter.key);
-    writer->Word(static_cast<int64_t>(parameter.type));
-    if (parameter.type == ParameterType::kString) {
-      writer->Text(parameter.text);
-    } else {
-      writer->Word(parameter.number);
-    }
-  }
-}
-
-std::vector<Parameter> ReadParameters(MessageReader* reader) {
-  std::vector<Parameter> parameters(reader->Count(4));
-  for (Parameter& parameter : parameters) {
-    parameter.key = reader->Text();
-    parameter.type = static_cast<ParameterType>(reader->Word());
-    if (parameter.type == ParameterType::kString) {
-      parameter.text = reader->Text();
-    } else {
-      parameter.number = reader->Word();
-    }
-  }
-  return parameters;
-}
-
 void WriteEnvelope(const Envelope& envelope, MessageWriter* writer) {
   writer->Word(envelope.empty() ? 0 : 1);
   if (envelope.empty()) return;
@@ -99,7 +72,7 @@ void WriteDetails(const Details& details, MessageWriter* writer) {
   if (!details.all_outputs) {
     for (int64_t output : details.outputs) writer->Word(output);
   }
-  WriteParameters(details.parameters, writer);
+  writer->WriteParameters(details.parameters);
   WriteEnvelope(details.envelope, writer);
 }
 
@@ -109,7 +82,7 @@ Details ReadDetails(MessageReader* reader) {
   const int64_t outputs = reader->Word();
   details.all_outputs = outputs < 0;
   for (int64_t i = 0; i < outputs; ++i) details.outputs.push_back(reader->Word());
-  details.parameters = ReadParameters(reader);
+  details.parameters = reader->ReadParameters();
   details.envelope = ReadEnvelope(reader);
   return details;
 }
@@ -128,6 +101,19 @@ void MessageWriter::WriteTensor(const Tensor& tensor) {
   Word(tensor.size);
   Word(static_cast<int64_t>(tensor.shape.size()));
   for (int64_t dim : tensor.shape) Word(dim);
+}
+
+void MessageWriter::WriteParameters(const std::vector<Parameter>& parameters) {
+  Word(static_cast<int64_t>(parameters.size()));
+  for (const Parameter& parameter : parameters) {
+    Text(parameter.key);
+    Word(static_cast<int64_t>(parameter.type));
+    if (parameter.type == ParameterType::kString) {
+      Text(parameter.text);
+    } else {
+      Word(parameter.number);
+    }
+  }
 }
 
 void MessageWriter::CopyTo(char* target) {
@@ -199,6 +185,20 @@ Tensor MessageReader::ReadTensor() {
   return tensor;
 }
 
+std::vector<Parameter> MessageReader::ReadParameters() {
+  std::vector<Parameter> parameters(Count(4));
+  for (Parameter& parameter : parameters) {
+    parameter.key = Text();
+    parameter.type = static_cast<ParameterType>(Word());
+    if (parameter.type == ParameterType::kString) {
+      parameter.text = Text();
+    } else {
+      parameter.number = Word();
+    }
+  }
+  return parameters;
+}
+
 void Encode(const BatchMessage& message, MessageWriter* writer) {
   writer->Word(message.request_count);
   writer->Word((message.rows.empty() ? 0 : kHasRows) | (message.details.empty() ? 0 : kHasDetails));
@@ -235,7 +235,7 @@ void Encode(const ResultMessage& message, MessageWriter* writer) {
   writer->Word(static_cast<int64_t>(message.parameters.size()));
   for (const ResponseParameters& each : message.parameters) {
     writer->Word(each.request);
-    WriteParameters(each.parameters, writer);
+    writer->WriteParameters(each.parameters);
   }
   WriteColumns(message.columns, writer);
 }
@@ -255,7 +255,7 @@ ResultMessage DecodeResult(MessageReader* reader) {
   message.parameters.resize(reader->Count(2));
   for (ResponseParameters& each : message.parameters) {
     each.request = reader->Word();
-    each.parameters = ReadParameters(reader);
+    each.parameters = reader->ReadParameters();
   }
   message.columns = ReadColumns(message.request_count, reader);
   return message;
@@ -275,7 +275,7 @@ void Encode(const AnswersMessage& message, MessageWriter* writer) {
       writer->Text(answer.message);
       writer->Text(answer.detail);
     }
-    if (!answer.parameters.empty()) WriteParameters(answer.parameters, writer);
+    if (!answer.parameters.empty()) writer->WriteParameters(answer.parameters);
     writer->Word(static_cast<int64_t>(answer.outputs.size()));
     for (const AnswerOutput& output : answer.outputs) {
       writer->Word(output.position);
@@ -302,7 +302,7 @@ AnswersMessage DecodeAnswers(MessageReader* reader) {
       answer.message = reader->Text();
       answer.detail = reader->Text();
     }
-    if (flags & kHasParameters) answer.parameters = ReadParameters(reader);
+    if (flags & kHasParameters) answer.parameters = reader->ReadParameters();
     answer.outputs.resize(reader->Count(5));
     for (AnswerOutput& output : answer.outputs) {
       output.position = reader->Word();

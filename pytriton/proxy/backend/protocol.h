@@ -233,6 +233,7 @@ class MessageWriter {
   }
   void WriteColumn(const Column& column);
   void WriteTensor(const Tensor& tensor);
+  void WriteParameters(const std::vector<Parameter>& parameters);
 
   // Bytes before the data; the data is meant to start right there.
   int64_t head_size() const { return Aligned(static_cast<int64_t>(words_.size() * 8 + heap_.size())); }
@@ -254,6 +255,7 @@ class MessageReader {
   std::string_view Text();
   Column ReadColumn(int64_t request_count);
   Tensor ReadTensor();
+  std::vector<Parameter> ReadParameters();
   int64_t data_offset() const { return data_offset_; }
 
  private:

@@ -96,11 +96,12 @@ std::string ConfigOf(TRITONBACKEND_Model* model) {
   return text;
 }
 
-PythonBackend::PythonBackend(const Json& settings, const std::string& folder)
+PythonBackend::PythonBackend(const Json& settings, const std::string& folder, Services* services)
     : launcher_(folder + "/pytriton-launch"),
       host_(Variable("PYTRITON_HOST", folder + "/pytriton/proxy/bootstrap.py")),
       interpreter_(ChooseInterpreter(settings)),
       start_timeout_(StartTimeout(settings)),
+      services_(services),
       environments_(&work_, launcher_) {
   TellOfIdleSettings(settings);
 }
@@ -127,6 +128,7 @@ PythonModel::PythonModel(TRITONBACKEND_Model* model, PythonBackend* backend) : m
   const char* text = nullptr;
   Check(TRITONBACKEND_ModelName(model, &text));
   order_.model = text;
+  Check(TRITONBACKEND_ModelServer(model, &server_));
   uint64_t version = 0;
   Check(TRITONBACKEND_ModelVersion(model, &version));
   order_.version = static_cast<int64_t>(version);
@@ -184,7 +186,12 @@ std::unique_ptr<Keeper> PythonModel::Load(TRITONBACKEND_ModelInstance* instance)
 }
 
 std::unique_ptr<Keeper> PythonModel::NewKeeper() const {
-  return std::make_unique<Keeper>(backend_->WorkerCommand(environment_.get()), order_.model, backend_->start_timeout());
+  const auto open_service = [services = backend_->services(), server = server_, model = order_.model,
+                             version = order_.version](FileDescriptor* worker_end) {
+    return services->Open(server, model, version, worker_end);
+  };
+  return std::make_unique<Keeper>(backend_->WorkerCommand(environment_.get()), order_.model, backend_->start_timeout(),
+                                  open_service);
 }
 
 }  // namespace pytriton

@@ -9,6 +9,7 @@
 #include "execution_environment.h"
 #include "json.h"
 #include "keeper.h"
+#include "services.h"
 #include "triton_api.h"
 #include "work_folder.h"
 
@@ -19,12 +20,13 @@ class PythonBackend {
  public:
   // `settings` is what `--backend-config=python,<key>=<value>` has set, `folder` is where the backend is installed.
   // Throws TritonError.
-  PythonBackend(const Json& settings, const std::string& folder);
+  PythonBackend(const Json& settings, const std::string& folder, Services* services);
 
   // What starts a worker process in an interpreter of the model's choice. `environment` is its EXECUTION_ENV_PATH, or
   // nothing.
   Command WorkerCommand(const ExecutionEnvironment* environment) const;
 
+  Services* services() const { return services_; }
   ExecutionEnvironments* environments() { return &environments_; }
   WorkerProcess::Timeout start_timeout() const { return start_timeout_; }
   // A folder for the sockets of a worker process.
@@ -35,6 +37,7 @@ class PythonBackend {
   const std::string host_;         // bootstrap.py
   const std::string interpreter_;  // of models without an environment
   WorkerProcess::Timeout start_timeout_;
+  Services* const services_;
   const WorkFolder work_;
   ExecutionEnvironments environments_;
   std::atomic<int> folders_{0};
@@ -55,6 +58,7 @@ class PythonModel {
 
   TRITONBACKEND_Model* const model_;
   PythonBackend* const backend_;
+  TRITONSERVER_Server* server_ = nullptr;
   OrderMessage order_;
   std::shared_ptr<const ExecutionEnvironment> environment_;
   std::mutex mutex_;

@@ -128,17 +128,20 @@ WorkerFile WorkerFile::Read(const std::string& path) {
   return result;
 }
 
-AdmissionMessage Register(const std::string& registry, const RegistrationMessage& registration, int timeout_ms) {
+RegistryReply Register(const std::string& registry, const RegistrationMessage& registration, int timeout_ms) {
   MessageWriter writer;
   Encode(registration, &writer);
   std::string body(writer.head_size(), '\0');
   writer.CopyTo(body.data());
   const std::vector<std::string> answer =
       Ask(registry, {"pytriton", std::to_string(kProtocolVersion), body}, timeout_ms);
-  if (answer.size() != 2) throw RegistrationError("the answer of the registry at " + registry + " makes no sense");
+  if (answer.size() < 2) throw RegistrationError("the answer of the registry at " + registry + " makes no sense");
+  if (answer[0] == "waiting") return {std::nullopt, answer[1], std::nullopt};
   if (answer[0] != "admitted") throw RegistrationError(answer[1]);
   MessageReader reader(answer[1].data(), static_cast<int64_t>(answer[1].size()));
-  return DecodeAdmission(&reader);
+  RegistryReply admitted{DecodeAdmission(&reader), "", std::nullopt};
+  if (answer.size() > 2) admitted.restarts = std::atoll(answer[2].c_str());
+  return admitted;
 }
 
 }  // namespace pytriton

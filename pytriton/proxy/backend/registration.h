@@ -1,9 +1,12 @@
 // Asking the controller's registry, over ZeroMQ, which worker serves a model instance. Twin of `registry.py`.
 //
 // Request (REQ): "pytriton", the protocol's version as text, a RegistrationMessage.
-// Reply (REP): "admitted", an AdmissionMessage; or "refused", the reason as text.
+// Reply (REP): "admitted", an AdmissionMessage, and where the worker has a process of its own, how often that was
+// started again, as text; or "waiting", the reason as text: that process is being started again; or "refused", the
+// reason as text.
 #pragma once
 
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -27,7 +30,14 @@ struct WorkerFile {
   static WorkerFile Read(const std::string& path);
 };
 
-// Returns who serves the instance. Throws RegistrationError when the registry refuses or does not answer.
-AdmissionMessage Register(const std::string& registry, const RegistrationMessage& registration, int timeout_ms);
+// What the registry answers.
+struct RegistryReply {
+  std::optional<AdmissionMessage> admission;  // who serves the instance; empty where it is to ask again
+  std::string reason;                         // why it is to ask again
+  std::optional<int64_t> restarts;            // of the worker's process, where it has one of its own
+};
+
+// Throws RegistrationError when the registry refuses or does not answer.
+RegistryReply Register(const std::string& registry, const RegistrationMessage& registration, int timeout_ms);
 
 }  // namespace pytriton

@@ -3,14 +3,13 @@
 #include <cstring>
 #include <vector>
 
+#include "bytes_tensor.h"
 #include "datatype.h"
 #include "triton_error.h"
 
 namespace pytriton {
 
 namespace {
-
-constexpr int64_t kLengthSize = 4;
 
 // Hands out an output column piece by piece, a request's rows at a time.
 class OutputReader {

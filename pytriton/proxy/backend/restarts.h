@@ -1,26 +1,28 @@
-// Tells on the server's metrics endpoint how often worker processes were started again.
+// How often the processes of model instances were started again, on Triton's metrics endpoint:
+// `pytriton_worker_restarts_total{model,version,instance}`.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <memory>
 #include <string>
 
 #include "triton_api.h"
 
 namespace pytriton {
 
-// `pytriton_worker_restarts_total` of one model instance. Does nothing where the server has no metrics.
 class Restarts {
  public:
+  // Shows the instance, at first with none. Where the server has no metrics, nothing is shown.
   Restarts(const std::string& model, int64_t version, const std::string& instance);
+  ~Restarts();
+  Restarts(const Restarts&) = delete;
+  Restarts& operator=(const Restarts&) = delete;
+
   void Add(int64_t count);
 
  private:
-  struct Delete {
-    void operator()(TRITONSERVER_Metric* metric) const;
-  };
-
-  std::unique_ptr<TRITONSERVER_Metric, Delete> metric_;
+  const std::array<std::string, 3> labels_;
+  TRITONSERVER_Metric* metric_;
 };
 
 }  // namespace pytriton

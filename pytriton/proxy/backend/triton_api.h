@@ -26,7 +26,13 @@ struct TRITONBACKEND_Request;
 struct TRITONBACKEND_Response;
 struct TRITONBACKEND_ResponseFactory;
 struct TRITONSERVER_InferenceRequest;
+struct TRITONSERVER_InferenceResponse;
 struct TRITONSERVER_InferenceTrace;
+struct TRITONSERVER_Metric;
+struct TRITONSERVER_MetricArgs;
+struct TRITONSERVER_MetricFamily;
+struct TRITONSERVER_Parameter;
+struct TRITONSERVER_ResponseAllocator;
 
 constexpr uint32_t kTritonBackendApiMajor = 1;
 
@@ -83,7 +89,11 @@ enum TRITONSERVER_InstanceGroupKind {
   TRITONSERVER_INSTANCEGROUPKIND_MODEL
 };
 
-enum TRITONSERVER_MetricKind { TRITONSERVER_METRIC_KIND_COUNTER };
+enum TRITONSERVER_MetricKind {
+  TRITONSERVER_METRIC_KIND_COUNTER,
+  TRITONSERVER_METRIC_KIND_GAUGE,
+  TRITONSERVER_METRIC_KIND_HISTOGRAM
+};
 
 enum TRITONBACKEND_ArtifactType { TRITONBACKEND_ARTIFACT_FILESYSTEM };
 
@@ -204,20 +214,122 @@ __attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_InferenceTraceId(TRITONSE
 TRITONSERVER_Error* TRITONBACKEND_OutputBuffer(TRITONBACKEND_Output* output, void** buffer, uint64_t byte_size,
                                                TRITONSERVER_MemoryType* memory_type, int64_t* memory_type_id);
 
-// Missing in servers older than 22.05, or built without metrics.
-__attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_MetricFamilyNew(TRITONSERVER_MetricFamily** family,
-                                                                       TRITONSERVER_MetricKind kind, const char* name,
-                                                                       const char* description);
-__attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_MetricNew(TRITONSERVER_Metric** metric,
-                                                                 TRITONSERVER_MetricFamily* family,
-                                                                 const TRITONSERVER_Parameter** labels,
-                                                                 uint64_t label_count);
-__attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_MetricDelete(TRITONSERVER_Metric* metric);
-__attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_MetricIncrement(TRITONSERVER_Metric* metric, double value);
-__attribute__((weak)) TRITONSERVER_Parameter* TRITONSERVER_ParameterNew(const char* name,
-                                                                        TRITONSERVER_ParameterType type,
-                                                                        const void* value);
-__attribute__((weak)) void TRITONSERVER_ParameterDelete(TRITONSERVER_Parameter* parameter);
+// For requests of the backend's own to models of the server.
+
+typedef TRITONSERVER_Error* (*TRITONSERVER_ResponseAllocatorAllocFn_t)(
+    TRITONSERVER_ResponseAllocator* allocator, const char* tensor_name, size_t byte_size,
+    TRITONSERVER_MemoryType memory_type, int64_t memory_type_id, void* userp, void** buffer, void** buffer_userp,
+    TRITONSERVER_MemoryType* actual_memory_type, int64_t* actual_memory_type_id);
+typedef TRITONSERVER_Error* (*TRITONSERVER_ResponseAllocatorReleaseFn_t)(TRITONSERVER_ResponseAllocator* allocator,
+                                                                         void* buffer, void* buffer_userp,
+                                                                         size_t byte_size,
+                                                                         TRITONSERVER_MemoryType memory_type,
+                                                                         int64_t memory_type_id);
+typedef TRITONSERVER_Error* (*TRITONSERVER_ResponseAllocatorStartFn_t)(TRITONSERVER_ResponseAllocator* allocator,
+                                                                       void* userp);
+typedef void (*TRITONSERVER_InferenceRequestReleaseFn_t)(TRITONSERVER_InferenceRequest* request, const uint32_t flags,
+                                                         void* userp);
+typedef void (*TRITONSERVER_InferenceResponseCompleteFn_t)(TRITONSERVER_InferenceResponse* response,
+                                                           const uint32_t flags, void* userp);
+
+TRITONSERVER_Error* TRITONSERVER_ResponseAllocatorNew(TRITONSERVER_ResponseAllocator** allocator,
+                                                      TRITONSERVER_ResponseAllocatorAllocFn_t alloc_fn,
+                                                      TRITONSERVER_ResponseAllocatorReleaseFn_t release_fn,
+                                                      TRITONSERVER_ResponseAllocatorStartFn_t start_fn);
+TRITONSERVER_Error* TRITONSERVER_ResponseAllocatorDelete(TRITONSERVER_ResponseAllocator* allocator);
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestNew(TRITONSERVER_InferenceRequest** request,
+                                                     TRITONSERVER_Server* server, const char* model_name,
+                                                     const int64_t model_version);
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestDelete(TRITONSERVER_InferenceRequest* request);
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetId(TRITONSERVER_InferenceRequest* request, const char* id);
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetFlags(TRITONSERVER_InferenceRequest* request, uint32_t flags);
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetCorrelationId(TRITONSERVER_InferenceRequest* request,
+                                                                  uint64_t correlation_id);
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetCorrelationIdString(TRITONSERVER_InferenceRequest* request,
+                                                                        const char* correlation_id);
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetPriority(TRITONSERVER_InferenceRequest* request, uint32_t priority);
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetTimeoutMicroseconds(TRITONSERVER_InferenceRequest* request,
+                                                                        uint64_t timeout_us);
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetStringParameter(TRITONSERVER_InferenceRequest* request,
+                                                                    const char* key, const char* value);
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetIntParameter(TRITONSERVER_InferenceRequest* request,
+                                                                 const char* key, const int64_t value);
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetBoolParameter(TRITONSERVER_InferenceRequest* request,
+                                                                  const char* key, const bool value);
+// Missing in servers older than 24.04.
+__attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetDoubleParameter(
+    TRITONSERVER_InferenceRequest* request, const char* key, const double value);
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddInput(TRITONSERVER_InferenceRequest* request, const char* name,
+                                                          const TRITONSERVER_DataType datatype, const int64_t* shape,
+                                                          uint64_t dim_count);
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestAppendInputData(TRITONSERVER_InferenceRequest* request,
+                                                                 const char* name, const void* base, size_t byte_size,
+                                                                 TRITONSERVER_MemoryType memory_type,
+                                                                 int64_t memory_type_id);
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddRequestedOutput(TRITONSERVER_InferenceRequest* request,
+                                                                    const char* name);
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetReleaseCallback(TRITONSERVER_InferenceRequest* request,
+                                                                    TRITONSERVER_InferenceRequestReleaseFn_t release_fn,
+                                                                    void* release_userp);
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetResponseCallback(
+    TRITONSERVER_InferenceRequest* request, TRITONSERVER_ResponseAllocator* allocator, void* allocator_userp,
+    TRITONSERVER_InferenceResponseCompleteFn_t response_fn, void* response_userp);
+// Missing in servers older than 23.10.
+__attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_InferenceRequestCancel(TRITONSERVER_InferenceRequest* request);
+TRITONSERVER_Error* TRITONSERVER_ServerInferAsync(TRITONSERVER_Server* server, TRITONSERVER_InferenceRequest* request,
+                                                  TRITONSERVER_InferenceTrace* trace);
+
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseDelete(TRITONSERVER_InferenceResponse* response);
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseError(TRITONSERVER_InferenceResponse* response);
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseModel(TRITONSERVER_InferenceResponse* response,
+                                                        const char** model_name, int64_t* model_version);
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseId(TRITONSERVER_InferenceResponse* response, const char** id);
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseParameterCount(TRITONSERVER_InferenceResponse* response,
+                                                                 uint32_t* count);
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseParameter(TRITONSERVER_InferenceResponse* response,
+                                                            const uint32_t index, const char** name,
+                                                            TRITONSERVER_ParameterType* type, const void** value);
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseOutputCount(TRITONSERVER_InferenceResponse* response,
+                                                              uint32_t* count);
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseOutput(TRITONSERVER_InferenceResponse* response, const uint32_t index,
+                                                         const char** name, TRITONSERVER_DataType* datatype,
+                                                         const int64_t** shape, uint64_t* dim_count, const void** base,
+                                                         size_t* byte_size, TRITONSERVER_MemoryType* memory_type,
+                                                         int64_t* memory_type_id, void** userp);
+
+TRITONSERVER_Parameter* TRITONSERVER_ParameterNew(const char* name, const TRITONSERVER_ParameterType type,
+                                                  const void* value);
+TRITONSERVER_Parameter* TRITONSERVER_ParameterBytesNew(const char* name, const void* data, const uint64_t size);
+void TRITONSERVER_ParameterDelete(TRITONSERVER_Parameter* parameter);
+TRITONSERVER_Error* TRITONSERVER_ServerLoadModelWithParameters(TRITONSERVER_Server* server, const char* model_name,
+                                                               const TRITONSERVER_Parameter** parameters,
+                                                               const uint64_t parameter_count);
+TRITONSERVER_Error* TRITONSERVER_ServerUnloadModelAndDependents(TRITONSERVER_Server* server, const char* model_name);
+TRITONSERVER_Error* TRITONSERVER_ServerModelIsReady(TRITONSERVER_Server* server, const char* model_name,
+                                                    const int64_t model_version, bool* ready);
+
+TRITONSERVER_Error* TRITONSERVER_MetricFamilyNew(TRITONSERVER_MetricFamily** family, const TRITONSERVER_MetricKind kind,
+                                                 const char* name, const char* description);
+TRITONSERVER_Error* TRITONSERVER_MetricFamilyDelete(TRITONSERVER_MetricFamily* family);
+TRITONSERVER_Error* TRITONSERVER_MetricNew(TRITONSERVER_Metric** metric, TRITONSERVER_MetricFamily* family,
+                                           const TRITONSERVER_Parameter** labels, const uint64_t label_count);
+TRITONSERVER_Error* TRITONSERVER_MetricDelete(TRITONSERVER_Metric* metric);
+TRITONSERVER_Error* TRITONSERVER_MetricValue(TRITONSERVER_Metric* metric, double* value);
+TRITONSERVER_Error* TRITONSERVER_MetricIncrement(TRITONSERVER_Metric* metric, double value);
+TRITONSERVER_Error* TRITONSERVER_MetricSet(TRITONSERVER_Metric* metric, double value);
+// Missing in servers older than 24.08, which know no histograms.
+__attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_MetricObserve(TRITONSERVER_Metric* metric, double value);
+__attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_MetricArgsNew(TRITONSERVER_MetricArgs** args);
+__attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_MetricArgsSetHistogram(TRITONSERVER_MetricArgs* args,
+                                                                              const double* buckets,
+                                                                              const uint64_t bucket_count);
+__attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_MetricArgsDelete(TRITONSERVER_MetricArgs* args);
+__attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_MetricNewWithArgs(TRITONSERVER_Metric** metric,
+                                                                         TRITONSERVER_MetricFamily* family,
+                                                                         const TRITONSERVER_Parameter** labels,
+                                                                         const uint64_t label_count,
+                                                                         const TRITONSERVER_MetricArgs* args);
 
 // Implemented by the backend.
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "leash.h"
@@ -63,8 +64,11 @@ class Process {
 class WorkerProcess {
  public:
   using Timeout = std::optional<std::chrono::milliseconds>;
+  using Files = std::vector<const FileDescriptor*>;
 
-  explicit WorkerProcess(const Command& command) : WorkerProcess(command, FileDescriptor()) {}
+  // `service` is the process's end of its service channel.
+  explicit WorkerProcess(const Command& command, FileDescriptor service = FileDescriptor())
+      : WorkerProcess(command, std::move(service), FileDescriptor()) {}
 
   const Process& process() const { return process_; }
 
@@ -73,7 +77,8 @@ class WorkerProcess {
   ReplyMessage Ask(const OrderMessage& order, Timeout timeout);
 
  private:
-  WorkerProcess(const Command& command, FileDescriptor other) : leash_(&other), process_(command, {&other}) {}
+  WorkerProcess(const Command& command, FileDescriptor service, FileDescriptor other)
+      : leash_(&other), process_(command, service.valid() ? Files{&other, &service} : Files{&other}) {}
 
   std::mutex mutex_;
   Leash leash_;

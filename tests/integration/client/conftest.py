@@ -37,8 +37,9 @@ def url(triton, protocol):
     return asking.url_of(triton, protocol)
 
 
-def pytest_collection_modifyitems(items):
-    """They take two minutes: run by hand, with ``-m slow``."""
-    for item in items:
-        if pathlib.Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.slow)
+@pytest.fixture
+def client(triton, name, kind, url):
+    """A client of a model that adds and subtracts; of each kind and each protocol in turn, or as `every_kind` says."""
+    asking.bind_add_sub(triton, name, config=asking.config_for(kind))
+    with asking.asking(kind, url, name) as client:
+        yield client

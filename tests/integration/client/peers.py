@@ -48,6 +48,10 @@ def silent(connection):
         pass
 
 
+def refusing(connection):
+    """Hangs up at once."""
+
+
 def closing(connection):
     """Reads a request, and hangs up."""
     connection.recv(65536)
@@ -109,14 +113,16 @@ class Proxy:
     def __init__(self, target):
         self._target = target
         self._answer_limit = None
-        self._refuses = False
-        self._pairs = []
+        self._stand_in = None
+        self._connections = []
 
     def __call__(self, connection):
-        if self._refuses:
+        self._connections.append(connection)
+        if self._stand_in is not None:
+            self._stand_in(connection)
             return
         with socket.create_connection((HOST, self._target)) as server:
-            self._pairs.append((connection, server))
+            self._connections.append(server)
             upward = threading.Thread(target=self._pass_on, args=(connection, server), daemon=True)
             upward.start()
             self._pass_on(server, connection, is_answer=True)
@@ -126,17 +132,15 @@ class Proxy:
         """Cuts a connection after as many further bytes of the server's answers."""
         self._answer_limit = count
 
-    def refuse(self, refuses):
-        """Hangs up on whoever connects, as long as it refuses."""
-        self._refuses = refuses
-        if refuses:
-            self.cut()
+    def stand_in(self, behave):
+        """Speaks for the server from now on: each connection is left to ``behave(connection)``; None ends that."""
+        self._stand_in = behave
+        self.cut()
 
     def cut(self):
         """Cuts the connections that there are."""
-        for pair in self._pairs:
-            self._shut(*pair)
-        self._pairs.clear()
+        while self._connections:
+            self._shut(self._connections.pop())
 
     def _pass_on(self, source, sink, is_answer=False):
         with contextlib.suppress(OSError):

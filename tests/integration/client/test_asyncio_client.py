@@ -104,16 +104,18 @@ def test_cancelling_a_task_cancels_its_request_over_grpc(triton, name):
 
 
 def test_cancelling_a_task_closes_its_connection_over_http():
-    ended = threading.Event()
+    asked, ended = threading.Event(), threading.Event()
 
     def behave(connection):
+        connection.recv(65536)
+        asked.set()
         silent(connection)
         ended.set()
 
     async def ask(port):
         async with AsyncioModelClient(f"{HOST}:{port}", "any", ensure_model_is_ready=False) as client:
             task = asyncio.ensure_future(client.infer_sample([1]))
-            await asyncio.sleep(0.1)
+            assert await asyncio.to_thread(asked.wait, 10)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
@@ -148,9 +150,9 @@ def test_cancelling_the_task_that_connects_leaves_the_others_alone(triton, name,
     async def ask():
         async with AsyncioModelClient(url, name, init_timeout_s=30) as client:
             first = asyncio.ensure_future(client.infer_sample([1]))
-            await asyncio.sleep(0)
+            await until(lambda: client._waiting_for_preparing == 1)
             second = asyncio.ensure_future(client.infer_sample([2]))
-            await asyncio.sleep(0.05)
+            await until(lambda: client._waiting_for_preparing == 2)
             first.cancel()
             await asyncio.to_thread(bind_floats, triton, name, echo)
             return (await second)["y"]
@@ -160,7 +162,7 @@ def test_cancelling_the_task_that_connects_leaves_the_others_alone(triton, name,
 
 def test_all_who_wait_for_a_model_that_does_not_come_are_told(url):
     async def ask():
-        async with AsyncioModelClient(url, "no-such-model", init_timeout_s=0.2) as client:
+        async with AsyncioModelClient(url, "no-such-model", init_timeout_s=0.4) as client:
             return await asyncio.gather(*[client.infer_sample([1]) for _ in range(3)], return_exceptions=True)
 
     started = time.monotonic()
@@ -226,7 +228,7 @@ def test_loading_and_unloading(triton, name, url):
             await client.unload_model()
             with pytest.raises(PyTritonClientModelUnavailableError):
                 while True:  # unloading takes a moment
-                    await client.wait_for_model(0.05)
+                    await client.wait_for_model(0.4)
             await client.load_model()
             return (await client.infer_sample([1]))["y"]
 

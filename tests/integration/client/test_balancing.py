@@ -8,8 +8,8 @@ import time
 
 import numpy as np
 import pytest
-from asking import asking, open_triton, url_of
-from peers import HOST, listening, proxy_of, silent
+from asking import STREAM_KINDS, asking, config_for, open_triton, url_of
+from peers import HOST, listening, proxy_of, refusing, silent
 from serving import bind_floats, wait_until
 
 from pytriton.client import (
@@ -26,8 +26,8 @@ from pytriton.client import (
 NOBODY = {"http": f"{HOST}:1", "grpc": f"grpc://{HOST}:1"}
 
 
-def bind_constant(triton, name, number):
-    bind_floats(triton, name, lambda requests: [{"y": 0 * each["x"] + number} for each in requests])
+def bind_constant(triton, name, number, **arguments):
+    bind_floats(triton, name, lambda requests: [{"y": 0 * each["x"] + number} for each in requests], **arguments)
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +53,14 @@ def who_answers(client, count):
 
 def test_requests_go_to_the_servers_in_turn(kind, urls, name):
     with asking(kind, urls, name) as client:
+        assert who_answers(client, 30) == {0: 10, 1: 10, 2: 10}
+
+
+@pytest.mark.parametrize("kind", STREAM_KINDS)
+def test_streams_come_from_the_servers_in_turn(tritons, kind, name):
+    for number, triton in enumerate(tritons):
+        bind_constant(triton, name, number, config=config_for(kind))
+    with asking(kind, [url_of(triton, "grpc") for triton in tritons], name) as client:
         assert who_answers(client, 30) == {0: 10, 1: 10, 2: 10}
 
 
@@ -84,7 +92,7 @@ def test_a_server_that_stops_is_left_out_and_taken_back(kind, tritons, protocol,
         urls = [url_of(tritons[0], protocol), f"{protocol}://{HOST}:{port}"]
         with asking(kind, urls, name) as client:
             assert set(who_answers(client, 10)) == {0, 1}
-            proxy.refuse(True)
+            proxy.stand_in(refusing)
             answers = collections.Counter()
             for _ in range(10):
                 try:
@@ -93,7 +101,7 @@ def test_a_server_that_stops_is_left_out_and_taken_back(kind, tritons, protocol,
                     assert error.failure is Failure.LOST
             assert set(answers) == {0}
             assert who_answers(client, 10) == {0: 10}
-            proxy.refuse(False)
+            proxy.stand_in(None)
             wait_until(lambda: who_answers(client, 2)[1], timeout_s=30)
             assert who_answers(client, 10) == {0: 5, 1: 5}
 
@@ -110,14 +118,22 @@ def test_a_model_that_is_unloaded_sends_requests_elsewhere(kind, tritons, protoc
         wait_until(lambda: who_answers(client, 2)[0], timeout_s=30)
 
 
-def test_a_server_that_does_not_answer_is_left_out(kind, urls, name, protocol):
-    with (
-        listening(silent) as port,
-        asking(kind, [f"{protocol}://{HOST}:{port}", urls[0]], name, inference_timeout_s=0.5) as client,
-    ):
-        started = time.monotonic()
-        assert who_answers(client, 6) == {0: 6}
-        assert time.monotonic() - started < 20
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_server_that_does_not_answer_is_left_out(kind, urls, name, protocol, first):
+    with listening(silent) as port:
+        both = [f"{protocol}://{HOST}:{port}", urls[0]]
+        with asking(kind, [both[first], both[1 - first]], name, init_timeout_s=1, inference_timeout_s=1) as client:
+            assert who_answers(client, 6) == {0: 6}
+
+
+def test_looking_again_for_a_server_that_does_not_answer_costs_no_request(urls, name, protocol):
+    """Also where the timeout is so short that there is hardly time to look."""
+    with listening(silent) as port:
+        both = [f"{protocol}://{HOST}:{port}", urls[0]]
+        with ModelClient(both, name, init_timeout_s=1, inference_timeout_s=1) as client:
+            assert client.infer_sample([1])["y"] == [0]
+            wait_until(lambda: not client._session.servers[0].is_left_out)
+            assert who_answers(client, 2) == {0: 2}
 
 
 def test_none_of_the_servers_is_ready(kind, protocol, name):
@@ -137,7 +153,7 @@ def test_none_of_the_servers_is_ready(kind, protocol, name):
 
 def test_none_of_the_servers_has_the_model(urls):
     with (
-        ModelClient(urls, "no-such-model", init_timeout_s=0.3) as client,
+        ModelClient(urls, "no-such-model", init_timeout_s=1) as client,
         pytest.raises(PyTritonClientModelUnavailableError),
     ):
         client.infer_sample([1])

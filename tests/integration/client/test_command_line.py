@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import pathlib
+import signal
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
-from asking import open_triton, url_of
+from asking import PROTOCOLS, open_triton, url_of
+from peers import HOST, listening, silent
 from serving import FLOATS_IN, FLOATS_OUT, NO_BATCHING, bind_floats
 
 from pytriton.cli.main import main
@@ -159,17 +162,12 @@ def test_what_is_served(url, pytriton, name, triton):
     assert models[name]["inputs"] == ["'x': FP32 (-1,)"]
 
 
-def test_no_models_and_restricted_counts(protocol, pytriton, name, monkeypatch):
-    restricted = "statistics,shared-memory:triton-access-token=secret"
-    with open_triton(http_restricted_api=restricted, grpc_restricted_protocol=restricted) as triton:
+def test_no_models(pytriton):
+    with open_triton() as triton:
         triton.run()
-        url = url_of(triton, protocol)
-        assert pytriton("models", url) == (0, f"The server at {url} has no models.\n", "")
-        bind_floats(triton, name, double)
-        assert "counts  not shown: the server wants its token for that" in pytriton("models", url)[1]
-        assert "counts  0 inferences" in pytriton("models", url, "--token", "secret")[1]
-        monkeypatch.setenv("PYTRITON_ACCESS_TOKEN", "secret")
-        assert "counts  0 inferences" in pytriton("models", url)[1]
+        for protocol in PROTOCOLS:
+            url = url_of(triton, protocol)
+            assert pytriton("models", url) == (0, f"The server at {url} has no models.\n", "")
 
 
 def test_a_model_that_is_not_ready(triton, name, url, pytriton):
@@ -178,6 +176,14 @@ def test_a_model_that_is_not_ready(triton, name, url, pytriton):
         client.unload_model()
     out = pytriton("models", url)[1]
     assert f"{name} version 1: UNAVAILABLE" in out or f"{name} version 1: UNLOADING" in out
+
+
+@pytest.mark.parametrize("words", [[], ["infer"], ["infer", "localhost"], ["models"], ["serve", "localhost"]], ids=repr)
+def test_words_that_are_missing_or_unknown(words, capsys):
+    with pytest.raises(SystemExit) as exited:
+        main(words)
+    assert exited.value.code == 2
+    assert "usage: pytriton" in capsys.readouterr().err
 
 
 PROGRAM = pathlib.Path(sys.executable).with_name("pytriton")
@@ -193,5 +199,30 @@ def test_the_program(triton, name, command):
     asked = run("infer", url_of(triton, "http"), name, "x=[1]")
     assert (asked.returncode, asked.stdout) == (0, "y: FP32 (1,)\n[2.]\n")
     assert run("--version").stdout.startswith("pytriton ")
-    assert run("infer").returncode == 2
-    assert run().returncode == 2
+
+
+def start(*words):
+    return subprocess.Popen([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_an_interrupt_ends_it():
+    asked = threading.Event()
+
+    def behave(connection):
+        asked.set()
+        silent(connection)
+
+    with listening(behave) as port, start("infer", f"{HOST}:{port}", "any", "x=1") as process:
+        assert asked.wait(30)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 130
+        assert "Traceback" not in errors
+
+
+def test_a_reader_that_has_read_enough_ends_it(triton, name):
+    bind_floats(triton, name, double)
+    with start("models", url_of(triton, "http")) as process:
+        process.stdout.close()
+        assert process.wait(30) == 1
+        assert process.stderr.read() == ""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import concurrent.futures
 import gc
+import sys
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -29,6 +29,12 @@ def threads_of_clients():
     return [thread for thread in threading.enumerate() if thread.name == "pytriton-futures"]
 
 
+def is_waiting(thread):
+    """Whether it is held up by a lock or the like."""
+    frame = sys._current_frames().get(thread.ident)
+    return frame is not None and frame.f_code is threading.Condition.wait.__code__
+
+
 def test_answers_come_through_futures_in_any_order(triton, name, url):
     bind_floats(triton, name, echo)
     with FuturesModelClient(url, name) as client:
@@ -44,10 +50,10 @@ def test_errors_come_through_the_future(triton, name, url):
         right = client.infer_sample([1])
         assert isinstance(wrong.exception(30), PyTritonClientValueError)
         assert right.result(30)["y"] == [1]
-    with FuturesModelClient(url, "no-such-model", init_timeout_s=0.2) as client:
+    with FuturesModelClient(url, "no-such-model", init_timeout_s=0.4) as client:
         assert isinstance(client.infer_sample([1]).exception(30), PyTritonClientModelUnavailableError)
         assert isinstance(client.model_config().exception(30), PyTritonClientModelUnavailableError)
-        assert isinstance(client.wait_for_model(0.2).exception(30), PyTritonClientModelUnavailableError)
+        assert isinstance(client.wait_for_model(0.4).exception(30), PyTritonClientModelUnavailableError)
 
 
 def test_a_full_queue_refuses_when_it_must_not_block(triton, name, url):
@@ -68,11 +74,10 @@ def test_a_full_queue_makes_others_wait(triton, name, url):
         client.infer_sample([0])
         client.infer_sample([1])
         assert entered.wait(30)
-        third = Background(lambda: client.infer_sample([2]).result(30))
-        time.sleep(0.1)
-        assert third.is_alive()
+        third = Background(lambda: client.infer_sample([2]))
+        wait_until(lambda: is_waiting(third))
         gate.set()
-        assert third.finish().result["y"] == [2]
+        assert third.finish().result.result(30)["y"] == [2]
 
 
 def test_waiting_for_room_ends(url):

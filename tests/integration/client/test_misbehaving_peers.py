@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import re
 import socket
+import threading
 import time
 
 import numpy as np
 import pytest
-from asking import asking, open_triton, url_of
+from asking import STREAM_KINDS, WAYS, asking, config_for, every_kind, every_kind_that_loads, known, open_triton, url_of
 from peers import (
     HOST,
     closing,
@@ -21,24 +22,27 @@ from peers import (
     silent,
     speaking_html,
 )
-from serving import bind_floats, wait_until
+from serving import Background, bind_floats, server_of, wait_until
 
 from pytriton.client import (
     Failure,
-    ModelClient,
     PyTritonClientInferenceServerError,
     PyTritonClientModelUnavailableError,
     PyTritonClientTimeoutError,
 )
 from pytriton.exceptions import PyTritonRuntimeError
-from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.model_config import ModelConfig
 
-FLOAT = {"data_type": "TYPE_FP32", "dims": [-1]}
-CONFIG = TritonModelConfig.from_dict(
-    {"name": "floats", "max_batch_size": 4, "input": [{"name": "x", **FLOAT}], "output": [{"name": "y", **FLOAT}]}
-)
-TIMEOUT_S = 0.3
-KNOWN = {"model_config": CONFIG, "ensure_model_is_ready": False}
+TIMEOUT_S = 0.15
+ANSWERED_S = 0.4
+"""Long enough for an answer, also where the machine is busy."""
+SLACK_S = 4.0
+MODELS = ("once", "stream")
+"""Of a server for all clients: one that answers once, and one for streams."""
+
+
+def echo(requests):
+    return [{"y": request["x"]} for request in requests]
 
 
 @contextlib.contextmanager
@@ -46,18 +50,28 @@ def takes_about(seconds):
     started = time.monotonic()
     yield
     took = time.monotonic() - started
-    assert 0.9 * seconds < took < seconds + 2, took
+    assert 0.9 * seconds < took < seconds + SLACK_S, took
 
 
 def client_of(kind, protocol, port, **arguments):
     return asking(kind, f"{protocol}://{HOST}:{port}", "floats", **arguments)
 
 
+@contextlib.contextmanager
+def client_behind_a_proxy(kind, protocol, triton, name):
+    """Yields a client of a model that echoes, and the proxy in between."""
+    bind_floats(triton, name, echo, config=config_for(kind))
+    server_port = triton.config.http_port if protocol == "http" else triton.config.grpc_port
+    with proxy_of(server_port) as (proxy, port), asking(kind, f"{protocol}://{HOST}:{port}", name) as client:
+        yield client, proxy
+
+
+@every_kind
 @pytest.mark.parametrize("behave", [silent, dribbling])
 def test_inference_times_out(kind, protocol, behave):
     with (
         listening(behave) as port,
-        client_of(kind, protocol, port, inference_timeout_s=TIMEOUT_S, **KNOWN) as client,
+        client_of(kind, protocol, port, inference_timeout_s=TIMEOUT_S, **known(kind)) as client,
     ):
         for _ in range(2):
             with takes_about(TIMEOUT_S), pytest.raises(PyTritonClientTimeoutError, match=f"{port} did not answer"):
@@ -66,6 +80,7 @@ def test_inference_times_out(kind, protocol, behave):
             client.infer_sample([1], timeout_s=0.1)
 
 
+@every_kind
 @pytest.mark.parametrize("behave", [silent, dribbling])
 def test_waiting_for_a_model_times_out(kind, protocol, behave):
     with (
@@ -77,6 +92,7 @@ def test_waiting_for_a_model_times_out(kind, protocol, behave):
         client.wait_for_model(TIMEOUT_S)
 
 
+@every_kind
 @pytest.mark.parametrize("ensure_model_is_ready", [True, False])
 def test_asking_for_the_configuration_times_out(kind, protocol, ensure_model_is_ready):
     arguments = {"init_timeout_s": TIMEOUT_S, "ensure_model_is_ready": ensure_model_is_ready}
@@ -87,29 +103,51 @@ def test_asking_for_the_configuration_times_out(kind, protocol, ensure_model_is_
             client.infer_sample([1])
 
 
+@every_kind_that_loads
+def test_loading_and_waiting_for_the_server_time_out(kind, protocol):
+    with listening(silent) as port, client_of(kind, protocol, port, init_timeout_s=TIMEOUT_S) as client:
+        for call in (client.load_model, client.unload_model, lambda: client.wait_for_server(TIMEOUT_S)):
+            with takes_about(TIMEOUT_S), pytest.raises(PyTritonClientTimeoutError):
+                call()
+
+
+@every_kind
 def test_connecting_times_out(kind, protocol):
     with (
         full_backlog() as port,
-        client_of(kind, protocol, port, inference_timeout_s=TIMEOUT_S, **KNOWN) as client,
+        client_of(kind, protocol, port, inference_timeout_s=TIMEOUT_S, **known(kind)) as client,
         takes_about(TIMEOUT_S),
         pytest.raises(PyTritonClientTimeoutError),
     ):
         client.infer_sample([1])
 
 
+@every_kind
+def test_a_handshake_that_does_not_end_times_out(kind, protocol):
+    with (
+        listening(silent) as port,
+        client_of(kind, f"{protocol}s", port, inference_timeout_s=TIMEOUT_S, **known(kind)) as client,
+        takes_about(TIMEOUT_S),
+        pytest.raises(PyTritonClientTimeoutError),
+    ):
+        client.infer_sample([1])
+
+
+@every_kind
 def test_connecting_where_nobody_listens(kind, protocol):
     with socket.socket() as unused:
         unused.bind((HOST, 0))
-        with client_of(kind, protocol, unused.getsockname()[1], **KNOWN) as client:
+        with client_of(kind, protocol, unused.getsockname()[1], **known(kind)) as client:
             with takes_about(0), pytest.raises(PyTritonClientInferenceServerError, match="No server can be") as caught:
                 client.infer_sample([1])
             assert caught.value.failure is Failure.UNREACHABLE
-            with takes_about(TIMEOUT_S), pytest.raises(PyTritonClientTimeoutError, match="No server can be reached"):
-                client.wait_for_model(TIMEOUT_S)
+            with takes_about(ANSWERED_S), pytest.raises(PyTritonClientTimeoutError, match="No server can be reached"):
+                client.wait_for_model(ANSWERED_S)
 
 
+@every_kind
 def test_a_name_that_is_not_known(kind, protocol):
-    with asking(kind, f"{protocol}://no-such-host.invalid:8000", "floats", **KNOWN) as client:
+    with asking(kind, f"{protocol}://no-such-host.invalid:8000", "floats", **known(kind)) as client:
         with pytest.raises(
             PyTritonClientInferenceServerError, match=r"No server can be reached at .*no-such-host"
         ) as caught:
@@ -117,9 +155,10 @@ def test_a_name_that_is_not_known(kind, protocol):
         assert caught.value.failure is Failure.UNREACHABLE
 
 
+@every_kind
 @pytest.mark.parametrize("behave", [closing, hanging_up_in_mid_answer])
 def test_a_connection_that_is_closed(kind, protocol, behave):
-    with listening(behave) as port, client_of(kind, protocol, port, **KNOWN) as client:
+    with listening(behave) as port, client_of(kind, protocol, port, **known(kind)) as client:
         for _ in range(2):
             with takes_about(0), pytest.raises(PyTritonClientInferenceServerError) as caught:
                 client.infer_sample([1])
@@ -128,9 +167,10 @@ def test_a_connection_that_is_closed(kind, protocol, behave):
             assert caught.value.failure is (Failure.UNREACHABLE if unsent else Failure.LOST), caught.value
 
 
+@every_kind
 @pytest.mark.parametrize("status", [200, 404, 502, 503])
 def test_html_in_place_of_an_answer(kind, protocol, status):
-    with listening(speaking_html(status)) as port, client_of(kind, protocol, port, **KNOWN) as client:
+    with listening(speaking_html(status)) as port, client_of(kind, protocol, port, **known(kind)) as client:
         for _ in range(2):
             with (
                 takes_about(0),
@@ -140,6 +180,7 @@ def test_html_in_place_of_an_answer(kind, protocol, status):
             assert caught.value.failure is Failure.GARBLED
 
 
+@every_kind
 def test_html_in_place_of_a_configuration(kind, protocol):
     with (
         listening(speaking_html(200)) as port,
@@ -150,10 +191,34 @@ def test_html_in_place_of_a_configuration(kind, protocol):
         client.infer_sample([1])
 
 
+@every_kind
+def test_html_while_waiting_for_a_model(kind, protocol):
+    with (
+        listening(speaking_html(502)) as port,
+        client_of(kind, protocol, port, init_timeout_s=TIMEOUT_S) as client,
+        takes_about(TIMEOUT_S),
+        pytest.raises(PyTritonClientTimeoutError, match=rf"Waiting for model 'floats' at .*{port} took longer"),
+    ):
+        client.infer_sample([1])
+
+
+@every_kind
+def test_a_proxy_whose_server_comes_back(kind, protocol, triton, name):
+    with client_behind_a_proxy(kind, protocol, triton, name) as (client, proxy):
+        assert client.infer_sample([1])["y"] == [1]
+        proxy.stand_in(speaking_html(502))
+        with contextlib.suppress(PyTritonClientInferenceServerError):  # the end may not have been noticed yet
+            client.infer_sample([1])
+        with pytest.raises(PyTritonClientInferenceServerError, match="does not speak as a Triton") as caught:
+            client.infer_sample([1])
+        assert caught.value.failure is Failure.GARBLED
+        proxy.stand_in(None)
+        assert _asked_twice(client, [2])["y"] == [2]
+
+
+@every_kind
 def test_an_answer_that_breaks_off(kind, protocol, triton, name):
-    bind_floats(triton, name, lambda requests: [{"y": each["x"]} for each in requests])
-    server_port = triton.config.http_port if protocol == "http" else triton.config.grpc_port
-    with proxy_of(server_port) as (proxy, port), asking(kind, f"{protocol}://{HOST}:{port}", name) as client:
+    with client_behind_a_proxy(kind, protocol, triton, name) as (client, proxy):
         large = np.arange(100_000, dtype=np.float32)
         assert (client.infer_sample(large)["y"] == large).all()
         proxy.cut_after(1000)
@@ -163,65 +228,74 @@ def test_an_answer_that_breaks_off(kind, protocol, triton, name):
         assert (client.infer_sample(large)["y"] == large).all()
 
 
+@every_kind
 def test_a_connection_that_broke_while_it_was_idle(kind, protocol, triton, name):
-    bind_floats(triton, name, lambda requests: [{"y": each["x"]} for each in requests])
-    server_port = triton.config.http_port if protocol == "http" else triton.config.grpc_port
-    with proxy_of(server_port) as (proxy, port), asking(kind, f"{protocol}://{HOST}:{port}", name) as client:
+    with client_behind_a_proxy(kind, protocol, triton, name) as (client, proxy):
         client.infer_sample([1])
         proxy.cut()
-        with contextlib.suppress(PyTritonClientInferenceServerError):  # the end may not have been noticed yet
-            client.infer_sample([1])
-        assert client.infer_sample([2])["y"] == [2]
+        assert _asked_twice(client, [2])["y"] == [2]
 
 
-def test_a_server_that_is_started_again(kind, protocol):
-    def serve(**ports):
+def _asked_twice(client, value):
+    """The first time, the client may not have noticed yet that its connection was cut."""
+    with contextlib.suppress(PyTritonClientInferenceServerError):
+        client.infer_sample(value)
+    return client.infer_sample(value)
+
+
+def test_a_server_that_is_killed_and_started_again():
+    """All clients at once, for it takes a while."""
+    held, gate = [], threading.Event()
+
+    async def hold(requests):
+        held.extend(requests)
+        await asyncio.to_thread(gate.wait, 60)
+        return echo(requests)
+
+    def serve(infer_func, **ports):
         triton = open_triton(**ports)
-        bind_floats(triton, "floats", lambda requests: [{"y": each["x"]} for each in requests])
+        for model in MODELS:
+            bind_floats(triton, model, infer_func, config=ModelConfig(decoupled=model == "stream"))
         triton.run()
         return triton
 
-    first = serve()
+    def served(infer_func, ports):
+        with contextlib.suppress(PyTritonRuntimeError):
+            return serve(infer_func, **ports)
+
+    first = serve(hold)
     ports = {"http_port": first.config.http_port, "grpc_port": first.config.grpc_port}
-    with asking(kind, url_of(first, protocol), "floats") as client:
-        assert client.infer_sample([1])["y"] == [1]
-        first.stop()
-        for _ in range(3):
+    with contextlib.ExitStack() as stack:
+        clients = [
+            stack.enter_context(asking(kind, url_of(first, protocol), MODELS[kind in STREAM_KINDS]))
+            for kind, protocol in WAYS
+        ]
+        asked = [Background(lambda client=client: client.infer_sample([1])) for client in clients]
+        wait_until(lambda: len(held) == len(clients))
+        server_of(first).kill()
+        for each in asked:
+            assert each.finish().error.failure is Failure.LOST
+        for client in clients:
             with takes_about(0), pytest.raises(PyTritonClientInferenceServerError) as caught:
                 client.infer_sample([1])
-        assert caught.value.failure is Failure.UNREACHABLE
-        second = wait_until(lambda: _started(serve, ports), what="the ports are free")
-        with second:
-            assert client.infer_sample([2])["y"] == [2]
+            assert caught.value.failure is Failure.UNREACHABLE
+        gate.set()
+        first.stop()
+        with wait_until(lambda: served(echo, ports), what="the ports are free"):
+            for client in clients:
+                assert client.infer_sample([2])["y"] == [2]
 
 
-def _started(serve, ports):
-    with contextlib.suppress(PyTritonRuntimeError):
-        return serve(**ports)
-
-
-def test_a_model_that_is_not_there(kind, url):
-    with asking(kind, url, "no-such-model", init_timeout_s=TIMEOUT_S) as client:
-        with takes_about(TIMEOUT_S), pytest.raises(PyTritonClientModelUnavailableError, match="no-such-model"):
+@every_kind
+def test_a_model_that_is_not_there(kind, protocol, triton):
+    url = url_of(triton, protocol)
+    with asking(kind, url, "no-such-model", init_timeout_s=ANSWERED_S) as client:
+        missing = r"ready, but model 'no-such-model' was not within 0\.4 s"
+        with takes_about(ANSWERED_S), pytest.raises(PyTritonClientModelUnavailableError, match=missing):
             client.infer_sample([1])
-        with pytest.raises(
-            PyTritonClientModelUnavailableError, match=r"ready, but model 'no-such-model' was not within"
-        ):
-            client.wait_for_model(TIMEOUT_S)
     with (
         asking(kind, url, "no-such-model", ensure_model_is_ready=False) as client,
         takes_about(0),
         pytest.raises(PyTritonClientModelUnavailableError, match="is not found"),
     ):
         client.infer_sample([1])
-
-
-def test_what_else_the_server_has_is_told_while_waiting(triton, name, caplog):
-    bind_floats(triton, name, lambda requests: requests)
-    with (
-        ModelClient(url_of(triton, "http"), "no-such-model") as client,
-        pytest.raises(PyTritonClientModelUnavailableError),
-    ):
-        client.wait_for_model(TIMEOUT_S)
-    (record,) = caplog.records
-    assert re.search(r"up to 0\.3 s: the server at http://.* has no model 'no-such-model'\. It has '", record.message)

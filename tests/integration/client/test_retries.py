@@ -6,7 +6,7 @@ import contextlib
 import time
 
 import pytest
-from asking import asking
+from asking import asking, known
 from peers import HOST, hanging_up_in_mid_answer, listening, proxy_of, silent
 from serving import Background, bind_floats, held_model, wait_until
 
@@ -18,13 +18,8 @@ from pytriton.client import (
     RetryPolicy,
 )
 from pytriton.model_config import DynamicBatcher, ModelConfig, QueuePolicy
-from pytriton.model_config.triton_model_config import TritonModelConfig
 
-FLOAT = {"data_type": "TYPE_FP32", "dims": [-1]}
-CONFIG = TritonModelConfig.from_dict(
-    {"name": "any", "max_batch_size": 4, "input": [{"name": "x", **FLOAT}], "output": [{"name": "y", **FLOAT}]}
-)
-KNOWN = {"model_config": CONFIG, "ensure_model_is_ready": False}
+PATIENT = RetryPolicy(attempts=1000, pause_s=0.02, factor=1)
 QUICK = RetryPolicy(attempts=4, pause_s=0.05, jitter=0)
 
 
@@ -47,24 +42,24 @@ def counting(behave):
 
 def test_a_server_that_is_not_there_yet_is_asked_again(triton, name, kind, protocol):
     bind_floats(triton, name, echo)
-    persistent = RetryPolicy(attempts=50, resend_lost=True)
+    persistent = RetryPolicy(attempts=1000, pause_s=0.02, factor=1, resend_lost=True)
     port = triton.config.http_port if protocol == "http" else triton.config.grpc_port
     with (
         proxy_of(port) as (proxy, own_port),
         asking(kind, f"{protocol}://{HOST}:{own_port}", name, retry=persistent) as client,
     ):
         client.infer_sample([1])
-        proxy.refuse(True)
+        refused = []
+        proxy.stand_in(refused.append)
         asked = Background(lambda: client.infer_sample([2]))
-        time.sleep(0.3)
-        assert asked.is_alive()
-        proxy.refuse(False)
+        wait_until(lambda: len(refused) >= 3)
+        proxy.stand_in(None)
         assert asked.finish().result["y"] == [2]
 
 
 def test_attempts_come_to_an_end(kind, protocol):
     url = f"{protocol}://{HOST}:1"
-    with asking(kind, url, "any", retry=QUICK, **KNOWN) as client:
+    with asking(kind, url, "any", retry=QUICK, **known(kind)) as client:
         started = time.monotonic()
         with pytest.raises(PyTritonClientInferenceServerError) as caught:
             client.infer_sample([1])
@@ -73,19 +68,18 @@ def test_attempts_come_to_an_end(kind, protocol):
 
 
 def test_all_attempts_together_stay_within_the_timeout(kind, protocol):
-    patient = RetryPolicy(attempts=1000, pause_s=0.05, factor=1)
-    with asking(kind, f"{protocol}://{HOST}:1", "any", retry=patient, **KNOWN) as client:
+    with asking(kind, f"{protocol}://{HOST}:1", "any", retry=PATIENT, **known(kind)) as client:
         started = time.monotonic()
         with pytest.raises((PyTritonClientInferenceServerError, PyTritonClientTimeoutError)):
-            client.infer_sample([1], timeout_s=0.5)
-        assert 0.3 < time.monotonic() - started < 2
+            client.infer_sample([1], timeout_s=0.3)
+        assert 0.2 < time.monotonic() - started < 2
 
 
 def test_a_full_queue_of_the_server_is_tried_again(triton, name, kind, url):
     policy = QueuePolicy(max_queue_size=1)
     config = ModelConfig(max_batch_size=1, batcher=DynamicBatcher(default_queue_policy=policy))
     entered, gate = held_model(triton, name, config=config)
-    with FuturesModelClient(url, name) as others, asking(kind, url, name, retry=RetryPolicy(attempts=100)) as client:
+    with FuturesModelClient(url, name) as others, asking(kind, url, name, retry=PATIENT) as client:
         futures = [others.infer_sample([number]) for number in range(8)]
         assert entered.wait(30)
         wait_until(lambda: any(future.done() for future in futures))
@@ -101,7 +95,7 @@ def test_what_may_have_been_executed_is_sent_again_only_on_request(kind):
     for retry, count in ((QUICK, 1), (again, 3)):
         with (
             counting(hanging_up_in_mid_answer) as (port, connections),
-            asking(kind, f"{HOST}:{port}", "any", retry=retry, **KNOWN) as client,
+            asking(kind, f"{HOST}:{port}", "any", retry=retry, **known(kind)) as client,
         ):
             with pytest.raises(PyTritonClientInferenceServerError) as caught:
                 client.infer_sample([1])
@@ -112,7 +106,7 @@ def test_what_may_have_been_executed_is_sent_again_only_on_request(kind):
 def test_a_request_that_timed_out_is_not_sent_again(kind):
     with (
         counting(silent) as (port, connections),
-        asking(kind, f"{HOST}:{port}", "any", retry=QUICK, **KNOWN) as client,
+        asking(kind, f"{HOST}:{port}", "any", retry=QUICK, **known(kind)) as client,
     ):
         with pytest.raises(PyTritonClientTimeoutError):
             client.infer_sample([1], timeout_s=0.3)

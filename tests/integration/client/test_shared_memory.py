@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import resource
 import threading
 
 import numpy as np
 import pytest
-from asking import asking, open_triton, url_of
+from asking import PROTOCOLS, asking, open_triton, url_of
 from serving import (
+    Script,
     bind_floats,
     client_of,
     held_model,
@@ -44,6 +46,11 @@ def regions(triton):
     """The regions of clients that the server knows."""
     with client_of(triton) as client:
         return {region["name"] for region in client.raw.get_system_shared_memory_status()}
+
+
+def files_of(pid):
+    """What a client's process has in /dev/shm."""
+    return [name for name in shared_memory() if name.startswith(f"pytriton-{pid}-")]
 
 
 def test_large_tensors_come_back_as_they_were_sent(triton, name, kind, url):
@@ -108,14 +115,32 @@ def test_memory_is_used_again(triton, name, url):
 
 def test_memory_has_no_name_and_is_given_back(triton, name, url):
     bind_floats(triton, name, echo)
-    before, files = regions(triton), shared_memory()
+    before = regions(triton)
     client = ModelClient(url, name, shared_memory=True)
     client.infer_sample(LARGE)
     client.infer_sample(LARGE)
-    assert shared_memory() <= files
+    assert not files_of(os.getpid())
     assert regions(triton) > before
     client.close()
     assert regions(triton) == before
+
+
+def test_a_client_that_is_killed_leaves_no_file(triton, name, url, tmp_path):
+    bind_floats(triton, name, echo)
+    code = f"""
+import numpy as np
+from pytriton.client import ModelClient
+client = ModelClient({url!r}, {name!r}, shared_memory=True)
+for _ in range(2):
+    client.infer_sample(np.ones(100_000, np.float32))
+print("asked", flush=True)
+input()
+"""
+    with Script(tmp_path, code) as script:
+        assert script.line() == "asked"
+        script.process.kill()
+        script.wait()
+        assert not files_of(script.pid)
 
 
 def test_a_client_that_is_forgotten_gives_its_memory_back(triton, name, url):
@@ -163,15 +188,16 @@ def test_memory_of_a_request_that_timed_out_is_not_used_by_another(triton, name,
     bind_floats(triton, name, echo)
     slow = f"{name}_slow"
     entered, gate = held_model(triton, slow)
+    before = regions(triton)
     with ModelClient(url, slow, shared_memory=True) as client:
         with pytest.raises(PyTritonClientTimeoutError):
-            client.infer_sample(LARGE, timeout_s=0.3)
-        assert entered.is_set()
-        known = regions(triton)
+            client.infer_sample(LARGE, timeout_s=0.6)
+        assert entered.wait(10)
+        known = regions(triton) - before
         assert (len(known), client._session.servers[0].regions._free) == (1, [])
         gate.set()
         assert (client.infer_sample(2 * LARGE)["y"] == 2 * LARGE).all()
-        assert len(regions(triton)) > 1
+        assert len(regions(triton) - before) > 1
 
 
 def test_a_model_that_fails_leaves_the_memory_to_the_next_request(triton, name, url):
@@ -190,33 +216,33 @@ def test_a_model_that_fails_leaves_the_memory_to_the_next_request(triton, name, 
         assert len(regions(triton) - before) == 2
 
 
-def test_a_server_that_is_started_again_is_told_again(protocol):
-    ports = {}
+def test_a_server_that_is_started_again_is_told_again():
+    """Clients of both protocols at once, for it takes a while."""
+    ports, clients = {}, []
     for round_number in range(2):
         with open_triton(**ports) as triton:
             bind_floats(triton, "floats", echo)
             triton.run()
             if round_number == 0:
                 ports = {"http_port": triton.config.http_port, "grpc_port": triton.config.grpc_port}
-                client = ModelClient(url_of(triton, protocol), "floats", shared_memory=True)
-            for _ in range(2):
+                clients = [ModelClient(url_of(triton, each), "floats", shared_memory=True) for each in PROTOCOLS]
+            for client in clients * 2:
                 assert (client.infer_sample(LARGE)["y"] == LARGE).all()
-    client.close()
+    for client in clients:
+        client.close()
 
 
-def test_a_restricted_endpoint_wants_the_token(kind, protocol):
-    restricted = "shared-memory:triton-access-token=secret"
-    with open_triton(http_restricted_api=restricted, grpc_restricted_protocol=restricted) as triton:
-        bind_floats(triton, "floats", echo)
-        triton.run()
-        url = url_of(triton, protocol)
-        with asking(kind, url, "floats", shared_memory=True) as client:
-            with pytest.raises(PyTritonClientInferenceServerError, match="pass the token as access_token") as caught:
-                client.infer_sample(LARGE)
-            assert caught.value.failure is Failure.RESTRICTED
-            assert client.infer_sample([1])["y"] == [1]
-        with asking(kind, url, "floats", shared_memory=True, access_token="secret") as client:
-            assert (client.infer_sample(LARGE)["y"] == LARGE).all()
+def test_a_server_that_does_not_share_the_memory(triton, name, kind, url, tmp_path, monkeypatch):
+    bind_floats(triton, name, echo)
+    monkeypatch.setattr("pytriton.client.core.shared_memory._FOLDER", tmp_path)  # as in another container
+    with asking(kind, url, name, shared_memory=True) as client:
+        with pytest.raises(
+            PyTritonClientInferenceServerError, match="is not the server's; is it on this host"
+        ) as caught:
+            client.infer_sample(LARGE)
+        assert caught.value.failure is Failure.REFUSED
+        assert client.infer_sample([1])["y"] == [1]
+    assert not list(tmp_path.iterdir())
 
 
 def test_no_room_for_shared_memory(triton, name, url):

@@ -9,12 +9,16 @@ import shutil
 import ssl
 import subprocess
 import threading
+import time
 
 import pytest
-from asking import asking, open_triton
+from asking import STREAM_KINDS, asking, every_kind, known, open_triton
+from peers import listening, silent
 from serving import HOST, bind_floats
 
+from pytriton.cli.main import main
 from pytriton.client import Failure, PyTritonClientInferenceServerError, PyTritonClientTimeoutError, TLSConfig
+from pytriton.model_config import ModelConfig
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made with openssl")
 
@@ -39,10 +43,18 @@ def certificates(tmp_path_factory):
     return folder
 
 
-def bound(triton):
-    bind_floats(triton, "floats", lambda requests: [{"y": each["x"]} for each in requests])
-    triton.run()
-    return triton
+@contextlib.contextmanager
+def serving(**settings):
+    """A server with a model for each kind of client."""
+    with open_triton(**settings) as triton:
+        bind_floats(triton, "once", echo)
+        bind_floats(triton, "stream", echo, config=ModelConfig(decoupled=True))
+        triton.run()
+        yield triton
+
+
+def echo(requests):
+    return [{"y": request["x"]} for request in requests]
 
 
 @contextlib.contextmanager
@@ -83,92 +95,142 @@ def https_proxy_of(port, context):
         proxy.shutdown()
 
 
-@pytest.fixture(scope="module", params=["https", "grpcs"])
-def secure(request, certificates):
+@pytest.fixture(scope="module")
+def plain():
+    """A server that does not speak TLS."""
+    with serving() as triton:
+        yield triton
+
+
+@pytest.fixture(scope="module")
+def https_url(plain, certificates):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
+    with https_proxy_of(plain.config.http_port, context) as port:
+        yield f"https://localhost:{port}"
+
+
+@pytest.fixture(scope="module")
+def mutual_https_url(plain, certificates):
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificates / "ca.pem")
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
+    with https_proxy_of(plain.config.http_port, context) as port:
+        yield f"https://localhost:{port}"
+
+
+@pytest.fixture(scope="module")
+def grpcs_url(certificates):
+    files = {"grpc_server_cert": certificates / "server.pem", "grpc_server_key": certificates / "server.key"}
+    with serving(grpc_use_ssl=True, **files) as triton:
+        yield f"grpcs://localhost:{triton.config.grpc_port}"
+
+
+@pytest.fixture(scope="module")
+def mutual_grpcs_url(certificates):
+    files = {
+        "grpc_server_cert": certificates / "server.pem",
+        "grpc_server_key": certificates / "server.key",
+        "grpc_root_cert": certificates / "ca.pem",
+    }
+    with serving(grpc_use_ssl_mutual=True, **files) as triton:
+        yield f"grpcs://localhost:{triton.config.grpc_port}"
+
+
+@pytest.fixture
+def secure(request, protocol):
     """The URL of a server that speaks TLS."""
-    if request.param == "grpcs":
-        settings = {"grpc_server_cert": certificates / "server.pem", "grpc_server_key": certificates / "server.key"}
-        with open_triton(grpc_use_ssl=True, **settings) as triton:
-            yield f"grpcs://localhost:{bound(triton).config.grpc_port}"
-    else:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
-        with open_triton() as triton, https_proxy_of(bound(triton).config.http_port, context) as port:
-            yield f"https://localhost:{port}"
+    return request.getfixturevalue(f"{protocol}s_url")
 
 
-@pytest.fixture(scope="module", params=["https", "grpcs"])
-def mutual(request, certificates):
+@pytest.fixture
+def mutual(request, protocol):
     """The URL of a server that asks for the client's certificate."""
-    if request.param == "grpcs":
-        settings = {
-            "grpc_server_cert": certificates / "server.pem",
-            "grpc_server_key": certificates / "server.key",
-            "grpc_root_cert": certificates / "ca.pem",
-        }
-        with open_triton(grpc_use_ssl_mutual=True, **settings) as triton:
-            yield f"grpcs://localhost:{bound(triton).config.grpc_port}"
-    else:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificates / "ca.pem")
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
-        with open_triton() as triton, https_proxy_of(bound(triton).config.http_port, context) as port:
-            yield f"https://localhost:{port}"
+    return request.getfixturevalue(f"mutual_{protocol}s_url")
 
 
+def client_of(kind, url, **arguments):
+    return asking(kind, url, "stream" if kind in STREAM_KINDS else "once", **arguments)
+
+
+@every_kind
 def test_a_server_with_a_certificate_that_is_trusted(kind, secure, certificates):
-    with asking(kind, secure, "floats", tls=TLSConfig(root_certificates=certificates / "ca.pem")) as client:
+    with client_of(kind, secure, tls=TLSConfig(root_certificates=certificates / "ca.pem")) as client:
         assert client.infer_sample([1])["y"] == [1]
 
 
+@every_kind
 @pytest.mark.parametrize("authority", [None, "other.pem"])
 def test_a_server_with_a_certificate_that_is_not_trusted(kind, secure, certificates, authority):
     tls = TLSConfig(root_certificates=authority and certificates / authority)
-    with (
-        asking(kind, secure, "floats", tls=tls) as client,
-        pytest.raises(PyTritonClientTimeoutError, match=r"(?i)certificate|handshake|ssl"),
-    ):
-        client.wait_for_model(0.5)
-    with (
-        asking(kind, secure, "floats", tls=tls, ensure_model_is_ready=False) as client,
-        pytest.raises(PyTritonClientInferenceServerError) as caught,
-    ):
-        client.infer_sample([1])
-    assert caught.value.failure is Failure.UNREACHABLE
+    with client_of(kind, secure, tls=tls, ensure_model_is_ready=False) as client:
+        with pytest.raises(PyTritonClientInferenceServerError, match=r"(?i)certificate|handshake|ssl") as caught:
+            client.infer_sample([1])
+        assert caught.value.failure is Failure.UNREACHABLE
+        with pytest.raises(PyTritonClientTimeoutError, match="took longer than"):
+            client.wait_for_model(0.2)
 
 
+@every_kind
 def test_a_certificate_of_the_client(kind, mutual, certificates):
     trusted = TLSConfig(
         root_certificates=str(certificates / "ca.pem"),
         certificate_chain=certificates / "client.pem",
         private_key=certificates / "client.key",
     )
-    with asking(kind, mutual, "floats", tls=trusted) as client:
+    with client_of(kind, mutual, tls=trusted) as client:
         assert client.infer_sample([1])["y"] == [1]
     unknown = TLSConfig(root_certificates=certificates / "ca.pem")
     with (
-        asking(kind, mutual, "floats", tls=unknown, ensure_model_is_ready=False) as client,
+        client_of(kind, mutual, tls=unknown, ensure_model_is_ready=False) as client,
         pytest.raises(PyTritonClientInferenceServerError),
     ):
         client.infer_sample([1])
 
 
-def test_https_without_verification(kind, certificates):
+@every_kind
+def test_a_server_that_does_not_answer(kind, protocol, certificates):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
+    context.set_alpn_protocols(["h2"] if protocol == "grpc" else ["http/1.1"])
+
+    def behave(connection):
+        with context.wrap_socket(connection, server_side=True) as encrypted:
+            silent(encrypted)
+
     with (
-        open_triton() as triton,
-        https_proxy_of(bound(triton).config.http_port, context) as port,
-        asking(kind, f"https://{HOST}:{port}/behind", "floats", tls=TLSConfig(verify=False)) as client,
+        listening(behave) as port,
+        client_of(
+            kind,
+            f"{protocol}s://localhost:{port}",
+            tls=TLSConfig(root_certificates=certificates / "ca.pem"),
+            **known(kind),
+        ) as client,
     ):
+        started = time.monotonic()
+        with pytest.raises(PyTritonClientTimeoutError, match=r"within 0\.2 s"):
+            client.infer_sample([1], timeout_s=0.2)
+        assert time.monotonic() - started < 5
+
+
+def test_https_without_verification(kind, https_url):
+    with asking(kind, f"{https_url}/behind", "once", tls=TLSConfig(verify=False)) as client:
         assert client.infer_sample([1])["y"] == [1]
 
 
+def test_the_command_line_takes_the_authority(secure, certificates, capsys):
+    for words in (["infer", secure, "once", "x=1"], ["models", secure]):
+        assert main([*words, "--ca", str(certificates / "ca.pem")]) == 0
+        assert main([*words, "--ca", str(certificates / "other.pem"), "--timeout", "1"]) == 1
+        assert "No server can be reached" in capsys.readouterr().err
+
+
+@every_kind
 def test_a_file_that_holds_no_certificate(kind, secure, tmp_path):
     (tmp_path / "none.pem").write_text("no certificate")
     with (
-        asking(
-            kind, secure, "floats", tls=TLSConfig(root_certificates=tmp_path / "none.pem"), ensure_model_is_ready=False
+        client_of(
+            kind, secure, tls=TLSConfig(root_certificates=tmp_path / "none.pem"), ensure_model_is_ready=False
         ) as client,
         pytest.raises(PyTritonClientInferenceServerError) as caught,
     ):
@@ -176,10 +238,11 @@ def test_a_file_that_holds_no_certificate(kind, secure, tmp_path):
     assert caught.value.failure is Failure.UNREACHABLE
 
 
+@every_kind
 def test_plain_http_to_a_port_that_speaks_tls(kind, secure):
-    plain = secure.replace("https://", "http://").replace("grpcs://", "grpc://")
+    insecure_url = secure.replace("https://", "http://").replace("grpcs://", "grpc://")
     with (
-        asking(kind, plain, "floats", ensure_model_is_ready=False) as client,
+        client_of(kind, insecure_url, ensure_model_is_ready=False) as client,
         pytest.raises(PyTritonClientInferenceServerError),
     ):
         client.infer_sample([1])

@@ -69,7 +69,7 @@ def test_waiting(triton, name, raw):
     timer.join()
     wait_for_model_ready(raw, name, "1", timeout_s=10)
     with pytest.raises(PyTritonClientModelUnavailableError, match="version 2"):
-        wait_for_model_ready(raw, name, "2", timeout_s=0.2)
+        wait_for_model_ready(raw, name, "2", timeout_s=0.4)
     with pytest.raises(PyTritonClientValueError, match="timeout_s is -1"):
         wait_for_server_ready(raw, timeout_s=-1)
     raw.is_server_ready()  # it is left open

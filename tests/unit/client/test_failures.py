@@ -27,6 +27,7 @@ URL = "http://localhost:8000"
         ("UNAVAILABLE", "Socket closed", Failure.LOST),
         ("UNAVAILABLE", "recvmsg:Connection reset by peer", Failure.LOST),
         ("INTERNAL", "Received RST_STREAM with error code 2", Failure.LOST),
+        ("INTERNAL", "Internal error from Core", Failure.LOST),
         ("UNAVAILABLE", "Exceeds maximum queue size", Failure.BUSY),
         ("UNAVAILABLE", "[request id: 7] Exceeds maximum queue size", Failure.BUSY),
         ("UNAVAILABLE", "Server is stopping, scheduler for model has stopped accepting", Failure.BUSY),

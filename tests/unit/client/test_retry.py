@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytriton.client.core.failures import server_error
-from pytriton.client.exceptions import Failure
+from pytriton.client.exceptions import Failure, PyTritonClientValueError
 from pytriton.client.retry import RetryPolicy
 
 
@@ -40,3 +40,20 @@ def test_what_is_sent_again(failure, safe, with_lost):
 
     assert RetryPolicy().allows(error) is safe
     assert RetryPolicy(resend_lost=True).allows(error) is with_lost
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"attempts": 0}, "RetryPolicy.attempts is 0; give an integer from 1"),
+        ({"attempts": 1.5}, "RetryPolicy.attempts is 1.5"),
+        ({"attempts": True}, "RetryPolicy.attempts is True"),
+        ({"pause_s": -1}, "RetryPolicy.pause_s is -1; give a number from 0 upwards"),
+        ({"factor": "2"}, "RetryPolicy.factor is '2'"),
+        ({"max_pause_s": float("nan")}, "RetryPolicy.max_pause_s is nan"),
+        ({"jitter": 1.5}, "RetryPolicy.jitter is 1.5; give a number from 0 to 1"),
+    ],
+)
+def test_numbers_out_of_their_range(values, message):
+    with pytest.raises(PyTritonClientValueError, match=message):
+        RetryPolicy(**values)

@@ -20,13 +20,14 @@ from pytriton.model_config import ModelConfig
 from pytriton.proxy.channel import Channel
 from pytriton.proxy.protocol import (
     PROTOCOL_VERSION,
+    AdmissionMessage,
     Bell,
     BellKind,
     RegistrationMessage,
     decode_admission,
     encode_registration,
 )
-from pytriton.proxy.registry import Registry
+from pytriton.proxy.registry import Registry, Standing
 from pytriton.proxy.worker import Worker
 
 X = np.ones((1, 3), np.float32)
@@ -49,7 +50,7 @@ class TestChannel:
             file.write(b"content")
             file.flush()
             ours.send(Bell(BellKind.HELLO, 1, 2, 3), file.fileno())
-        bell, fd = theirs.receive_fd()
+        bell, fd, _ = theirs.receive_fds()
 
         assert bell == (BellKind.HELLO, 1, 2, 3)
         assert os.pread(fd, 10, 0) == b"content"
@@ -100,7 +101,7 @@ class TestChannel:
             channel.receive()
         left.send(b"x" * 32)
         with pytest.raises(EOFError):
-            channel.receive_fd()
+            channel.receive_fds()
         left.close()
         channel.close()
 
@@ -287,13 +288,13 @@ def ask(registry, *frames):
         return question.recv_multipart()
 
 
-def register(registry, binding="b"):
-    body = encode_registration(RegistrationMessage(binding, "m", 1, "m_0", "{}"))
+def register(registry, binding="b", instance="m_0_0"):
+    body = encode_registration(RegistrationMessage(binding, "m", 1, instance, "{}"))
     return ask(registry, b"pytriton", str(PROTOCOL_VERSION).encode(), body)
 
 
-def admitted(registry, binding="b"):
-    verdict, body = register(registry, binding)
+def admitted(registry, binding="b", instance="m_0_0"):
+    verdict, body = register(registry, binding, instance)
     assert verdict == b"admitted", body
     return decode_admission(body)
 
@@ -330,7 +331,7 @@ class TestRegistry:
             connected.connect(admission.socket)
             channel = Channel(connected)
             channel.send(Bell(BellKind.HELLO, admission.ticket, 0, 0), connection.arena.fd)
-            bell, fd = channel.receive_fd()
+            bell, fd, _ = channel.receive_fds()
             os.close(fd)
             assert bell.kind == BellKind.WELCOME
             assert worker.connections == 1
@@ -352,10 +353,24 @@ class TestRegistry:
         workers = [Worker(double, wire().signature) for _ in range(3)]
         registry.add("b", workers)
 
-        for _ in range(3):
-            admitted(registry)
+        tickets = [admitted(registry, instance=f"m_0_{number}").ticket for number in (2, 0, 1, 3)]
 
-        assert sorted(map(id, registry._door._tickets.values())) == sorted(map(id, workers))
+        assert [registry._door._tickets[ticket] for ticket in tickets] == [workers[each] for each in (2, 0, 1, 0)]
+
+    def test_an_instance_is_told_how_its_workers_process_is(self, registry):
+        admission = AdmissionMessage("socket", 7, True, False, 0, ["x"], ["y"])
+        standings = [Standing(admission, 3), Standing(None, 0, "soon", waiting=True), Standing(None, 0, "never")]
+
+        class Distant:
+            def admit(self):
+                return standings.pop(0)
+
+        registry.add("b", [Distant()])
+
+        verdict, body, restarts = register(registry)
+        assert (verdict, decode_admission(body), restarts) == (b"admitted", admission, b"3")
+        assert register(registry) == [b"waiting", b"soon"]
+        assert register(registry) == [b"refused", b"never"]
 
     def test_a_model_that_is_not_bound_is_refused(self, registry, wire):
         assert register(registry)[0] == b"refused"

@@ -172,7 +172,7 @@ class Instance:
         self.worker = worker
         self.channel, theirs = channels()
         worker.start(theirs, os.dup(connection.arena.fd))
-        self.welcome, fd = self.channel.receive_fd()
+        self.welcome, fd, _ = self.channel.receive_fds()
         self.results = PeerArena(fd)
         self.sequence = 0
         self.ended = set()  # pairs of a batch's sequence and a request

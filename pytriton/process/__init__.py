@@ -1,0 +1,7 @@
+"""Model instances in processes of their own: asked for in `Triton.bind`, started, watched and started again."""
+
+from __future__ import annotations
+
+from pytriton.process.instance import ProcessInstance, load
+
+__all__ = ["ProcessInstance", "load"]

@@ -1,0 +1,142 @@
+"""A model instance that asks for a process of its own, and what it is made of on the way there."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pickle
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pytriton.decorators.stages import check_infer_func, next_stage
+from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.model_config.model_spec import ModelSpec
+from pytriton.process.pickling import pickled
+from pytriton.proxy.host import Loaded
+from pytriton.proxy.kind import check_kind
+from pytriton.proxy.leash import OrderMessage
+from pytriton.proxy.signature import Signature
+
+
+@dataclasses.dataclass(frozen=True)
+class ProcessInstance:
+    """An instance of a model in a process of its own, to be given to `Triton.bind` in place of an inference callable.
+
+    The factory is called in the new process, once, and makes the inference callable there. The process is started when
+    the model is loaded, started again when it ends by itself, and ended with the model. Functions and classes of a
+    script or a notebook, closures and lambdas get there as well; modules are imported again.
+
+    Args:
+        factory: Returns the inference callable: a function of any kind, or an object with ``__call__``. Where the
+            object has a method ``close``, that is called in the end.
+        args: What the factory is called with.
+        kwargs: What it is called with by name.
+        env: Environment variables that the process has besides those of this one, from its start on.
+
+    Raises:
+        PyTritonBadParameterError: An argument has a value that cannot work.
+
+    Examples:
+        >>> def make(device):
+        ...     @batch
+        ...     def infer(x):
+        ...         return {"y": x * 2, "device": np.full((len(x), 1), device.encode())}
+        ...     return infer
+        >>> two_gpus = [ProcessInstance(make, args=["cuda"], env={"CUDA_VISIBLE_DEVICES": str(n)}) for n in range(2)]
+        >>> triton.bind("Model", two_gpus, inputs=[...], outputs=[...])  # doctest: +SKIP
+    """
+
+    factory: Callable[..., Callable[..., Any]]
+    args: Sequence[Any] = dataclasses.field(default=(), kw_only=True)
+    kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict, kw_only=True)
+    env: Mapping[str, str] = dataclasses.field(default_factory=dict, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Checks the arguments; whether they can be sent to a process is found out in `Triton.bind`."""
+        if not callable(self.factory):
+            raise PyTritonBadParameterError(
+                f"ProcessInstance: factory is {self.factory!r}, which cannot be called; give a function or a class "
+                "that makes the inference callable."
+            )
+        if next_stage(self.factory) is not None:
+            raise PyTritonBadParameterError(
+                f"ProcessInstance: factory is {self.factory!r}, an inference callable itself; give a function that "
+                "makes one, or `lambda: infer` for one that is there already."
+            )
+        if not isinstance(self.args, list | tuple):
+            raise PyTritonBadParameterError(f"ProcessInstance: args is {self.args!r}; use a tuple or a list.")
+        if not isinstance(self.kwargs, Mapping):
+            raise PyTritonBadParameterError(f"ProcessInstance: kwargs is {self.kwargs!r}; use a dictionary.")
+        if not isinstance(self.env, Mapping):
+            raise PyTritonBadParameterError(f"ProcessInstance: env is {self.env!r}; use a dictionary of strings.")
+        for name, value in self.env.items():
+            for text, forbidden in ((name, "=\0"), (value, "\0")):
+                if not isinstance(text, str) or any(each in text for each in forbidden) or not name:
+                    raise PyTritonBadParameterError(
+                        f"ProcessInstance: env has {name!r}: {value!r}, which no environment variable can be; use "
+                        "strings."
+                    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """All that it takes to start the process of an instance, and to start it again, as things were in `Triton.bind`.
+
+    Attributes:
+        spec: The model.
+        number: Which of the model's instances it is, from 0.
+        payload: The spec, the factory and its arguments, pickled.
+        import_path: Where modules are imported from.
+        environment: The process's environment variables.
+        folder: Its working directory.
+    """
+
+    spec: ModelSpec
+    number: int
+    payload: bytes
+    import_path: tuple[str, ...]
+    environment: Mapping[str, str]
+    folder: Path
+
+    @classmethod
+    def of(cls, instance: ProcessInstance, spec: ModelSpec, number: int) -> Plan:
+        """Makes the plan of an instance.
+
+        Raises:
+            PyTritonBadParameterError: The factory or one of its arguments cannot be sent to another process.
+        """
+        try:
+            payload = pickled((spec, instance.factory, tuple(instance.args), dict(instance.kwargs)))
+        except Exception as error:
+            raise PyTritonBadParameterError(
+                f"Model {spec.name!r}: instance {number} cannot be sent to a process of its own: "
+                f"{type(error).__name__}: {error}; leave that out of the factory, its arguments and the variables that "
+                "it uses, and make it when the factory is called."
+            ) from error
+        environment = {**os.environ, **instance.env}
+        return cls(spec, number, payload, tuple(sys.path), environment, Path.cwd())
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"model {self.spec.name!r} (instance {self.number})"
+
+
+def load(order: OrderMessage) -> Loaded:
+    """Makes the inference callable of a bound model; in its process.
+
+    Args:
+        order: With the payload of a plan.
+    """
+    spec, factory, args, kwargs = pickle.loads(order.payload)
+    infer_func = factory(*args, **kwargs)
+    check_kind(infer_func, spec)
+    check_infer_func(infer_func, spec)
+    close = getattr(infer_func, "close", None)
+    return Loaded(infer_func, Signature(spec), close if callable(close) else _nothing)
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,38 @@
+"""Python objects on their way to another process of the same environment."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+import wrapt
+
+from pytriton.decorators.stages import Stage
+
+
+def pickled(value: object) -> bytes:
+    """Pickles an object; functions and classes that cannot be imported go along, decorated or not.
+
+    Raises:
+        Exception: Something in it cannot be pickled.
+    """
+    file = io.BytesIO()
+    _Pickler(file).dump(value)
+    return file.getvalue()
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    def reducer_override(self, value: Any) -> Any:
+        # To cloudpickle, a decorated function looks like the function alone.
+        if not issubclass(type(value), wrapt.FunctionWrapper):
+            return super().reducer_override(value)
+        if issubclass(type(value), Stage):
+            return _decorated, (value._self_decorator, value.__wrapped__)
+        origin = getattr(value, "_self_origin", None)
+        return (origin, ()) if origin is not None else value.__qualname__
+
+
+def _decorated(decorator: Callable[[Any], Any], function: Any) -> Any:
+    return decorator(function)

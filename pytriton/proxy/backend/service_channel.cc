@@ -1,0 +1,289 @@
+#include "service_channel.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "channel.h"
+#include "triton_error.h"
+
+namespace pytriton {
+
+namespace {
+
+constexpr int kBellsAtATime = 64;  // other channels have their turn
+
+int64_t ToWord(ServiceBell kind) { return static_cast<int64_t>(kind); }
+
+}  // namespace
+
+ServiceChannel::ServiceChannel(std::shared_ptr<ServiceContext> context, int64_t number, FileDescriptor socket,
+                               TRITONSERVER_Server* server, std::string model, int64_t version)
+    : context_(std::move(context)),
+      number_(number),
+      socket_(std::move(socket)),
+      server_(server),
+      model_(std::move(model)),
+      version_(version),
+      metrics_(&context_->families) {}
+
+void ServiceChannel::SetCapacity(int64_t capacity) {
+  const std::lock_guard<std::mutex> lock(callers_mutex_);
+  if (closed_ && capacity != 0) return;
+  context_->capacities.Add(model_, version_, capacity - capacity_);
+  capacity_ = capacity;
+}
+
+void ServiceChannel::Began(int64_t batch, const Callers& callers) {
+  const std::lock_guard<std::mutex> lock(callers_mutex_);
+  callers_[batch] = callers;
+}
+
+void ServiceChannel::Ended(int64_t batch) {
+  const std::lock_guard<std::mutex> lock(callers_mutex_);
+  callers_.erase(batch);
+}
+
+void ServiceChannel::Close() {
+  if (closed_.exchange(true)) return;
+  SetCapacity(0);
+  shutdown(socket_.get(), SHUT_RDWR);  // the thread that receives hears of it
+  const std::lock_guard<std::mutex> lock(calls_mutex_);
+  for (const auto& [number, inference] : calls_) inference->Cancel();
+}
+
+void ServiceChannel::Retire() {
+  Close();
+  metrics_.Clear();
+}
+
+bool ServiceChannel::Receive() {
+  for (int i = 0; i < kBellsAtATime; ++i) {
+    Bell bell;
+    FileDescriptor file;
+    iovec data = {&bell, sizeof(bell)};
+    msghdr message = {};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    ssize_t received;
+    do {
+      received = recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    } while (received < 0 && errno == EINTR);
+    if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
+    if (received <= 0 || closed_) return false;
+    const cmsghdr* header = CMSG_FIRSTHDR(&message);
+    if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
+      int fd;
+      std::memcpy(&fd, CMSG_DATA(header), sizeof(fd));
+      file.Reset(fd);
+    }
+    try {
+      if (received != static_cast<ssize_t>(sizeof(bell))) throw ProtocolError("the worker sent what is no bell");
+      Handle(bell, std::move(file));
+    } catch (const std::exception& error) {
+      Log(TRITONSERVER_LOG_ERROR,
+          "model '" + model_ + "': its worker's service channel is closed: " + std::string(error.what()));
+      return false;
+    }
+  }
+  return true;
+}
+
+void ServiceChannel::Handle(const Bell& bell, FileDescriptor file) {
+  const auto kind = static_cast<ServiceBell>(bell.kind);
+  if (kind == ServiceBell::kOpen) return Open(bell, std::move(file));
+  if (arena_ == nullptr) throw ProtocolError("the worker asks before it has opened the channel");
+  switch (kind) {
+    case ServiceBell::kCall:
+      return Call(bell);
+    case ServiceBell::kCancel:
+      return Cancel(bell.sequence);
+    case ServiceBell::kModel:
+      return DoWithModel(bell);
+    case ServiceBell::kMetric:
+      return DoWithMetric(bell);
+    case ServiceBell::kLog: {
+      MessageReader reader(worker_arena_.At(bell.offset, bell.size), bell.size);
+      const LogMessage message = DecodeLog(&reader);
+      worker_arena_.Release(bell.offset);
+      LogIfError(TRITONSERVER_LogMessage(static_cast<TRITONSERVER_LogLevel>(message.level), message.file.c_str(),
+                                         static_cast<int>(message.line), message.text.c_str()),
+                 "cannot write a worker's line into the log");
+      return;
+    }
+    default:
+      throw ProtocolError("a bell of kind " + std::to_string(bell.kind) + " rang, which is not known");
+  }
+}
+
+void ServiceChannel::Open(const Bell& bell, FileDescriptor file) {
+  if (bell.offset != kProtocolVersion) {
+    throw ProtocolError("it speaks version " + std::to_string(bell.offset) + " of the proxy protocol, the backend " +
+                        std::to_string(kProtocolVersion) + ": install the same pytriton on both sides");
+  }
+  if (!file.valid() || arena_ != nullptr) throw ProtocolError("the worker opened the channel out of turn");
+  worker_arena_ = PeerArena(std::move(file));
+  arena_ = std::make_shared<Arena>();
+  context_->on_arena(arena_);
+  Send({ToWord(ServiceBell::kOpened), 0, 0, 0}, arena_->fd());
+}
+
+void ServiceChannel::Call(const Bell& bell) {
+  const char* message = worker_arena_.At(bell.offset, bell.size);
+  MessageReader reader(message, bell.size);
+  const CallMessage call = DecodeCall(&reader);
+  try {
+    const Callers callers = CallersOfBatch(call.batch);
+    if (IsCycle(callers, call.model, call.version, context_->capacities)) {
+      throw TritonError(TRITONSERVER_ERROR_UNAVAILABLE,
+                        "the request would wait for itself, for all instances of model '" + call.model +
+                            "' are waiting for it (" + Chain(callers, call.model) +
+                            "): break the cycle, or give the model more instances");
+    }
+    Inference::Start(shared_from_this(), bell.sequence, call, message + reader.data_offset(), bell.offset,
+                     ToText(callers));
+  } catch (const TritonError& error) {
+    worker_arena_.Release(bell.offset);
+    return Fail(bell.sequence, error.code(), error.what());
+  }
+  if (closed_) Cancel(bell.sequence);
+}
+
+void ServiceChannel::Cancel(int64_t number) {
+  const std::lock_guard<std::mutex> lock(calls_mutex_);
+  const auto found = calls_.find(number);
+  if (found != calls_.end()) found->second->Cancel();
+}
+
+void ServiceChannel::DoWithModel(const Bell& bell) {
+  context_->models->Start([channel = shared_from_this(), bell] {
+    bool ready = false;
+    try {
+      const char* message = channel->worker_arena_.At(bell.offset, bell.size);
+      MessageReader reader(message, bell.size);
+      ready = ModelControl::Do(channel->server_, DecodeModel(&reader, bell.size), message + reader.data_offset());
+    } catch (const TritonError& error) {
+      channel->worker_arena_.Release(bell.offset);
+      return channel->Fail(bell.sequence, error.code(), error.what());
+    } catch (const std::exception& error) {
+      return channel->Fail(bell.sequence, TRITONSERVER_ERROR_INTERNAL, error.what());
+    }
+    channel->worker_arena_.Release(bell.offset);
+    channel->Send({ToWord(ServiceBell::kDone), bell.sequence, ready ? 1 : 0, 0});
+  });
+}
+
+void ServiceChannel::DoWithMetric(const Bell& bell) {
+  MessageReader reader(worker_arena_.At(bell.offset, bell.size), bell.size);
+  const MetricMessage message = DecodeMetric(&reader);
+  worker_arena_.Release(bell.offset);
+  try {
+    const int64_t result = metrics_.Do(message);
+    if (bell.sequence != 0) Send({ToWord(ServiceBell::kDone), bell.sequence, result, 0});
+  } catch (const TritonError& error) {
+    if (bell.sequence != 0) Fail(bell.sequence, error.code(), error.what());
+  }
+}
+
+void ServiceChannel::Fail(int64_t number, TRITONSERVER_Error_Code code, const std::string& message) {
+  CallReplyMessage reply;
+  reply.final = true;
+  reply.failed = true;
+  reply.code = code;
+  reply.message = message;
+  Reply(number, reply);
+}
+
+void ServiceChannel::Add(int64_t number, Inference* inference) {
+  const std::lock_guard<std::mutex> lock(calls_mutex_);
+  if (!calls_.emplace(number, inference).second) throw ProtocolError("the worker gave two calls the same number");
+}
+
+void ServiceChannel::Remove(int64_t number) {
+  const std::lock_guard<std::mutex> lock(calls_mutex_);
+  calls_.erase(number);
+}
+
+bool ServiceChannel::Reply(int64_t number, const CallReplyMessage& message) {
+  if (closed_) return false;
+  MessageWriter writer;
+  Encode(message, &writer);
+  Block block;
+  try {
+    block = arena_->Allocate(writer.head_size());
+  } catch (const ArenaError&) {
+    Send({ToWord(ServiceBell::kReply), number, 0, 0});
+    return false;
+  }
+  writer.CopyTo(block.data);
+  if (Send({ToWord(ServiceBell::kReply), number, block.offset, writer.head_size()})) return true;
+  arena_->Discard(block);
+  return false;
+}
+
+bool ServiceChannel::Send(const Bell& bell, int fd) {
+  const std::lock_guard<std::mutex> lock(send_mutex_);
+  if (closed_) return false;
+  if (unsent_.empty() && SendNow(bell, fd)) return true;
+  if (errno != EAGAIN && errno != EWOULDBLOCK && unsent_.empty()) return false;
+  unsent_.push_back(bell);
+  if (unsent_.size() == 1) Want(true);
+  return true;
+}
+
+bool ServiceChannel::SendNow(const Bell& bell, int fd) {
+  iovec data = {const_cast<Bell*>(&bell), sizeof(bell)};
+  msghdr message = {};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  if (fd >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &fd, sizeof(int));
+  }
+  ssize_t sent;
+  do {
+    sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (sent < 0 && errno == EINTR);
+  return sent == static_cast<ssize_t>(sizeof(bell));
+}
+
+void ServiceChannel::Flush() {
+  const std::lock_guard<std::mutex> lock(send_mutex_);
+  while (!unsent_.empty() && SendNow(unsent_.front(), -1)) unsent_.pop_front();
+  if (unsent_.empty()) Want(false);
+}
+
+// Has the thread that receives told of room in the socket, or no more.
+void ServiceChannel::Want(bool writable) {
+  epoll_event event = {};
+  event.events = writable ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  event.data.u64 = static_cast<uint64_t>(number_);
+  epoll_ctl(context_->poll.get(), EPOLL_CTL_MOD, socket_.get(), &event);
+}
+
+Callers ServiceChannel::CallersOfBatch(int64_t batch) {
+  if (batch < 0) return {};
+  Callers callers;
+  {
+    const std::lock_guard<std::mutex> lock(callers_mutex_);
+    const auto found = callers_.find(batch);
+    if (found != callers_.end()) callers = found->second;
+  }
+  const std::string place = std::to_string(reinterpret_cast<uintptr_t>(this)) + ":" + std::to_string(batch);
+  Join(&callers, {{place, context_->capacities.Of(model_, version_), version_, model_}});
+  return callers;
+}
+
+}  // namespace pytriton

@@ -1,0 +1,427 @@
+"""Carries what a worker asks over a service channel, and the replies to whoever waits for them.
+
+No thread of its own: whichever waiting thread comes first reads for all others, and hands over when it has its own
+reply. Event loops read where no thread does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import logging
+import os
+import select
+import socket
+import threading
+import time
+
+import numpy as np
+
+from pytriton.exceptions import PyTritonInferenceError, PyTritonInvalidOperationError
+from pytriton.proxy.arena import Arena, PeerArena
+from pytriton.proxy.calls import CallTensor, ErrorCode, Reply, ServiceBell, decode_reply
+from pytriton.proxy.protocol import BELL, PROTOCOL_VERSION, Bell, MessageReader, MessageWriter, ProtocolError
+from pytriton.proxy.responses import Layout
+
+LOGGER = logging.getLogger(__name__)
+
+_HANDSHAKE_S = 5.0
+_NOTHING = np.empty(0, np.uint8)
+_GONE = "the server is gone, or has unloaded the model"
+
+
+class SharedArena(Arena):
+    """An arena that any thread may allocate in."""
+
+    def __init__(self) -> None:
+        """Has a lock besides."""
+        super().__init__()
+        self._lock = threading.Lock()
+
+    def allocate(self, size: int) -> int:
+        """As `Arena.allocate`."""
+        with self._lock:
+            return super().allocate(size)
+
+    def trim(self, before: float) -> None:
+        """As `Arena.trim`."""
+        with self._lock:
+            super().trim(before)
+
+    def in_use(self) -> int:
+        """As `Arena.in_use`."""
+        with self._lock:
+            return super().in_use()
+
+    def close(self) -> None:
+        """As `Arena.close`."""
+        with self._lock:
+            super().close()
+
+
+class Waiter:
+    """Whoever waits for replies to one question. Made by `Switchboard.ask`.
+
+    Attributes:
+        number: Of the question.
+        replies: What has come.
+        dropped: Whether it does not wait any more.
+        signal: Set for it, while it waits for another thread that reads.
+        future: Set for it, while it waits in its loop.
+        loop: That loop, or None.
+        thread: Where it was made.
+    """
+
+    __slots__ = ("dropped", "future", "loop", "number", "replies", "signal", "thread")
+
+    def __init__(self, number: int, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Waits in a thread, or in the loop that is running."""
+        self.number = number
+        self.replies: collections.deque[Reply | int] = collections.deque()
+        self.dropped = False
+        self.signal: threading.Event | None = None
+        self.future: asyncio.Future[None] | None = None
+        self.loop = loop
+        self.thread = threading.get_ident()
+
+    def wake(self) -> None:
+        """Tells it that there is a reply, or that there will be none; or that it is to read."""
+        signal = self.signal
+        if signal is not None:
+            signal.set()
+        if self.loop is None:
+            return
+        if threading.get_ident() == self.thread:
+            self._set()
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits any more
+                self.loop.call_soon_threadsafe(self._set)
+
+    def _set(self) -> None:
+        if self.future is not None and not self.future.done():
+            self.future.set_result(None)
+
+
+class Switchboard:
+    """The worker's end of a service channel.
+
+    Args:
+        connected: The socket.
+    """
+
+    def __init__(self, connected: socket.socket) -> None:
+        """Sends nothing yet."""
+        self._socket = connected
+        self._poll = select.poll()
+        self._poll.register(connected, select.POLLIN)
+        self._process = os.getpid()
+        self._lock = threading.Lock()  # of all below
+        self._opening = threading.Lock()
+        self._arena: SharedArena | None = None
+        self._peer: PeerArena | None = None
+        self._last = 0
+        self._waiters: dict[int, Waiter] = {}
+        self._queue: collections.deque[Waiter] = collections.deque()  # threads that wait for another that reads
+        self._loops: dict[asyncio.AbstractEventLoop, int] = {}  # and how many wait there
+        self._is_read = False
+        self._closed = False
+
+    def ask(
+        self,
+        kind: ServiceBell,
+        head: MessageWriter,
+        layout: Layout,
+        *,
+        replies: bool = True,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> Waiter:
+        """Sends a question.
+
+        Args:
+            kind: What it is.
+            head: Its message.
+            layout: Its data.
+            replies: Whether there are any.
+            loop: The loop that is running, where replies are waited for in it.
+
+        Raises:
+            PyTritonInvalidOperationError: The server is gone, or this is a fork of the process that had the channel.
+            ArenaError: There is no room for the data.
+        """
+        arena = self._open()
+        offset, size = layout.write(head, arena)
+        with self._lock:
+            self._last += 1
+            waiter = Waiter(self._last, loop)
+            if self._closed:
+                raise PyTritonInvalidOperationError(_GONE)
+            if replies:
+                self._waiters[waiter.number] = waiter
+                if loop is not None:
+                    self._enter(loop)
+        self._send(Bell(kind, waiter.number if replies else 0, offset, size))
+        return waiter
+
+    def wait(self, waiter: Waiter, deadline: float | None) -> Reply | int | None:
+        """Waits for a reply in this thread.
+
+        Args:
+            waiter: Of the question.
+            deadline: Until when, as ``time.monotonic()`` tells it.
+
+        Returns:
+            The reply; the result of what was to be done with a model or a metric; None when none came in time.
+
+        Raises:
+            PyTritonInvalidOperationError: The server is gone.
+        """
+        while True:
+            with self._lock:
+                reply, is_gone = self._taken(waiter)
+                if reply is not None or is_gone:
+                    break
+                leads = not self._is_read
+                if leads:
+                    self._is_read = True
+                else:
+                    waiter.signal = threading.Event()
+                    self._queue.append(waiter)
+            in_time = self._lead(waiter, deadline) if leads else self._follow(waiter, deadline)
+            if not in_time:
+                with self._lock:
+                    reply, is_gone = self._taken(waiter)
+                break
+        self._call_up()
+        if reply is None and is_gone:
+            raise PyTritonInvalidOperationError(_GONE)
+        return reply
+
+    async def wait_async(self, waiter: Waiter, deadline: float | None) -> Reply | int | None:
+        """The same in the loop that the question was asked in."""
+        while True:
+            with self._lock:
+                reply, is_gone = self._taken(waiter)
+                if reply is not None:
+                    return reply
+                if is_gone:
+                    raise PyTritonInvalidOperationError(_GONE)
+                future = waiter.future = asyncio.get_running_loop().create_future()
+            try:
+                if deadline is None:
+                    await future
+                else:
+                    await asyncio.wait_for(future, max(0.0, deadline - time.monotonic()))
+            except asyncio.TimeoutError:
+                with self._lock:
+                    if not waiter.replies:
+                        return None
+            finally:
+                waiter.future = None
+
+    def drop(self, waiter: Waiter) -> None:
+        """Has the server stop; what has come, and what still comes, is thrown away."""
+        with self._lock:
+            waiter.replies.clear()
+            if waiter.dropped or waiter.number not in self._waiters:
+                return
+            waiter.dropped = True
+        with contextlib.suppress(PyTritonInvalidOperationError):  # nothing is in flight any more
+            self._send(Bell(ServiceBell.CANCEL, waiter.number, 0, 0))
+
+    def tidy(self, before: float) -> None:
+        """Takes what has come for nobody, and gives memory back that was free since ``before``."""
+        if self._arena is None:
+            return
+        self._drain()
+        self._arena.trim(before)
+
+    def in_use(self) -> int:
+        """How many blocks the server has not released yet."""
+        return 0 if self._arena is None else self._arena.in_use()
+
+    def close(self) -> None:
+        """Ends the channel; whoever waits is told so."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            waiters = list(self._waiters.values())
+            self._waiters.clear()
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # a thread that reads is told so
+        if self._arena is not None:
+            self._arena.close()
+        for waiter in waiters:
+            self._leave(waiter)
+            waiter.wake()
+
+    def _open(self) -> SharedArena:
+        if os.getpid() != self._process:
+            raise PyTritonInvalidOperationError(
+                "this process is a fork of the one that serves the model, and cannot ask the server: ask before"
+            )
+        if self._arena is not None:
+            return self._arena
+        with self._opening:
+            if self._arena is None:
+                arena = SharedArena()
+                self._socket.settimeout(_HANDSHAKE_S)
+                try:
+                    socket.send_fds(self._socket, [BELL.pack(ServiceBell.OPEN, 0, PROTOCOL_VERSION, 0)], [arena.fd])
+                    data, fds, _, _ = socket.recv_fds(self._socket, BELL.size, 1)
+                except OSError as error:
+                    arena.close()
+                    raise PyTritonInvalidOperationError(_GONE) from error
+                if len(data) != BELL.size or not fds or BELL.unpack(data)[0] != ServiceBell.OPENED:
+                    arena.close()
+                    raise PyTritonInvalidOperationError(_GONE)
+                self._socket.setblocking(True)
+                self._peer = PeerArena(fds[0])
+                self._arena = arena
+            return self._arena
+
+    def _send(self, bell: Bell) -> None:
+        try:
+            self._socket.send(BELL.pack(*bell), socket.MSG_NOSIGNAL)
+        except OSError as error:
+            self.close()
+            raise PyTritonInvalidOperationError(_GONE) from error
+
+    def _taken(self, waiter: Waiter) -> tuple[Reply | int | None, bool]:
+        """A reply that has come, and whether none will; with the lock."""
+        if waiter.replies:
+            return waiter.replies.popleft(), False
+        return None, waiter.number not in self._waiters or waiter.dropped
+
+    def _lead(self, waiter: Waiter, deadline: float | None) -> bool:
+        """Reads for all, until there is something for this one. Returns whether that was in time."""
+        try:
+            while not waiter.replies and waiter.number in self._waiters and not waiter.dropped:
+                left_ms = None if deadline is None else (deadline - time.monotonic()) * 1000
+                if left_ms is not None and left_ms <= 0:
+                    return False
+                if self._poll.poll(left_ms) and not self._receive():
+                    self.close()
+            return True
+        finally:
+            self._hand_over()
+
+    def _follow(self, waiter: Waiter, deadline: float | None) -> bool:
+        """Waits until there is something for this one, or it is to read. Returns whether that was in time."""
+        assert waiter.signal is not None
+        in_time = waiter.signal.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        with self._lock:
+            waiter.signal = None
+            if waiter in self._queue:  # else it was called up
+                self._queue.remove(waiter)
+        return in_time
+
+    def _hand_over(self) -> None:
+        with self._lock:
+            self._is_read = False
+        self._call_up()
+
+    def _call_up(self) -> None:
+        """Has another thread read, if none does: whoever was called up may have left instead."""
+        with self._lock:
+            if not self._is_read and self._queue:
+                self._queue.popleft().wake()
+
+    def _drain(self) -> None:
+        """Reads what has come, unless a thread does."""
+        with self._lock:
+            if self._is_read or self._closed:
+                return
+            self._is_read = True
+        try:
+            while self._poll.poll(0):
+                if not self._receive():
+                    self.close()
+                    break
+        finally:
+            self._hand_over()
+
+    def _receive(self) -> bool:
+        """Takes one bell, if one has come. Returns whether the server is there."""
+        try:
+            data = self._socket.recv(BELL.size, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        if len(data) != BELL.size:
+            return False
+        kind, number, offset, size = BELL.unpack(data)
+        reply: Reply | int = offset
+        if kind == ServiceBell.REPLY:
+            try:
+                reply = self._reply(offset, size)
+            except (ProtocolError, TypeError, ValueError):
+                LOGGER.exception("What the server replied to a worker makes no sense.")
+                return False
+        is_final = type(reply) is int or reply.final  # type: ignore[union-attr]
+        with self._lock:
+            waiter = self._waiters.get(number)
+            if waiter is None:
+                return True
+            if is_final:
+                del self._waiters[number]
+            if not waiter.dropped:
+                waiter.replies.append(reply)
+        if is_final:
+            self._leave(waiter)
+        waiter.wake()
+        return True
+
+    def _reply(self, offset: int, size: int) -> Reply:
+        peer = self._peer
+        assert peer is not None
+        if size == 0:
+            no_room = "there is no room for the response in shared memory"
+            return Reply(error=PyTritonInferenceError(no_room, ErrorCode.UNAVAILABLE))
+        lease = peer.lease(offset, size)  # given back when this returns
+        message = decode_reply(MessageReader(lease, 0, size))
+        tensors = {}
+        for name, datatype, position, length, shape in message.outputs:
+            tensors[name] = CallTensor(datatype, shape, peer.lease(position, length) if position >= 0 else _NOTHING)
+        return Reply(
+            tensors,
+            message.final,
+            message.model,
+            message.version,
+            message.request_id,
+            message.parameters,
+            message.error,
+        )
+
+    def _enter(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Has a loop read while somebody waits in it; with the lock, in the loop's thread."""
+        count = self._loops.get(loop, 0)
+        self._loops[loop] = count + 1
+        if count == 0:
+            loop.add_reader(self._socket.fileno(), self._drain)
+
+    def _leave(self, waiter: Waiter) -> None:
+        """Ends what `_enter` has begun."""
+        loop = waiter.loop
+        if loop is None:
+            return
+        try:
+            if threading.get_ident() == waiter.thread:
+                self._leave_here(loop)
+            else:
+                loop.call_soon_threadsafe(self._leave_here, loop)
+        except RuntimeError:  # the loop is closed
+            with self._lock:
+                self._loops.pop(loop, None)
+
+    def _leave_here(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._lock:
+            count = self._loops.get(loop, 0) - 1
+            if count > 0:
+                self._loops[loop] = count
+                return
+            if self._loops.pop(loop, None) is None:
+                return
+            loop.remove_reader(self._socket.fileno())

@@ -1,0 +1,212 @@
+"""Every exception of the clients, and how far requests got: raised by a server, or a socket that misbehaves."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import resource
+
+import numpy as np
+import pytest
+from asking import CLASSES, asking, config_for, every_kind, every_kind_that_loads, known, url_of
+from peers import HOST, hanging_up_in_mid_answer, listening, silent, speaking_html
+from serving import Background, bind_floats, free_config, held_model, wait_until
+
+from pytriton.client import (
+    Failure,
+    FuturesModelClient,
+    ModelClient,
+    PyTritonClientClosedError,
+    PyTritonClientError,
+    PyTritonClientInferenceServerError,
+    PyTritonClientInvalidUrlError,
+    PyTritonClientModelDoesntSupportBatchingError,
+    PyTritonClientModelUnavailableError,
+    PyTritonClientQueueFullError,
+    PyTritonClientTimeoutError,
+    PyTritonClientValueError,
+    exceptions,
+)
+from pytriton.model_config import DynamicBatcher, QueuePolicy
+from pytriton.triton import Triton, TritonSecurityConfig
+
+RAISED = set()
+
+
+def raises(error, failure=None):
+    """Marks a test that ends with an exception of this very class, and of an inference with this failure."""
+    RAISED.add(failure or error)
+
+    def decorate(test):
+        @functools.wraps(test)
+        def run(*args, **kwargs):
+            with pytest.raises(error) as caught:
+                test(*args, **kwargs)
+            assert type(caught.value) is error
+            assert getattr(caught.value, "failure", None) is failure
+
+        return run
+
+    return decorate
+
+
+refused_with = functools.partial(raises, PyTritonClientInferenceServerError)
+
+
+def test_none_is_left_out():
+    classes = {each for each in vars(exceptions).values() if isinstance(each, type) and issubclass(each, Exception)}
+    assert classes - {PyTritonClientInferenceServerError} | set(Failure) == RAISED
+
+
+def echo(requests):
+    return [{"y": request["x"]} for request in requests]
+
+
+@pytest.fixture(scope="module")
+def triton():
+    """A server that wants its token for loading models."""
+    security = TritonSecurityConfig(access_token="secret", restricted_endpoints=["model-repository"])
+    with Triton(config=free_config(), security_config=security) as triton:
+        triton.run()
+        yield triton
+
+
+@pytest.fixture
+def client(triton, name, kind, protocol):
+    """A client of a model that echoes."""
+    bind_floats(triton, name, echo, config=config_for(kind))
+    with asking(kind, url_of(triton, protocol), name) as client:
+        yield client
+
+
+@contextlib.contextmanager
+def client_of_peer(kind, protocol, behave):
+    with listening(behave) as port, asking(kind, f"{protocol}://{HOST}:{port}", "floats", **known(kind)) as client:
+        yield client
+
+
+@raises(PyTritonClientError)
+def test_there_is_no_room_for_shared_memory(triton, name):
+    bind_floats(triton, name, echo)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with ModelClient(url_of(triton, "grpc"), name, shared_memory=True) as client:
+        client.infer_sample([1])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+        try:
+            client.infer_sample(np.zeros(100_000, np.float32))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@every_kind
+@raises(PyTritonClientValueError)
+def test_an_input_does_not_fit(client):
+    client.infer_sample(np.float64([1]))
+
+
+@every_kind
+@raises(PyTritonClientInvalidUrlError)
+def test_a_url_is_none(kind, protocol):
+    CLASSES[kind](f"{protocol}:/localhost", "any")
+
+
+@every_kind
+@raises(PyTritonClientTimeoutError)
+def test_a_server_does_not_answer(kind, protocol):
+    with client_of_peer(kind, protocol, silent) as client:
+        client.infer_sample([1], timeout_s=0.1)
+
+
+@every_kind
+@raises(PyTritonClientModelUnavailableError)
+def test_a_model_does_not_come(triton, kind, protocol):
+    with asking(kind, url_of(triton, protocol), "no-such-model", init_timeout_s=0.4) as client:
+        client.infer_sample([1])
+
+
+@every_kind
+@raises(PyTritonClientClosedError)
+def test_a_client_is_closed(client):
+    client.infer_sample([1])
+    client.close()
+    client.infer_sample([1])
+
+
+@every_kind
+@raises(PyTritonClientModelDoesntSupportBatchingError)
+def test_a_model_takes_no_batches(triton, name, kind, protocol):
+    bind_floats(triton, name, echo, config=config_for(kind, batching=False))
+    with asking(kind, url_of(triton, protocol), name) as client:
+        client.infer_batch([[1]])
+
+
+@raises(PyTritonClientQueueFullError)
+def test_the_queue_of_a_client_is_full(protocol):
+    url = f"{protocol}://{HOST}"
+    with (
+        listening(silent) as port,
+        FuturesModelClient(
+            f"{url}:{port}", "any", max_workers=1, max_queue_size=1, non_blocking=True, init_timeout_s=0.1
+        ) as client,
+    ):
+        for _ in range(3):
+            client.infer_sample([1])
+
+
+@every_kind
+@refused_with(Failure.UNREACHABLE)
+def test_nobody_listens(kind, protocol):
+    with asking(kind, f"{protocol}://{HOST}:1", "floats", **known(kind)) as client:
+        client.infer_sample([1])
+
+
+@every_kind
+@refused_with(Failure.BUSY)
+def test_the_queue_of_the_server_is_full(triton, name, kind, protocol):
+    batcher = DynamicBatcher(default_queue_policy=QueuePolicy(max_queue_size=1))
+    _, gate = held_model(triton, name, config=config_for(kind, max_batch_size=1, batcher=batcher))
+    with asking(kind, url_of(triton, protocol), name) as client:
+        asked = [Background(lambda: client.infer_sample([1])) for _ in range(8)]
+        first = wait_until(lambda: next((each for each in asked if each.ended), None))
+        gate.set()
+        for each in asked:
+            each.finish()
+        raise first.error
+
+
+@every_kind
+@refused_with(Failure.NOT_SERVED)
+def test_a_model_that_was_there_is_gone(triton, kind, protocol):
+    with asking(kind, url_of(triton, protocol), "floats", **known(kind)) as client:
+        client.infer_sample([1])
+
+
+@every_kind_that_loads
+@refused_with(Failure.RESTRICTED)
+def test_a_token_is_wanted(client):
+    client.load_model()
+
+
+@every_kind
+@refused_with(Failure.REFUSED)
+def test_a_model_fails(triton, name, kind, protocol):
+    def fail(requests):
+        raise ValueError("no such luck")
+
+    bind_floats(triton, name, fail, config=config_for(kind))
+    with asking(kind, url_of(triton, protocol), name) as client:
+        client.infer_sample([1])
+
+
+@every_kind
+@refused_with(Failure.LOST)
+def test_a_connection_breaks(kind, protocol):
+    with client_of_peer(kind, protocol, hanging_up_in_mid_answer) as client:
+        client.infer_sample([1])
+
+
+@every_kind
+@refused_with(Failure.GARBLED)
+def test_a_proxy_answers_for_the_server(kind, protocol):
+    with client_of_peer(kind, protocol, speaking_html(502)) as client:
+        client.infer_sample([1])

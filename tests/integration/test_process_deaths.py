@@ -1,0 +1,327 @@
+"""Processes of instances that end: who hears of it, who waits, and what is left of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import signal
+import sys
+import threading
+import time
+
+import cloudpickle
+import psutil
+import pytest
+from processes import ONE_BY_ONE, Multiply, bind_held, bind_pid, hold, pid_of_answer, process_of, processes_of
+from serving import (
+    Background,
+    InferenceServerException,
+    Script,
+    bind_floats,
+    client_of,
+    metrics_of,
+    request_json,
+    send_floats,
+    wait_until,
+)
+
+from pytriton.decorators import batch
+from pytriton.model_config import ModelConfig
+from pytriton.process import ProcessInstance
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+NOTICED_S = 1.0
+
+
+def restarted(name, old, instance=0):
+    """Waits for the process that has taken the place of another."""
+    return wait_until(lambda: process_of(name, instance) not in (None, old) and process_of(name, instance), 30)
+
+
+def served_by(client, name):
+    """The process that answers, unless that ends meanwhile."""
+    with contextlib.suppress(InferenceServerException):
+        return pid_of_answer(client, name)
+
+
+def metric(triton, name):
+    return metrics_of(triton, name)["pytriton_worker_restarts_total"]
+
+
+def test_what_a_process_held_is_answered_with_an_error_at_once_and_the_next_request_by_its_successor(
+    triton, name, tmp_path
+):
+    bind_held(triton, name, tmp_path)
+    process = process_of(name)
+    request = hold(triton, name, tmp_path)
+
+    start = time.monotonic()
+    process.kill()
+    request.finish()
+
+    assert request.ended - start < NOTICED_S
+    assert request.result == f"model '{name}': the worker is gone"
+    assert send_floats(triton, name, [3]) == [6]
+    assert process_of(name) != process
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+def test_how_it_ended_is_logged(triton, name, caplog, number):
+    bind_pid(triton, name, [Multiply(), ProcessInstance(Multiply)])
+    process = process_of(name, 1)
+
+    process.send_signal(number)
+
+    restarted(name, process, 1)
+    ended = f"worker process of model '{name}' (instance 1) was killed by {number.name}; started again"
+    wait_until(lambda: ended in caplog.messages)
+
+
+def test_a_callable_that_ends_its_process_fails_its_request_alone(triton, name, caplog):
+    def make():
+        @batch
+        def infer(x):
+            if x[0, 0] < 0:
+                os._exit(3)
+            return [x * 2]
+
+        return infer
+
+    bind_floats(triton, name, ProcessInstance(make))
+
+    assert send_floats(triton, name, [-1]) == f"model '{name}': the worker is gone"
+    assert send_floats(triton, name, [1]) == [2]
+    assert f"worker process of model '{name}' (instance 0) exited with status 3; started again" in caplog.messages
+
+
+def test_restarts_are_counted_on_the_metrics_endpoint(triton, name, client):
+    bind_pid(triton, name, ProcessInstance(Multiply))
+    assert pid_of_answer(client, name) == process_of(name).pid
+    assert metric(triton, name) == 0
+
+    for number in (1, 2):
+        process_of(name).kill()
+        assert wait_until(lambda: served_by(client, name)) == process_of(name).pid
+        assert metric(triton, name) == number
+    bind_pid(triton, name, ProcessInstance(Multiply))
+    pid_of_answer(client, name)
+    assert metric(triton, name) == 2  # as counters are, it never falls
+
+
+def test_while_a_process_is_started_again_its_neighbour_serves(triton, name, tmp_path):
+    def make(path):
+        if (path / "made").exists():
+            wait_until((path / "gate").exists, 60)
+        (path / "made").touch()
+        return Multiply()
+
+    bind_pid(triton, name, [Multiply(), ProcessInstance(make, args=[tmp_path])], config=ONE_BY_ONE)
+    process = process_of(name, 1)
+    process.kill()
+    restarted(name, process, 1)
+    with client_of(triton, "grpc") as client:
+        waiting = []
+
+        def one_waits():
+            waiting.append(Background(lambda: pid_of_answer(client, name)))
+            return any(each.is_alive() for each in waiting[:-5])
+
+        wait_until(one_waits)
+        assert [pid_of_answer(client, name) for _ in range(20)] == [os.getpid()] * 20
+        (tmp_path / "gate").touch()
+        pids = {each.finish().result for each in waiting}
+        assert pids == {os.getpid(), process_of(name, 1).pid}
+
+
+def test_neighbours_do_not_notice(triton, name, tmp_path):
+    bind_pid(triton, f"{name}_other", ProcessInstance(Multiply))
+    bind_held(triton, name, tmp_path, instances=2)
+    requests = [hold(triton, name, tmp_path, number) for number in (-1, -2)]
+    processes = processes_of(name)
+    other = process_of(f"{name}_other")
+
+    processes[0].kill()
+    wait_until(lambda: not all(request.is_alive() for request in requests))
+    (tmp_path / "gate").touch()
+
+    results = [request.finish().result for request in requests]
+    assert sorted(map(type, results), key=str) == [list, str]
+    assert process_of(name, 1) == processes[1]
+    assert process_of(f"{name}_other") == other
+    assert send_floats(triton, f"{name}_other", [1]) == [2]
+
+
+def test_a_process_that_cannot_be_made_again_fails_requests_with_the_reason_until_it_can(
+    triton, name, tmp_path, caplog
+):
+    def make(path):
+        if (path / "broken").exists():
+            raise RuntimeError("the weights are gone")
+        return Multiply()
+
+    bind_pid(triton, name, ProcessInstance(make, args=[tmp_path]))
+    (tmp_path / "broken").touch()
+
+    process_of(name).kill()
+
+    reason = (
+        f"model '{name}' has no worker: its process cannot make its inference callable: RuntimeError: the weights are "
+        "gone"
+    )
+    wait_until(lambda: send_floats(triton, name, [1]) == reason)
+    assert send_floats(triton, name, [1]) == reason
+    again = re.compile(f"model '{name}' .*: RuntimeError: the weights are gone; started again in 0.[12] s")
+    wait_until(lambda: sum(bool(again.search(line)) for line in caplog.messages) >= 2)
+    (tmp_path / "broken").unlink()
+    assert wait_until(lambda: send_floats(triton, name, [1]) == [2], 30)
+
+
+def test_a_request_that_waits_for_a_process_does_not_outlive_its_timeout(triton, name, tmp_path):
+    def make(path):
+        if (path / "made").exists():
+            wait_until((path / "gate").exists, 60)
+        (path / "made").touch()
+        return Multiply()
+
+    bind_pid(triton, name, ProcessInstance(make, args=[tmp_path]))
+    process = process_of(name)
+    process.kill()
+    restarted(name, process)
+
+    answer = send_floats(triton, name, [1], parameters={"timeout": 200_000})
+
+    assert answer == f"model '{name}': the request's timeout has passed"
+    (tmp_path / "gate").touch()
+    assert send_floats(triton, name, [1]) == [2]
+
+
+def test_a_model_without_a_living_process_stays_loaded(triton, name, tmp_path):
+    def make(path):
+        if (path / "made").exists():
+            wait_until((path / "gate").exists, 60)
+        (path / "made").touch()
+        return Multiply()
+
+    bind_pid(triton, name, ProcessInstance(make, args=[tmp_path]))
+    process_of(name).kill()
+    start = time.monotonic()
+
+    # The server unloads models of processes that have been gone for two seconds.
+    while time.monotonic() < start + 4:
+        assert request_json(triton, "GET", f"/v2/models/{name}/ready")[0] == 200
+        time.sleep(0.1)
+    (tmp_path / "gate").touch()
+    assert send_floats(triton, name, [1]) == [2]
+
+
+REMOTE = """
+import sys
+import numpy as np
+from pytriton.model_config import Tensor
+from pytriton.process import ProcessInstance
+from pytriton.triton import RemoteTriton
+
+with RemoteTriton(url=sys.argv[1], access_token=sys.argv[2]) as triton:
+    tensor = Tensor((-1,), np.float32, "x")
+    triton.bind("Remote", ProcessInstance(lambda: lambda requests: requests), inputs=[tensor], outputs=[tensor])
+    print("ready", flush=True)
+    triton.serve()
+"""
+
+
+def test_models_of_a_remote_process_that_is_killed_are_unloaded(triton, tmp_path):
+    url, token = f"localhost:{triton.config.http_port}", triton.get_access_token()
+    with Script(tmp_path, REMOTE, url, token) as script:
+        assert script.line() == "ready"
+        process = processes_of("Remote", script.pid)[0]
+        process.kill()
+        wait_until(lambda: "started again" in script.stderr)
+        ready = "/v2/models/Remote/ready"
+        assert request_json(triton, "GET", ready)[0] == 200
+
+        script.signal(signal.SIGKILL)
+
+        wait_until(lambda: request_json(triton, "GET", ready)[0] == 400)
+        assert not processes_of("Remote", script.pid) if psutil.pid_exists(script.pid) else True
+
+
+class Load(threading.Thread):
+    """Sends numbers one after the other, and keeps what came of each."""
+
+    def __init__(self, triton, name, done):
+        super().__init__(daemon=True)
+        self.answers = []
+        self._triton, self._name, self._done = triton, name, done
+        self.start()
+
+    def run(self):
+        number = 0
+        while not self._done.is_set():
+            number += 1
+            answer = send_floats(self._triton, self._name, [number])
+            self.answers.append((number, answer))
+
+
+def check_random_kills(triton, name, duration_s, caplog):
+    def make():
+        @batch
+        def infer(x):
+            time.sleep(0.002)
+            return [x * 2]
+
+        return infer
+
+    instances = 3
+    bind_floats(triton, name, [ProcessInstance(make)] * instances, config=ModelConfig(max_batch_size=4))
+    done = threading.Event()
+    loads = [Load(triton, name, done) for _ in range(6)]
+    seeded, killed = random.Random(1), 0
+    end = time.monotonic() + duration_s
+    while time.monotonic() < end:
+        time.sleep(seeded.uniform(0.05, 1.0))
+        processes = processes_of(name)
+        if processes:
+            seeded.choice(list(processes.values())).kill()
+            killed += 1
+    done.set()
+    for load in loads:
+        load.join(60)
+        assert not load.is_alive()
+
+    answers = [answer for load in loads for answer in load.answers]
+    failed = [answer for _, answer in answers if isinstance(answer, str)]
+    assert all(answer == [2 * number] for number, answer in answers if not isinstance(answer, str))
+    assert len(failed) < len(answers) / 2
+    for answer in failed:
+        assert re.fullmatch(f"model '{name}'(:| has no worker:) .*(gone|process).*", answer), answer
+    wait_until(lambda: len(processes_of(name)) == instances, 30)
+    wait_until(lambda: all_serve(triton, name, instances), 30)
+    assert len([line for line in caplog.messages if "was killed by SIGKILL" in line and name in line]) == killed
+    assert request_json(triton, "GET", f"/v2/models/{name}/ready")[0] == 200
+
+
+def all_serve(triton, name, instances):
+    """Whether each process of a model has been working since the last call."""
+    before = {each: process.cpu_times().user for each, process in processes_of(name).items()}
+    done = threading.Event()
+    loads = [Load(triton, name, done) for _ in range(8)]
+    time.sleep(0.5)
+    done.set()
+    for load in loads:
+        load.join()
+    assert all(answer == [2 * number] for load in loads for number, answer in load.answers)
+    after = {each: process.cpu_times().user for each, process in processes_of(name).items()}
+    return len(after) == instances and all(after[each] > before.get(each, after[each]) for each in after)
+
+
+def test_processes_that_are_killed_at_random_lose_no_request_silently(triton, name, caplog):
+    check_random_kills(triton, name, 5, caplog)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_processes_that_are_killed_at_random_for_a_minute_lose_no_request_silently(triton, name, caplog):
+    check_random_kills(triton, name, 60, caplog)

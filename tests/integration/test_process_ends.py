@@ -1,0 +1,247 @@
+"""Processes of instances end with what they serve: nothing is left of them, whatever ends the user's process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+
+import cloudpickle
+import psutil
+import pytest
+from processes import Multiply, bind_held, bind_pid, hold, process_of, processes_of
+from serving import (
+    Background,
+    Script,
+    bind_floats,
+    is_running,
+    running_triton,
+    send_floats,
+    servers,
+    shared_memory,
+    wait_until,
+)
+
+from pytriton.exceptions import PyTritonUnrecoverableError
+from pytriton.process import ProcessInstance
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+def test_an_unrecoverable_error_ends_serve(tmp_path):
+    def make():
+        def infer(requests):
+            raise PyTritonUnrecoverableError("the device is lost")
+
+        return infer
+
+    triton = running_triton()
+    bind_floats(triton, "lost", ProcessInstance(make))
+    serving = Background(triton.serve)
+    answer = wait_until(lambda: send_floats(triton, "lost", [1]))
+
+    assert answer == "model 'lost': PyTritonUnrecoverableError: the device is lost"
+    serving.finish()
+    assert isinstance(serving.error, PyTritonUnrecoverableError)
+    assert str(serving.error) == "the device is lost"
+    assert not processes_of("lost")
+    assert not servers()
+
+
+def test_a_hanging_callable_does_not_hold_up_the_stop(tmp_path):
+    triton = running_triton(exit_timeout_secs=1)
+    bind_held(triton, "held", tmp_path)
+    triton.run()
+    hold(triton, "held", tmp_path)
+    process = process_of("held")
+
+    start = time.monotonic()
+    triton.stop()
+
+    assert time.monotonic() - start < 5
+    assert not is_running(process)
+
+
+def test_requests_in_a_process_are_served_before_the_stop(tmp_path):
+    triton = running_triton()
+    bind_held(triton, "held", tmp_path)
+    triton.run()
+    request = hold(triton, "held", tmp_path)
+
+    stopping = Background(triton.stop)
+    assert is_running(process_of("held"))
+    (tmp_path / "gate").touch()
+
+    assert request.finish().result == [-2]
+    stopping.finish()
+
+
+def test_streams_in_a_process_end_with_the_server(tmp_path):
+    def make():
+        async def infer(requests):
+            import asyncio
+
+            (tmp_path / "entered").touch()
+            await asyncio.sleep(60)
+
+        return infer
+
+    triton = running_triton(exit_timeout_secs=2)
+    bind_floats(triton, "sleepy", ProcessInstance(make))
+    triton.run()
+    request = Background(lambda: send_floats(triton, "sleepy", [1]))
+    wait_until((tmp_path / "entered").exists)
+
+    triton.stop()
+
+    assert "the model is being unloaded, or the process that serves it ends" in request.finish().result
+
+
+@contextlib.contextmanager
+def nothing_left():
+    """Checks that what is run within leaves no process, file, thread or shared memory."""
+    me = psutil.Process()
+    before = (me.num_fds(), me.num_threads(), shared_memory())
+    yield
+    wait_until(lambda: not me.children(recursive=True))
+    wait_until(lambda: me.num_fds() <= before[0] and me.num_threads() <= before[1])
+    assert shared_memory() <= before[2]
+
+
+def test_twenty_runs_leave_nothing(own_home):
+    def run():
+        bind_pid(triton, "model", [ProcessInstance(Multiply), Multiply()])
+        triton.run()
+        assert send_floats(triton, "model", [1]) == [2]
+        triton.stop()
+
+    triton = running_triton()
+    run()
+    with nothing_left():
+        for _ in range(20):
+            triton.run()
+            assert send_floats(triton, "model", [1]) == [2]
+            triton.stop()
+    assert not list(own_home.iterdir())
+
+
+FORKING = """
+import os, sys
+import numpy as np
+from pytriton.model_config import Tensor
+from pytriton.process import ProcessInstance
+from pytriton.triton import Triton
+
+triton = Triton()
+tensor = Tensor((-1,), np.float32, "x")
+triton.bind("M", [ProcessInstance(lambda: lambda requests: requests)] * 2, inputs=[tensor], outputs=[tensor])
+triton.run()
+print(triton.config.http_port, flush=True)
+fork = os.fork()
+if fork == 0:
+    triton.stop()
+    if sys.argv[1] == "forgetful":
+        sys.exit()
+    sys.stdin.readline()
+    os._exit(0)
+if sys.argv[1] == "forgetful":
+    os.waitpid(fork, 0)
+print(fork, flush=True)
+triton.serve()
+print("after", flush=True)
+"""
+
+
+def descendants(script):
+    return psutil.Process(script.pid).children(recursive=True)
+
+
+def test_a_fork_that_ends_leaves_the_processes_alone(tmp_path):
+    with Script(tmp_path, FORKING, "forgetful") as script:
+        script.line(), script.line()
+        processes = processes_of("M", script.pid)
+        assert len(processes) == 2
+
+        script.signal(signal.SIGTERM)
+        assert script.line() == "after"
+        assert script.wait() == 0
+        assert not any(is_running(process) for process in processes.values())
+
+
+def test_a_killed_process_takes_its_worker_processes_along_whatever_its_forks_hold(tmp_path):
+    with Script(tmp_path, FORKING, "living") as script:
+        script.line()
+        fork = psutil.Process(int(script.line()))
+        processes = processes_of("M", script.pid)
+        assert len(processes) == 2
+
+        script.signal(signal.SIGKILL)
+
+        wait_until(lambda: not any(is_running(process) for process in processes.values()))
+        fork.kill()
+
+
+BUSY = """
+import sys, time
+import numpy as np
+from pytriton.model_config import Tensor
+from pytriton.process import ProcessInstance
+from pytriton.triton import Triton
+
+def make():
+    import re
+    def infer(requests):
+        print("busy", flush=True)
+        re.match("(a*)*b", "a" * 40)  # for hours, without letting another thread run
+    return infer
+
+triton = Triton()
+tensor = Tensor((-1,), np.float32, "x")
+triton.bind("M", ProcessInstance(make), inputs=[tensor], outputs=[tensor])
+triton.run()
+print(triton.config.http_port, flush=True)
+triton.serve()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_process_that_is_busy_in_c_ends_too(tmp_path, number):
+    with Script(
+        tmp_path,
+        BUSY.replace("Triton()", "Triton(config=TritonConfig(exit_timeout_secs=1))").replace(
+            "import Triton", "import Triton, TritonConfig"
+        ),
+    ) as script:
+        port = int(script.line())
+        process = processes_of("M", script.pid)[0]
+
+        def ask():
+            import urllib.request
+
+            body = b'{"inputs": [{"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1]}]}'
+            urllib.request.urlopen(f"http://localhost:{port}/v2/models/M/infer", body, timeout=30)
+
+        Background(ask)
+        wait_until(lambda: "busy" in script.stderr)
+
+        script.signal(number)
+
+        script.wait()
+        wait_until(lambda: not is_running(process))
+
+
+def test_an_interrupt_from_the_terminal_reaches_this_process_alone(tmp_path):
+    code = FORKING.replace("fork = os.fork()", "fork = 1").replace("Triton()", "Triton()\nos.setsid()", 1)
+    with Script(tmp_path, code, "living") as script:
+        script.line(), script.line()
+        processes = processes_of("M", script.pid)
+
+        os.killpg(script.pid, signal.SIGINT)
+
+        assert script.line() == "after"
+        assert script.wait() == 0
+        assert not any(is_running(process) for process in processes.values())
+        assert "KeyboardInterrupt" not in script.stderr
+        assert "started again" not in script.stderr

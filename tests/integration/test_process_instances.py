@@ -1,0 +1,503 @@
+"""Instances in processes of their own: what they may be made of, what they are given, and what is refused."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import signal
+import sys
+import threading
+
+import cloudpickle
+import numpy as np
+import pytest
+from processes import Multiply, bind_pid, pid_of_answer, process_of, processes_of
+from serving import (
+    FLOATS_IN,
+    Background,
+    Script,
+    at_once,
+    bind_floats,
+    client_of,
+    free_config,
+    infer_json,
+    is_running,
+    json_floats,
+    request_json,
+    running_triton,
+    send_floats,
+    wait_until,
+)
+from streaming import bind_stream, row, streamed
+
+from pytriton.decorators import batch, first_value, group_by_values, sample, triton_context
+from pytriton.exceptions import (
+    PyTritonBadParameterError,
+    PyTritonInvalidOperationError,
+)
+from pytriton.model_config import ModelConfig, Tensor
+from pytriton.process import ProcessInstance
+from pytriton.triton import RemoteTriton, Triton, TritonLifecyclePolicy
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+LATER = TritonLifecyclePolicy(launch_triton_on_startup=False)
+
+
+@batch
+def double(x):
+    return [x * 2]
+
+
+def is_ready(triton, name):
+    return request_json(triton, "GET", f"/v2/models/{name}/ready")[0] == 200
+
+
+# What an instance is given.
+
+
+def test_each_instance_has_a_process_of_its_own(triton, name):
+    bind_pid(triton, name, [ProcessInstance(Multiply), ProcessInstance(Multiply)])
+
+    processes = processes_of(name)
+    assert sorted(processes) == [0, 1]
+    with client_of(triton, "grpc") as client:
+        pids = {pid for _ in range(10) for pid in at_once(4, lambda _: pid_of_answer(client, name))}
+    assert pids == {process.pid for process in processes.values()}
+
+
+def test_a_single_one_needs_no_list(triton, name, client):
+    bind_pid(triton, name, ProcessInstance(Multiply))
+
+    assert pid_of_answer(client, name) == process_of(name).pid
+
+
+def test_one_that_is_listed_twice_makes_two_processes(triton, name):
+    bind_pid(triton, name, [ProcessInstance(Multiply)] * 2)
+
+    assert len({process.pid for process in processes_of(name).values()}) == 2
+
+
+def test_processes_and_callables_of_this_process_share_a_models_load(triton, name):
+    bind_pid(triton, name, [Multiply(), ProcessInstance(Multiply)], config=ModelConfig(max_batch_size=1))
+
+    with client_of(triton, "grpc") as client:
+        pids = {pid for _ in range(10) for pid in at_once(4, lambda _: pid_of_answer(client, name))}
+    assert pids == {os.getpid(), process_of(name, 1).pid}
+
+
+def test_the_factory_gets_its_arguments(triton, name):
+    instances = [ProcessInstance(Multiply, args=(3,)), ProcessInstance(Multiply, kwargs={"factor": 3})]
+    bind_pid(triton, name, instances, config=ModelConfig(max_batch_size=1))
+
+    assert [send_floats(triton, name, [1]) for _ in range(4)] == [[3]] * 4
+
+
+def test_each_process_has_the_environment_of_this_one_and_its_own(triton, name, monkeypatch):
+    def make():
+        seen = np.array([[f"{os.environ['COMMON']} {os.environ.get('OWN')}".encode()]], object)
+        return lambda requests: [[seen] for _ in requests]
+
+    monkeypatch.setenv("COMMON", "here")
+    triton.bind(
+        name,
+        [ProcessInstance(make, env={"OWN": "0"}), ProcessInstance(make, env={"OWN": "1", "COMMON": "there"})],
+        inputs=FLOATS_IN,
+        outputs=[Tensor((1,), bytes, "seen")],
+        config=ModelConfig(max_batch_size=1),
+    )
+
+    def seen(_):
+        return infer_json(triton, name, [json_floats([1])])[1]["outputs"][0]["data"][0]
+
+    assert {each for _ in range(10) for each in at_once(4, seen)} == {"here 0", "there 1"}
+    assert "OWN" not in os.environ
+
+
+def test_the_factory_runs_in_the_main_thread_of_its_process(triton, name):
+    def make():
+        is_main = float(threading.current_thread() is threading.main_thread())
+        return lambda requests: [[np.full_like(request["x"], is_main)] for request in requests]
+
+    bind_floats(triton, name, ProcessInstance(make))
+
+    assert send_floats(triton, name, [0]) == [1]
+
+
+def test_the_model_is_known_to_its_callable(triton, name):
+    def make():
+        @batch
+        @triton_context
+        def infer(x, triton_context):
+            return [x + triton_context.model_config.max_batch_size]
+
+        return infer
+
+    bind_floats(triton, name, ProcessInstance(make), config=ModelConfig(max_batch_size=7))
+
+    assert send_floats(triton, name, [1]) == [8]
+
+
+# What the factory may make, and be.
+
+
+def function():
+    return lambda requests: [[request["x"] * 2] for request in requests]
+
+
+def coroutine():
+    @batch
+    async def infer(x):
+        return [x * 2]
+
+    return infer
+
+
+def decorated_twice():
+    @batch
+    @group_by_values("x")
+    @first_value("x")
+    def infer(x):
+        return [np.full((1, 1), x * 2)]
+
+    return infer
+
+
+def decorated_sample():
+    return sample(lambda x: [x * 2])
+
+
+@pytest.mark.parametrize("make", [function, coroutine, decorated_twice, decorated_sample])
+def test_it_makes_callables_of_any_kind(triton, name, client, make):
+    bind_floats(triton, name, ProcessInstance(make))
+
+    assert client.infer(name, {"x": row(3)})["y"].tolist() == [[6]]
+
+
+def generator():
+    @batch
+    def steps(x):
+        for number in range(3):
+            yield [x + number]
+
+    return steps
+
+
+def async_generator():
+    @batch
+    async def steps(x):
+        for number in range(3):
+            yield [x + number]
+
+    return steps
+
+
+@pytest.mark.parametrize("make", [generator, async_generator])
+def test_it_makes_streams(triton, name, make):
+    bind_stream(triton, name, ProcessInstance(make))
+
+    values, _ = streamed(triton, name, 5)
+    assert [value for value in values if value is not None] == [5, 6, 7]
+
+
+def test_lambdas_closures_partials_and_decorated_functions_get_there(triton, name):
+    factor = 2.0
+
+    def closure():
+        return lambda requests: [[request["x"] * factor] for request in requests]
+
+    factories = [lambda: double, closure, functools.partial(Multiply, factor=2)]
+    for number, make in enumerate(factories):
+        bind = bind_pid if number == 2 else bind_floats
+        bind(triton, f"{name}_{number}", ProcessInstance(make))
+
+        assert send_floats(triton, f"{name}_{number}", [3]) == [6]
+
+
+SCRIPT = """
+import os
+import numpy as np
+from beside import offset
+from pytriton.decorators import batch
+from pytriton.model_config import Tensor
+from pytriton.process import ProcessInstance
+from pytriton.triton import Triton
+import tritonclient.http
+
+print("imported", flush=True)
+FACTOR = 2
+
+@batch
+def infer(x):
+    return [x * FACTOR + offset(x)]
+
+class Model:
+    def __call__(self, requests):
+        return infer(requests)
+
+with Triton() as triton:
+    tensor = Tensor((-1,), np.float32, "x")
+    triton.bind("M", ProcessInstance(Model), inputs=[tensor], outputs=[tensor])
+    triton.run()
+    sent = tritonclient.http.InferInput("x", [1, 1], "FP32")
+    sent.set_data_from_numpy(np.ones((1, 1), np.float32))
+    with tritonclient.http.InferenceServerClient(f"localhost:{triton.config.http_port}") as client:
+        print(client.infer("M", [sent]).as_numpy("x").item(), flush=True)
+print("done", flush=True)
+"""
+
+
+def test_what_a_script_defines_and_the_modules_beside_it_get_there_and_the_script_runs_once(tmp_path):
+    (tmp_path / "beside.py").write_text("def offset(x):\n    return 10\n")
+    with Script(tmp_path, SCRIPT) as script:
+        assert [script.line() for _ in range(3)] == ["imported", "12.0", "done"]
+        assert script.wait() == 0
+
+
+# What it says, and how it ends.
+
+
+def test_what_it_prints_and_logs_reaches_this_ones_stderr(triton, name, capfd):
+    def make():
+        print("made", os.getpid())
+        logging.getLogger("mine").warning("warned")
+        os.write(1, b"raw \xff\n")
+
+        def infer(requests):
+            print("asked")
+            return requests
+
+        return infer
+
+    bind_floats(triton, name, ProcessInstance(make))
+    pid = process_of(name).pid
+    send_floats(triton, name, [1])
+
+    seen = []
+
+    def has_come():
+        seen.append(capfd.readouterr().err)
+        return "asked\n" in "".join(seen)
+
+    wait_until(has_come)
+    for line in (f"made {pid}\n", "warned\n", "raw \\xff\n"):
+        assert line in "".join(seen)
+
+
+class Closing:
+    def __init__(self, path):
+        self.path = path
+
+    def __call__(self, requests):
+        return requests
+
+    def close(self):
+        self.path.write_text(str(os.getpid()))
+
+
+def test_an_object_is_closed_with_the_server(name, tmp_path):
+    with running_triton() as triton:
+        bind_floats(triton, name, ProcessInstance(Closing, args=[tmp_path / "closed"]))
+        triton.run()
+        process = process_of(name)
+
+    assert (tmp_path / "closed").read_text() == str(process.pid)
+    assert not is_running(process)
+
+
+def test_a_process_that_was_replaced_serves_what_it_has_then_closes_and_ends(triton, name, tmp_path):
+    def make(path):
+        class Held(Closing):
+            def __call__(self, requests):
+                (path / "entered").touch()
+                wait_until((path / "gate").exists)
+                return requests
+
+        return Held(path / "closed")
+
+    bind_floats(triton, name, ProcessInstance(make, args=(tmp_path,)))
+    old = process_of(name)
+    held = Background(lambda: send_floats(triton, name, [1]))
+    wait_until((tmp_path / "entered").exists)
+
+    bind_floats(triton, name, ProcessInstance(lambda: double))
+
+    assert send_floats(triton, name, [1]) == [2]
+    assert is_running(old)
+    (tmp_path / "gate").touch()
+    assert held.finish().result == [1]
+    wait_until(lambda: not is_running(old))
+    assert (tmp_path / "closed").read_text() == str(old.pid)
+    assert send_floats(triton, name, [1]) == [2]
+
+
+def test_processes_may_take_the_place_of_callables_and_the_other_way_round(triton, name):
+    for infer_func in (double, ProcessInstance(lambda: double), double):
+        bind_floats(triton, name, infer_func)
+        assert send_floats(triton, name, [1]) == [2]
+
+    wait_until(lambda: not processes_of(name))
+
+
+def test_versions_have_processes_of_their_own(triton, name):
+    for version in (1, 2):
+        bind_pid(triton, name, [ProcessInstance(Multiply, args=(version,))] * version, model_version=version)
+
+    for version in (1, 2):
+        _, answer = infer_json(triton, name, [json_floats([10])], version=version)
+        assert answer["outputs"][0]["data"] == [10 * version]
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"factory": 3}, "factory is 3, which cannot be called; give a function or a class"),
+        ({"factory": double}, "an inference callable itself; give a function that makes one"),
+        ({"factory": print, "args": "cuda:0"}, "args is 'cuda:0'; use a tuple or a list"),
+        ({"factory": print, "kwargs": [1]}, r"kwargs is \[1\]; use a dictionary"),
+        ({"factory": print, "env": "A=1"}, "env is 'A=1'; use a dictionary of strings"),
+        ({"factory": print, "env": {"A": 1}}, "env has 'A': 1, which no environment variable can be"),
+        ({"factory": print, "env": {"A=": "1"}}, "env has 'A=': '1', which no environment variable can be"),
+    ],
+)
+def test_arguments_that_cannot_work_are_refused_at_once(arguments, message):
+    with pytest.raises(PyTritonBadParameterError, match=message):
+        ProcessInstance(**arguments)
+
+
+def test_what_cannot_be_sent_is_refused_by_bind_with_the_reason(triton, name):
+    lock = threading.Lock()
+
+    with pytest.raises(
+        PyTritonBadParameterError,
+        match=f"Model '{name}': instance 1 cannot be sent to a process of its own: TypeError: cannot pickle "
+        r"'_thread.lock' object; .*make it when the factory is called",
+    ):
+        bind_floats(triton, name, [ProcessInstance(lambda: double), ProcessInstance(lambda: lock)])
+    assert not processes_of(name)
+
+
+def fails():
+    raise ValueError("there is no such device")
+
+
+def leaves():
+    sys.exit("enough")
+
+
+def ends():
+    os._exit(3)
+
+
+def is_killed():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def wrong_order():
+    return group_by_values("x")(lambda x: [x])
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (fails, "cannot make its inference callable: ValueError: there is no such device"),
+        (leaves, "cannot make its inference callable: SystemExit: enough"),
+        (ends, "exited with status 3 while it made its inference callable"),
+        (is_killed, "was killed by SIGKILL while it made its inference callable"),
+        (lambda: 3, "cannot make its inference callable: .*infer_func is 3, which cannot be called"),
+        (wrong_order, "cannot make its inference callable: .*put @batch above it"),
+        (generator, r"cannot make its inference callable: .*set ModelConfig\(decoupled=True\)"),
+    ],
+)
+def test_a_factory_that_fails_fails_the_binding(triton, name, make, reason):
+    with pytest.raises(PyTritonInvalidOperationError, match=rf"process of model '{name}' \(instance 1\) {reason}"):
+        bind_floats(triton, name, [ProcessInstance(function), ProcessInstance(make)])
+
+    assert not processes_of(name)
+    assert not is_ready(triton, name)
+
+
+def test_a_process_that_cannot_be_started_fails_the_binding(triton, name, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(PyTritonInvalidOperationError, match=r"exited with status 127 while it made its inference"):
+        bind_floats(triton, name, ProcessInstance(function))
+
+    monkeypatch.setattr(sys, "path", ["a\0b"])
+    with pytest.raises(PyTritonInvalidOperationError, match=r"cannot be started: ValueError: embedded null byte"):
+        bind_floats(triton, name, ProcessInstance(function))
+
+
+def test_the_traceback_of_a_factory_is_in_the_log(triton, name, caplog):
+    with pytest.raises(PyTritonInvalidOperationError):
+        bind_floats(triton, name, ProcessInstance(fails))
+
+    line = fails.__code__.co_firstlineno + 1
+    assert f'test_process_instances.py", line {line}, in fails' in caplog.text
+
+
+def test_what_was_bound_stays_when_the_factory_of_its_replacement_fails(triton, name):
+    bind_pid(triton, name, ProcessInstance(Multiply))
+    process = process_of(name)
+
+    with pytest.raises(PyTritonInvalidOperationError, match="no such device"):
+        bind_pid(triton, name, ProcessInstance(fails))
+
+    assert send_floats(triton, name, [1]) == [2]
+    assert processes_of(name) == {0: process}
+
+
+def test_a_model_that_was_bound_before_fails_the_start():
+    triton = Triton(config=free_config(), triton_lifecycle_policy=LATER)
+    bind_floats(triton, "good", ProcessInstance(function))
+    bind_floats(triton, "bad", ProcessInstance(fails))
+
+    with pytest.raises(PyTritonInvalidOperationError, match=r"model 'bad' .*no such device"):
+        triton.run()
+    assert not triton.is_alive()
+    assert not processes_of("good")
+
+
+def test_a_binding_that_is_interrupted_leaves_nothing(triton, name, tmp_path):
+    def make():
+        (tmp_path / "entered").touch()
+        signal.pause()
+
+    def interrupt():
+        wait_until((tmp_path / "entered").exists)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    interrupting = Background(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        bind_floats(triton, name, ProcessInstance(make))
+
+    interrupting.finish()
+    assert not processes_of(name)
+    bind_floats(triton, name, double)
+    assert send_floats(triton, name, [1]) == [2]
+
+
+# Other ways to a server.
+
+
+def test_a_remote_server_is_served_from_processes_too(triton, name):
+    url = f"localhost:{triton.config.http_port}"
+    with RemoteTriton(url=url, access_token=triton.get_access_token()) as remote:
+        bind_pid(remote, name, [ProcessInstance(Multiply)] * 2)
+        with client_of(triton) as client:
+            assert pid_of_answer(client, name) in {process.pid for process in processes_of(name).values()}
+
+    assert not processes_of(name)
+    assert not is_ready(triton, name)
+
+
+@pytest.mark.parametrize("local_store", [True, False])
+def test_a_server_that_starts_later_finds_them(name, local_store):
+    policy = TritonLifecyclePolicy(launch_triton_on_startup=False, local_model_store=local_store)
+    with Triton(config=free_config(), triton_lifecycle_policy=policy) as triton:
+        bind_floats(triton, name, ProcessInstance(function))
+        triton.run()
+        assert send_floats(triton, name, [1]) == [2]

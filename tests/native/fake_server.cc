@@ -1,0 +1,409 @@
+#include "fake_server.h"
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+
+struct TRITONSERVER_ResponseAllocator {
+  TRITONSERVER_ResponseAllocatorAllocFn_t allocate;
+  TRITONSERVER_ResponseAllocatorReleaseFn_t release;
+};
+
+struct TRITONSERVER_InferenceResponse {
+  struct Buffer {
+    fake_server::Output output;
+    void* data = nullptr;
+    void* userp = nullptr;
+  };
+
+  std::string model;
+  std::string id;
+  TRITONSERVER_Error* error = nullptr;
+  TRITONSERVER_ResponseAllocator* allocator = nullptr;
+  std::vector<Buffer> outputs;
+};
+
+struct TRITONSERVER_Parameter {
+  std::string name;
+  std::string value;
+};
+
+struct TRITONSERVER_MetricFamily {
+  TRITONSERVER_MetricKind kind;
+  std::string name;
+  int metrics = 0;
+};
+
+struct TRITONSERVER_Metric {
+  TRITONSERVER_MetricFamily* family;
+  double value = 0;
+};
+
+namespace {
+
+std::mutex mutex;
+std::map<std::string, fake_server::Serve> models;
+std::map<std::string, TRITONSERVER_Metric*> metrics;  // by family
+std::atomic<int64_t> requests{0};
+
+void Require(bool condition, const char* rule) {
+  if (condition) return;
+  std::fprintf(stderr, "the backend breaks a rule of Triton's API: %s\n", rule);
+  std::abort();
+}
+
+TRITONSERVER_Error* ErrorOf(TRITONSERVER_Error_Code code, const std::string& message) {
+  return TRITONSERVER_ErrorNew(code, message.c_str());
+}
+
+}  // namespace
+
+bool TRITONSERVER_InferenceRequest::IsUntouched() const {
+  for (const auto& [name, input] : inputs) {
+    if (std::memcmp(input.base, input.data.data(), input.data.size()) != 0) return false;
+  }
+  return true;
+}
+
+namespace fake_server {
+
+void AddModel(const std::string& name, Serve serve) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  models[name] = std::move(serve);
+}
+
+void Respond(TRITONSERVER_InferenceRequest* request, const std::vector<Output>& outputs, bool final) {
+  auto* response = new TRITONSERVER_InferenceResponse;
+  response->model = request->model;
+  response->id = request->id;
+  response->allocator = request->allocator;
+  for (const Output& output : outputs) {
+    TRITONSERVER_InferenceResponse::Buffer buffer;
+    buffer.output = output;
+    TRITONSERVER_MemoryType type;
+    int64_t type_id;
+    response->error = request->allocator->allocate(request->allocator, output.name.c_str(), output.data.size(),
+                                                   TRITONSERVER_MEMORY_CPU, 0, request->allocator_userp, &buffer.data,
+                                                   &buffer.userp, &type, &type_id);
+    if (response->error != nullptr) break;
+    if (!output.data.empty()) std::memcpy(buffer.data, output.data.data(), output.data.size());
+    response->outputs.push_back(buffer);
+  }
+  request->respond(response, final ? TRITONSERVER_RESPONSE_COMPLETE_FINAL : 0, request->respond_userp);
+}
+
+void RespondError(TRITONSERVER_InferenceRequest* request, TRITONSERVER_Error_Code code, const std::string& message) {
+  auto* response = new TRITONSERVER_InferenceResponse;
+  response->error = ErrorOf(code, message);
+  request->respond(response, TRITONSERVER_RESPONSE_COMPLETE_FINAL, request->respond_userp);
+}
+
+void End(TRITONSERVER_InferenceRequest* request) {
+  request->respond(nullptr, TRITONSERVER_RESPONSE_COMPLETE_FINAL, request->respond_userp);
+}
+
+void Release(TRITONSERVER_InferenceRequest* request) {
+  request->at_server = false;
+  request->release(request, TRITONSERVER_REQUEST_RELEASE_ALL, request->release_userp);
+}
+
+int64_t Requests() { return requests; }
+
+double MetricOf(const std::string& family) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto found = metrics.find(family);
+  return found == metrics.end() ? std::nan("") : found->second->value;
+}
+
+}  // namespace fake_server
+
+extern "C" {
+
+TRITONSERVER_Error* TRITONSERVER_ResponseAllocatorNew(TRITONSERVER_ResponseAllocator** allocator,
+                                                      TRITONSERVER_ResponseAllocatorAllocFn_t alloc_fn,
+                                                      TRITONSERVER_ResponseAllocatorReleaseFn_t release_fn,
+                                                      TRITONSERVER_ResponseAllocatorStartFn_t) {
+  *allocator = new TRITONSERVER_ResponseAllocator{alloc_fn, release_fn};
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ResponseAllocatorDelete(TRITONSERVER_ResponseAllocator* allocator) {
+  delete allocator;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestNew(TRITONSERVER_InferenceRequest** request, TRITONSERVER_Server*,
+                                                     const char* model_name, const int64_t) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (models.find(model_name) == models.end()) return ErrorOf(TRITONSERVER_ERROR_NOT_FOUND, "unknown model");
+  *request = new TRITONSERVER_InferenceRequest;
+  (*request)->model = model_name;
+  ++requests;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestDelete(TRITONSERVER_InferenceRequest* request) {
+  Require(!request->at_server, "a request that the server has is its own");
+  delete request;
+  --requests;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetId(TRITONSERVER_InferenceRequest* request, const char* id) {
+  request->id = id;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetFlags(TRITONSERVER_InferenceRequest* request, uint32_t flags) {
+  request->flags = flags;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetCorrelationId(TRITONSERVER_InferenceRequest* request,
+                                                                  uint64_t correlation_id) {
+  request->correlation = std::to_string(correlation_id);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetCorrelationIdString(TRITONSERVER_InferenceRequest* request,
+                                                                        const char* correlation_id) {
+  request->correlation = correlation_id;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetPriority(TRITONSERVER_InferenceRequest*, uint32_t) {
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetTimeoutMicroseconds(TRITONSERVER_InferenceRequest*, uint64_t) {
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetStringParameter(TRITONSERVER_InferenceRequest* request,
+                                                                    const char* key, const char* value) {
+  request->parameters[key] = value;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetIntParameter(TRITONSERVER_InferenceRequest* request,
+                                                                 const char* key, const int64_t value) {
+  request->parameters[key] = std::to_string(value);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetBoolParameter(TRITONSERVER_InferenceRequest* request,
+                                                                  const char* key, const bool value) {
+  request->parameters[key] = value ? "true" : "false";
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetDoubleParameter(TRITONSERVER_InferenceRequest* request,
+                                                                    const char* key, const double value) {
+  request->parameters[key] = std::to_string(value);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddInput(TRITONSERVER_InferenceRequest* request, const char* name,
+                                                          const TRITONSERVER_DataType datatype, const int64_t* shape,
+                                                          uint64_t dim_count) {
+  TRITONSERVER_InferenceRequest::Input input;
+  input.datatype = datatype;
+  input.shape.assign(shape, shape + dim_count);
+  if (!request->inputs.emplace(name, input).second) return ErrorOf(TRITONSERVER_ERROR_INVALID_ARG, "an input twice");
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestAppendInputData(TRITONSERVER_InferenceRequest* request,
+                                                                 const char* name, const void* base, size_t byte_size,
+                                                                 TRITONSERVER_MemoryType, int64_t) {
+  TRITONSERVER_InferenceRequest::Input& input = request->inputs.at(name);
+  input.base = static_cast<const char*>(base);
+  input.data.assign(input.base, byte_size);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddRequestedOutput(TRITONSERVER_InferenceRequest* request,
+                                                                    const char* name) {
+  request->outputs.push_back(name);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetReleaseCallback(TRITONSERVER_InferenceRequest* request,
+                                                                    TRITONSERVER_InferenceRequestReleaseFn_t release_fn,
+                                                                    void* userp) {
+  request->release = release_fn;
+  request->release_userp = userp;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetResponseCallback(
+    TRITONSERVER_InferenceRequest* request, TRITONSERVER_ResponseAllocator* allocator, void* allocator_userp,
+    TRITONSERVER_InferenceResponseCompleteFn_t response_fn, void* userp) {
+  request->allocator = allocator;
+  request->allocator_userp = allocator_userp;
+  request->respond = response_fn;
+  request->respond_userp = userp;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestCancel(TRITONSERVER_InferenceRequest* request) {
+  request->cancelled = true;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerInferAsync(TRITONSERVER_Server*, TRITONSERVER_InferenceRequest* request,
+                                                  TRITONSERVER_InferenceTrace*) {
+  fake_server::Serve serve;
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    serve = models[request->model];
+  }
+  if (!serve) return ErrorOf(TRITONSERVER_ERROR_UNAVAILABLE, "the model is not ready");
+  request->cancelled = false;
+  request->at_server = true;
+  serve(request);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseDelete(TRITONSERVER_InferenceResponse* response) {
+  for (const auto& buffer : response->outputs) {
+    TRITONSERVER_ErrorDelete(response->allocator->release(response->allocator, buffer.data, buffer.userp,
+                                                          buffer.output.data.size(), TRITONSERVER_MEMORY_CPU, 0));
+  }
+  if (response->error != nullptr) TRITONSERVER_ErrorDelete(response->error);
+  delete response;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseError(TRITONSERVER_InferenceResponse* response) {
+  return response->error;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseModel(TRITONSERVER_InferenceResponse* response,
+                                                        const char** model_name, int64_t* model_version) {
+  *model_name = response->model.c_str();
+  *model_version = 1;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseId(TRITONSERVER_InferenceResponse* response, const char** id) {
+  *id = response->id.c_str();
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseParameterCount(TRITONSERVER_InferenceResponse*, uint32_t* count) {
+  *count = 1;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseParameter(TRITONSERVER_InferenceResponse*, const uint32_t,
+                                                            const char** name, TRITONSERVER_ParameterType* type,
+                                                            const void** value) {
+  static const int64_t seven = 7;
+  *name = "seven";
+  *type = TRITONSERVER_PARAMETER_INT;
+  *value = &seven;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseOutputCount(TRITONSERVER_InferenceResponse* response,
+                                                              uint32_t* count) {
+  *count = static_cast<uint32_t>(response->outputs.size());
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseOutput(TRITONSERVER_InferenceResponse* response, const uint32_t index,
+                                                         const char** name, TRITONSERVER_DataType* datatype,
+                                                         const int64_t** shape, uint64_t* dim_count, const void** base,
+                                                         size_t* byte_size, TRITONSERVER_MemoryType* memory_type,
+                                                         int64_t* memory_type_id, void** userp) {
+  const auto& buffer = response->outputs.at(index);
+  *name = buffer.output.name.c_str();
+  *datatype = buffer.output.datatype;
+  *shape = buffer.output.shape.data();
+  *dim_count = buffer.output.shape.size();
+  *base = buffer.data;
+  *byte_size = buffer.output.data.size();
+  *memory_type = TRITONSERVER_MEMORY_CPU;
+  *memory_type_id = 0;
+  *userp = buffer.userp;
+  return nullptr;
+}
+
+TRITONSERVER_Parameter* TRITONSERVER_ParameterNew(const char* name, const TRITONSERVER_ParameterType,
+                                                  const void* value) {
+  return new TRITONSERVER_Parameter{name, static_cast<const char*>(value)};
+}
+
+TRITONSERVER_Parameter* TRITONSERVER_ParameterBytesNew(const char* name, const void* data, const uint64_t size) {
+  return new TRITONSERVER_Parameter{name, std::string(static_cast<const char*>(data), size)};
+}
+
+void TRITONSERVER_ParameterDelete(TRITONSERVER_Parameter* parameter) { delete parameter; }
+
+TRITONSERVER_Error* TRITONSERVER_ServerLoadModelWithParameters(TRITONSERVER_Server*, const char* model_name,
+                                                               const TRITONSERVER_Parameter** parameters,
+                                                               const uint64_t parameter_count) {
+  std::string given;
+  for (uint64_t i = 0; i < parameter_count; ++i) given += parameters[i]->name + "=" + parameters[i]->value + ";";
+  return ErrorOf(TRITONSERVER_ERROR_UNSUPPORTED, std::string(model_name) + " with " + given);
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerUnloadModelAndDependents(TRITONSERVER_Server*, const char*) { return nullptr; }
+
+TRITONSERVER_Error* TRITONSERVER_ServerModelIsReady(TRITONSERVER_Server*, const char* model_name, const int64_t,
+                                                    bool* ready) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  *ready = models.find(model_name) != models.end();
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_MetricFamilyNew(TRITONSERVER_MetricFamily** family, const TRITONSERVER_MetricKind kind,
+                                                 const char* name, const char*) {
+  *family = new TRITONSERVER_MetricFamily{kind, name};
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_MetricFamilyDelete(TRITONSERVER_MetricFamily* family) {
+  Require(family->metrics == 0, "a family is deleted after its metrics");
+  delete family;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_MetricNew(TRITONSERVER_Metric** metric, TRITONSERVER_MetricFamily* family,
+                                           const TRITONSERVER_Parameter**, const uint64_t) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  *metric = new TRITONSERVER_Metric{family};
+  ++family->metrics;
+  metrics[family->name] = *metric;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_MetricDelete(TRITONSERVER_Metric* metric) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  --metric->family->metrics;
+  metrics.erase(metric->family->name);
+  delete metric;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_MetricValue(TRITONSERVER_Metric* metric, double* value) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  *value = metric->value;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_MetricIncrement(TRITONSERVER_Metric* metric, double value) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  metric->value += value;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_MetricSet(TRITONSERVER_Metric* metric, double value) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  metric->value = value;
+  return nullptr;
+}
+}

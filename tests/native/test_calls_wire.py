@@ -1,0 +1,177 @@
+"""The layout of service channels, which stands twice: what one half writes, the other reads."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import hypothesis
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytriton.exceptions import PyTritonInferenceError
+from pytriton.proxy.calls import (
+    Call,
+    CallInput,
+    CallReplyMessage,
+    LogLevel,
+    MetricKind,
+    MetricMessage,
+    MetricOrder,
+    ModelMessage,
+    ModelOrder,
+    ReplyOutput,
+    decode_call,
+    decode_reply,
+    encode_call,
+    encode_log,
+    encode_metric,
+    encode_model,
+    encode_reply,
+)
+from pytriton.proxy.protocol import MessageReader, ProtocolError, Tensor
+
+CALL, REPLY, LOG, MODEL, METRIC = range(5, 10)
+DATA_SIZE = 1000
+
+settings = hypothesis.settings(deadline=None, max_examples=100, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+
+integers = st.integers(-(2**63), 2**63 - 1)
+small = st.integers(0, 500)
+texts = st.one_of(st.text(), st.binary().map(lambda data: data.decode("utf-8", "surrogateescape")))
+floats = st.floats(allow_nan=False)
+parameters = st.dictionaries(texts, st.one_of(texts, integers, st.booleans(), floats), max_size=4)
+shapes = st.lists(integers, max_size=4).map(tuple)
+inputs = st.builds(CallInput, texts, integers, st.builds(Tensor, small, small, shapes))
+calls = st.builds(
+    Call,
+    texts,
+    st.just({}),
+    integers,
+    st.none() | st.lists(texts, max_size=3),
+    texts,
+    st.integers(0, 2**64 - 1) | st.text(min_size=1),
+    integers,
+    integers,
+    integers,
+    parameters,
+    integers,
+)
+responses = st.builds(
+    CallReplyMessage,
+    st.booleans(),
+    st.just(True),
+    st.none(),
+    texts,
+    integers,
+    texts,
+    parameters,
+    st.lists(st.builds(ReplyOutput, texts, integers, integers, integers, shapes), max_size=4),
+)
+failures = st.builds(
+    CallReplyMessage, st.booleans(), st.just(False), st.builds(PyTritonInferenceError, texts, integers)
+)
+ends = st.builds(CallReplyMessage, st.just(True), st.just(False))
+files = st.lists(st.tuples(texts, small, small), max_size=3)
+models = st.builds(ModelMessage, st.sampled_from(ModelOrder), texts, integers, texts, files)
+metrics = st.builds(
+    MetricMessage,
+    st.sampled_from(MetricOrder),
+    integers,
+    st.sampled_from(MetricKind),
+    floats,
+    texts,
+    texts,
+    st.dictionaries(texts, texts, max_size=3),
+    st.lists(floats, max_size=3),
+)
+
+
+def recode(library: ctypes.CDLL, kind: int, data: bytes) -> bytes:
+    """The message as the C++ half writes it, after it has read it."""
+    target = ctypes.create_string_buffer(len(data) + 1000)
+    size = library.wire_recode(kind, data, len(data) + DATA_SIZE, target, len(target))
+    if size < 0:
+        raise ProtocolError(target.raw[:-size].decode())
+    return target.raw[:size]
+
+
+def reader_of(data: bytes) -> MessageReader:
+    return MessageReader(data, 0, len(data) + DATA_SIZE)
+
+
+def comparable(reply: CallReplyMessage) -> Any:
+    error = reply.error and (reply.error.message, reply.error.code)
+    return {**vars(reply), "error": error}
+
+
+@settings
+@given(calls, st.lists(inputs, max_size=3))
+def test_a_call_is_read_as_it_was_written(library: ctypes.CDLL, call: Call, given_inputs: list[CallInput]) -> None:
+    assert call.batch is not None
+    data = encode_call(call, given_inputs, call.batch).to_bytes()
+    assert recode(library, CALL, data) == data
+    assert decode_call(reader_of(data)) == (call, given_inputs)
+
+
+@settings
+@given(st.one_of(responses, failures, ends))
+def test_a_reply_is_read_as_it_was_written(library: ctypes.CDLL, reply: CallReplyMessage) -> None:
+    data = encode_reply(reply).to_bytes()
+    assert recode(library, REPLY, data) == data
+    assert comparable(decode_reply(reader_of(data))) == comparable(reply)
+
+
+@settings
+@given(st.sampled_from(LogLevel), texts, texts, integers)
+def test_a_line_is_read_as_it_was_written(
+    library: ctypes.CDLL, level: LogLevel, message: str, file: str, line: int
+) -> None:
+    data = encode_log(level, message, file, line).to_bytes()
+    assert recode(library, LOG, data) == data
+
+
+@settings
+@given(models)
+def test_what_is_to_be_done_with_a_model_is_read_as_it_was_written(library: ctypes.CDLL, message: ModelMessage) -> None:
+    data = encode_model(message).to_bytes()
+    assert recode(library, MODEL, data) == data
+
+
+@settings
+@given(metrics)
+def test_what_is_to_be_done_with_a_metric_is_read_as_it_was_written(
+    library: ctypes.CDLL, message: MetricMessage
+) -> None:
+    data = encode_metric(message).to_bytes()
+    assert recode(library, METRIC, data) == data
+
+
+@settings
+@given(st.sampled_from([CALL, REPLY]), st.integers(0, 2**64 - 1))
+def test_python_reads_what_cpp_wrote_and_writes_the_same_bytes(library: ctypes.CDLL, kind: int, seed: int) -> None:
+    made = ctypes.create_string_buffer(1 << 16)
+    data = made.raw[: library.wire_make(kind, seed, DATA_SIZE, made, len(made))]
+    data = made.raw[: len(data)]
+    if kind == CALL:
+        call, given_inputs = decode_call(reader_of(data))
+        assert call.batch is not None
+        assert encode_call(call, given_inputs, call.batch).to_bytes() == data
+    else:
+        assert encode_reply(decode_reply(reader_of(data))).to_bytes() == data
+
+
+@pytest.mark.parametrize(("offset", "size"), [(-1, 1), (DATA_SIZE, 1), (0, DATA_SIZE + 1), (1, -1), (2**62, 2**62)])
+def test_files_outside_of_a_message_are_refused(library: ctypes.CDLL, offset: int, size: int) -> None:
+    data = encode_model(ModelMessage(ModelOrder.LOAD, "m", files=[("1/model.py", offset, size)])).to_bytes()
+    with pytest.raises(ProtocolError, match="a file lies outside of its message"):
+        recode(library, MODEL, data)
+
+
+@pytest.mark.parametrize("value", [True, 1, 1.0, "1"])
+def test_parameters_keep_their_types(library: ctypes.CDLL, value: Any) -> None:
+    data = encode_call(Call("m", {}, parameters={"key": value}), [], 0).to_bytes()
+    call, _ = decode_call(reader_of(recode(library, CALL, data)))
+    assert type(call.parameters["key"]) is type(value)
+    assert call.parameters["key"] == value
