@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.proxy.door import Door
 from pytriton.proxy.leash import (
+    ASKS_READY,
     Leash,
     Order,
     OrderMessage,
@@ -46,13 +47,13 @@ class Loaded(NamedTuple):
         infer_func: The inference callable.
         signature: What is declared of the model.
         finalize: Called once when the process ends in order.
-        is_ready: Whether it can infer; asked at any time.
+        is_ready: Whether it can infer; asked at any time. None has nobody ask.
     """
 
     infer_func: Callable[..., Any]
     signature: Signature
     finalize: Callable[[], None]
-    is_ready: Callable[[], bool] = lambda: True
+    is_ready: Callable[[], bool] | None = None
 
 
 class Host:
@@ -102,22 +103,23 @@ class Host:
             if order.order == Order.COMPLETE:
                 return ReplyMessage(config=_complete(order))
             if order.order == Order.LOAD:
-                self._load(order)
-            elif order.order == Order.ADMIT:
+                return ReplyMessage(config=ASKS_READY if self._load(order).is_ready is not None else "")
+            if order.order == Order.ADMIT:
                 assert self._door is not None
                 assert self._worker is not None
                 return ReplyMessage(admission=self._door.admit(self._worker))
-            elif order.order == Order.STATUS:
+            if order.order == Order.STATUS:
                 assert self._worker is not None
                 idle_since_ns = int(self._worker.idle_since() * 1e9)
                 return ReplyMessage(connections=self._worker.connections, idle_since_ns=idle_since_ns)
-            elif order.order == Order.END_STREAMS:
+            if order.order == Order.END_STREAMS:
                 assert self._worker is not None
                 self._worker.end_streams(ENDED)
             elif order.order == Order.RETIRE:
                 self._retired = True
             elif order.order == Order.READY:
-                if self._loaded is None or not self._loaded.is_ready():
+                assert self._loaded is not None
+                if self._loaded.is_ready is not None and not self._loaded.is_ready():
                     return ReplyMessage(error="the model says that it is not ready")
             else:
                 self._stop()
@@ -128,7 +130,7 @@ class Host:
             )
         return ReplyMessage()
 
-    def _load(self, order: OrderMessage) -> None:
+    def _load(self, order: OrderMessage) -> Loaded:
         loaded = _load(order)
         self._loaded = loaded
         self._loop = EventLoop(f"pytriton-loop-{order.model}")
@@ -136,6 +138,7 @@ class Host:
         self._worker = Worker(loaded.infer_func, loaded.signature, report, self._loop, _owner_fd())
         self._door = Door(pathlib.Path(order.folder) / "workers")
         self._selector.register(self._door, selectors.EVENT_READ)
+        return loaded
 
     def _stop(self) -> None:
         if self._worker is not None:

@@ -30,6 +30,10 @@ class Order(enum.IntEnum):
     RETIRE = 8
 
 
+ASKS_READY = "is_ready"
+"""In place of the configuration, after LOAD: the model wants to be asked whether it can infer."""
+
+
 @dataclass
 class OrderMessage:
     """Owner to process.
@@ -69,7 +73,7 @@ class ReplyMessage:
     Attributes:
         error: Why the order failed, in one sentence; empty where it has not.
         detail: The traceback of that, or nothing.
-        config: The completed configuration, as JSON; after COMPLETE.
+        config: The completed configuration, as JSON; after COMPLETE. After LOAD, ``ASKS_READY`` or nothing.
         admission: Where the instance is to connect, and what serves it; after ADMIT.
         unrecoverable: What a PyTritonUnrecoverableError says that the inference callable has raised. This alone is not
             asked for, and comes between replies.

@@ -85,14 +85,12 @@ def load(order: OrderMessage) -> Loaded:
         if hasattr(instance, "finalize"):
             instance.finalize()
 
-    return Loaded(callable_of(Model(instance, signature, device)), signature, finalize, lambda: _is_ready(instance))
+    def is_ready() -> bool:
+        ready = instance.is_ready()
+        return bool(asyncio.run(_awaited(ready)) if inspect.isawaitable(ready) else ready)
 
-
-def _is_ready(instance: Any) -> bool:
-    if not hasattr(instance, "is_ready"):
-        return True
-    ready = instance.is_ready()
-    return bool(asyncio.run(_awaited(ready)) if inspect.isawaitable(ready) else ready)
+    infer_func = callable_of(Model(instance, signature, device))
+    return Loaded(infer_func, signature, finalize, is_ready if hasattr(instance, "is_ready") else None)
 
 
 async def _awaited(awaitable: Any) -> Any:

@@ -82,7 +82,11 @@ int Host() {
       case Order::kLoad:
         if (Told("exit")) _exit(3);
         while (Told("hang")) usleep(1000);
-        Reply(Told("fail") ? "ValueError: no weights" : "", "", false);
+        Reply(Told("fail") ? "ValueError: no weights" : "", Told("ask") ? pytriton::kAsksReady : "", false);
+        break;
+      case Order::kReady:
+        Tell("asked");
+        Reply(Told("unready") ? "not yet" : "", "", false);
         break;
       case Order::kAdmit:
         Reply("", "", true);
@@ -151,6 +155,26 @@ void OneProcessObeysAllOrders() {
   }
   CHECK(Told("stopped"));
   CHECK(Gone(process));
+}
+
+void AModelIsAskedWhetherItIsReadyIfItWantsToBe() {
+  {
+    Keeper keeper(HostCommand(), "model", std::nullopt);
+    keeper.Load(Load(), [] { std::abort(); });
+    keeper.CheckReady();
+    CHECK(!Told("asked"));
+  }
+  Tell("ask");
+  Keeper keeper(HostCommand(), "model", std::nullopt);
+  keeper.Load(Load(), [] {});
+  keeper.CheckReady();
+  CHECK(Told("asked"));
+  Tell("unready");
+  CHECK(ErrorOf<OrderError>([&] { keeper.CheckReady(); }) == "not yet");
+  Tell("hang");  // when it is loaded again
+  kill(Admitted(&keeper), SIGKILL);
+  WaitFor([&] { return Contains(ErrorOf<std::exception>([&] { keeper.CheckReady(); }), "is being started again"); });
+  std::filesystem::remove("hang");
 }
 
 void AProcessThatEndsIsStartedAgain() {
@@ -264,6 +288,7 @@ void ProcessesAreKilledUnderLoad() {
 
 const data_path::Behaviours kBehaviours = {
     {"one_process_obeys_all_orders", OneProcessObeysAllOrders},
+    {"a_model_is_asked_whether_it_is_ready_if_it_wants_to_be", AModelIsAskedWhetherItIsReadyIfItWantsToBe},
     {"a_process_that_ends_is_started_again", AProcessThatEndsIsStartedAgain},
     {"a_model_that_does_not_load_is_an_error", AModelThatDoesNotLoadIsAnError},
     {"a_process_that_ends_at_its_start_is_an_error", AProcessThatEndsAtItsStartIsAnError},

@@ -71,6 +71,7 @@ PIPELINE = [
 
 KEEPER = [
     "one_process_obeys_all_orders",
+    "a_model_is_asked_whether_it_is_ready_if_it_wants_to_be",
     "a_process_that_ends_is_started_again",
     "a_model_that_does_not_load_is_an_error",
     "a_process_that_ends_at_its_start_is_an_error",

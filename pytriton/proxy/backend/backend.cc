@@ -134,3 +134,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(TRITONBACKEND_ModelInstan
                                                        TRITONBACKEND_Request** requests, uint32_t request_count) {
   return Guarded([&] { StateOf(instance)->Execute(requests, request_count); });
 }
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReady(TRITONBACKEND_ModelInstance* instance) {
+  return Guarded([&] { StateOf(instance)->CheckReady(); });
+}

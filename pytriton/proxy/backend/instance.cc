@@ -175,6 +175,15 @@ void Instance::Execute(TRITONBACKEND_Request** requests, uint32_t request_count)
   for (uint32_t i = 0; i < request_count; ++i) Reject(requests[i], TRITONSERVER_ERROR_UNAVAILABLE, reason);
 }
 
+void Instance::CheckReady() const {
+  if (keeper_ == nullptr) return;
+  try {
+    keeper_->CheckReady();
+  } catch (const std::exception& error) {
+    throw TritonError(TRITONSERVER_ERROR_UNAVAILABLE, "model '" + identity_.model + "': " + error.what());
+  }
+}
+
 void Instance::ExecuteOne(TRITONBACKEND_Request** requests, uint32_t request_count) {
   Timing timing;
   timing.exec_start = Now();

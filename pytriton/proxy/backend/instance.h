@@ -32,6 +32,9 @@ class Instance {
   // Owns the requests from here on.
   void Execute(TRITONBACKEND_Request** requests, uint32_t request_count);
 
+  // Throws TritonError where the keeper's worker cannot infer; from any thread.
+  void CheckReady() const;
+
  private:
   // Waits for a worker whose process is being started again, for as long as that is `wanted`.
   void Connect(int timeout_ms, const std::function<bool()>& wanted);

@@ -65,10 +65,11 @@ std::string Keeper::Complete(const OrderMessage& order) { return AskStarted(orde
 void Keeper::Load(const OrderMessage& order, std::function<void()> on_restart) {
   load_ = order;
   on_restart_ = std::move(on_restart);
-  AskStarted(order);
+  const bool asks_ready = AskStarted(order).config == kAsksReady;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (state_ == State::kEnded) throw ProcessError(failure_);
   state_ = State::kLoaded;
+  asks_ready_ = asks_ready;
 }
 
 AdmissionMessage Keeper::Admit(Clock::time_point deadline, const std::function<bool()>& wanted) {
@@ -81,6 +82,17 @@ AdmissionMessage Keeper::Admit(Clock::time_point deadline, const std::function<b
       std::this_thread::sleep_for(kMoment);  // the thread hears of its end, too
     }
   }
+}
+
+void Keeper::CheckReady() {
+  std::shared_ptr<WorkerProcess> process;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (state_ == State::kStarting) throw ProcessError("its worker process is being started again");
+    if (state_ != State::kLoaded) throw ProcessError(failure_);
+    if (asks_ready_) process = process_;
+  }
+  if (process != nullptr) process->Ask({Order::kReady}, patience());
 }
 
 std::shared_ptr<ServiceChannel> Keeper::service() {

@@ -39,6 +39,10 @@ class Keeper {
   // ProcessError: why there is none.
   AdmissionMessage Admit(Clock::time_point deadline, const std::function<bool()>& wanted);
 
+  // Asks the model whether it can infer, if it wants to be asked. Throws OrderError or ProcessError when it cannot. A
+  // process that does not answer for as long as requests wait for one is ended, and started again.
+  void CheckReady();
+
   // The service channel of the process.
   std::shared_ptr<ServiceChannel> service();
 
@@ -69,6 +73,7 @@ class Keeper {
   std::condition_variable changed_;
   State state_ = State::kStarting;
   bool stopping_ = false;
+  bool asks_ready_ = false;  // the model wants to be asked whether it can infer
   std::shared_ptr<WorkerProcess> process_;
   std::shared_ptr<ServiceChannel> service_;
   int64_t failures_ = 0;  // starts that have failed

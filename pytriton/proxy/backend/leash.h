@@ -19,8 +19,11 @@ class LeashError : public std::runtime_error {
 };
 
 // What the owner wants: kComplete has `config` completed; kLoad makes the inference callable; kAdmit asks for an
-// admission of one model instance; kStop has the process end in order.
-enum class Order : int64_t { kComplete = 1, kLoad = 2, kAdmit = 3, kStop = 4 };
+// admission of one model instance; kStop has the process end in order; kReady asks the model whether it can infer.
+enum class Order : int64_t { kComplete = 1, kLoad = 2, kAdmit = 3, kStop = 4, kReady = 5 };
+
+// In place of the configuration, after kLoad: the model wants to be asked whether it can infer.
+constexpr char kAsksReady[] = "is_ready";
 
 // Owner to process. All fields behind the first are for kComplete and kLoad alone.
 struct OrderMessage {

@@ -59,7 +59,7 @@ def test_initialize_is_given_strings(repository):
 def test_a_model_needs_execute_alone(repository):
     loaded = loader.load(repository(BARE))
     loaded.finalize()
-    assert loaded.is_ready()
+    assert loaded.is_ready is None
     assert loaded.signature.inputs == ["x"]
 
 
