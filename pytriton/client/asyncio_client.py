@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pytriton.client.base import BaseModelClient
+from pytriton.client.core import forks
 from pytriton.client.core.failures import server_error
 from pytriton.client.core.inputs import Array
 from pytriton.client.core.parts import infer_in_parts
@@ -98,6 +99,8 @@ class AsyncioModelClient(BaseModelClient):
         if self._closed:
             return
         self._closed = True
+        if self._process is not forks.process:
+            return
         if self._preparing is not None:
             self._preparing.cancel()
         with contextlib.suppress(PyTritonClientError):

@@ -9,6 +9,8 @@ import queue
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from pytriton.client.base import BaseModelClient
+from pytriton.client.core import forks
 from pytriton.client.core.inputs import Array
 from pytriton.client.core.loops import LoopThread
 from pytriton.client.core.requests import Request, options_of
@@ -85,6 +87,9 @@ class DecoupledModelClient(ModelClient):
         session = Session(self._settings, transport_to, asyncio.sleep, check, config)
         return session, functools.partial(_close, session, self._loop)
 
+    def _start_over(self) -> None:
+        BaseModelClient._start_over(self)  # refuses: gRPC's part for asyncio does not survive a fork
+
     def _run(self, steps: Steps[T]) -> T:
         return self._loop.run(lambda: run_async(steps))
 
@@ -104,11 +109,14 @@ class Responses(Iterator[dict[str, Array]]):
         self._request = request
         self._received: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._pump = loop.submit(functools.partial(_receive, session, request, self._received))
+        self._process = forks.process
         self._ended = False
 
     def __next__(self) -> dict[str, Array]:
         if self._ended:
             raise StopIteration
+        if self._process is not forks.process:
+            raise forks.error("The stream")
         result = self._received.get()
         if result is None or isinstance(result, BaseException):
             self._ended = True
@@ -118,7 +126,8 @@ class Responses(Iterator[dict[str, Array]]):
     def close(self) -> None:
         """Has the server stop; the same as leaving the loop early."""
         self._ended = True
-        self._pump.cancel()
+        if self._process is forks.process:
+            self._pump.cancel()
 
     def __enter__(self) -> Responses:
         return self

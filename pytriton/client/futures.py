@@ -217,3 +217,4 @@ class FuturesModelClient:
     def _check_open(self) -> None:
         if self._closed:
             raise PyTritonClientClosedError("The client is closed; make another one.")
+        self._client._check_open()  # it may be that of another process

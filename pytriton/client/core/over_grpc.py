@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pytriton.client.core import failures
-from pytriton.client.exceptions import PyTritonClientValueError
+from pytriton.client.core import failures, forks
+from pytriton.client.exceptions import PyTritonClientError, PyTritonClientValueError
 from pytriton.client.tls import TLSConfig
 from pytriton.client.url import TritonUrl
 
@@ -175,11 +175,17 @@ class AsyncioGrpcTransport:
         return _READ_AS_JSON[method](answer) if method in _READ_AS_JSON else answer
 
     def client(self) -> Any:
-        """The client of tritonclient that calls go through now."""
+        """The client of tritonclient that calls go through now.
+
+        Raises:
+            PyTritonClientError: This process was forked from one that had such a client; gRPC would mix up whose answers
+                come.
+        """
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
             import tritonclient.grpc.aio
 
+            _check_same_process()
             self._loop = loop
             self._client = tritonclient.grpc.aio.InferenceServerClient(**self._options)
         return self._client
@@ -219,6 +225,20 @@ def translate(url: str, error: Exception, timeout_s: float) -> Exception:
     if isinstance(error, ValueError | TypeError | KeyError | AttributeError):
         return failures.garbled(url, error)
     return error
+
+
+_first_process: object = None
+"""The first that used gRPC in asyncio."""
+
+
+def _check_same_process() -> None:
+    global _first_process
+    _first_process = _first_process or forks.process
+    if _first_process is not forks.process:
+        raise PyTritonClientError(
+            "gRPC was used for asyncio, futures or streams in the process that this one was forked from, and does not "
+            "work for them here; use HTTP, or start processes with the method 'spawn' of multiprocessing."
+        )
 
 
 def _is_being_cancelled() -> bool:
