@@ -104,7 +104,7 @@ class AsyncioModelClient(BaseModelClient):
         if self._preparing is not None:
             self._preparing.cancel()
         with contextlib.suppress(PyTritonClientError):
-            await run_async(self._session.close())
+            await run_async(self._session.close(asyncio.sleep))
         for server in self._session.servers:
             await server.transport.close()
 

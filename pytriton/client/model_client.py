@@ -258,7 +258,7 @@ def _close_in(process: object, close: Callable[[], object]) -> None:
 
 def _close(session: Session) -> None:
     with contextlib.suppress(PyTritonClientError):
-        run(session.close())
+        run(session.close(time.sleep))
     for server in session.servers:
         server.transport.close()
 

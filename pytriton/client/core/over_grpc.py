@@ -178,8 +178,8 @@ class AsyncioGrpcTransport:
         """The client of tritonclient that calls go through now.
 
         Raises:
-            PyTritonClientError: This process was forked from one that had such a client; gRPC would mix up whose answers
-                come.
+            PyTritonClientError: This process was forked from one that had such a client, and gRPC would mix up whose
+                answers come.
         """
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:

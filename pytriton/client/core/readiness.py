@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from pytriton.client.core.deadlines import Deadline, in_seconds
 from pytriton.client.core.servers import Server
-from pytriton.client.core.steps import Steps
+from pytriton.client.core.steps import Sleep, Steps
 from pytriton.client.exceptions import (
     Failure,
     PyTritonClientError,
@@ -25,8 +24,6 @@ _LONGEST_PAUSE_S = 0.25
 _PROBE_TIMEOUT_S = 5.0
 _LOOK_CLOSER_EVERY_S = 1.0
 _MAX_LISTED = 10
-
-Sleep = Callable[[float], Any]
 
 
 def wait_until_ready(

@@ -14,10 +14,10 @@ from pytriton.client.core import shared_memory
 from pytriton.client.core.deadlines import Deadline, check_timeout
 from pytriton.client.core.failures import garbled, is_answer, server_error
 from pytriton.client.core.inputs import Array
-from pytriton.client.core.readiness import Sleep, is_ready, probe_timeout_s, wait_until_ready
+from pytriton.client.core.readiness import is_ready, probe_timeout_s, wait_until_ready
 from pytriton.client.core.requests import Options, Request, answer_of, make_request, tensor_of, tensors_of, wanted_of
 from pytriton.client.core.servers import Balancer, Server
-from pytriton.client.core.steps import Steps
+from pytriton.client.core.steps import Sleep, Steps
 from pytriton.client.exceptions import (
     Failure,
     PyTritonClientInferenceServerError,
@@ -209,11 +209,15 @@ class Session:
             yield server.call("unload_model", self.settings.init_timeout_s, self.model[0])
         self.prepared = False
 
-    def close(self) -> Steps[None]:
-        """Has the servers forget shared memory."""
+    def close(self, sleep: Sleep) -> Steps[None]:
+        """Has the servers forget shared memory.
+
+        Args:
+            sleep: How to pause, in seconds.
+        """
         for server in self.servers:
             if server.regions is not None:
-                yield from server.regions.close(server)
+                yield from server.regions.close(server, sleep)
 
     def with_retries(self, attempt: Callable[[], Steps[Any]], deadline: Deadline) -> Steps[Any]:
         """Does something as often as the retry policy allows, until it succeeds."""
@@ -288,33 +292,32 @@ class Session:
         library = server.library
         names = request.outputs or [spec.name for spec in self.config.outputs]
         sizes = self._sizes.expected(request)
-        forgotten = False
+        is_told_again = False
         while True:
-            loan = shared_memory.Loan(server)
-            try:
-                inputs = yield from loan.take_inputs(request, deadline.left_s())
-                wanted = yield from loan.take_outputs(names, sizes, deadline.left_s())
-            except BaseException:
-                loan.end()
-                raise
-            tensors = [inputs.get(spec.name) or tensor_of(spec, array, library) for spec, array in request.arrays]
-            try:
-                wanted = wanted or wanted_of(request, library)
-                result = yield self._inference(server, request, tensors, wanted, deadline.left_s())
-            except PyTritonClientInferenceServerError as error:
-                if is_answer(error):
-                    loan.end()  # else the server may still use the regions, and nobody else must
-                if shared_memory.is_forgotten(error) and not forgotten:
-                    forgotten = True
-                    server.regions.forget_all()
-                elif shared_memory.is_outgrown(error) and sizes:
-                    self._sizes.outgrown(error, sizes)
-                    sizes = {}
-                else:
-                    raise
-                continue
-            answer = self.answer(server, result, request, loan.outputs())
-            loan.end()
+            with shared_memory.Loan(server) as loan:
+                try:
+                    inputs = yield from loan.take_inputs(request, deadline.left_s())
+                    wanted = yield from loan.take_outputs(names, sizes, deadline.left_s())
+                    tensors = [
+                        inputs.get(spec.name) or tensor_of(spec, array, library) for spec, array in request.arrays
+                    ]
+                    wanted = wanted or wanted_of(request, library)
+                    inference = self._inference(server, request, tensors, wanted, deadline.left_s())
+                    loan.is_used = True
+                    result = yield inference
+                except PyTritonClientInferenceServerError as error:
+                    loan.is_used = not is_answer(error)
+                    if shared_memory.is_forgotten(error) and not is_told_again:
+                        is_told_again = True
+                        server.regions.forget_all()
+                    elif shared_memory.is_outgrown(error) and sizes:
+                        self._sizes.outgrown(error, sizes)
+                        sizes = {}
+                    else:
+                        raise
+                    continue
+                loan.is_used = False
+                answer = self.answer(server, result, request, loan.outputs())
             self._sizes.learn(request, answer)
             return answer
 
