@@ -13,6 +13,7 @@ from pytriton.client.core import forks
 from pytriton.client.core.failures import server_error
 from pytriton.client.core.inputs import Array
 from pytriton.client.core.parts import infer_in_parts
+from pytriton.client.core.pauses import AsyncioPauses
 from pytriton.client.core.requests import Request, options_of
 from pytriton.client.core.session import Session
 from pytriton.client.core.steps import run_async
@@ -95,14 +96,13 @@ class AsyncioModelClient(BaseModelClient):
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connections; the client cannot be used any more."""
+        """Closes the connections; the client cannot be used any more. Other tasks that wait are told."""
         if self._closed:
             return
         self._closed = True
         if self._process is not forks.process:
             return
-        if self._preparing is not None:
-            self._preparing.cancel()
+        self._pauses.end()
         with contextlib.suppress(PyTritonClientError):
             await run_async(self._session.close(asyncio.sleep))
         for server in self._session.servers:
@@ -194,8 +194,9 @@ class AsyncioModelClient(BaseModelClient):
 
     def _make_session(self, config: TritonModelConfig | None) -> Session:
         settings = self._settings
+        self._pauses = AsyncioPauses()
         transport_to = functools.partial(asyncio_transport, tls=settings.tls, max_connections=self._max_connections)
-        return Session(settings, transport_to, asyncio.sleep, self._check_model, config)
+        return Session(settings, transport_to, self._pauses.sleep, self._check_model, config)
 
     @staticmethod
     def _check_model(config: TritonModelConfig) -> None:

@@ -15,6 +15,7 @@ from pytriton.client.core import forks
 from pytriton.client.core.deadlines import in_seconds
 from pytriton.client.core.failures import server_error
 from pytriton.client.core.inputs import Array
+from pytriton.client.core.pauses import Pauses
 from pytriton.client.core.requests import Options, Request, options_of
 from pytriton.client.core.session import Session
 from pytriton.client.core.steps import Steps, run
@@ -45,7 +46,7 @@ class ModelClient(BaseModelClient):
         self.close()
 
     def close(self) -> None:
-        """Closes the connections; the client cannot be used any more."""
+        """Closes the connections; the client cannot be used any more. Other threads that wait are told."""
         self._closed = True
         self._release()
 
@@ -215,8 +216,9 @@ class ModelClient(BaseModelClient):
     def _open_session(self, config: TritonModelConfig | None) -> tuple[Session, Callable[[], object]]:
         """Makes the session, and a function that closes it, neither of which refers to the client."""
         transport_to = functools.partial(blocking_transport, tls=self._settings.tls)
-        session = Session(self._settings, transport_to, time.sleep, _check_answers_once, config)
-        return session, functools.partial(_close, session)
+        pauses = Pauses()
+        session = Session(self._settings, transport_to, pauses.sleep, _check_answers_once, config)
+        return session, functools.partial(_close, session, pauses)
 
     def _start_over(self) -> None:
         before = self._session
@@ -256,7 +258,8 @@ def _close_in(process: object, close: Callable[[], object]) -> None:
         close()
 
 
-def _close(session: Session) -> None:
+def _close(session: Session, pauses: Pauses) -> None:
+    pauses.end()
     with contextlib.suppress(PyTritonClientError):
         run(session.close(time.sleep))
     for server in session.servers:

@@ -120,6 +120,12 @@ class LoopThread:
             loop.call_soon(loop.stop)
 
 
+def is_being_cancelled() -> bool:
+    """Whether the task that runs was cancelled, and not what it waits for; False before Python 3.11."""
+    cancelling = getattr(asyncio.current_task(), "cancelling", None)
+    return cancelling is not None and cancelling() > 0
+
+
 def _run(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     try:

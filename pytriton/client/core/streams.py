@@ -60,6 +60,7 @@ class Stream:
         Raises:
             PyTritonClientTimeoutError: It did not come in time.
             PyTritonClientInferenceServerError: The server or the model answered with an error, or the connection broke.
+            PyTritonClientClosedError: The client was closed meanwhile.
         """
         try:
             result, error = await asyncio.wait_for(self._responses.__anext__(), self._timeout_s)
@@ -68,6 +69,8 @@ class Stream:
         except asyncio.TimeoutError:
             self.cancel()
             raise failures.timed_out(self._url, self._timeout_s) from None
+        except asyncio.CancelledError:
+            raise self._transport.cancelled() from None
         except Exception as error:
             raise self._transport.failed(self._client, error, self._timeout_s) from error
         if error is not None:
