@@ -29,7 +29,8 @@ T = TypeVar("T")
 class FuturesModelClient:
     """Asks a model, and returns futures of its answers. Any number of threads may use one.
 
-    Errors come through the future. Use it as a context manager, or call `close` in the end.
+    Errors come through the future. Use it as a context manager, which waits for all answers, or cancels what has not
+    been answered when its body raises; or call `close` in the end.
 
     Args:
         url: Where the server is, or where several are; see `BaseModelClient`, as for the arguments not listed here.
@@ -103,8 +104,12 @@ class FuturesModelClient:
         self._check_open()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        if error_type is None:
+            self.close()
+        else:  # nobody will ask for what was not answered
+            self._closed = True
+            self._release()
 
     def close(self, wait: bool = True) -> None:
         """Takes no more requests.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 
 import pytest
@@ -10,10 +11,13 @@ from peers import HOST, listening, silent
 from serving import Background, bind_floats, held_model
 
 from pytriton.client import (
+    DecoupledModelClient,
+    FuturesModelClient,
     ModelClient,
     PyTritonClientClosedError,
     RetryPolicy,
 )
+from pytriton.model_config import ModelConfig
 
 # Those of futures answer all that was sent, as their own tests say.
 every_kind_but_futures = every_kind_that_loads
@@ -70,3 +74,28 @@ def test_who_pauses_between_attempts_is_told(kind, protocol, triton, name):
         time.sleep(0.3)
         assert asked.is_alive()
         assert isinstance(closes(client, asked), PyTritonClientClosedError)
+
+
+def test_futures_are_not_awaited_by_who_leaves_with_an_error(triton, name, url):
+    entered, gate = held_model(triton, name, config=ModelConfig(max_batch_size=1))
+    started = time.monotonic()
+    with pytest.raises(KeyError, match="mine"), FuturesModelClient(url, name, max_workers=1, **PATIENT) as client:
+        futures = [client.infer_sample([number]) for number in range(3)]
+        assert entered.wait(30)
+        raise KeyError("mine")
+    assert time.monotonic() - started < 10
+    assert all(future.done() for future in futures)
+    gate.set()
+    with pytest.raises(PyTritonClientClosedError):
+        client.infer_sample([1])
+
+
+def test_a_stream_outlives_the_name_of_its_client(triton, name):
+    def count(requests):
+        for number in range(3):
+            yield [{"y": 0 * request["x"] + number} for request in requests]
+
+    bind_floats(triton, name, count, config=ModelConfig(decoupled=True))
+    responses = DecoupledModelClient(url_of(triton, "grpc"), name).infer_sample([1])
+    gc.collect()
+    assert [response["y"].tolist() for response in responses] == [[0], [1], [2]]
