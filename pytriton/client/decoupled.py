@@ -61,7 +61,7 @@ class DecoupledModelClient(ModelClient):
             early has the server stop.
         """
         options = options_of(parameters, headers, outputs, request_id, priority, timeout_s)
-        return Responses(self._loop, self._session, self._request(inputs, named_inputs, options, batch=False))
+        return Responses(self, self._request(inputs, named_inputs, options, batch=False))
 
     def infer_batch(  # type: ignore[override]
         self,
@@ -77,7 +77,7 @@ class DecoupledModelClient(ModelClient):
     ) -> Responses:
         """Asks the model about a batch; see `infer_sample`. The arrays' first dimension is the batch."""
         options = options_of(parameters, headers, outputs, request_id, priority, timeout_s)
-        return Responses(self._loop, self._session, self._request(inputs, named_inputs, options, batch=True))
+        return Responses(self, self._request(inputs, named_inputs, options, batch=True))
 
     def _open_session(self, config: TritonModelConfig | None) -> tuple[Session, Callable[[], object]]:
         check_settings(self._settings)
@@ -98,17 +98,16 @@ class Responses(Iterator[dict[str, Array]]):
     """The responses to one request.
 
     Args:
-        loop: The loop whose thread receives them.
-        session: Whose servers are asked.
+        client: The client, which lives as long as they do.
         request: The request.
     """
 
-    def __init__(self, loop: LoopThread, session: Session, request: Request) -> None:
+    def __init__(self, client: DecoupledModelClient, request: Request) -> None:
         """Sends the request."""
-        self._session = session
+        self._client = client
         self._request = request
         self._received: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._pump = loop.submit(functools.partial(_receive, session, request, self._received))
+        self._pump = client._loop.submit(functools.partial(_receive, client._session, request, self._received))
         self._process = forks.process
         self._ended = False
 
@@ -121,7 +120,8 @@ class Responses(Iterator[dict[str, Array]]):
         if result is None or isinstance(result, BaseException):
             self._ended = True
             raise StopIteration if result is None else result
-        return self._session.answer(self._session.servers[0], result, self._request)
+        session = self._client._session
+        return session.answer(session.servers[0], result, self._request)
 
     def close(self) -> None:
         """Has the server stop; the same as leaving the loop early."""
