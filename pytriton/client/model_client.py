@@ -241,13 +241,14 @@ class ModelClient(BaseModelClient):
         session, timeout_s = self._session, self._settings.init_timeout_s
         if session.prepared:
             return
+        started = time.monotonic()
         if not self._preparing.acquire(timeout=timeout_s):
             raise PyTritonClientTimeoutError(
                 f"Another thread has been asking for model {self._settings.model_name!r} for {in_seconds(timeout_s)}."
             )
         try:
             if not session.prepared:
-                self._run(session.prepare())
+                self._run(session.prepare(started))
         finally:
             self._preparing.release()
 

@@ -18,15 +18,16 @@ class Deadline:
     """The moment by which something must be done.
 
     Args:
-        timeout_s: Seconds from now.
+        timeout_s: How long it may take, in seconds.
         what: What takes that long at most, as it stands in the message.
+        started: When it began, a moment of `time.monotonic`; now by default.
     """
 
-    def __init__(self, timeout_s: float, what: str) -> None:
+    def __init__(self, timeout_s: float, what: str, started: float | None = None) -> None:
         """Starts to count."""
         self.timeout_s = timeout_s
         self._what = what
-        self._end = time.monotonic() + timeout_s
+        self._end = (time.monotonic() if started is None else started) + timeout_s
 
     def left_s(self) -> float:
         """Seconds that are left.

@@ -27,7 +27,11 @@ _MAX_LISTED = 10
 
 
 def wait_until_ready(
-    servers: Sequence[Server], model: tuple[str, str] | None, timeout_s: float, sleep: Sleep
+    servers: Sequence[Server],
+    model: tuple[str, str] | None,
+    timeout_s: float,
+    sleep: Sleep,
+    started: float | None = None,
 ) -> Steps[None]:
     """Waits until at least one server is ready, and has a model ready; the others are left out for now.
 
@@ -36,6 +40,7 @@ def wait_until_ready(
         model: Name and version of a model; the version may be empty. None is to wait for servers alone.
         timeout_s: How long to wait.
         sleep: How to pause, in seconds.
+        started: When the waiting began, a moment of `time.monotonic`; now by default.
 
     Raises:
         PyTritonClientTimeoutError: No server was ready in time.
@@ -44,7 +49,7 @@ def wait_until_ready(
     """
     urls = ", ".join(server.url for server in servers)
     named = f"model {model[0]!r}{f' version {model[1]}' if model[1] else ''}" if model else ""
-    deadline = Deadline(timeout_s, f"Waiting for {f'{named} at ' if named else ''}{urls}")
+    deadline = Deadline(timeout_s, f"Waiting for {f'{named} at ' if named else ''}{urls}", started)
     pause_s, next_look_s = _FIRST_PAUSE_S, min(_LOOK_CLOSER_EVERY_S, timeout_s / 2)
     warned = False
     up: Server | None = None  # it is ready, and has the model not ready

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import struct
+import time
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -38,7 +39,7 @@ _PROBE_TIMEOUT_S = 2.0
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _ONCE = RetryPolicy(attempts=1)
 # After which another server may be asked at once: nothing was executed.
-_ELSEWHERE = (Failure.UNREACHABLE, Failure.NOT_SERVED)
+_ELSEWHERE = (Failure.UNREACHABLE, Failure.NOT_SERVED, Failure.BUSY)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,23 +143,25 @@ class Session:
         # Most clients have one server and nothing else: their requests take a shorter way.
         self._is_plain = len(self.servers) == 1 and settings.retry is None and not settings.shared_memory
 
-    def wait_until_ready(self, timeout_s: float, *, model: bool = True) -> Steps[None]:
+    def wait_until_ready(self, timeout_s: float, *, model: bool = True, started: float | None = None) -> Steps[None]:
         """Waits for a server, and for the model where that is wanted; see `readiness.wait_until_ready`."""
         timeout_s = check_timeout("timeout_s", timeout_s)
         self._load_libraries()
-        return wait_until_ready(self.servers, self.model if model else None, timeout_s, self._sleep)
+        return wait_until_ready(self.servers, self.model if model else None, timeout_s, self._sleep, started)
 
-    def prepare(self, timeout_s: float | None = None) -> Steps[TritonModelConfig]:
-        """Learns what has to be known before the first request.
+    def prepare(self, started: float | None = None) -> Steps[TritonModelConfig]:
+        """Learns what has to be known before the first request, within ``init_timeout_s``.
 
         Args:
-            timeout_s: How long it may take; ``init_timeout_s`` by default.
+            started: When that began, a moment of `time.monotonic`; now by default.
         """
         self._load_libraries()
-        deadline = Deadline(timeout_s or self.settings.init_timeout_s, f"Asking for model {self.model[0]!r}")
+        started = time.monotonic() if started is None else started
+        timeout_s = self.settings.init_timeout_s
         if self.settings.ensure_model_is_ready:
-            yield from self.wait_until_ready(deadline.left_s())
+            yield from self.wait_until_ready(timeout_s, started=started)
         if self.config is None:
+            deadline = Deadline(timeout_s, f"Asking for model {self.model[0]!r}", started)
             try:
                 self.config = yield from self.somewhere(lambda server: self._fetch_config(server, deadline), deadline)
             except PyTritonClientInferenceServerError as error:
@@ -236,7 +239,7 @@ class Session:
             yield functools.partial(self._sleep, pause_s)
 
     def somewhere(self, ask: Callable[[Server], Steps[Any]], deadline: Deadline) -> Steps[Any]:
-        """Asks the next server, and another one where that cannot be reached or has the model not ready.
+        """Asks the next server, and another one where that cannot be reached has the model not ready, or is busy.
 
         Args:
             ask: How to ask a server.
