@@ -8,7 +8,7 @@ import functools
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from pytriton.client.base import BaseModelClient
+from pytriton.client.base import BaseModelClient, check_count
 from pytriton.client.core import forks
 from pytriton.client.core.failures import server_error
 from pytriton.client.core.inputs import Array
@@ -63,7 +63,7 @@ class AsyncioModelClient(BaseModelClient):
         max_connections: int = DEFAULT_MAX_CONNECTIONS,
     ) -> None:
         """Stores the arguments; connects when it is first used or, where it is not lazy, entered."""
-        self._max_connections = max_connections
+        self._max_connections = check_count("max_connections", max_connections)
         self._preparing: asyncio.Task[TritonModelConfig] | None = None
         self._waiting_for_preparing = 0
         super().__init__(

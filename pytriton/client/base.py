@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pytriton.client.core import forks
 from pytriton.client.core.deadlines import check_timeout
@@ -99,7 +99,7 @@ class BaseModelClient(abc.ABC):
             settings.model_version,
             init_timeout_s=settings.init_timeout_s,
             inference_timeout_s=settings.inference_timeout_s,
-            model_config=session.config,
+            model_config=session.current_config,
             ensure_model_is_ready=settings.ensure_model_is_ready and not session.prepared,
             access_token=settings.access_token,
             tls=settings.tls,
@@ -145,3 +145,18 @@ class BaseModelClient(abc.ABC):
 
 def _timeout(what: str, timeout_s: float | None, default_s: float) -> float:
     return default_s if timeout_s is None else check_timeout(what, timeout_s)
+
+
+def check_count(what: str, number: Any) -> int:
+    """Checks how many of something there may be.
+
+    Args:
+        what: Its name, as it stands in the message.
+        number: Its value.
+
+    Raises:
+        PyTritonClientValueError: It is no positive integer.
+    """
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise PyTritonClientValueError(f"{what} is {number!r}; give an integer from 1.")
+    return number

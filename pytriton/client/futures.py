@@ -10,13 +10,13 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from pytriton.client.asyncio_client import AsyncioModelClient
+from pytriton.client.base import check_count
 from pytriton.client.core.deadlines import in_seconds
 from pytriton.client.core.inputs import Array
 from pytriton.client.core.loops import LoopThread
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientQueueFullError,
-    PyTritonClientValueError,
 )
 from pytriton.client.retry import RetryPolicy
 from pytriton.client.tls import TLSConfig
@@ -73,9 +73,8 @@ class FuturesModelClient:
         convert_dtypes: bool = False,
     ) -> None:
         """Stores the arguments; connects when it is first used."""
-        for what, number in (("max_workers", max_workers), ("max_queue_size", max_queue_size)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-                raise PyTritonClientValueError(f"{what} is {number!r}; give an integer from 1.")
+        check_count("max_workers", max_workers)
+        check_count("max_queue_size", max_queue_size)
         self._client = AsyncioModelClient(
             url,
             model_name,

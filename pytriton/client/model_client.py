@@ -223,7 +223,7 @@ class ModelClient(BaseModelClient):
     def _start_over(self) -> None:
         before = self._session
         self._release.detach()
-        self._session = self._make_session(before.config)
+        self._session = self._make_session(before.current_config)
         self._session.prepared = before.prepared
         self._process = forks.process
 

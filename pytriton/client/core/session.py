@@ -16,7 +16,17 @@ from pytriton.client.core.deadlines import Deadline, check_timeout
 from pytriton.client.core.failures import garbled, is_answer, server_error
 from pytriton.client.core.inputs import Array
 from pytriton.client.core.readiness import is_ready, probe_timeout_s, wait_until_ready
-from pytriton.client.core.requests import Options, Request, answer_of, make_request, tensor_of, tensors_of, wanted_of
+from pytriton.client.core.requests import (
+    Options,
+    Request,
+    answer_of,
+    check_token,
+    is_text,
+    make_request,
+    tensor_of,
+    tensors_of,
+    wanted_of,
+)
 from pytriton.client.core.servers import Balancer, Server
 from pytriton.client.core.steps import Sleep, Steps
 from pytriton.client.exceptions import (
@@ -76,7 +86,7 @@ class Settings:
         Raises:
             PyTritonClientValueError: They cannot be those of a model.
         """
-        if not isinstance(self.model_name, str) or not self.model_name:
+        if not isinstance(self.model_name, str) or not self.model_name or not is_text(self.model_name):
             raise PyTritonClientValueError(f"model_name is {self.model_name!r}; give the model's name.")
         return self.model_name, version_of(self.model_version)
 
@@ -129,12 +139,14 @@ class Session:
         """Sends nothing yet."""
         self.settings = settings
         self.model = settings.model()
+        check_token(settings.access_token)
         self.servers = [
             Server(transport_to(url), create_auth_headers(settings.access_token, url.protocol), settings.shared_memory)
             for url in settings.urls()
         ]
         self.config = config
         self.prepared = False
+        self._is_outdated = config is None
         self._balancer = Balancer(self.servers)
         self._sleep = sleep
         self._check_model = check_model
@@ -142,6 +154,11 @@ class Session:
         self._sizes: shared_memory.OutputSizes | None = None
         # Most clients have one server and nothing else: their requests take a shorter way.
         self._is_plain = len(self.servers) == 1 and settings.retry is None and not settings.shared_memory
+
+    @property
+    def current_config(self) -> TritonModelConfig | None:
+        """The model's configuration; None where it is not known, or the model was loaded again since it was."""
+        return None if self._is_outdated else self.config
 
     def wait_until_ready(self, timeout_s: float, *, model: bool = True, started: float | None = None) -> Steps[None]:
         """Waits for a server, and for the model where that is wanted; see `readiness.wait_until_ready`."""
@@ -160,15 +177,17 @@ class Session:
         timeout_s = self.settings.init_timeout_s
         if self.settings.ensure_model_is_ready:
             yield from self.wait_until_ready(timeout_s, started=started)
-        if self.config is None:
+        if self._is_outdated:
             deadline = Deadline(timeout_s, f"Asking for model {self.model[0]!r}", started)
             try:
                 self.config = yield from self.somewhere(lambda server: self._fetch_config(server, deadline), deadline)
+                self._is_outdated, self._sizes = False, None
             except PyTritonClientInferenceServerError as error:
                 if error.failure is Failure.NOT_SERVED:
                     raise PyTritonClientModelUnavailableError(error.message) from error
                 raise
         self.prepared = True
+        assert self.config is not None
         return self.config
 
     def request(
@@ -204,7 +223,7 @@ class Session:
         """Has every server load the model, or load it again."""
         for server in self.servers:
             yield server.call("load_model", self.settings.init_timeout_s, self.model[0], config=config, files=files)
-        self.config, self._sizes, self.prepared = None, None, False
+        self._is_outdated, self.prepared = True, False
 
     def unload(self) -> Steps[None]:
         """Has every server unload the model."""
@@ -291,10 +310,10 @@ class Session:
     def _ask_through_memory(self, server: Server, request: Request, deadline: Deadline) -> Steps[dict[str, Array]]:
         assert self.config is not None
         assert server.regions is not None
-        self._sizes = self._sizes or shared_memory.OutputSizes(self.config)
+        known_sizes = self._sizes = self._sizes or shared_memory.OutputSizes(self.config)
         library = server.library
         names = request.outputs or [spec.name for spec in self.config.outputs]
-        sizes = self._sizes.expected(request)
+        sizes = known_sizes.expected(request)
         is_told_again = False
         while True:
             with shared_memory.Loan(server) as loan:
@@ -314,14 +333,14 @@ class Session:
                         is_told_again = True
                         server.regions.forget_all()
                     elif shared_memory.is_outgrown(error) and sizes:
-                        self._sizes.outgrown(error, sizes)
+                        known_sizes.outgrown(error, sizes)
                         sizes = {}
                     else:
                         raise
                     continue
                 loan.is_used = False
                 answer = self.answer(server, result, request, loan.outputs())
-            self._sizes.learn(request, answer)
+            known_sizes.learn(request, answer)
             return answer
 
     def _inference(
