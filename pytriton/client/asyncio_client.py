@@ -8,10 +8,12 @@ import functools
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from pytriton.client.base import BaseModelClient
+from pytriton.client.base import BaseModelClient, check_count
+from pytriton.client.core import forks
 from pytriton.client.core.failures import server_error
 from pytriton.client.core.inputs import Array
 from pytriton.client.core.parts import infer_in_parts
+from pytriton.client.core.pauses import AsyncioPauses
 from pytriton.client.core.requests import Request, options_of
 from pytriton.client.core.session import Session
 from pytriton.client.core.steps import run_async
@@ -61,7 +63,7 @@ class AsyncioModelClient(BaseModelClient):
         max_connections: int = DEFAULT_MAX_CONNECTIONS,
     ) -> None:
         """Stores the arguments; connects when it is first used or, where it is not lazy, entered."""
-        self._max_connections = max_connections
+        self._max_connections = check_count("max_connections", max_connections)
         self._preparing: asyncio.Task[TritonModelConfig] | None = None
         self._waiting_for_preparing = 0
         super().__init__(
@@ -94,14 +96,15 @@ class AsyncioModelClient(BaseModelClient):
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connections; the client cannot be used any more."""
+        """Closes the connections; the client cannot be used any more. Other tasks that wait are told."""
         if self._closed:
             return
         self._closed = True
-        if self._preparing is not None:
-            self._preparing.cancel()
+        if self._process is not forks.process:
+            return
+        self._pauses.end()
         with contextlib.suppress(PyTritonClientError):
-            await run_async(self._session.close())
+            await run_async(self._session.close(asyncio.sleep))
         for server in self._session.servers:
             await server.transport.close()
 
@@ -191,8 +194,9 @@ class AsyncioModelClient(BaseModelClient):
 
     def _make_session(self, config: TritonModelConfig | None) -> Session:
         settings = self._settings
+        self._pauses = AsyncioPauses()
         transport_to = functools.partial(asyncio_transport, tls=settings.tls, max_connections=self._max_connections)
-        return Session(settings, transport_to, asyncio.sleep, self._check_model, config)
+        return Session(settings, transport_to, self._pauses.sleep, self._check_model, config)
 
     @staticmethod
     def _check_model(config: TritonModelConfig) -> None:

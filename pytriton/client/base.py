@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from pytriton.client.core import forks
 from pytriton.client.core.deadlines import check_timeout
 from pytriton.client.core.requests import Request
 from pytriton.client.core.session import DEFAULT_INFERENCE_TIMEOUT_S, DEFAULT_INIT_TIMEOUT_S, Session, Settings
@@ -75,6 +76,7 @@ class BaseModelClient(abc.ABC):
             convert_dtypes=convert_dtypes,
         )
         self._lazy_init = lazy_init
+        self._process = forks.process
         self._closed = False
         self._session = self._make_session(model_config)
         if not lazy_init:
@@ -97,7 +99,7 @@ class BaseModelClient(abc.ABC):
             settings.model_version,
             init_timeout_s=settings.init_timeout_s,
             inference_timeout_s=settings.inference_timeout_s,
-            model_config=session.config,
+            model_config=session.current_config,
             ensure_model_is_ready=settings.ensure_model_is_ready and not session.prepared,
             access_token=settings.access_token,
             tls=settings.tls,
@@ -119,6 +121,12 @@ class BaseModelClient(abc.ABC):
             raise PyTritonClientClosedError(
                 f"The client of model {self._settings.model_name!r} is closed; make another one."
             )
+        if self._process is not forks.process:
+            self._start_over()
+
+    def _start_over(self) -> None:
+        """Makes the client one of this process, which was forked from the one in which it was made."""
+        raise forks.error(f"The client of model {self._settings.model_name!r}")
 
     def _checked_rows(self, request: Request) -> Request:
         """Refuses a batch that the model does not take at once."""
@@ -137,3 +145,18 @@ class BaseModelClient(abc.ABC):
 
 def _timeout(what: str, timeout_s: float | None, default_s: float) -> float:
     return default_s if timeout_s is None else check_timeout(what, timeout_s)
+
+
+def check_count(what: str, number: Any) -> int:
+    """Checks how many of something there may be.
+
+    Args:
+        what: Its name, as it stands in the message.
+        number: Its value.
+
+    Raises:
+        PyTritonClientValueError: It is no positive integer.
+    """
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise PyTritonClientValueError(f"{what} is {number!r}; give an integer from 1.")
+    return number

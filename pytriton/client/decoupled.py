@@ -9,6 +9,8 @@ import queue
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from pytriton.client.base import BaseModelClient
+from pytriton.client.core import forks
 from pytriton.client.core.inputs import Array
 from pytriton.client.core.loops import LoopThread
 from pytriton.client.core.requests import Request, options_of
@@ -59,7 +61,7 @@ class DecoupledModelClient(ModelClient):
             early has the server stop.
         """
         options = options_of(parameters, headers, outputs, request_id, priority, timeout_s)
-        return Responses(self._loop, self._session, self._request(inputs, named_inputs, options, batch=False))
+        return Responses(self, self._request(inputs, named_inputs, options, batch=False))
 
     def infer_batch(  # type: ignore[override]
         self,
@@ -75,7 +77,7 @@ class DecoupledModelClient(ModelClient):
     ) -> Responses:
         """Asks the model about a batch; see `infer_sample`. The arrays' first dimension is the batch."""
         options = options_of(parameters, headers, outputs, request_id, priority, timeout_s)
-        return Responses(self._loop, self._session, self._request(inputs, named_inputs, options, batch=True))
+        return Responses(self, self._request(inputs, named_inputs, options, batch=True))
 
     def _open_session(self, config: TritonModelConfig | None) -> tuple[Session, Callable[[], object]]:
         check_settings(self._settings)
@@ -85,6 +87,9 @@ class DecoupledModelClient(ModelClient):
         session = Session(self._settings, transport_to, asyncio.sleep, check, config)
         return session, functools.partial(_close, session, self._loop)
 
+    def _start_over(self) -> None:
+        BaseModelClient._start_over(self)  # refuses: gRPC's part for asyncio does not survive a fork
+
     def _run(self, steps: Steps[T]) -> T:
         return self._loop.run(lambda: run_async(steps))
 
@@ -93,32 +98,36 @@ class Responses(Iterator[dict[str, Array]]):
     """The responses to one request.
 
     Args:
-        loop: The loop whose thread receives them.
-        session: Whose servers are asked.
+        client: The client, which lives as long as they do.
         request: The request.
     """
 
-    def __init__(self, loop: LoopThread, session: Session, request: Request) -> None:
+    def __init__(self, client: DecoupledModelClient, request: Request) -> None:
         """Sends the request."""
-        self._session = session
+        self._client = client
         self._request = request
         self._received: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._pump = loop.submit(functools.partial(_receive, session, request, self._received))
+        self._pump = client._loop.submit(functools.partial(_receive, client._session, request, self._received))
+        self._process = forks.process
         self._ended = False
 
     def __next__(self) -> dict[str, Array]:
         if self._ended:
             raise StopIteration
+        if self._process is not forks.process:
+            raise forks.error("The stream")
         result = self._received.get()
         if result is None or isinstance(result, BaseException):
             self._ended = True
             raise StopIteration if result is None else result
-        return self._session.answer(self._session.servers[0], result, self._request)
+        session = self._client._session
+        return session.answer(session.servers[0], result, self._request)
 
     def close(self) -> None:
         """Has the server stop; the same as leaving the loop early."""
         self._ended = True
-        self._pump.cancel()
+        if self._process is forks.process:
+            self._pump.cancel()
 
     def __enter__(self) -> Responses:
         return self

@@ -10,13 +10,13 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from pytriton.client.asyncio_client import AsyncioModelClient
+from pytriton.client.base import check_count
 from pytriton.client.core.deadlines import in_seconds
 from pytriton.client.core.inputs import Array
 from pytriton.client.core.loops import LoopThread
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientQueueFullError,
-    PyTritonClientValueError,
 )
 from pytriton.client.retry import RetryPolicy
 from pytriton.client.tls import TLSConfig
@@ -29,7 +29,8 @@ T = TypeVar("T")
 class FuturesModelClient:
     """Asks a model, and returns futures of its answers. Any number of threads may use one.
 
-    Errors come through the future. Use it as a context manager, or call `close` in the end.
+    Errors come through the future. Use it as a context manager, which waits for all answers, or cancels what has not
+    been answered when its body raises; or call `close` in the end.
 
     Args:
         url: Where the server is, or where several are; see `BaseModelClient`, as for the arguments not listed here.
@@ -72,9 +73,8 @@ class FuturesModelClient:
         convert_dtypes: bool = False,
     ) -> None:
         """Stores the arguments; connects when it is first used."""
-        for what, number in (("max_workers", max_workers), ("max_queue_size", max_queue_size)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-                raise PyTritonClientValueError(f"{what} is {number!r}; give an integer from 1.")
+        check_count("max_workers", max_workers)
+        check_count("max_queue_size", max_queue_size)
         self._client = AsyncioModelClient(
             url,
             model_name,
@@ -103,8 +103,12 @@ class FuturesModelClient:
         self._check_open()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        if error_type is None:
+            self.close()
+        else:  # nobody will ask for what was not answered
+            self._closed = True
+            self._release()
 
     def close(self, wait: bool = True) -> None:
         """Takes no more requests.
@@ -217,3 +221,4 @@ class FuturesModelClient:
     def _check_open(self) -> None:
         if self._closed:
             raise PyTritonClientClosedError("The client is closed; make another one.")
+        self._client._check_open()  # it may be that of another process

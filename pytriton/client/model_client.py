@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pytriton.client.base import BaseModelClient
+from pytriton.client.core import forks
 from pytriton.client.core.deadlines import in_seconds
 from pytriton.client.core.failures import server_error
 from pytriton.client.core.inputs import Array
+from pytriton.client.core.pauses import Pauses
 from pytriton.client.core.requests import Options, Request, options_of
 from pytriton.client.core.session import Session
 from pytriton.client.core.steps import Steps, run
@@ -44,7 +46,7 @@ class ModelClient(BaseModelClient):
         self.close()
 
     def close(self) -> None:
-        """Closes the connections; the client cannot be used any more."""
+        """Closes the connections; the client cannot be used any more. Other threads that wait are told."""
         self._closed = True
         self._release()
 
@@ -193,12 +195,13 @@ class ModelClient(BaseModelClient):
     def _infer(
         self, inputs: Sequence[Any], named_inputs: dict[str, Any], options: Options | None, batch: bool
     ) -> dict[str, Array]:
-        return self._run(self._session.infer(self._request(inputs, named_inputs, options, batch)))
+        request = self._request(inputs, named_inputs, options, batch)  # which may make another session
+        return self._run(self._session.infer(request))
 
     def _request(
         self, inputs: Sequence[Any], named_inputs: dict[str, Any], options: Options | None, batch: bool
     ) -> Request:
-        if self._closed or not self._session.prepared:
+        if self._closed or self._process is not forks.process or not self._session.prepared:
             self._check_open()
             self._prepare()
         return self._checked_rows(self._session.request(inputs, named_inputs, options, batch))
@@ -207,14 +210,22 @@ class ModelClient(BaseModelClient):
         self._preparing = threading.Lock()
         session, close = self._open_session(config)
         # Also when the client is forgotten, or the program ends: the server would keep shared memory for ever.
-        self._release = weakref.finalize(self, close)
+        self._release = weakref.finalize(self, _close_in, forks.process, close)
         return session
 
     def _open_session(self, config: TritonModelConfig | None) -> tuple[Session, Callable[[], object]]:
         """Makes the session, and a function that closes it, neither of which refers to the client."""
         transport_to = functools.partial(blocking_transport, tls=self._settings.tls)
-        session = Session(self._settings, transport_to, time.sleep, _check_answers_once, config)
-        return session, functools.partial(_close, session)
+        pauses = Pauses()
+        session = Session(self._settings, transport_to, pauses.sleep, _check_answers_once, config)
+        return session, functools.partial(_close, session, pauses)
+
+    def _start_over(self) -> None:
+        before = self._session
+        self._release.detach()
+        self._session = self._make_session(before.current_config)
+        self._session.prepared = before.prepared
+        self._process = forks.process
 
     def _connect(self) -> None:
         try:
@@ -230,20 +241,28 @@ class ModelClient(BaseModelClient):
         session, timeout_s = self._session, self._settings.init_timeout_s
         if session.prepared:
             return
+        started = time.monotonic()
         if not self._preparing.acquire(timeout=timeout_s):
             raise PyTritonClientTimeoutError(
                 f"Another thread has been asking for model {self._settings.model_name!r} for {in_seconds(timeout_s)}."
             )
         try:
             if not session.prepared:
-                self._run(session.prepare())
+                self._run(session.prepare(started))
         finally:
             self._preparing.release()
 
 
-def _close(session: Session) -> None:
+def _close_in(process: object, close: Callable[[], object]) -> None:
+    """Closes what belongs to a process, in that process alone: another one may have been forked from it."""
+    if process is forks.process:
+        close()
+
+
+def _close(session: Session, pauses: Pauses) -> None:
+    pauses.end()
     with contextlib.suppress(PyTritonClientError):
-        run(session.close())
+        run(session.close(time.sleep))
     for server in session.servers:
         server.transport.close()
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from pytriton.client.exceptions import PyTritonClientTimeoutError, PyTritonClientValueError
 
+_LONGEST_S = 1e8  # three years; what waits beneath overflows somewhere beyond
+
 
 def in_seconds(timeout_s: float) -> str:
     """Writes a time so that people can read it."""
@@ -18,15 +20,16 @@ class Deadline:
     """The moment by which something must be done.
 
     Args:
-        timeout_s: Seconds from now.
+        timeout_s: How long it may take, in seconds.
         what: What takes that long at most, as it stands in the message.
+        started: When it began, a moment of `time.monotonic`; now by default.
     """
 
-    def __init__(self, timeout_s: float, what: str) -> None:
+    def __init__(self, timeout_s: float, what: str, started: float | None = None) -> None:
         """Starts to count."""
         self.timeout_s = timeout_s
         self._what = what
-        self._end = time.monotonic() + timeout_s
+        self._end = (time.monotonic() if started is None else started) + timeout_s
 
     def left_s(self) -> float:
         """Seconds that are left.
@@ -63,9 +66,12 @@ def check_timeout(what: str, timeout_s: Any) -> float:
         what: Its name, as it stands in the message.
         timeout_s: Its value.
 
+    Returns:
+        The timeout, as long as one may be.
+
     Raises:
         PyTritonClientValueError: It is no positive number.
     """
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 < timeout_s < math.inf:
         raise PyTritonClientValueError(f"{what} is {timeout_s!r}; give a positive number of seconds.")
-    return float(timeout_s)
+    return min(float(timeout_s), _LONGEST_S)

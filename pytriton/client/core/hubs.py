@@ -14,9 +14,12 @@ import threading
 import weakref
 from typing import Any
 
+from pytriton.client.core import forks
+
 
 class _Threads(threading.local):
     keeper: _Keeper | None = None
+    process: object = None
     lookup_timeout_s = 60.0
     """How long looking up a name may take; set before each call."""
 
@@ -26,8 +29,15 @@ THREADS = _Threads()
 
 def prepare_thread() -> None:
     """Makes a hub for this thread, unless it has one, or is the main thread, whose hub may stay."""
+    hub = get_hub_if_exists()
+    if hub is not None and THREADS.process is not forks.process and forks.is_child():
+        import gevent
+
+        gevent.reinit()  # else it waits for the sockets of the process that this one was forked from
+        THREADS.keeper = None
+    THREADS.process = forks.process
     is_main = threading.current_thread() is threading.main_thread()
-    if THREADS.keeper is None and not is_main and get_hub_if_exists() is None:
+    if THREADS.keeper is None and not is_main and hub is None:
         THREADS.keeper = _Keeper()
 
 
@@ -41,6 +51,7 @@ class _Keeper:
     """Destroys the hub of its thread when the thread ends, and takes its own variables along."""
 
     def __init__(self) -> None:
+        self._process = forks.process
         self.clients: weakref.WeakSet[Any] = weakref.WeakSet()
         import gevent
         from gevent.resolver.blocking import Resolver
@@ -55,6 +66,8 @@ class _Keeper:
         self._hub.resolver = Lookup(self._hub)
 
     def __del__(self) -> None:
+        if self._process is not forks.process:
+            return
         with contextlib.suppress(Exception):  # the interpreter ends
             for client in list(self.clients):
                 client.close()

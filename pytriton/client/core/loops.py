@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from pytriton.client.core import forks
 from pytriton.client.exceptions import PyTritonClientClosedError
 
 T = TypeVar("T")
@@ -25,6 +26,7 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         """Does not start yet."""
         self._name = name
+        self._process = forks.process
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -41,8 +43,10 @@ class LoopThread:
             Its result; cancelling it cancels the coroutine.
 
         Raises:
-            PyTritonClientClosedError: The loop was stopped.
+            PyTritonClientClosedError: The loop was stopped, or runs in the process that this one was forked from.
         """
+        if self._process is not forks.process:
+            raise forks.error("The client")
         with self._lock:  # so that nothing comes after the end
             if self._stopped:
                 raise PyTritonClientClosedError("The client is closed; make another one.")
@@ -71,6 +75,8 @@ class LoopThread:
             drain: Let what runs come to its end; else it is cancelled.
             wait: Wait for the end, unless this is the loop's thread.
         """
+        if self._process is not forks.process:
+            return
         with self._lock:
             stopped, self._stopped = self._stopped, True
             loop, thread = self._loop, self._thread
@@ -112,6 +118,12 @@ class LoopThread:
                 await asyncio.wait(others, timeout=_LIBRARIES_TIMEOUT_S)
         finally:
             loop.call_soon(loop.stop)
+
+
+def is_being_cancelled() -> bool:
+    """Whether the task that runs was cancelled, and not what it waits for; False before Python 3.11."""
+    cancelling = getattr(asyncio.current_task(), "cancelling", None)
+    return cancelling is not None and cancelling() > 0
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

@@ -8,8 +8,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pytriton.client.core import failures
-from pytriton.client.exceptions import PyTritonClientValueError
+from pytriton.client.core import failures, forks
+from pytriton.client.core.loops import is_being_cancelled
+from pytriton.client.exceptions import PyTritonClientError, PyTritonClientValueError
 from pytriton.client.tls import TLSConfig
 from pytriton.client.url import TritonUrl
 
@@ -74,6 +75,7 @@ class GrpcTransport:
         self._options = channel_options(url, tls)
         self._given = given
         self._client: Any = None
+        self._closed = False
         self._lock = threading.Lock()
 
     outputs_of = staticmethod(outputs_of)
@@ -96,7 +98,7 @@ class GrpcTransport:
             PyTritonClientInferenceServerError: The server answered with an error, or cannot be reached, or the
                 connection broke, or something else than a Triton server answered.
             PyTritonClientValueError: tritonclient refuses the arguments.
-            PyTritonClientClosedError: The transport was closed meanwhile.
+            PyTritonClientClosedError: The transport is closed, or was closed meanwhile.
         """
         client = self._given or self._client or self._connect()
         if method in _READ_AS_JSON:
@@ -104,6 +106,8 @@ class GrpcTransport:
         try:
             answer = getattr(client, method)(*args, client_timeout=timeout_s, **kwargs)
         except Exception as error:
+            if self._closed:
+                raise failures.closed_meanwhile() from None
             translated = translate(self.url.with_scheme, error, timeout_s)
             if not failures.is_answer(translated):
                 self._disconnect(client)
@@ -119,12 +123,15 @@ class GrpcTransport:
     def close(self) -> None:
         """Closes the connection; calls that wait for an answer end with an error."""
         with self._lock:
+            self._closed = True
             client, self._client = self._client, None
         if client is not None:
             client.close()
 
     def _connect(self) -> Any:
         with self._lock:
+            if self._closed:
+                raise failures.closed_meanwhile()
             if self._client is None:
                 self._client = self.connect()
             return self._client
@@ -166,30 +173,42 @@ class AsyncioGrpcTransport:
         try:
             answer = await getattr(client, method)(*args, client_timeout=timeout_s, **kwargs)
         except asyncio.CancelledError:
-            # gRPC cancels whoever waits when its channel is closed; only those whose task is cancelled expect that.
-            if self._closed and not _is_being_cancelled():
-                raise failures.closed_meanwhile() from None
-            raise
+            raise self.cancelled() from None
         except Exception as error:
             raise self.failed(client, error, timeout_s) from error
         return _READ_AS_JSON[method](answer) if method in _READ_AS_JSON else answer
 
     def client(self) -> Any:
-        """The client of tritonclient that calls go through now."""
+        """The client of tritonclient that calls go through now.
+
+        Raises:
+            PyTritonClientClosedError: The transport is closed.
+            PyTritonClientError: This process was forked from one that had such a client, and gRPC would mix up whose
+                answers come.
+        """
+        if self._closed:
+            raise failures.closed_meanwhile()
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
             import tritonclient.grpc.aio
 
+            _check_same_process()
             self._loop = loop
             self._client = tritonclient.grpc.aio.InferenceServerClient(**self._options)
         return self._client
 
     def failed(self, client: Any, error: Exception, timeout_s: float) -> Exception:
         """Translates what a call raised, and lets the next one connect anew where the connection broke."""
+        if self._closed:
+            return failures.closed_meanwhile()
         translated = translate(self.url.with_scheme, error, timeout_s)
         if not failures.is_answer(translated) and self._client is client:
             self._client = None
         return translated
+
+    def cancelled(self) -> BaseException:
+        """What a call raises that was cancelled: gRPC does that to all when the channel is closed."""
+        return failures.closed_meanwhile() if self._closed and not is_being_cancelled() else asyncio.CancelledError()
 
     async def close(self) -> None:
         """Closes the connection; calls that wait for an answer end with an error."""
@@ -221,6 +240,15 @@ def translate(url: str, error: Exception, timeout_s: float) -> Exception:
     return error
 
 
-def _is_being_cancelled() -> bool:
-    cancelling = getattr(asyncio.current_task(), "cancelling", None)  # Python 3.11
-    return cancelling is not None and cancelling() > 0
+_first_process: object = None
+"""The first that used gRPC in asyncio."""
+
+
+def _check_same_process() -> None:
+    global _first_process
+    _first_process = _first_process or forks.process
+    if _first_process is not forks.process:
+        raise PyTritonClientError(
+            "gRPC was used for asyncio, futures or streams in the process that this one was forked from, and does not "
+            "work for them here; use HTTP, or start processes with the method 'spawn' of multiprocessing."
+        )

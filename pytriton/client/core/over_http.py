@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import json
 import ssl
@@ -11,6 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytriton.client.core import failures, hubs
+from pytriton.client.core.loops import is_being_cancelled
+from pytriton.client.exceptions import PyTritonClientClosedError
 from pytriton.client.tls import TLSConfig
 from pytriton.client.url import TritonUrl
 
@@ -42,7 +45,9 @@ class HttpTransport:
         self._tls = tls
         self._given = given
         self._threads = threading.local()
-        self._timeout_class: Any = None
+        self._gevent: Any = None
+        self._waiting: set[_Waiting] = set()
+        self._closed = False
 
     outputs_of = staticmethod(outputs_of)
 
@@ -51,7 +56,7 @@ class HttpTransport:
         import gevent
         import tritonclient.http  # noqa: F401
 
-        self._timeout_class = gevent.Timeout
+        self._gevent = gevent
 
     def call(self, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
         """Calls a method of tritonclient's client.
@@ -67,22 +72,31 @@ class HttpTransport:
             PyTritonClientInferenceServerError: The server answered with an error, or cannot be reached, or the
                 connection broke, or something else than a Triton server answered.
             PyTritonClientValueError: tritonclient refuses the arguments.
+            PyTritonClientClosedError: The transport is closed, or was closed meanwhile.
         """
         client = self._client()
-        timeout_class = self._timeout_class
+        gevent = self._gevent
         hubs.THREADS.lookup_timeout_s = timeout_s
-        timeout = timeout_class.start_new(timeout_s)
+        timeout = gevent.Timeout.start_new(timeout_s)
+        waiting = _Waiting(gevent)
+        self._waiting.add(waiting)
         try:
-            answer = getattr(client, method)(*args, **kwargs)
-            if answer is False and method == "is_server_ready":
-                response = client._get(_HEALTH, kwargs.get("headers"), None)
-                _check_not_restricted(response.status_code, response.read())
-            return answer
-        except timeout_class as expired:
+            try:
+                return self._ask(client, method, *args, **kwargs)
+            finally:  # before anything else that may wait
+                timeout.close()
+                waiting.end()
+                self._waiting.discard(waiting)
+        except _Closed:
+            self._disconnect()
+            raise failures.closed_meanwhile() from None
+        except gevent.Timeout as expired:
             self._disconnect()
             if expired is not timeout:
                 raise  # one of the program's own
             raise failures.timed_out(self.url.with_scheme, timeout_s) from None
+        except PyTritonClientClosedError:
+            raise
         except Exception as error:
             translated = _translated(self.url.with_scheme, error, timeout_s)
             if not failures.is_answer(translated):
@@ -91,16 +105,26 @@ class HttpTransport:
         except BaseException:  # in the middle of an answer, which the next request must not read
             self._disconnect()
             raise
-        finally:
-            timeout.close()
 
     def close(self) -> None:
-        """Closes the connections of all threads, as soon as they do not use them any more."""
+        """Closes the connections of all threads; calls that wait for an answer end with an error."""
+        self._closed = True
+        for waiting in list(self._waiting):
+            waiting.interrupt()
         self._threads = threading.local()
+
+    def _ask(self, client: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+        if self._closed:
+            raise failures.closed_meanwhile()
+        answer = getattr(client, method)(*args, **kwargs)
+        if answer is False and method == "is_server_ready":
+            response = client._get(_HEALTH, kwargs.get("headers"), None)
+            _check_not_restricted(response.status_code, response.read())
+        return answer
 
     def _client(self) -> Any:
         client = self._given or getattr(self._threads, "client", None)
-        if client is None or self._timeout_class is None:
+        if client is None or self._gevent is None:
             self.load()
             hubs.prepare_thread()
             if client is None:
@@ -113,6 +137,30 @@ class HttpTransport:
 
     def _disconnect(self) -> None:
         self._threads.client = None
+
+
+class _Closed(BaseException):
+    """Is raised where a call waits, when its transport is closed by another thread."""
+
+
+class _Waiting:
+    """A call that waits for an answer, in this thread."""
+
+    def __init__(self, gevent: Any) -> None:
+        self._greenlet = gevent.getcurrent()
+        self._loop = gevent.get_hub().loop
+
+    def interrupt(self) -> None:
+        """Has the call raise `_Closed`, from any thread."""
+        with contextlib.suppress(ValueError):  # its thread has just ended
+            self._loop.run_callback_threadsafe(self._throw)
+
+    def end(self) -> None:
+        self._greenlet = None
+
+    def _throw(self) -> None:
+        if self._greenlet is not None:
+            self._greenlet.throw(_Closed())
 
 
 def connect(url: TritonUrl, tls: TLSConfig, network_timeout_s: float | None = None) -> Any:
@@ -154,6 +202,7 @@ class AsyncioHttpTransport:
         self._tls = tls
         self._max_connections = max_connections
         self._client: Any = None
+        self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
     outputs_of = staticmethod(outputs_of)
@@ -170,11 +219,18 @@ class AsyncioHttpTransport:
             return await asyncio.wait_for(self._ask(method, *args, headers=headers, **kwargs), timeout_s)
         except asyncio.TimeoutError:
             raise failures.timed_out(self.url.with_scheme, timeout_s) from None
+        except asyncio.CancelledError:  # aiohttp does that to those who connect when it is closed
+            if self._closed and not is_being_cancelled():
+                raise failures.closed_meanwhile() from None
+            raise
         except Exception as error:
+            if self._closed:
+                raise failures.closed_meanwhile() from None
             raise _translated_of_aiohttp(self.url.with_scheme, error, timeout_s) from error
 
     async def close(self) -> None:
-        """Closes all connections."""
+        """Closes all connections; calls that wait for an answer end with an error."""
+        self._closed = True
         client, self._client = self._client, None
         if client is not None and self._loop is asyncio.get_running_loop():
             await client.close()
@@ -188,6 +244,8 @@ class AsyncioHttpTransport:
         return answer
 
     def _connected(self) -> Any:
+        if self._closed:
+            raise failures.closed_meanwhile()
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
             import tritonclient.http.aio

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from pytriton.client.core.deadlines import Deadline, in_seconds
 from pytriton.client.core.servers import Server
-from pytriton.client.core.steps import Steps
+from pytriton.client.core.steps import Sleep, Steps
 from pytriton.client.exceptions import (
     Failure,
     PyTritonClientError,
@@ -26,11 +25,13 @@ _PROBE_TIMEOUT_S = 5.0
 _LOOK_CLOSER_EVERY_S = 1.0
 _MAX_LISTED = 10
 
-Sleep = Callable[[float], Any]
-
 
 def wait_until_ready(
-    servers: Sequence[Server], model: tuple[str, str] | None, timeout_s: float, sleep: Sleep
+    servers: Sequence[Server],
+    model: tuple[str, str] | None,
+    timeout_s: float,
+    sleep: Sleep,
+    started: float | None = None,
 ) -> Steps[None]:
     """Waits until at least one server is ready, and has a model ready; the others are left out for now.
 
@@ -39,6 +40,7 @@ def wait_until_ready(
         model: Name and version of a model; the version may be empty. None is to wait for servers alone.
         timeout_s: How long to wait.
         sleep: How to pause, in seconds.
+        started: When the waiting began, a moment of `time.monotonic`; now by default.
 
     Raises:
         PyTritonClientTimeoutError: No server was ready in time.
@@ -47,7 +49,7 @@ def wait_until_ready(
     """
     urls = ", ".join(server.url for server in servers)
     named = f"model {model[0]!r}{f' version {model[1]}' if model[1] else ''}" if model else ""
-    deadline = Deadline(timeout_s, f"Waiting for {f'{named} at ' if named else ''}{urls}")
+    deadline = Deadline(timeout_s, f"Waiting for {f'{named} at ' if named else ''}{urls}", started)
     pause_s, next_look_s = _FIRST_PAUSE_S, min(_LOOK_CLOSER_EVERY_S, timeout_s / 2)
     warned = False
     up: Server | None = None  # it is ready, and has the model not ready

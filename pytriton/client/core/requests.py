@@ -214,28 +214,53 @@ def answer_of(
     return answer
 
 
+def is_text(text: str) -> bool:
+    """Whether a string can be sent: one with half of a character cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_token(access_token: Any) -> None:
+    """Checks a server's token, and does not tell it.
+
+    Raises:
+        PyTritonClientValueError: It cannot be sent.
+    """
+    if access_token is not None and not (isinstance(access_token, str) and _HEADER_VALUE.fullmatch(access_token)):
+        raise PyTritonClientValueError("access_token cannot be sent; give a string of printable ASCII characters.")
+
+
 def _settings(options: Options) -> dict[str, Any]:
     """Arguments of tritonclient's ``infer``, less those that have their default."""
     settings: dict[str, Any] = {}
     if options.parameters:
         settings["parameters"] = {name: _parameter(name, value) for name, value in options.parameters.items()}
     if options.request_id is not None:
-        if not isinstance(options.request_id, str):
+        if not isinstance(options.request_id, str) or not is_text(options.request_id):
             raise PyTritonClientValueError(f"request_id is {options.request_id!r}; give a string.")
         settings["request_id"] = options.request_id
     if options.priority is not None:
-        if isinstance(options.priority, bool) or not isinstance(options.priority, int) or options.priority < 0:
-            raise PyTritonClientValueError(f"priority is {options.priority!r}; give 1 (highest) or more, or 0.")
-        settings["priority"] = options.priority
+        settings["priority"] = _priority(options.priority)
     if options.timeout_s is not None:
         settings["timeout"] = max(1, int(check_timeout("timeout_s", options.timeout_s) * _MICROSECONDS))
     return settings
 
 
+def _priority(priority: Any) -> int:
+    if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority < 1 << 32:
+        raise PyTritonClientValueError(f"priority is {priority!r}; give 1 (highest) or more, or 0.")
+    return priority
+
+
 def _parameter(name: str, value: Any) -> str | int | float | bool:
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(name, str) and isinstance(value, str | int | float):
+    if isinstance(value, int) and not -1 << 63 <= value < 1 << 63:
+        raise PyTritonClientValueError(f"Parameter {name!r} is {value!r}, which takes more than 64 bits.")
+    if isinstance(name, str) and is_text(name) and isinstance(value, str | int | float) and is_text(str(value)):
         return value
     raise PyTritonClientValueError(f"Parameter {name!r} is {value!r}; give a string, a number or a boolean.")
 

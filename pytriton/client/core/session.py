@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import struct
+import time
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -14,10 +15,20 @@ from pytriton.client.core import shared_memory
 from pytriton.client.core.deadlines import Deadline, check_timeout
 from pytriton.client.core.failures import garbled, is_answer, server_error
 from pytriton.client.core.inputs import Array
-from pytriton.client.core.readiness import Sleep, is_ready, probe_timeout_s, wait_until_ready
-from pytriton.client.core.requests import Options, Request, answer_of, make_request, tensor_of, tensors_of, wanted_of
+from pytriton.client.core.readiness import is_ready, probe_timeout_s, wait_until_ready
+from pytriton.client.core.requests import (
+    Options,
+    Request,
+    answer_of,
+    check_token,
+    is_text,
+    make_request,
+    tensor_of,
+    tensors_of,
+    wanted_of,
+)
 from pytriton.client.core.servers import Balancer, Server
-from pytriton.client.core.steps import Steps
+from pytriton.client.core.steps import Sleep, Steps
 from pytriton.client.exceptions import (
     Failure,
     PyTritonClientInferenceServerError,
@@ -38,7 +49,7 @@ _PROBE_TIMEOUT_S = 2.0
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _ONCE = RetryPolicy(attempts=1)
 # After which another server may be asked at once: nothing was executed.
-_ELSEWHERE = (Failure.UNREACHABLE, Failure.NOT_SERVED)
+_ELSEWHERE = (Failure.UNREACHABLE, Failure.NOT_SERVED, Failure.BUSY)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +86,7 @@ class Settings:
         Raises:
             PyTritonClientValueError: They cannot be those of a model.
         """
-        if not isinstance(self.model_name, str) or not self.model_name:
+        if not isinstance(self.model_name, str) or not self.model_name or not is_text(self.model_name):
             raise PyTritonClientValueError(f"model_name is {self.model_name!r}; give the model's name.")
         return self.model_name, version_of(self.model_version)
 
@@ -128,12 +139,14 @@ class Session:
         """Sends nothing yet."""
         self.settings = settings
         self.model = settings.model()
+        check_token(settings.access_token)
         self.servers = [
             Server(transport_to(url), create_auth_headers(settings.access_token, url.protocol), settings.shared_memory)
             for url in settings.urls()
         ]
         self.config = config
         self.prepared = False
+        self._is_outdated = config is None
         self._balancer = Balancer(self.servers)
         self._sleep = sleep
         self._check_model = check_model
@@ -142,30 +155,39 @@ class Session:
         # Most clients have one server and nothing else: their requests take a shorter way.
         self._is_plain = len(self.servers) == 1 and settings.retry is None and not settings.shared_memory
 
-    def wait_until_ready(self, timeout_s: float, *, model: bool = True) -> Steps[None]:
+    @property
+    def current_config(self) -> TritonModelConfig | None:
+        """The model's configuration; None where it is not known, or the model was loaded again since it was."""
+        return None if self._is_outdated else self.config
+
+    def wait_until_ready(self, timeout_s: float, *, model: bool = True, started: float | None = None) -> Steps[None]:
         """Waits for a server, and for the model where that is wanted; see `readiness.wait_until_ready`."""
         timeout_s = check_timeout("timeout_s", timeout_s)
         self._load_libraries()
-        return wait_until_ready(self.servers, self.model if model else None, timeout_s, self._sleep)
+        return wait_until_ready(self.servers, self.model if model else None, timeout_s, self._sleep, started)
 
-    def prepare(self, timeout_s: float | None = None) -> Steps[TritonModelConfig]:
-        """Learns what has to be known before the first request.
+    def prepare(self, started: float | None = None) -> Steps[TritonModelConfig]:
+        """Learns what has to be known before the first request, within ``init_timeout_s``.
 
         Args:
-            timeout_s: How long it may take; ``init_timeout_s`` by default.
+            started: When that began, a moment of `time.monotonic`; now by default.
         """
         self._load_libraries()
-        deadline = Deadline(timeout_s or self.settings.init_timeout_s, f"Asking for model {self.model[0]!r}")
+        started = time.monotonic() if started is None else started
+        timeout_s = self.settings.init_timeout_s
         if self.settings.ensure_model_is_ready:
-            yield from self.wait_until_ready(deadline.left_s())
-        if self.config is None:
+            yield from self.wait_until_ready(timeout_s, started=started)
+        if self._is_outdated:
+            deadline = Deadline(timeout_s, f"Asking for model {self.model[0]!r}", started)
             try:
                 self.config = yield from self.somewhere(lambda server: self._fetch_config(server, deadline), deadline)
+                self._is_outdated, self._sizes = False, None
             except PyTritonClientInferenceServerError as error:
                 if error.failure is Failure.NOT_SERVED:
                     raise PyTritonClientModelUnavailableError(error.message) from error
                 raise
         self.prepared = True
+        assert self.config is not None
         return self.config
 
     def request(
@@ -201,7 +223,7 @@ class Session:
         """Has every server load the model, or load it again."""
         for server in self.servers:
             yield server.call("load_model", self.settings.init_timeout_s, self.model[0], config=config, files=files)
-        self.config, self._sizes, self.prepared = None, None, False
+        self._is_outdated, self.prepared = True, False
 
     def unload(self) -> Steps[None]:
         """Has every server unload the model."""
@@ -209,11 +231,15 @@ class Session:
             yield server.call("unload_model", self.settings.init_timeout_s, self.model[0])
         self.prepared = False
 
-    def close(self) -> Steps[None]:
-        """Has the servers forget shared memory."""
+    def close(self, sleep: Sleep) -> Steps[None]:
+        """Has the servers forget shared memory.
+
+        Args:
+            sleep: How to pause, in seconds.
+        """
         for server in self.servers:
             if server.regions is not None:
-                yield from server.regions.close(server)
+                yield from server.regions.close(server, sleep)
 
     def with_retries(self, attempt: Callable[[], Steps[Any]], deadline: Deadline) -> Steps[Any]:
         """Does something as often as the retry policy allows, until it succeeds."""
@@ -232,7 +258,7 @@ class Session:
             yield functools.partial(self._sleep, pause_s)
 
     def somewhere(self, ask: Callable[[Server], Steps[Any]], deadline: Deadline) -> Steps[Any]:
-        """Asks the next server, and another one where that cannot be reached or has the model not ready.
+        """Asks the next server, and another one where that cannot be reached has the model not ready, or is busy.
 
         Args:
             ask: How to ask a server.
@@ -284,38 +310,37 @@ class Session:
     def _ask_through_memory(self, server: Server, request: Request, deadline: Deadline) -> Steps[dict[str, Array]]:
         assert self.config is not None
         assert server.regions is not None
-        self._sizes = self._sizes or shared_memory.OutputSizes(self.config)
+        known_sizes = self._sizes = self._sizes or shared_memory.OutputSizes(self.config)
         library = server.library
         names = request.outputs or [spec.name for spec in self.config.outputs]
-        sizes = self._sizes.expected(request)
-        forgotten = False
+        sizes = known_sizes.expected(request)
+        is_told_again = False
         while True:
-            loan = shared_memory.Loan(server)
-            try:
-                inputs = yield from loan.take_inputs(request, deadline.left_s())
-                wanted = yield from loan.take_outputs(names, sizes, deadline.left_s())
-            except BaseException:
-                loan.end()
-                raise
-            tensors = [inputs.get(spec.name) or tensor_of(spec, array, library) for spec, array in request.arrays]
-            try:
-                wanted = wanted or wanted_of(request, library)
-                result = yield self._inference(server, request, tensors, wanted, deadline.left_s())
-            except PyTritonClientInferenceServerError as error:
-                if is_answer(error):
-                    loan.end()  # else the server may still use the regions, and nobody else must
-                if shared_memory.is_forgotten(error) and not forgotten:
-                    forgotten = True
-                    server.regions.forget_all()
-                elif shared_memory.is_outgrown(error) and sizes:
-                    self._sizes.outgrown(error, sizes)
-                    sizes = {}
-                else:
-                    raise
-                continue
-            answer = self.answer(server, result, request, loan.outputs())
-            loan.end()
-            self._sizes.learn(request, answer)
+            with shared_memory.Loan(server) as loan:
+                try:
+                    inputs = yield from loan.take_inputs(request, deadline.left_s())
+                    wanted = yield from loan.take_outputs(names, sizes, deadline.left_s())
+                    tensors = [
+                        inputs.get(spec.name) or tensor_of(spec, array, library) for spec, array in request.arrays
+                    ]
+                    wanted = wanted or wanted_of(request, library)
+                    inference = self._inference(server, request, tensors, wanted, deadline.left_s())
+                    loan.is_used = True
+                    result = yield inference
+                except PyTritonClientInferenceServerError as error:
+                    loan.is_used = not is_answer(error)
+                    if shared_memory.is_forgotten(error) and not is_told_again:
+                        is_told_again = True
+                        server.regions.forget_all()
+                    elif shared_memory.is_outgrown(error) and sizes:
+                        known_sizes.outgrown(error, sizes)
+                        sizes = {}
+                    else:
+                        raise
+                    continue
+                loan.is_used = False
+                answer = self.answer(server, result, request, loan.outputs())
+            known_sizes.learn(request, answer)
             return answer
 
     def _inference(

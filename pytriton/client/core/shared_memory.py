@@ -8,11 +8,13 @@ takes longer than filling it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import mmap
 import os
 import re
 import threading
+import time
 import uuid
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -21,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pytriton.client.core.failures import server_error
+from pytriton.client.core.failures import is_answer, server_error
 from pytriton.client.core.inputs import Array
 from pytriton.client.core.requests import Request
-from pytriton.client.core.steps import Steps
+from pytriton.client.core.steps import Sleep, Steps
 from pytriton.client.exceptions import Failure, PyTritonClientError, PyTritonClientInferenceServerError
 from pytriton.model_config.datatypes import datatype_by_name
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
@@ -35,13 +37,17 @@ if TYPE_CHECKING:
 MIN_BYTES = 64 * 1024
 """Smaller tensors travel in the request: that takes no longer."""
 
+PATIENCE_S = 10.0
+"""So long after a request was given up, its regions are tried to be had back."""
+
 _OUTPUT = re.compile(r"for output '(.*)' \(")
 _FOLDER = Path("/dev/shm")
 _ALIGNMENT = 64
 _PAGE = 4096
 _MAX_FREE_BYTES = 512 * 1024 * 1024
 _MAX_SIGNATURES = 256
-_CLOSE_TIMEOUT_S = 2.0
+_CLOSE_TIMEOUT_S = 1.0
+_CLOSE_PAUSE_S = 0.05
 
 
 class Region:
@@ -104,6 +110,7 @@ class RegionPool:
         """Has none."""
         self._free: list[Region] = []  # the one used last comes last
         self._returned: deque[Region] = deque()  # leases may end in the middle of anything, so no lock is taken there
+        self._abandoned: deque[tuple[float, str]] = deque()  # when to try to have the server forget which
         self._known: set[str] = set()
         self._lock = threading.Lock()
 
@@ -118,15 +125,18 @@ class RegionPool:
         Raises:
             PyTritonClientInferenceServerError: The server cannot open it, or wants a token for that.
         """
-        region, surplus = self._take(size)
-        for each in surplus:
-            yield from self._forget(server, each.name, timeout_s)
+        region, unwanted = self._take(size)
+        for name in unwanted:
+            yield from self._forget(server, name, timeout_s)
         if region is not None:
             return region
         region = Region(_rounded(size))
+        self._known.add(region.name)  # at once: whether the server was told may remain unknown
         try:
             yield server.call("register_system_shared_memory", timeout_s, region.name, region.key, region.size)
         except PyTritonClientInferenceServerError as error:
+            if error.failure is not Failure.LOST:
+                self._known.discard(region.name)
             if "shared memory" not in error.message:
                 raise
             raise server_error(
@@ -136,34 +146,45 @@ class RegionPool:
             ) from error
         finally:
             region.unlink()
-        with self._lock:
-            self._known.add(region.name)
         return region
 
     def give_back(self, region: Region) -> None:
         """Lets a region be used again."""
         self._returned.append(region)
 
+    def abandon(self, region: Region) -> None:
+        """Gives up a region that the server may still be using, for a request whose answer nobody awaits any more."""
+        self._abandoned.append((time.monotonic() + PATIENCE_S, region.name))
+
     def forget_all(self) -> None:
         """Forgets the regions, for the server has: it was started anew."""
         with self._lock:
             self._free.clear()
             self._returned.clear()
+            self._abandoned.clear()
             self._known.clear()
 
-    def close(self, server: Server) -> Steps[None]:
-        """Tells the server to forget all regions; arrays that lie in some stay valid."""
-        with self._lock:
-            names = list(self._known)
-        self.forget_all()
-        for name in names:
-            try:
-                yield from self._forget(server, name, _CLOSE_TIMEOUT_S)
-            except PyTritonClientError:
-                return  # it is gone, and the regions with it
+    def close(self, server: Server, sleep: Sleep) -> Steps[None]:
+        """Tells the server to forget all regions; arrays that lie in some stay valid.
 
-    def _take(self, size: int) -> tuple[Region | None, list[Region]]:
-        """The smallest free region that is large enough and not far too large, and regions to be forgotten."""
+        Args:
+            server: The server.
+            sleep: How to pause, in seconds, until it has done with those that it is using.
+        """
+        deadline = time.monotonic() + _CLOSE_TIMEOUT_S
+        while True:
+            try:
+                for name in list(self._known):
+                    yield from self._forget(server, name, _CLOSE_TIMEOUT_S)
+            except PyTritonClientError:
+                break  # it is gone, and the regions with it
+            if not self._known or time.monotonic() > deadline:
+                break
+            yield functools.partial(sleep, _CLOSE_PAUSE_S)
+        self.forget_all()
+
+    def _take(self, size: int) -> tuple[Region | None, list[str]]:
+        """The smallest free region that is large enough and not far too large, and names to be forgotten."""
         with self._lock:
             while self._returned:
                 region = self._returned.popleft()
@@ -174,14 +195,23 @@ class RegionPool:
             if taken is not None:
                 self._free.remove(taken)
                 return taken, []
-            surplus = []
+            unwanted = []
+            while self._abandoned and self._abandoned[0][0] < time.monotonic():
+                unwanted.append(self._abandoned.popleft()[1])
             while self._free and sum(region.size for region in self._free) + size > _MAX_FREE_BYTES:
-                surplus.append(self._free.pop(0))
-                self._known.discard(surplus[-1].name)
-            return None, surplus
+                unwanted.append(self._free.pop(0).name)
+            return None, unwanted
 
     def _forget(self, server: Server, name: str, timeout_s: float) -> Steps[None]:
-        yield server.call("unregister_system_shared_memory", timeout_s, name)
+        """Has the server forget a region, or tries that again later where the server is using it."""
+        try:
+            yield server.call("unregister_system_shared_memory", timeout_s, name)
+        except PyTritonClientInferenceServerError as error:
+            if not is_answer(error):
+                raise
+            self._abandoned.append((time.monotonic() + PATIENCE_S, name))
+        else:
+            self._known.discard(name)
 
 
 class OutputSizes:
@@ -231,20 +261,32 @@ class OutputSizes:
 
 
 class Loan:
-    """The regions of one request.
+    """The regions of one request; a context manager, at whose end they go back to the pool.
 
     Args:
         server: The server that the request goes to.
+
+    Attributes:
+        is_used: The server may be using the regions. They are not given to other requests while it may.
     """
 
     def __init__(self, server: Server) -> None:
         """Has none yet."""
         assert server.regions is not None
+        self.is_used = False
         self._server = server
         self._pool = server.regions
         self._inputs: Region | None = None
         self._outputs: Region | None = None
         self._layout: dict[str, tuple[int, int]] = {}
+
+    def __enter__(self) -> Loan:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for region in (self._inputs, self._outputs):
+            if region is not None:
+                (self._pool.abandon if self.is_used else self._pool.give_back)(region)
 
     def take_inputs(self, request: Request, timeout_s: float) -> Steps[dict[str, Any]]:
         """Copies large inputs into shared memory.
@@ -311,13 +353,6 @@ class Loan:
             return read
 
         return {name: reader(offset) for name, (offset, _) in self._layout.items()}
-
-    def end(self) -> None:
-        """Gives back what is not in use: the server has answered."""
-        for region in (self._inputs, self._outputs):
-            if region is not None:
-                self._pool.give_back(region)
-        self._inputs = self._outputs = None
 
 
 def is_forgotten(error: PyTritonClientInferenceServerError) -> bool:

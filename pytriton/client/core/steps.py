@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator
 from typing import Any, TypeAlias, TypeVar
 
 T = TypeVar("T")
+Sleep: TypeAlias = Callable[[float], Any]
 Steps: TypeAlias = Generator[Callable[[], Any], Any, T]
 
 

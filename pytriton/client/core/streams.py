@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
@@ -51,8 +52,11 @@ class Stream:
         self._responses = self._client.stream_infer(_once(message), headers=server.headers(request.headers))
         self._url = server.url
 
-    async def receive(self) -> Any:
+    async def receive(self, timeout_s: float | None = None) -> Any:
         """Waits for the next response.
+
+        Args:
+            timeout_s: How long to wait for it, in place of the stream's timeout.
 
         Returns:
             tritonclient's ``InferResult``; None after the last one.
@@ -60,16 +64,20 @@ class Stream:
         Raises:
             PyTritonClientTimeoutError: It did not come in time.
             PyTritonClientInferenceServerError: The server or the model answered with an error, or the connection broke.
+            PyTritonClientClosedError: The client was closed meanwhile.
         """
+        timeout_s = timeout_s or self._timeout_s
         try:
-            result, error = await asyncio.wait_for(self._responses.__anext__(), self._timeout_s)
+            result, error = await asyncio.wait_for(self._responses.__anext__(), timeout_s)
         except StopAsyncIteration:
             return None
         except asyncio.TimeoutError:
             self.cancel()
-            raise failures.timed_out(self._url, self._timeout_s) from None
+            raise failures.timed_out(self._url, timeout_s) from None
+        except asyncio.CancelledError:
+            raise self._transport.cancelled() from None
         except Exception as error:
-            raise self._transport.failed(self._client, error, self._timeout_s) from error
+            raise self._transport.failed(self._client, error, timeout_s) from error
         if error is not None:
             self.cancel()
             raise failures.answered_in_stream(self._url, str(error.message())) from error
@@ -96,7 +104,7 @@ async def open_stream(session: Session, request: Request) -> tuple[Stream, Any]:
     def ask(server: Server) -> Steps[tuple[Stream, Any]]:
         stream = Stream(server, session.model, request, timeout_s)
         try:
-            first = yield stream.receive
+            first = yield functools.partial(stream.receive, deadline.left_s())
         except BaseException as error:
             stream.cancel()
             if failures.is_cut_short(error):

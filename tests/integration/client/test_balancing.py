@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from asking import STREAM_KINDS, asking, config_for, open_triton, url_of
 from peers import HOST, listening, proxy_of, refusing, silent
-from serving import bind_floats, wait_until
+from serving import bind_floats, held_model, wait_until
 
 from pytriton.client import (
     DecoupledModelClient,
@@ -22,6 +22,7 @@ from pytriton.client import (
     PyTritonClientTimeoutError,
     PyTritonClientValueError,
 )
+from pytriton.model_config import DynamicBatcher, ModelConfig, QueuePolicy
 
 NOBODY = {"http": f"{HOST}:1", "grpc": f"grpc://{HOST}:1"}
 
@@ -187,3 +188,28 @@ def test_each_server_has_its_own_shared_memory(urls, name):
 def test_streams_want_grpc_of_all_servers(tritons):
     with pytest.raises(PyTritonClientValueError, match="use grpc://"):
         DecoupledModelClient([url_of(tritons[0], "grpc"), url_of(tritons[1], "http")], "any")
+
+
+def test_a_server_whose_queue_is_full_sends_requests_elsewhere(kind, protocol, name):
+    batcher = DynamicBatcher(default_queue_policy=QueuePolicy(max_queue_size=1))
+    with open_triton() as busy, open_triton() as idle:
+        entered, gate = held_model(busy, name, config=ModelConfig(max_batch_size=1, batcher=batcher))
+        bind_floats(idle, name, lambda requests: [{"y": 0 * each["x"] + 7} for each in requests])
+        busy.run()
+        idle.run()
+        urls = [url_of(busy, protocol), url_of(idle, protocol)]
+        with asking(kind, urls, name) as client, FuturesModelClient(urls[0], name) as others:
+            held = [others.infer_sample([0])]
+            assert entered.wait(30)
+            while not _is_refused(held[-1]):
+                held.append(others.infer_sample([0]))
+            assert [client.infer_sample([number])["y"][0] for number in range(6)] == [7] * 6
+            gate.set()
+
+
+def _is_refused(future):
+    """Whether the queue was full; who is in it waits."""
+    try:
+        return future.exception(0.5).failure is Failure.BUSY
+    except concurrent.futures.TimeoutError:
+        return False

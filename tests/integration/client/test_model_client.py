@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -256,6 +257,15 @@ def is_ready(client):
     except (PyTritonClientModelUnavailableError, PyTritonClientTimeoutError):
         return False
     return True
+
+
+def test_threads_that_start_together_wait_no_longer_than_one(protocol):
+    with ModelClient(f"{protocol}://{HOST}:1", "any", init_timeout_s=1) as client:
+        started = time.monotonic()
+        asked = [Background(lambda: client.infer_sample([1])) for _ in range(3)]
+        wait_until(lambda: all(not each.is_alive() for each in asked))
+        assert all(each.error is not None for each in asked)
+        assert time.monotonic() - started < 1.8
 
 
 @pytest.mark.parametrize(

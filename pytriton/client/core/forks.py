@@ -1,0 +1,58 @@
+"""Telling a process from the one that it was forked from.
+
+A forked process has a copy of everything but threads, and shares the rest with its parent: connections, on which it
+would read the other's answers, and memory, in which it would overwrite the other's tensors.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Any
+
+from pytriton.client.exceptions import PyTritonClientClosedError
+
+process = object()
+"""Another object in each process."""
+
+_first = process
+_inherited: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def is_child() -> bool:
+    """Whether this process was forked from one that had imported this module."""
+    return process is not _first
+
+
+def error(what: str) -> PyTritonClientClosedError:
+    """Makes the error of something that does not work in another process than its own.
+
+    Args:
+        what: What it is, as it stands at the beginning of the message.
+    """
+    return PyTritonClientClosedError(
+        f"{what} was made in the process that this one was forked from; make another one in this process."
+    )
+
+
+def keep_in_children(thing: Any) -> None:
+    """Has processes that are forked off never delete something.
+
+    What libraries do when a connection of theirs is deleted reaches the parent: an event loop's list of sockets is the
+    parent's, too, and gRPC waits for threads that are not there.
+    """
+    _inherited.add(thing)
+
+
+def _renew() -> None:
+    global process
+    process = object()
+    if _inherited:
+        import ctypes
+
+        for thing in _inherited:  # a list of them would be cleared when the interpreter ends
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+        _inherited.clear()
+
+
+os.register_at_fork(after_in_child=_renew)

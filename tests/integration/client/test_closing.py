@@ -1,0 +1,101 @@
+"""Closing a client while others wait, and leaving one with an error."""
+
+from __future__ import annotations
+
+import gc
+import time
+
+import pytest
+from asking import asking, config_for, every_kind_that_loads, url_of
+from peers import HOST, listening, silent
+from serving import Background, bind_floats, held_model
+
+from pytriton.client import (
+    DecoupledModelClient,
+    FuturesModelClient,
+    ModelClient,
+    PyTritonClientClosedError,
+    RetryPolicy,
+)
+from pytriton.model_config import ModelConfig
+
+# Those of futures answer all that was sent, as their own tests say.
+every_kind_but_futures = every_kind_that_loads
+PATIENT = {"init_timeout_s": 60, "inference_timeout_s": 60}
+
+
+def closes(client, asked):
+    """Closes a client, and returns what is told who waits in the background."""
+    started = time.monotonic()
+    client.close()
+    error = asked.finish().error
+    assert time.monotonic() - started < 5
+    return error
+
+
+@every_kind_but_futures
+def test_who_waits_for_an_answer_is_told(triton, name, kind, protocol):
+    entered, gate = held_model(triton, name, config=config_for(kind))
+    with asking(kind, url_of(triton, protocol), name, **PATIENT) as client:
+        asked = Background(lambda: client.infer_sample([1]))
+        assert entered.wait(30)
+        error = closes(client, asked)
+        gate.set()
+    assert isinstance(error, PyTritonClientClosedError)
+
+
+@every_kind_but_futures
+@pytest.mark.parametrize("method", ["infer_sample", "wait_for_model"])
+def test_who_waits_for_a_server_is_told(kind, protocol, method):
+    with listening(silent) as port, asking(kind, f"{protocol}://{HOST}:{port}", "any", **PATIENT) as client:
+        asked = Background(lambda: getattr(client, method)(60))
+        time.sleep(0.3)
+        assert asked.is_alive()
+        error = closes(client, asked)
+    assert isinstance(error, PyTritonClientClosedError)
+
+
+@pytest.mark.parametrize("kind", ["blocking", "asyncio"])
+def test_who_pauses_between_attempts_is_told(kind, protocol, triton, name):
+    bind_floats(triton, name, lambda requests: requests)
+    rare = RetryPolicy(attempts=10, pause_s=20, max_pause_s=20, jitter=0)
+    with ModelClient(url_of(triton, protocol), name) as known:
+        config = known.model_config
+    with asking(
+        kind,
+        f"{protocol}://{HOST}:1",
+        name,
+        model_config=config,
+        ensure_model_is_ready=False,
+        retry=rare,
+        **PATIENT,
+    ) as client:
+        asked = Background(lambda: client.infer_sample([1]))
+        time.sleep(0.3)
+        assert asked.is_alive()
+        assert isinstance(closes(client, asked), PyTritonClientClosedError)
+
+
+def test_futures_are_not_awaited_by_who_leaves_with_an_error(triton, name, url):
+    entered, gate = held_model(triton, name, config=ModelConfig(max_batch_size=1))
+    started = time.monotonic()
+    with pytest.raises(KeyError, match="mine"), FuturesModelClient(url, name, max_workers=1, **PATIENT) as client:
+        futures = [client.infer_sample([number]) for number in range(3)]
+        assert entered.wait(30)
+        raise KeyError("mine")
+    assert time.monotonic() - started < 10
+    assert all(future.done() for future in futures)
+    gate.set()
+    with pytest.raises(PyTritonClientClosedError):
+        client.infer_sample([1])
+
+
+def test_a_stream_outlives_the_name_of_its_client(triton, name):
+    def count(requests):
+        for number in range(3):
+            yield [{"y": 0 * request["x"] + number} for request in requests]
+
+    bind_floats(triton, name, count, config=ModelConfig(decoupled=True))
+    responses = DecoupledModelClient(url_of(triton, "grpc"), name).infer_sample([1])
+    gc.collect()
+    assert [response["y"].tolist() for response in responses] == [[0], [1], [2]]

@@ -1,0 +1,147 @@
+"""Processes that are forked from one that has clients. These are scripts: a fork of the tests would copy too much."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from asking import CLASSES, config_for, every_kind, url_of
+from serving import bind_floats
+
+HEAD = """
+import asyncio, json, os, sys
+import numpy as np
+import tritonclient.http
+from pytriton.client import *
+
+http_url, url, name, kind = sys.argv[1:]
+
+def regions():
+    with tritonclient.http.InferenceServerClient(http_url) as client:
+        return sorted(region["name"] for region in client.get_system_shared_memory_status())
+
+def forked(run):
+    child = os.fork()
+    if child == 0:
+        sys.exit(run())  # as a program ends, with all that is cleaned up then
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+"""
+
+BOTH_ASK = """
+client = ModelClient(url, name, shared_memory=kind == "shared memory")
+rows = np.zeros((1, 100_000), np.float32)
+client.infer_batch(rows)
+
+def wrong(who):
+    count = 0
+    for number in range(100):
+        rows[0, :2] = who, number
+        count += not np.array_equal(client.infer_batch(rows)["y"], rows)
+    return count
+
+child = os.fork()
+if child == 0:
+    sys.exit(wrong(2))
+print(json.dumps([wrong(1), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])]))
+"""
+
+CHILD_ENDS = """
+client = ModelClient(url, name, shared_memory=True)
+kept = [client.infer_sample(np.ones(100_000, np.float32)) for _ in range(3)]
+before = regions()
+status = forked(lambda: 0)
+print(json.dumps([status, len(before), regions() == before, float(client.infer_sample([2])["y"][0])]))
+"""
+
+CHILD_USES_ITS_PARENTS = """
+client_class = getattr(sys.modules["pytriton.client"], kind)
+client = client_class(url, name)
+
+def use(client):
+    answer = client.infer_sample([1])
+    if isinstance(answer, dict):
+        return answer["y"]
+    if hasattr(answer, "result"):
+        return answer.result(10)["y"]
+    if hasattr(answer, "__next__"):
+        return next(answer)["y"]
+    async def ask():
+        return (await (anext(answer) if hasattr(answer, "__anext__") else answer))["y"]
+    return asyncio.run(ask())
+
+def use_in_child():
+    try:
+        use(client)
+    except PyTritonClientError as error:
+        print(json.dumps(f"{type(error).__name__}: {error}"), flush=True)
+    return 0
+
+use(client)
+print(json.dumps([forked(use_in_child), float(use(client)[0])]))
+"""
+
+
+def run(script, triton, protocol, name, kind=""):
+    """Runs a script against a server; returns what it prints, a value in each line."""
+    arguments = [url_of(triton, "http").removeprefix("http://"), url_of(triton, protocol), name, kind]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", HEAD + script, *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def echo(requests):
+    return [{"y": request["x"]} for request in requests]
+
+
+@pytest.mark.parametrize("memory", ["shared memory", "the socket"])
+def test_parent_and_child_each_get_their_own_answers(triton, name, protocol, memory):
+    bind_floats(triton, name, echo)
+    assert run(BOTH_ASK, triton, protocol, name, memory) == [[0, 0]]
+
+
+def test_a_child_that_ends_leaves_its_parent_the_shared_memory(triton, name, protocol):
+    bind_floats(triton, name, echo)
+    ((status, count, is_same, answer),) = run(CHILD_ENDS, triton, protocol, name)
+    assert (status, is_same, answer) == (0, True, 2)
+    assert count >= 3
+
+
+@every_kind
+def test_a_child_is_told_which_clients_are_its_parents(triton, name, kind, protocol):
+    bind_floats(triton, name, echo, config=config_for(kind))
+    *told, ended = run(CHILD_USES_ITS_PARENTS, triton, protocol, name, CLASSES[kind].__name__)
+    assert ended == [0, 1]
+    if kind == "blocking":
+        assert told == []
+    else:
+        (error,) = told
+        assert error.startswith(f"PyTritonClientClosedError: The client of model '{name}' was made in the process that")
+
+
+def test_a_child_makes_a_client_of_its_own(triton, name):
+    bind_floats(triton, name, echo)
+    script = """
+def ask(url):
+    with FuturesModelClient(url, name) as client:
+        return int(client.infer_sample([1]).result(10)["y"][0]) - 1
+
+def ask_over_grpc():
+    try:
+        return ask(url)
+    except PyTritonClientError as error:
+        print(json.dumps(str(error)), flush=True)
+        return 7
+
+ask(http_url), ask(url)
+print(json.dumps([forked(lambda: ask(http_url)), forked(ask_over_grpc)]))
+"""
+    error, ended = run(script, triton, "grpc", name)
+    assert error.startswith("gRPC was used for asyncio, futures or streams in the process that this one was forked")
+    assert ended == [0, 7]
