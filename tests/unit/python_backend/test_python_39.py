@@ -93,7 +93,7 @@ def test_a_worker_process_serves_a_model(repository, request, interpreter):
     channel = Channel(connected)
     connection = Wire.of(signature_of(order.config, 1))
     channel.send(Bell(BellKind.HELLO, admission.ticket, 0, 0), connection.arena.fd)
-    _, fd = channel.receive_fd()
+    _, fd, _ = channel.receive_fds()
     results = PeerArena(fd)
     offset, size = connection.lay_down([{"x": np.ones((1, 1), np.float32)}])
     channel.send(Bell(BellKind.BATCH, 1, offset, size))
