@@ -5,18 +5,18 @@ The package's other modules are found from here, and nothing else of the environ
 
 import sys
 
-# This folder, which Python has put first unless it was told not to: it has modules named as some of the standard
-# library's.
-sys.path[:] = [folder for folder in sys.path if folder != __file__.rpartition("/")[0]]
-
-import types  # noqa: E402
-from pathlib import Path  # noqa: E402
-
-package = types.ModuleType("pytriton")
-package.__path__ = [str(Path(__file__).resolve().parent.parent)]
-sys.modules["pytriton"] = package
-
 if __name__ == "__main__":
+    # This folder, which Python has put first unless it was told not to: it has modules named as some of the standard
+    # library's.
+    sys.path[:] = [folder for folder in sys.path if folder != __file__.rpartition("/")[0]]
+
+    import types
+    from pathlib import Path
+
+    package = types.ModuleType("pytriton")
+    package.__path__ = [str(Path(__file__).resolve().parent.parent)]
+    sys.modules["pytriton"] = package
+
     from pytriton.proxy.host import main
 
     main()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import pathlib
 import shutil
 
 import numpy as np
 import pytest
 import tritonclient.grpc
+from pb_models import DECOUPLED, HEAD, SNIPPETS, TEXT, asynchronous, execute, text_of, write
 from serving import (
     HOST,
     at_once,
@@ -23,44 +23,6 @@ from serving import (
 )
 from streaming import row, stream_to, streamed
 from worker_models import command, state_of, write_model
-
-SNIPPETS = pathlib.Path(__file__).parent / "snippets"
-HEAD = """
-import asyncio
-import json
-import os
-import pathlib
-import threading
-import time
-
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
-HERE = pathlib.Path(__file__).parent
-FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
-
-
-def y(*values, **more):
-    return pb_utils.InferenceResponse([pb_utils.Tensor("y", np.array([values], np.float32))], **more)
-
-
-def text(value):
-    return pb_utils.InferenceResponse([pb_utils.Tensor("y", np.array([[json.dumps(value)]], object))])
-
-
-def x(request):
-    return request.inputs()[0].as_numpy().ravel().tolist()
-
-
-class TritonPythonModel:
-"""
-DECOUPLED = "model_transaction_policy {decoupled: true}"
-TEXT = """
-backend: "python"
-max_batch_size: 8
-input [{name: "x", data_type: TYPE_FP32, dims: [-1]}]
-output [{name: "y", data_type: TYPE_STRING, dims: [-1]}]
-"""
 
 
 @pytest.fixture(scope="module")
@@ -80,14 +42,8 @@ def triton(repository):
 def load(triton, repository, name):
     """Writes a model whose class has this body, and has it loaded; ``whole`` is the whole of its configuration."""
 
-    def load(body, *, config="", whole=None, name=name, head=HEAD):
-        lines = "\n".join("    " + line for line in body.strip("\n").splitlines())
-        folder = write_model(repository, name, config=config, code=f"{head}{lines}\n")
-        if whole is not None:
-            (folder.parent / "config.pbtxt").write_text(whole)
-        status, answer = command(triton, name, "load")
-        assert status == 200, answer
-        return folder
+    def load(body, *, name=name, **more):
+        return write(triton, repository, name, HEAD, body, **more)
 
     return load
 
@@ -103,20 +59,6 @@ def snippet(triton, repository, name):
         return folder
 
     return load
-
-
-def execute(body):
-    return "def execute(self, requests):\n" + "\n".join("    " + line for line in body.strip("\n").splitlines())
-
-
-def asynchronous(body):
-    return "async " + execute(body)
-
-
-def text_of(triton, name, values=(1,), **fields):
-    status, answer = infer_json(triton, name, [json_floats(list(values))], **fields)
-    assert status == 200, answer
-    return json.loads(answer["outputs"][0]["data"][0])
 
 
 class TestSnippets:

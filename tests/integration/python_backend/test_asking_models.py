@@ -1,0 +1,285 @@
+"""Models of a repository ask the server: other models, its log, its metrics, its models."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import urllib.request
+
+import numpy as np
+import pytest
+from pb_models import DECOUPLED, HEAD, SNIPPETS, TEXT, asynchronous, execute, text_of, write
+from serving import (
+    FLOATS_IN,
+    FLOATS_OUT,
+    HOST,
+    at_once,
+    bind_floats,
+    infer_json,
+    json_floats,
+    running_triton,
+    send_floats,
+    wait_until,
+)
+from streaming import streamed
+from worker_models import command, write_model
+
+from pytriton.model_config import Tensor
+from pytriton.proxy.types import Response
+
+OUTPUTS = ("REQUESTED_OUTPUT_1", "REQUESTED_OUTPUT_2")
+
+ASK = """
+def ask(model, value, name="x", output="y", **more):
+    tensor = pb_utils.Tensor(name, np.array([[value]], np.float32))
+    return pb_utils.InferenceRequest(model_name=model, requested_output_names=[output], inputs=[tensor], **more)
+
+
+def value_of(response):
+    assert not response.has_error(), response.error().message()
+    return pb_utils.get_output_tensor_by_name(response, "y").as_numpy().item()
+
+
+class TritonPythonModel:
+"""
+ASKING = HEAD.replace("class TritonPythonModel:\n", ASK)
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    return tmp_path_factory.mktemp("repository")
+
+
+@pytest.fixture(scope="module")
+def triton(repository):
+    """A server with models to ask: ``double``, ``count`` (decoupled), ``tell`` and ``bound``."""
+    with running_triton(model_repository=repository) as triton:
+        triton.run()
+        write(triton, repository, "double", ASKING, execute("return [y(2 * x(each)[0]) for each in requests]"))
+        count = """
+for request in requests:
+    sender = request.get_response_sender()
+    for value in range(int(x(request)[0])):
+        if sender.is_cancelled():
+            (HERE / "cancelled").touch()
+            break
+        sender.send(y(value))
+        time.sleep(0.01)
+    sender.send(flags=FINAL)
+"""
+        write(triton, repository, "count", ASKING, execute(count), config=DECOUPLED)
+        tell = """
+return [
+    text([
+        each.request_id(), each.correlation_id(), each.flags(), each.timeout(), json.loads(each.parameters()),
+    ])
+    for each in requests
+]
+"""
+        write(triton, repository, "tell", ASKING, execute(tell), whole=TEXT)
+        bind_floats(triton, "bound", lambda requests: [{"y": each["x"] + 1} for each in requests])
+        yield triton
+
+
+@pytest.fixture
+def load(triton, repository, name):
+    def load(body, **more):
+        return write(triton, repository, name, ASKING, body, **more)
+
+    return load
+
+
+class TestOtherModels:
+    def test_a_model_asks_another(self, triton, name, load):
+        load(execute('return [y(value_of(ask("double", x(each)[0]).exec())) for each in requests]'))
+        assert send_floats(triton, name, [7]) == [14]
+
+    def test_a_model_asks_a_bound_one(self, triton, name, load):
+        load(execute('return [y(value_of(ask("bound", x(each)[0]).exec())) for each in requests]'))
+        assert send_floats(triton, name, [7]) == [8]
+
+    def test_a_coroutine_asks_several_at_a_time(self, triton, name, load):
+        body = """
+asked = [ask(model, x(requests[0])[0]).async_exec() for model in ("double", "bound", "double")]
+return [y(*map(value_of, await asyncio.gather(*asked)))]
+"""
+        load(asynchronous(body))
+        assert send_floats(triton, name, [7]) == [14, 8, 14]
+
+    def test_many_ask_at_the_same_time(self, triton, name, load):
+        load(asynchronous('return [y(value_of(await ask("double", x(each)[0]).async_exec())) for each in requests]'))
+        assert at_once(16, lambda number: send_floats(triton, name, [number])) == [[2 * number] for number in range(16)]
+
+    def test_what_the_request_says_is_passed_on(self, triton, name, load):
+        body = """
+more = dict(
+    request_id="id", correlation_id="a-sequence", flags=3, timeout=5000000, model_version=1,
+    parameters={"a": 1, "b": "é", "c": True, "d": 0.5},
+)
+response = ask("tell", 1, **more).exec()
+return [text(json.loads(response.output_tensors()[0].as_numpy().item()))]
+"""
+        load(execute(body), whole=TEXT)
+        parameters = {"a": 1, "b": "é", "c": True, "d": 0.5}
+        assert text_of(triton, name) == ["id", "a-sequence", 3, 5000000, parameters]
+
+    def test_errors_are_in_the_response(self, triton, name, load):
+        body = """
+told = []
+for request in (ask("nobody", 1), ask("double", 1, output="z"), ask("double", 1, name="z")):
+    error = request.exec().error()
+    told.append([error.code(), error.message()])
+return [text(told)]
+"""
+        load(execute(body), whole=TEXT)
+        codes, messages = zip(*text_of(triton, name), strict=True)
+        assert codes == (2, 3, 3)
+        assert "nobody" in messages[0]
+
+    @pytest.mark.parametrize("kind", ["plain", "async", "async for"])
+    def test_a_decoupled_model_is_iterated_over(self, triton, name, load, kind):
+        responses = {
+            "plain": 'list(ask("count", 3).exec(decoupled=True))',
+            "async": 'list(await ask("count", 3).async_exec(decoupled=True))',
+            "async for": '[each async for each in await ask("count", 3).async_exec(decoupled=True)]',
+        }[kind]
+        body = f"""
+values = [value_of(each) for each in {responses} if each.output_tensors()]
+return [y(*values)]
+"""
+        load((execute if kind == "plain" else asynchronous)(body))
+        assert send_floats(triton, name, [1]) == [0, 1, 2]
+
+    def test_responses_that_nobody_wants_are_cancelled(self, triton, name, load, repository):
+        body = """
+responses = ask("count", 100000).exec(decoupled=True)
+first = value_of(next(responses))
+responses.cancel()
+return [y(first)]
+"""
+        load(execute(body))
+        assert send_floats(triton, name, [1]) == [0]
+        wait_until((repository / "count" / "1" / "cancelled").exists)
+
+    def test_response_parameters_come_back(self, triton, name, load):
+        triton.bind(
+            f"{name}_bound",
+            lambda requests: [Response({"y": each["x"]}, parameters={"tokens": 7}) for each in requests],
+            FLOATS_IN,
+            FLOATS_OUT,
+        )
+        load(execute(f'return [text(json.loads(ask("{name}_bound", 1).exec().parameters()))]'), whole=TEXT)
+        assert text_of(triton, name) == {"tokens": 7}
+
+    def test_a_model_that_asks_itself_is_told_that_it_would_wait_for_ever(self, triton, name, load):
+        body = f"""
+response = ask("{name}", 1).exec()
+return [pb_utils.InferenceResponse(error=response.error())]
+"""
+        load(execute(body))
+        assert "wait" in send_floats(triton, name, [1])
+
+    def test_threads_ask_after_execute_has_returned(self, triton, name, load):
+        body = """
+def answer(sender):
+    sender.send(y(value_of(ask("double", 21).exec())), FINAL)
+
+for request in requests:
+    threading.Timer(0.02, answer, (request.get_response_sender(),)).start()
+"""
+        load(execute(body), config=DECOUPLED)
+        assert streamed(triton, name, 1)[0] == [42]
+
+    def test_the_snippet(self, triton, name, repository):
+        code = (SNIPPETS / "bls.py").read_text()
+        triton.bind(
+            "model_name",
+            lambda requests: [dict.fromkeys(OUTPUTS, each["x"]) for each in requests],
+            FLOATS_IN,
+            [Tensor(name=output, shape=(-1,), dtype=np.float32) for output in OUTPUTS],
+        )
+        write_model(repository, name, code=code)
+        assert command(triton, name, "load")[0] == 200
+        assert send_floats(triton, name, [4]) == [8]
+
+
+class TestTheServer:
+    def test_lines_go_to_its_log(self, triton, name, load, caplog):
+        body = """
+def initialize(self, args):
+    pb_utils.Logger.log_warn("loaded " + args["model_name"])
+
+def execute(self, requests):
+    pb_utils.Logger.log_error("asked " + pb_utils.Logger.__name__)
+    pb_utils.Logger.log("told", pb_utils.Logger.INFO)
+    return [y(1) for _ in requests]
+"""
+        with caplog.at_level(logging.INFO):
+            load(body)
+            assert send_floats(triton, name, [1]) == [1]
+            wait_until(lambda: {f"loaded {name}", "asked Logger", "told"} <= set(caplog.messages))
+        levels = {record.message: record.levelname for record in caplog.records}
+        assert [levels[each] for each in (f"loaded {name}", "asked Logger", "told")] == ["WARNING", "ERROR", "INFO"]
+
+    def test_metrics_are_on_its_endpoint(self, triton, name, load):
+        body = f"""
+def initialize(self, args):
+    kinds = pb_utils.MetricFamily
+    labels = {{"model": args["model_name"]}}
+    self.counter = kinds("{name}_total", "Requests", kinds.COUNTER).Metric(labels)
+    self.gauge = kinds(name="{name}_gauge", description="A level", kind=kinds.GAUGE).Metric(labels=labels)
+    family = kinds("{name}_histogram", "Times", kinds.HISTOGRAM)
+    self.histogram = family.Metric(labels=labels, buckets=[1, 10])
+
+def execute(self, requests):
+    self.counter.increment(len(requests))
+    self.gauge.set(2.5)
+    self.histogram.observe(5)
+    try:
+        self.counter.increment(-1)
+    except pb_utils.TritonModelException:
+        return [y(self.counter.value(), self.gauge.value()) for _ in requests]
+"""
+        load(body)
+        assert send_floats(triton, name, [1]) == [1, 2.5]
+        assert send_floats(triton, name, [1]) == [2, 2.5]
+        with urllib.request.urlopen(f"http://{HOST}:{triton.config.metrics_port}/metrics", timeout=10) as response:
+            text = response.read().decode()
+        assert f'{name}_total{{model="{name}"}} 2' in text
+        assert f'{name}_gauge{{model="{name}"}} 2.5' in text
+        assert re.search(rf'{name}_histogram_bucket{{model="{name}",le="10"}} 2', text)
+
+    def test_models_are_loaded_and_unloaded(self, triton, name, load, repository):
+        write_model(repository, f"{name}_other")
+        body = f"""
+other = "{name}_other"
+before = pb_utils.is_model_ready(other)
+pb_utils.load_model(model_name=other)
+during = pb_utils.is_model_ready(other, "1")
+pb_utils.unload_model(other)
+try:
+    pb_utils.load_model("nobody")
+except pb_utils.TritonModelException as error:
+    return [text([before, during, "nobody" in str(error)])]
+"""
+        load(execute(body), whole=TEXT)
+        assert text_of(triton, name) == [False, True, True]
+
+    def test_a_model_is_loaded_with_files_of_its_own(self, triton, name, load):
+        config = {
+            "backend": "python",
+            "max_batch_size": 8,
+            "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [-1]}],
+            "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [-1]}],
+        }
+        code = HEAD + "    def execute(self, requests):\n        return [y(5) for _ in requests]\n"
+        body = f"""
+files = {{"file:1/model.py": {code!r}.encode()}}
+pb_utils.load_model("{name}_made", config={json.dumps(config)!r}, files=files)
+return [y(value_of(ask("{name}_made", 1).exec()))]
+"""
+        load(execute(body))
+        assert send_floats(triton, name, [1]) == [5]
+        _, answer = infer_json(triton, f"{name}_made", [json_floats([1])])
+        assert answer["outputs"][0]["data"] == [5]
