@@ -17,6 +17,7 @@ process = object()
 
 _first = process
 _inherited: weakref.WeakSet[Any] = weakref.WeakSet()
+_kept: list[Any] = []
 
 
 def is_child() -> bool:
@@ -44,15 +45,33 @@ def keep_in_children(thing: Any) -> None:
     _inherited.add(thing)
 
 
+def keep_of_parent(thing: Any, pid: int) -> bool:
+    """Never deletes something that is being deleted, where it is of the process that this one was forked from.
+
+    The variables of the parent's other threads are deleted before a child knows that it is one: its process id tells.
+
+    Args:
+        thing: What is being deleted.
+        pid: The process that made it.
+
+    Returns:
+        Whether it is the parent's.
+    """
+    if pid == os.getpid():
+        return False
+    _kept.append(thing)
+    return True
+
+
 def _renew() -> None:
     global process
     process = object()
-    if _inherited:
+    _kept.extend(_inherited)
+    _inherited.clear()
+    if _kept:
         import ctypes
 
-        for thing in _inherited:  # a list of them would be cleared when the interpreter ends
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
-        _inherited.clear()
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(_kept))  # else it is cleared when the interpreter ends
 
 
 os.register_at_fork(after_in_child=_renew)

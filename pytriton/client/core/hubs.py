@@ -8,6 +8,7 @@ here end with their threads, and look up names without a thread that stays.
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import socket
 import threading
@@ -51,7 +52,7 @@ class _Keeper:
     """Destroys the hub of its thread when the thread ends, and takes its own variables along."""
 
     def __init__(self) -> None:
-        self._process = forks.process
+        self._pid = os.getpid()
         self.clients: weakref.WeakSet[Any] = weakref.WeakSet()
         import gevent
         from gevent.resolver.blocking import Resolver
@@ -66,7 +67,7 @@ class _Keeper:
         self._hub.resolver = Lookup(self._hub)
 
     def __del__(self) -> None:
-        if self._process is not forks.process:
+        if forks.keep_of_parent(self._hub, self._pid):
             return
         with contextlib.suppress(Exception):  # the interpreter ends
             for client in list(self.clients):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import http.client
 import json
+import os
 import ssl
 import threading
 from collections.abc import Sequence
 from typing import Any
 
-from pytriton.client.core import failures, hubs
+from pytriton.client.core import failures, forks, hubs
 from pytriton.client.core.loops import is_being_cancelled
 from pytriton.client.exceptions import PyTritonClientClosedError
 from pytriton.client.tls import TLSConfig
@@ -171,20 +173,36 @@ def connect(url: TritonUrl, tls: TLSConfig, network_timeout_s: float | None = No
         tls: How the connection is encrypted.
         network_timeout_s: How long connecting, and each wait for a part of an answer, may take; None is for ever.
     """
-    import tritonclient.http
-
     options: dict[str, Any] = {}
     if url.secure:
         import gevent.ssl
 
         context = _context(gevent.ssl.SSLContext, tls)
         options = {"ssl": True, "insecure": not tls.verify, "ssl_context_factory": lambda **_: context}
-    return tritonclient.http.InferenceServerClient(
+    return _client_class()(
         url.without_scheme,
         connection_timeout=network_timeout_s,
         network_timeout=network_timeout_s,
         **options,
     )
+
+
+@functools.cache
+def _client_class() -> Any:
+    import tritonclient.http
+
+    class Client(tritonclient.http.InferenceServerClient):  # type: ignore[misc]
+        """Is left as it is in a process that was forked from its own."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            self._pid = os.getpid()
+            super().__init__(*args, **kwargs)
+
+        def __del__(self) -> None:
+            if not forks.keep_of_parent(self, self._pid):
+                super().__del__()
+
+    return Client
 
 
 class AsyncioHttpTransport:

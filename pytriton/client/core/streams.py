@@ -73,7 +73,7 @@ class Stream:
             return None
         except asyncio.TimeoutError:
             self.cancel()
-            raise failures.timed_out(self._url, timeout_s) from None
+            raise failures.timed_out(self._url, self._timeout_s) from None
         except asyncio.CancelledError:
             raise self._transport.cancelled() from None
         except Exception as error:

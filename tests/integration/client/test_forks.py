@@ -55,6 +55,41 @@ status = forked(lambda: 0)
 print(json.dumps([status, len(before), regions() == before, float(client.infer_sample([2])["y"][0])]))
 """
 
+FORKED_WHILE_THREADS_ASK = """
+import threading
+
+client, over, wrong = ModelClient(url, name), threading.Event(), []
+
+def ask(number):
+    rows = np.full((1, 20_000), number, np.float32)
+    if not np.array_equal(client.infer_batch(rows)["y"], rows):
+        wrong.append(number)
+
+def ask_on(who):
+    number = 0
+    while not over.is_set():
+        number += 1
+        ask(1000 * who + number)
+
+def ask_in_child():
+    for number in range(20):
+        ask(-number)
+    thread = threading.Thread(target=ask, args=[7])
+    thread.start()
+    thread.join()
+    return len(wrong)
+
+threads = [threading.Thread(target=ask_on, args=[who]) for who in range(3)]
+for thread in threads:
+    thread.start()
+ask(1)
+ended = [forked(ask_in_child) for _ in range(3)]
+over.set()
+for thread in threads:
+    thread.join()
+print(json.dumps([ended, wrong]))
+"""
+
 CHILD_USES_ITS_PARENTS = """
 client_class = getattr(sys.modules["pytriton.client"], kind)
 client = client_class(url, name)
@@ -111,6 +146,11 @@ def test_a_child_that_ends_leaves_its_parent_the_shared_memory(triton, name, pro
     ((status, count, is_same, answer),) = run(CHILD_ENDS, triton, protocol, name)
     assert (status, is_same, answer) == (0, True, 2)
     assert count >= 3
+
+
+def test_threads_go_on_asking_while_another_one_forks(triton, name, protocol):
+    bind_floats(triton, name, echo)
+    assert run(FORKED_WHILE_THREADS_ASK, triton, protocol, name) == [[[0, 0, 0], []]]
 
 
 @every_kind
