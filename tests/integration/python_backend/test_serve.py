@@ -43,7 +43,7 @@ class Command:
         return self._log.read_text()
 
     def wait_until_loaded(self, model):
-        wait_until(lambda: f"successfully loaded '{model}'" in self.log, timeout_s=30)
+        wait_until(lambda: f"successfully loaded '{model}'" in self.log and "Serving on" in self.log, timeout_s=30)
 
     def request(self, path, body, **headers):
         port = re.search(r"Serving on http://127.0.0.1:(\d+)", self.log)[1]
