@@ -30,17 +30,20 @@ def line_with(lines: Iterable[str], pattern: str) -> re.Match[str]:
 
 
 @contextlib.contextmanager
-def served(example: str) -> Iterator[dict[str, str]]:
+def served(example: str, folder: Path) -> Iterator[dict[str, str]]:
     """Serves an example's repository; gives host and port by protocol."""
     command = [sys.executable, "-u", "-m", "pytriton", "serve", str(EXAMPLES / example / "models")]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **FREE_PORTS}
+        command,
+        cwd=folder,  # not the repository, whose package is not the installed one
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **FREE_PORTS},
     )
     assert process.stdout is not None
     try:
         url = line_with(process.stdout, r"http://(127\.0\.0\.1:\d+), grpc://(127\.0\.0\.1:\d+)")
-        for _ in (EXAMPLES / example / "models").iterdir():
-            line_with(process.stdout, "successfully loaded")
         yield {"http": url[1], "grpc": url[2]}
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
@@ -69,19 +72,19 @@ def shown(example: str) -> list[str]:
     return list(blocks[-1].splitlines())
 
 
-def test_add_sub() -> None:
-    with served("add_sub") as urls:
+def test_add_sub(tmp_path: Path) -> None:
+    with served("add_sub", tmp_path) as urls:
         assert asked("add_sub", urls["http"]) == shown("add_sub")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
-def test_pytorch() -> None:
-    with served("pytorch") as urls:
+def test_pytorch(tmp_path: Path) -> None:
+    with served("pytorch", tmp_path) as urls:
         assert asked("pytorch", urls["http"]) == shown("add_sub")
 
 
-def test_decoupled() -> None:
-    with served("decoupled") as urls:
+def test_decoupled(tmp_path: Path) -> None:
+    with served("decoupled", tmp_path) as urls:
         lines = asked("decoupled", urls["grpc"])
     for model in ("repeat", "countdown"):
         assert [line for line in lines if line.startswith(model)] == [
@@ -89,8 +92,8 @@ def test_decoupled() -> None:
         ]
 
 
-def test_bls() -> None:
-    with served("bls") as urls:
+def test_bls(tmp_path: Path) -> None:
+    with served("bls", tmp_path) as urls:
         assert asked("bls", urls["http"]) == shown("bls")
 
 

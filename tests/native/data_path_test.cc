@@ -3,6 +3,7 @@
 #include "data_path.h"
 
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -13,6 +14,8 @@
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "fake_server.h"
 
 namespace data_path {
 
@@ -508,7 +511,7 @@ void AProcessThatIsBeingStartedAgainIsWaitedFor() {
   Model model("restarted", 1, true, Echo);
   model.Bind(4);
   model.Load();
-  const auto restarts = [] { return fake_triton::Metrics().at("restarted/1/restarted_0"); };
+  const auto restarts = [] { return fake_server::MetricOf("pytriton_worker_restarts_total"); };
   CHECK(restarts() == 0);  // the instance has seen none of them
   model.EndProcess("its process is being started again");
   auto waiting = BatchOf(model.Request(&random));
@@ -519,7 +522,7 @@ void AProcessThatIsBeingStartedAgainIsWaitedFor() {
   Model::CheckEchoed(*waiting[0]);
   CHECK(restarts() == 2);
   model.Unload();
-  CHECK(fake_triton::Metrics().empty());
+  CHECK(std::isnan(fake_server::MetricOf("pytriton_worker_restarts_total")));
 }
 
 void NobodyWaitsForAProcessWhoseRequestsAreCancelled() {

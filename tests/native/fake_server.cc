@@ -38,6 +38,7 @@ struct TRITONSERVER_MetricFamily {
 
 struct TRITONSERVER_Metric {
   TRITONSERVER_MetricFamily* family;
+  std::string labels;
   double value = 0;
 };
 
@@ -45,7 +46,7 @@ namespace {
 
 std::mutex mutex;
 std::map<std::string, fake_server::Serve> models;
-std::map<std::string, TRITONSERVER_Metric*> metrics;  // by family
+std::map<std::pair<std::string, std::string>, TRITONSERVER_Metric*> metrics;  // by family, and values of labels
 std::atomic<int64_t> requests{0};
 
 void Require(bool condition, const char* rule) {
@@ -113,8 +114,10 @@ int64_t Requests() { return requests; }
 
 double MetricOf(const std::string& family) {
   const std::lock_guard<std::mutex> lock(mutex);
-  const auto found = metrics.find(family);
-  return found == metrics.end() ? std::nan("") : found->second->value;
+  for (const auto& [key, metric] : metrics) {
+    if (key.first == family) return metric->value;
+  }
+  return std::nan("");
 }
 
 }  // namespace fake_server
@@ -373,18 +376,20 @@ TRITONSERVER_Error* TRITONSERVER_MetricFamilyDelete(TRITONSERVER_MetricFamily* f
 }
 
 TRITONSERVER_Error* TRITONSERVER_MetricNew(TRITONSERVER_Metric** metric, TRITONSERVER_MetricFamily* family,
-                                           const TRITONSERVER_Parameter**, const uint64_t) {
+                                           const TRITONSERVER_Parameter** labels, const uint64_t label_count) {
+  std::string joined;
+  for (uint64_t i = 0; i < label_count; ++i) joined += (i > 0 ? "/" : "") + labels[i]->value;
   const std::lock_guard<std::mutex> lock(mutex);
-  *metric = new TRITONSERVER_Metric{family};
+  *metric = new TRITONSERVER_Metric{family, joined};
   ++family->metrics;
-  metrics[family->name] = *metric;
+  Require(metrics.emplace(std::pair(family->name, joined), *metric).second, "metrics of one family differ in labels");
   return nullptr;
 }
 
 TRITONSERVER_Error* TRITONSERVER_MetricDelete(TRITONSERVER_Metric* metric) {
   const std::lock_guard<std::mutex> lock(mutex);
   --metric->family->metrics;
-  metrics.erase(metric->family->name);
+  metrics.erase(std::pair(metric->family->name, metric->labels));
   delete metric;
   return nullptr;
 }

@@ -17,8 +17,6 @@ std::function<void()> response_hook;
 std::mutex state_mutex;  // of what has come of requests and instances
 std::condition_variable state_changed;
 
-std::mutex metrics_mutex;
-std::map<std::string, double> metrics;
 std::mutex log_mutex;
 std::string log_text;
 
@@ -78,11 +76,6 @@ bool WaitUntil(const std::function<bool()>& condition, std::chrono::milliseconds
 
 void SetResponseHook(std::function<void()> hook) { response_hook = std::move(hook); }
 
-std::map<std::string, double> Metrics() {
-  const std::lock_guard<std::mutex> lock(metrics_mutex);
-  return metrics;
-}
-
 std::string TakeLog() {
   const std::lock_guard<std::mutex> lock(log_mutex);
   return std::exchange(log_text, {});
@@ -104,43 +97,6 @@ TRITONSERVER_Error* TRITONSERVER_LogMessage(TRITONSERVER_LogLevel, const char*, 
   const std::lock_guard<std::mutex> lock(log_mutex);
   log_text += message;
   log_text += '\n';
-  return nullptr;
-}
-
-TRITONSERVER_Parameter* TRITONSERVER_ParameterNew(const char* name, TRITONSERVER_ParameterType type,
-                                                  const void* value) {
-  if (type != TRITONSERVER_PARAMETER_STRING) std::abort();
-  return new TRITONSERVER_Parameter{name, static_cast<const char*>(value)};
-}
-
-void TRITONSERVER_ParameterDelete(TRITONSERVER_Parameter* parameter) { delete parameter; }
-
-TRITONSERVER_Error* TRITONSERVER_MetricFamilyNew(TRITONSERVER_MetricFamily** family, TRITONSERVER_MetricKind,
-                                                 const char*, const char*) {
-  *family = new TRITONSERVER_MetricFamily;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONSERVER_MetricNew(TRITONSERVER_Metric** metric, TRITONSERVER_MetricFamily*,
-                                           const TRITONSERVER_Parameter** labels, uint64_t label_count) {
-  std::string joined = labels[0]->text;
-  for (uint64_t i = 1; i < label_count; ++i) joined += '/' + labels[i]->text;
-  const std::lock_guard<std::mutex> lock(metrics_mutex);
-  if (!metrics.emplace(joined, 0).second) std::abort();  // one would take the other along
-  *metric = new TRITONSERVER_Metric{joined};
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONSERVER_MetricDelete(TRITONSERVER_Metric* metric) {
-  const std::lock_guard<std::mutex> lock(metrics_mutex);
-  metrics.erase(metric->labels);
-  delete metric;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONSERVER_MetricIncrement(TRITONSERVER_Metric* metric, double value) {
-  const std::lock_guard<std::mutex> lock(metrics_mutex);
-  metrics[metric->labels] += value;
   return nullptr;
 }
 

@@ -27,17 +27,6 @@ struct TRITONSERVER_Message {
   std::string json;
 };
 
-struct TRITONSERVER_Parameter {
-  std::string name;
-  std::string text;
-};
-
-struct TRITONSERVER_MetricFamily {};
-
-struct TRITONSERVER_Metric {
-  std::string labels;
-};
-
 struct TRITONBACKEND_Backend {
   void* state = nullptr;
 };
@@ -156,9 +145,6 @@ bool WaitUntil(const std::function<bool()>& condition, std::chrono::milliseconds
 
 // Called in front of each response, until it is set to nothing.
 void SetResponseHook(std::function<void()> hook);
-
-// The metrics, by the values of their labels, joined by '/'.
-std::map<std::string, double> Metrics();
 
 // What was logged since the last call, one entry a line.
 std::string TakeLog();

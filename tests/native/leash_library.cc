@@ -41,7 +41,8 @@ int64_t leash_recode_reply(const char* frame, int64_t size, char* target, int64_
   try {
     const pytriton::ReplyMessage reply = pytriton::DecodeReply({frame, static_cast<size_t>(size)});
     pytriton::MessageWriter writer;
-    for (const std::string& text : {reply.error, reply.detail, reply.config}) writer.Text(text);
+    for (const std::string& text : {reply.error, reply.detail, reply.config, std::string()}) writer.Text(text);
+    for (int i = 0; i < 2; ++i) writer.Word(0);  // what processes of bound models say
     std::string bytes = ToBytes(&writer);
     if (!reply.admission.socket.empty()) {
       pytriton::MessageWriter admission;

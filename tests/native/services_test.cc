@@ -150,7 +150,7 @@ class Asker {
     return __atomic_load_n(reinterpret_cast<const int64_t*>(state), __ATOMIC_ACQUIRE) == 1;
   }
 
-  ReplyMessage Read(const Bell& bell) const {
+  CallReplyMessage Read(const Bell& bell) const {
     MessageReader reader(peer_.At(bell.offset, bell.size), bell.size);
     return pytriton::DecodeReply(&reader);
   }

@@ -178,7 +178,9 @@ def test_a_model_that_is_not_ready(triton, name, url, pytriton):
     assert f"{name} version 1: UNAVAILABLE" in out or f"{name} version 1: UNLOADING" in out
 
 
-@pytest.mark.parametrize("words", [[], ["infer"], ["infer", "localhost"], ["models"], ["serve", "localhost"]], ids=repr)
+@pytest.mark.parametrize(
+    "words", [[], ["infer"], ["infer", "localhost"], ["models"], ["serves", "localhost"]], ids=repr
+)
 def test_words_that_are_missing_or_unknown(words, capsys):
     with pytest.raises(SystemExit) as exited:
         main(words)

@@ -27,7 +27,10 @@ class Command:
         self._log = folder / "log"
         with self._log.open("w") as log:
             self.process = psutil.Popen(
-                [sys.executable, "-m", "pytriton", "serve", repository, *ports, *flags], stdout=log, stderr=log
+                [sys.executable, "-m", "pytriton", "serve", repository, *ports, *flags],
+                cwd=folder,
+                stdout=log,
+                stderr=log,
             )
 
     def __enter__(self):

@@ -8,6 +8,7 @@ import pytest
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonModelConfigError
 from pytriton.model_config import DynamicBatcher, ModelConfig, ModelSpec, Tensor
 from pytriton.model_config.common import ModelWarmup, WarmupInput
+from pytriton.model_config.datatypes import DTYPE_BY_CODE
 
 FLOATS = Tensor((-1,), np.float32)
 
@@ -118,6 +119,7 @@ def test_a_config_of_another_type_is_refused():
 
 def test_bfloat16_without_ml_dtypes_is_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    monkeypatch.delitem(DTYPE_BY_CODE, 14, raising=False)  # found before
     with pytest.raises(PyTritonBadParameterError, match="pip install ml_dtypes"):
         spec_of(inputs=[Tensor((1,), "bfloat16")])
 
