@@ -279,7 +279,6 @@ class TritonBase:
     def _run(self) -> None:
         """Serves what is bound, in the background."""
         with self._lock:
-            is_new = not self._connected
             self.connect()
             assert self._server is not None
             try:
@@ -287,8 +286,6 @@ class TritonBase:
             except PyTritonInvalidOperationError:
                 self.stop()
                 raise
-            if is_new and isinstance(self._server, LocalServer):
-                LOGGER.info("Serving on %s.", ", ".join(self._server.urls()))
 
     def _start(self) -> None:
         self._workspace.create()

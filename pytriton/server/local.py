@@ -133,6 +133,7 @@ class LocalServer:
                     f"The server is not ready after {DEFAULT_TRITON_STARTUP_TIMEOUT_S} s. Its last lines:\n"
                     f"{self.process.log.tail()}"
                 )
+        LOGGER.info("Serving on %s.", ", ".join(self.urls()))
 
     def load_repository(self) -> None:
         """Loads the models of ``TritonConfig.model_repository``: the user's own, where there are any.

@@ -44,6 +44,8 @@ def served(example: str, folder: Path) -> Iterator[dict[str, str]]:
     assert process.stdout is not None
     try:
         url = line_with(process.stdout, r"http://(127\.0\.0\.1:\d+), grpc://(127\.0\.0\.1:\d+)")
+        for _ in (EXAMPLES / example / "models").iterdir():
+            line_with(process.stdout, "successfully loaded")
         yield {"http": url[1], "grpc": url[2]}
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0

@@ -72,7 +72,8 @@ def test_the_backend_for_python_files_brings_all_that_its_processes_need() -> No
     folder = _installed("backends/python")
     assert os.access(folder / "pytriton-launch", os.X_OK)
     load = "from pytriton.proxy import host; from pytriton.python_backend import loader; print(loader.__file__)"
-    code = f"import runpy; runpy.run_path({str(folder / 'pytriton/proxy/bootstrap.py')!r}, run_name='boot'); {load}"
+    package = f"package = types.ModuleType('pytriton'); package.__path__ = [{str(folder / 'pytriton')!r}]"
+    code = f"import types; {package}; sys.modules['pytriton'] = package; {load}"
     # Of this environment, it is given nothing but NumPy.
     bare = "import importlib.abc, sys; sys.path = [*sys.path, {numpy!r}]; "
     finder = (
