@@ -101,7 +101,7 @@ def _overhead(ours: Contender, peer: Contender | None, options: argparse.Namespa
                 title = f"`ModelClient` beside {peer.title}'s, {protocol}"
                 found = f"{_microseconds(own)} : {_microseconds(other)}, +{_microseconds(added)} : "
                 found += f"+{_microseconds(their_added)}"
-                rows.append(Row(title, found, "not slower", added <= their_added))
+                rows.append(Row(title, found, "not slower", own <= other))
     return rows
 
 
