@@ -12,7 +12,8 @@ import numpy as np
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.datatypes import DTYPE_BY_CODE
 from pytriton.proxy.arena import Lease
-from pytriton.proxy.protocol import LENGTH_SIZE, BatchMessage, Column, Details, MessageReader, Tensor, decode_batch
+from pytriton.proxy.message import LENGTH_SIZE, Column, MessageReader, Tensor
+from pytriton.proxy.protocol import BatchMessage, Details, decode_batch
 from pytriton.proxy.signature import Signature
 from pytriton.proxy.types import Array, Request
 

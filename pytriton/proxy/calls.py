@@ -15,7 +15,7 @@ import numpy as np
 
 from pytriton.exceptions import PyTritonInferenceError
 from pytriton.model_config.datatypes import DTYPE_BY_CODE
-from pytriton.proxy.protocol import LENGTH_SIZE, MessageReader, MessageWriter, ParameterValue, Tensor
+from pytriton.proxy.message import LENGTH_SIZE, MessageReader, MessageWriter, ParameterValue, Tensor
 from pytriton.proxy.types import Array
 
 BYTES_CODE = 13

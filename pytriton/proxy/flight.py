@@ -7,7 +7,8 @@ import time
 from typing import NamedTuple
 
 from pytriton.proxy.batch import Batch
-from pytriton.proxy.protocol import Failure, ParameterValue
+from pytriton.proxy.message import ParameterValue
+from pytriton.proxy.protocol import Failure
 from pytriton.proxy.types import Array
 
 

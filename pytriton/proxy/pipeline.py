@@ -23,16 +23,8 @@ from pytriton.proxy.channel import Channel
 from pytriton.proxy.context import MODEL
 from pytriton.proxy.flight import Flight, Reply
 from pytriton.proxy.kind import is_deferred
-from pytriton.proxy.protocol import (
-    Answer,
-    AnswerOutput,
-    AnswersMessage,
-    Bell,
-    BellKind,
-    Failure,
-    ProtocolError,
-    encode_answers,
-)
+from pytriton.proxy.message import ProtocolError
+from pytriton.proxy.protocol import Answer, AnswerOutput, AnswersMessage, Bell, BellKind, Failure, encode_answers
 from pytriton.proxy.responses import (
     BYTES_CODE,
     Layout,

@@ -14,18 +14,8 @@ from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.datatypes import CODE_BY_DTYPE
 from pytriton.proxy.arena import Arena
 from pytriton.proxy.batch import Batch
-from pytriton.proxy.protocol import (
-    ABSENT,
-    RESCHEDULE,
-    Column,
-    Failure,
-    MessageWriter,
-    ParameterValue,
-    ResultMessage,
-    Tensor,
-    aligned,
-    encode_result,
-)
+from pytriton.proxy.message import ABSENT, Column, MessageWriter, ParameterValue, Tensor, aligned
+from pytriton.proxy.protocol import RESCHEDULE, Failure, ResultMessage, encode_result
 from pytriton.proxy.signature import OutputSignature, Signature
 from pytriton.proxy.types import Array, Request, Response
 

@@ -41,7 +41,7 @@ from pytriton.proxy.calls import (
     encode_model,
     float_of,
 )
-from pytriton.proxy.protocol import MessageWriter
+from pytriton.proxy.message import MessageWriter
 from pytriton.proxy.responses import Layout, as_bytes
 from pytriton.proxy.switchboard import Switchboard, Waiter
 from pytriton.proxy.types import Array

@@ -21,7 +21,8 @@ import numpy as np
 from pytriton.exceptions import PyTritonInferenceError, PyTritonInvalidOperationError
 from pytriton.proxy.arena import Arena, PeerArena
 from pytriton.proxy.calls import CallTensor, ErrorCode, Reply, ServiceBell, decode_reply
-from pytriton.proxy.protocol import BELL, PROTOCOL_VERSION, Bell, MessageReader, MessageWriter, ProtocolError
+from pytriton.proxy.message import MessageReader, MessageWriter, ProtocolError
+from pytriton.proxy.protocol import BELL, PROTOCOL_VERSION, Bell
 from pytriton.proxy.responses import Layout
 
 LOGGER = logging.getLogger(__name__)
