@@ -21,19 +21,13 @@ from pytriton.proxy.arena import Arena, ArenaError, PeerArena
 from pytriton.proxy.batch import Batch
 from pytriton.proxy.channel import Channel
 from pytriton.proxy.context import MODEL
+from pytriton.proxy.failure import failure_of
 from pytriton.proxy.flight import Flight, Reply
 from pytriton.proxy.kind import is_deferred
+from pytriton.proxy.layout import BYTES_CODE, Layout, as_bytes
 from pytriton.proxy.message import ProtocolError
 from pytriton.proxy.protocol import Answer, AnswerOutput, AnswersMessage, Bell, BellKind, Failure, encode_answers
-from pytriton.proxy.responses import (
-    BYTES_CODE,
-    Layout,
-    as_bytes,
-    as_responses,
-    checked_outputs,
-    code_of,
-    failure_of,
-)
+from pytriton.proxy.responses import as_responses, checked_outputs, code_of
 from pytriton.proxy.services import CALLER, Services, of_process
 from pytriton.proxy.signature import Signature
 from pytriton.proxy.threads import ThreadPool

@@ -9,8 +9,9 @@ from pytriton.decorators import batch as batched
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.proxy.arena import ArenaError
+from pytriton.proxy.failure import ERROR_INTERNAL, failure_of
 from pytriton.proxy.protocol import Details
-from pytriton.proxy.responses import ERROR_INTERNAL, StackedOutputs, collect_outputs, failure_of, write_result
+from pytriton.proxy.responses import StackedOutputs, collect_outputs, write_result
 
 TIMES = (1_000, 2_000)
 
