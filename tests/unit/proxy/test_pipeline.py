@@ -940,7 +940,7 @@ class TestOutputs:
 
         made, instance = direct(infer, capacity=1 << 22)
         sequence = instance.ring(x(1))
-        wait_until(lambda: made.pipeline._last_words)  # for which there is no room either
+        wait_until(lambda: made.pipeline._replies._last_words)  # for which there is no room either
 
         *items, failure = instance.stream(sequence)
         assert [item[0][0] for item in items] == list(range(len(items)))
