@@ -14,11 +14,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from pytriton.exceptions import PyTritonInferenceError
-from pytriton.model_config.datatypes import DTYPE_BY_CODE
+from pytriton.model_config.datatypes import BYTES_CODE, DTYPE_BY_CODE
 from pytriton.proxy.message import LENGTH_SIZE, MessageReader, MessageWriter, ParameterValue, Tensor
 from pytriton.proxy.types import Array
-
-BYTES_CODE = 13
 
 _FINAL = 1
 _RESPONSE = 2
@@ -42,19 +40,6 @@ class ServiceBell(enum.IntEnum):
     METRIC = 7
     REPLY = 8
     DONE = 9
-
-
-class ErrorCode(enum.IntEnum):
-    """``TRITONSERVER_Error_Code``."""
-
-    UNKNOWN = 0
-    INTERNAL = 1
-    NOT_FOUND = 2
-    INVALID_ARG = 3
-    UNAVAILABLE = 4
-    UNSUPPORTED = 5
-    ALREADY_EXISTS = 6
-    CANCELLED = 7
 
 
 class LogLevel(enum.IntEnum):

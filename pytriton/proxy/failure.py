@@ -6,10 +6,8 @@ import traceback
 from types import TracebackType
 
 from pytriton.exceptions import PyTritonValidationError
+from pytriton.proxy.error_code import ErrorCode
 from pytriton.proxy.protocol import RESCHEDULE, Failure
-
-ERROR_INTERNAL = 1
-"""``TRITONSERVER_ERROR_INTERNAL``."""
 
 _WHOLE_BATCH = -1
 
@@ -18,7 +16,7 @@ class RequestError(Exception):
     """In place of a response: the request fails with this message and code, and nothing of it is logged.
 
     Args:
-        code: A ``TRITONSERVER_Error_Code``.
+        code: An `ErrorCode`.
         message: What the client is told.
     """
 
@@ -49,7 +47,7 @@ def failure_of(error: BaseException, model: str, request: int = _WHOLE_BATCH) ->
         message = f"model {model!r}: {type(error).__name__}: {error}"
     trace = "".join(traceback.format_exception(type(error), error, _from_callable(error.__traceback__))).rstrip()
     return Failure(
-        request, ERROR_INTERNAL, _as_c_string(message), f"model {model!r}: the inference callable failed\n{trace}"
+        request, ErrorCode.INTERNAL, _as_c_string(message), f"model {model!r}: the inference callable failed\n{trace}"
     )
 
 

@@ -9,11 +9,11 @@ from typing import Any, cast
 import numpy as np
 
 from pytriton.exceptions import PyTritonValidationError
+from pytriton.model_config.datatypes import BYTES_CODE
 from pytriton.proxy.arena import Arena
 from pytriton.proxy.message import MessageWriter, Tensor, aligned
 from pytriton.proxy.types import Array, described
 
-BYTES_CODE = 13
 _SMALL = 4096  # bytes; of more than that, NumPy makes the copy while other threads run
 _BUILTIN = 1  # dtypes of other packages may be unknown to the buffer protocol
 

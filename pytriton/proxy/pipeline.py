@@ -17,14 +17,16 @@ from collections.abc import Callable
 from typing import Any
 
 from pytriton.exceptions import PyTritonUnrecoverableError
+from pytriton.model_config.datatypes import BYTES_CODE
 from pytriton.proxy.arena import Arena, PeerArena
 from pytriton.proxy.batch import Batch
 from pytriton.proxy.channel import Channel
 from pytriton.proxy.context import MODEL
+from pytriton.proxy.error_code import ErrorCode
 from pytriton.proxy.failure import failure_of
 from pytriton.proxy.flight import Flight
 from pytriton.proxy.kind import is_deferred
-from pytriton.proxy.layout import BYTES_CODE, as_bytes
+from pytriton.proxy.layout import as_bytes
 from pytriton.proxy.message import ProtocolError
 from pytriton.proxy.protocol import Bell, BellKind, Failure
 from pytriton.proxy.replies import Replies, Reply
@@ -38,7 +40,6 @@ LOGGER = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 0.05
 _TRIM_AFTER_S = 1.0
-_ERROR_UNAVAILABLE = 4  # of TRITONSERVER_Error_Code
 
 
 class Pipeline:
@@ -303,7 +304,7 @@ class Pipeline:
             LOGGER.warning("The inference callable of model %r failed when it was to end.", model, exc_info=error)
         if flight.end_reason is None:
             return None  # nobody is there to be told
-        return Failure(0, _ERROR_UNAVAILABLE, f"model {model!r}: {flight.end_reason}", "")
+        return Failure(0, ErrorCode.UNAVAILABLE, f"model {model!r}: {flight.end_reason}", "")
 
     def _look(self) -> None:
         """Looks now and then for requests that are cancelled; gives memory back where there are none."""

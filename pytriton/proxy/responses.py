@@ -8,17 +8,16 @@ from typing import Any, NamedTuple, Union, cast
 import numpy as np
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.model_config.datatypes import CODE_BY_DTYPE
+from pytriton.model_config.datatypes import BYTES_CODE, BYTES_KINDS, CODE_BY_DTYPE
 from pytriton.proxy.arena import Arena
 from pytriton.proxy.batch import Batch
 from pytriton.proxy.failure import failure_of
-from pytriton.proxy.layout import BYTES_CODE, Layout
+from pytriton.proxy.layout import Layout
 from pytriton.proxy.message import ABSENT, Column, ParameterValue
 from pytriton.proxy.protocol import Failure, ResultMessage, encode_result
 from pytriton.proxy.signature import OutputSignature, Signature
 from pytriton.proxy.types import Array, Request, Response, described
 
-_BYTES_KINDS = "OSUT"
 _PLAIN_OUTPUTS = frozenset({dict, list, tuple})
 
 Outputs = Union[Mapping[str, Array], Sequence[Array]]
@@ -309,7 +308,7 @@ def _checked(array: object, output: OutputSignature, signature: Signature) -> Ar
     if (
         dtype is not output.dtype
         and dtype != output.dtype
-        and not (output.code == BYTES_CODE and dtype.kind in _BYTES_KINDS)
+        and not (output.code == BYTES_CODE and dtype.kind in BYTES_KINDS)
     ):
         hint = "" if dtype.kind in "MmVc" else f": convert it with .astype({output.dtype.name!r})"
         raise PyTritonValidationError(

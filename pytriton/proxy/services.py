@@ -18,14 +18,12 @@ from contextvars import ContextVar
 import numpy as np
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInferenceError, PyTritonInvalidOperationError
-from pytriton.model_config.datatypes import CODE_BY_DTYPE
+from pytriton.model_config.datatypes import BYTES_CODE, CODE_BY_DTYPE
 from pytriton.proxy.calls import (
-    BYTES_CODE,
     NO_BATCH,
     Call,
     CallInput,
     CallTensor,
-    ErrorCode,
     LogLevel,
     MetricKind,
     MetricMessage,
@@ -40,6 +38,7 @@ from pytriton.proxy.calls import (
     encode_model,
     float_of,
 )
+from pytriton.proxy.error_code import ErrorCode
 from pytriton.proxy.layout import Layout, as_bytes
 from pytriton.proxy.message import MessageWriter
 from pytriton.proxy.streams import AsyncStream, Stream

@@ -7,7 +7,8 @@ import time
 from collections.abc import AsyncIterator, Iterator
 
 from pytriton.exceptions import PyTritonInferenceError
-from pytriton.proxy.calls import Call, ErrorCode, Reply
+from pytriton.proxy.calls import Call, Reply
+from pytriton.proxy.error_code import ErrorCode
 from pytriton.proxy.switchboard import Switchboard
 from pytriton.proxy.waiter import Waiter
 

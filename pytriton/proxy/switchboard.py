@@ -20,7 +20,8 @@ import numpy as np
 
 from pytriton.exceptions import PyTritonInferenceError, PyTritonInvalidOperationError
 from pytriton.proxy.arena import PeerArena, SharedArena
-from pytriton.proxy.calls import CallTensor, ErrorCode, Reply, ServiceBell, decode_reply
+from pytriton.proxy.calls import CallTensor, Reply, ServiceBell, decode_reply
+from pytriton.proxy.error_code import ErrorCode
 from pytriton.proxy.layout import Layout
 from pytriton.proxy.message import MessageReader, MessageWriter, ProtocolError
 from pytriton.proxy.protocol import BELL, PROTOCOL_VERSION, Bell

@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from pytriton.model_config.datatypes import CODE_BY_DTYPE, DTYPE_BY_CODE
+from pytriton.model_config.datatypes import BYTES_CODE, CODE_BY_DTYPE, DTYPE_BY_CODE
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.proxy.arena import Arena, PeerArena
 from pytriton.proxy.batch import Batch
@@ -20,7 +20,6 @@ from pytriton.proxy.signature import Signature
 
 CAPACITY = 1 << 26
 TIMEOUT_S = 20
-BYTES_CODE = 13
 
 
 def packed(array):
