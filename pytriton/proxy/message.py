@@ -72,6 +72,23 @@ def aligned(size: int) -> int:
     return (size + ALIGNMENT - 1) & -ALIGNMENT
 
 
+def signed(number: int) -> int:
+    """A number below 2**64, as a word holds it."""
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def bits_of(value: float) -> int:
+    """The word that holds a number's bits."""
+    bits: int = _INTEGER.unpack(_DOUBLE.pack(value))[0]
+    return bits
+
+
+def float_of(word: int) -> float:
+    """The number whose bits a word holds."""
+    value: float = _DOUBLE.unpack(_INTEGER.pack(word))[0]
+    return value
+
+
 class MessageWriter:
     """Puts words and strings together. The first two words say where the heap and the data start."""
 

@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pytriton.proxy.message import Column, MessageReader, MessageWriter, ParameterValue, Tensor
+from pytriton.proxy.message import Column, MessageReader, MessageWriter, ParameterValue, Tensor, signed
 
 PROTOCOL_VERSION = 3
 """Raised whenever the layout changes; a different version on the other side is refused."""
@@ -207,14 +207,9 @@ def _write_envelope(writer: MessageWriter, envelope: Envelope) -> None:
         return
     correlation_id, *numbers = envelope
     writer.words.append(1)
-    writer.words.append(_signed(0 if isinstance(correlation_id, str) else correlation_id))
+    writer.words.append(signed(0 if isinstance(correlation_id, str) else correlation_id))
     writer.text(correlation_id if isinstance(correlation_id, str) else "")
-    writer.words += map(_signed, numbers)
-
-
-def _signed(number: int) -> int:
-    """A number below 2**64, as a word holds it."""
-    return (number & _MASK) - ((number & (1 << 63)) << 1)
+    writer.words += map(signed, numbers)
 
 
 def decode_batch(reader: MessageReader) -> BatchMessage:

@@ -36,11 +36,10 @@ from pytriton.proxy.calls import (
     encode_log,
     encode_metric,
     encode_model,
-    float_of,
 )
 from pytriton.proxy.error_code import ErrorCode
 from pytriton.proxy.layout import Layout, as_bytes
-from pytriton.proxy.message import MessageWriter
+from pytriton.proxy.message import MessageWriter, float_of
 from pytriton.proxy.streams import AsyncStream, Stream
 from pytriton.proxy.switchboard import Switchboard
 from pytriton.proxy.types import Array
