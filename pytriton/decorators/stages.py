@@ -25,7 +25,6 @@ ORDER = (
     "the order, from top to bottom, is @fill_optionals, @group_by_keys, @batch or @sample, @group_by_values, "
     "@pad_batch, @first_value, with @triton_context anywhere"
 )
-BYTES_KINDS = "OSUT"
 
 
 class Stage(wrapt.FunctionWrapper):  # type: ignore[type-arg]

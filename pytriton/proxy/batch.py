@@ -10,15 +10,15 @@ from typing import Any, cast
 import numpy as np
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.model_config.datatypes import DTYPE_BY_CODE
+from pytriton.model_config.datatypes import BYTES_CODE, DTYPE_BY_CODE
 from pytriton.proxy.arena import Lease
-from pytriton.proxy.protocol import LENGTH_SIZE, BatchMessage, Column, Details, MessageReader, Tensor, decode_batch
+from pytriton.proxy.message import LENGTH_SIZE, Column, MessageReader, Tensor
+from pytriton.proxy.protocol import BatchMessage, Details, decode_batch
 from pytriton.proxy.signature import Signature
 from pytriton.proxy.types import Array, Request
 
 LOGGER = logging.getLogger(__name__)
 
-_BYTES_CODE = 13
 _NO_DETAILS = Details()
 _UINT32 = np.dtype(np.uint32)
 
@@ -159,7 +159,7 @@ class Batch:
         tensor = column.tensors[number]
         offset = self._data_offset + tensor.offset
         shape = () if column.position in self._signature.scalar_inputs else tensor.shape
-        if column.datatype == _BYTES_CODE:
+        if column.datatype == BYTES_CODE:
             return self._bytes_array(offset, tensor).reshape(shape)
         return np.ndarray(shape, DTYPE_BY_CODE[column.datatype], cast(Any, self._lease), offset)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Optional, TypedDict
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.proxy import calls
-from pytriton.proxy.protocol import ParameterValue
+from pytriton.proxy.message import ParameterValue
 from pytriton.proxy.services import CALLER, Caller, Services, current
 from pytriton.proxy.types import Array
 

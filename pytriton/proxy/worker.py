@@ -17,10 +17,12 @@ from pytriton.proxy.batch import Batch
 from pytriton.proxy.calls import CURRENT_BATCH
 from pytriton.proxy.channel import Channel
 from pytriton.proxy.context import MODEL
+from pytriton.proxy.failure import failure_of
 from pytriton.proxy.kind import in_flight_of, is_deferred, kind_of
+from pytriton.proxy.message import ProtocolError
 from pytriton.proxy.pipeline import Pipeline
-from pytriton.proxy.protocol import Bell, BellKind, ProtocolError
-from pytriton.proxy.responses import StackedOutputs, collect_outputs, failure_of, write_result
+from pytriton.proxy.protocol import Bell, BellKind
+from pytriton.proxy.responses import StackedOutputs, collect_outputs, write_result
 from pytriton.proxy.services import CALLER, Services, of_process
 from pytriton.proxy.signature import Signature
 from pytriton.proxy.threads import EventLoop, ThreadPool

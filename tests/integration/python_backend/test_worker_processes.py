@@ -13,46 +13,12 @@ import time
 
 import psutil
 import pytest
-from serving import (
-    Background,
-    Script,
-    at_once,
-    is_running,
-    metrics_of,
-    running_triton,
-    server_of,
-    servers,
-    wait_until,
-)
-from worker_models import (
-    MODEL,
-    ask,
-    command,
-    kill,
-    none_runs,
-    pid_of,
-    state_of,
-    workers,
-    workers_of,
-    write_model,
-)
+from serving import Background, Script, at_once, is_running, metrics_of, running_triton, server_of, servers, wait_until
+from worker_models import MODEL, ask, command, kill, none_runs, pid_of, state_of, workers, workers_of, write_model
 
 from pytriton.exceptions import PyTritonInvalidOperationError
 
 TWO = "instance_group [{count: 2, kind: KIND_CPU}]"
-
-
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory):
-    return tmp_path_factory.mktemp("repository")
-
-
-@pytest.fixture(scope="module")
-def triton(repository):
-    """A server whose repository grows: each test writes a model and loads it."""
-    with running_triton(model_repository=repository) as triton:
-        triton.run()
-        yield triton
 
 
 @pytest.fixture
