@@ -11,6 +11,7 @@
 #include <optional>
 #include <random>
 
+#include "channel.h"
 #include "data_path.h"
 #include "fake_server.h"
 
@@ -74,24 +75,7 @@ class Asker {
   ServiceChannel* channel() { return channel_.get(); }
   Arena& arena() { return arena_; }
 
-  bool Ring(const Bell& bell, int fd = -1) {
-    Bell copy = bell;
-    iovec data = {&copy, sizeof(copy)};
-    msghdr message = {};
-    message.msg_iov = &data;
-    message.msg_iovlen = 1;
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    if (fd >= 0) {
-      message.msg_control = control;
-      message.msg_controllen = sizeof(control);
-      cmsghdr* header = CMSG_FIRSTHDR(&message);
-      header->cmsg_level = SOL_SOCKET;
-      header->cmsg_type = SCM_RIGHTS;
-      header->cmsg_len = CMSG_LEN(sizeof(int));
-      std::memcpy(CMSG_DATA(header), &fd, sizeof(int));
-    }
-    return sendmsg(socket_.get(), &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(copy));
-  }
+  bool Ring(const Bell& bell, int fd = -1) { return pytriton::SendBell(socket_.get(), bell, 0, fd); }
 
   template <typename Message>
   int64_t Send(ServiceBell kind, const Message& message, const std::string& data = "") {
@@ -120,20 +104,9 @@ class Asker {
     pollfd readable = {socket_.get(), POLLIN, 0};
     CHECK(poll(&readable, 1, kPatienceMs) == 1);
     Bell bell;
-    iovec data = {&bell, sizeof(bell)};
-    msghdr message = {};
-    message.msg_iov = &data;
-    message.msg_iovlen = 1;
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    message.msg_control = control;
-    message.msg_controllen = sizeof(control);
-    if (recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC) != static_cast<ssize_t>(sizeof(bell))) return std::nullopt;
-    const cmsghdr* header = CMSG_FIRSTHDR(&message);
-    if (header != nullptr && file != nullptr) {
-      int fd;
-      std::memcpy(&fd, CMSG_DATA(header), sizeof(fd));
-      file->Reset(fd);
-    }
+    std::vector<FileDescriptor> files;
+    if (pytriton::ReceiveBell(socket_.get(), &bell, 0, &files) != sizeof(bell)) return std::nullopt;
+    if (file != nullptr && !files.empty()) *file = std::move(files[0]);
     return bell;
   }
 
