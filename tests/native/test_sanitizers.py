@@ -11,7 +11,7 @@ SANITIZERS = ["address", "thread"]
 
 # The programs that run behaviours, and what they say with `--list`.
 BEHAVIOURS = {
-    "data_path": [
+    "data_path_batches": [
         "equal_shapes_are_stacked",
         "different_shapes_lie_apart",
         "every_datatype_comes_back",
@@ -22,23 +22,27 @@ BEHAVIOURS = {
         "models_without_batches_have_no_rows",
         "details_reach_the_worker",
         "statistics_are_reported",
-        "bad_requests_fail_alone",
-        "gpu_memory_is_refused",
         "envelopes_reach_the_worker",
         "response_parameters_reach_the_client",
+    ],
+    "data_path_failures": [
+        "bad_requests_fail_alone",
+        "gpu_memory_is_refused",
         "requests_go_back_to_the_server",
         "failures_reach_their_requests",
         "nonsense_from_the_worker_fails_the_batch",
-        "mutated_answers_never_crash",
         "a_dead_worker_is_replaced",
         "a_process_that_is_being_started_again_is_waited_for",
         "nobody_waits_for_a_process_whose_requests_are_cancelled",
         "loading_fails_without_a_worker",
+    ],
+    "data_path_stress": [
+        "mutated_answers_never_crash",
         "kept_batches_stay_as_they_are",
         "results_stay_until_they_are_answered",
         "instances_run_side_by_side",
     ],
-    "pipeline": [
+    "pipeline_answers": [
         "answers_come_in_any_order",
         "every_input_comes_back",
         "models_without_batches_are_served",
@@ -51,14 +55,18 @@ BEHAVIOURS = {
         "response_parameters_travel_with_each_response",
         "a_batch_waits_until_the_one_before_has_returned",
         "only_streams_may_end_with_nothing",
-        "bad_requests_take_no_place",
-        "outputs_in_gpu_memory_end_the_request",
         "statistics_are_reported_once",
+    ],
+    "pipeline_cancellation": [
         "a_cancelled_request_is_answered_and_keeps_its_place",
         "a_request_whose_time_has_passed_is_answered",
         "cancelled_requests_are_not_sought_in_later_batches",
         "a_waiting_batch_in_lock_step_is_told_of_cancelling",
         "a_client_that_has_left_is_sent_one_thing",
+    ],
+    "pipeline_failures": [
+        "bad_requests_take_no_place",
+        "outputs_in_gpu_memory_end_the_request",
         "a_worker_that_hangs_up_fails_what_is_in_flight",
         "unloading_answers_what_is_in_flight",
         "idle_instances_end",
@@ -66,6 +74,8 @@ BEHAVIOURS = {
         "outputs_that_do_not_fit_their_shape_fail_alone",
         "a_worker_that_does_not_read_is_heard",
         "a_deaf_worker_that_hangs_up_lets_execution_go_on",
+    ],
+    "pipeline_stress": [
         "mutated_answers_never_crash",
         "instances_run_side_by_side",
     ],
@@ -83,7 +93,7 @@ BEHAVIOURS = {
         "a_keeper_ends_while_it_pauses",
         "processes_are_killed_under_load",
     ],
-    "services": [
+    "services_calls": [
         "calls_come_back",
         "replies_are_the_workers_until_it_releases_them",
         "what_is_asked_reaches_the_server",
@@ -92,13 +102,17 @@ BEHAVIOURS = {
         "errors_reach_the_worker",
         "cancelling_reaches_the_server",
         "cycles_are_refused",
+        "metrics_go_with_the_last_that_has_them",
+        "models_are_loaded_and_lines_logged",
+    ],
+    "services_failures": [
         "a_worker_that_hangs_up_has_its_calls_cancelled",
         "an_instance_that_ends_has_its_calls_cancelled",
         "the_backend_ends_behind_its_calls",
         "a_worker_that_does_not_read_is_heard",
-        "metrics_go_with_the_last_that_has_them",
-        "models_are_loaded_and_lines_logged",
         "nonsense_ends_the_channel_alone",
+    ],
+    "services_stress": [
         "mutated_messages_never_crash",
         "many_ask_at_once",
     ],
