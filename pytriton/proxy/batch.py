@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, KeysView, Mapping, Sequence
+from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -101,6 +101,10 @@ class Batch:
                 request.requested_output_names = [outputs[output].name for output in each.outputs]
             requests.append(request)
         return requests
+
+    def whole(self) -> WholeBatch:
+        """The requests for a callable that joins them, and mostly has no use for each."""
+        return WholeBatch(self)
 
     def details(self, request: int) -> Details:
         """What a request brings besides its tensors."""
@@ -209,6 +213,39 @@ class BatchRequest(Request):
         return self._batch.on_cancel(self._index, callback)
 
 
+class WholeBatch(Sequence[Request]):
+    """The requests of a batch, which are made when one is asked for.
+
+    Only decorators of this package are handed it, and they hand lists on.
+    """
+
+    __slots__ = ("_requests", "batch")
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self._requests: list[Request] | None = None
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether no request has been asked for."""
+        return self._requests is None
+
+    def requests(self) -> list[Request]:
+        """The requests as a list, always the same."""
+        if self._requests is None:
+            self._requests = self.batch.requests()
+        return self._requests
+
+    def __len__(self) -> int:
+        return self.batch.request_count
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.requests()[index]
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self.requests())
+
+
 def stack_requests(requests: Sequence[Mapping[str, Array]]) -> tuple[dict[str, Array], list[int]]:
     """Joins the inputs of requests along their first dimension.
 
@@ -269,6 +306,10 @@ def common_inputs(requests: Sequence[Mapping[str, Array]]) -> KeysView[str] | No
 
 def _whole_batch(requests: Sequence[Any]) -> Batch | None:
     """The batch that the requests are, all of it, in order, and as it came."""
+    if type(requests) is WholeBatch:
+        if requests.is_untouched:
+            return requests.batch
+        requests = requests.requests()
     if not requests or type(requests[0]) is not BatchRequest:
         return None
     batch: Batch = requests[0]._batch
