@@ -12,7 +12,8 @@ import numpy as np
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.datatypes import BYTES_CODE, DTYPE_BY_CODE
 from pytriton.proxy.arena import Lease
-from pytriton.proxy.message import LENGTH_SIZE, Column, MessageReader, Tensor
+from pytriton.proxy.elements import bytes_array
+from pytriton.proxy.message import Column, MessageReader
 from pytriton.proxy.protocol import BatchMessage, Details, decode_batch
 from pytriton.proxy.signature import Signature
 from pytriton.proxy.types import Array, Request
@@ -20,7 +21,6 @@ from pytriton.proxy.types import Array, Request
 LOGGER = logging.getLogger(__name__)
 
 _NO_DETAILS = Details()
-_UINT32 = np.dtype(np.uint32)
 
 
 class Batch:
@@ -164,19 +164,8 @@ class Batch:
         offset = self._data_offset + tensor.offset
         shape = () if column.position in self._signature.scalar_inputs else tensor.shape
         if column.datatype == BYTES_CODE:
-            return self._bytes_array(offset, tensor).reshape(shape)
+            return bytes_array(self._lease, offset, shape)
         return np.ndarray(shape, DTYPE_BY_CODE[column.datatype], cast(Any, self._lease), offset)
-
-    def _bytes_array(self, offset: int, tensor: Tensor) -> Array:
-        count = 1
-        for dim in tensor.shape:
-            count *= dim
-        array = np.empty(count, np.object_)
-        lengths: Array = np.ndarray((count,), _UINT32, cast(Any, self._lease), offset)
-        ends = np.cumsum(lengths, dtype=np.int64).tolist()
-        contents = self._lease[offset + count * LENGTH_SIZE : offset + tensor.size].tobytes()
-        array[:] = [contents[start:end] for start, end in zip([0, *ends], ends)]
-        return array
 
 
 class BatchRequest(Request):

@@ -14,7 +14,8 @@ import numpy as np
 
 from pytriton.exceptions import PyTritonInferenceError
 from pytriton.model_config.datatypes import BYTES_CODE, DTYPE_BY_CODE
-from pytriton.proxy.message import LENGTH_SIZE, MessageReader, MessageWriter, ParameterValue, Tensor, bits_of, signed
+from pytriton.proxy.elements import bytes_array
+from pytriton.proxy.message import MessageReader, MessageWriter, ParameterValue, Tensor, bits_of, signed
 from pytriton.proxy.types import Array
 
 _FINAL = 1
@@ -113,15 +114,7 @@ class CallTensor(NamedTuple):
         """
         if self.datatype != BYTES_CODE:
             return np.ndarray(self.shape, DTYPE_BY_CODE[self.datatype], cast("Any", self.data))
-        count = 1
-        for dim in self.shape:
-            count *= dim
-        lengths = self.data[: count * LENGTH_SIZE].view(np.uint32)
-        ends = np.cumsum(lengths, dtype=np.int64).tolist()
-        contents = self.data[count * LENGTH_SIZE :].tobytes()
-        array = np.empty(count, np.object_)
-        array[:] = [contents[start:end] for start, end in zip([0, *ends], ends)]
-        return array.reshape(self.shape)
+        return bytes_array(self.data, 0, self.shape)
 
 
 @dataclass

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
 
-from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.datatypes import BYTES_CODE
 from pytriton.proxy.arena import Arena
+from pytriton.proxy.elements import bytes_parts
 from pytriton.proxy.message import MessageWriter, Tensor, aligned
-from pytriton.proxy.types import Array, described
+from pytriton.proxy.types import Array
 
 _SMALL = 4096  # bytes; of more than that, NumPy makes the copy while other threads run
 _BUILTIN = 1  # dtypes of other packages may be unknown to the buffer protocol
@@ -31,7 +30,7 @@ class Layout:
         """Places arrays back to back as one tensor of ``shape``."""
         offset = self.size
         if code == BYTES_CODE:
-            lengths, contents = _bytes_parts(arrays)
+            lengths, contents = bytes_parts(arrays)
             self.arrays += ((offset, lengths), (offset + lengths.nbytes, contents))
             size = lengths.nbytes + contents.nbytes
         else:
@@ -65,37 +64,3 @@ class Layout:
             target: Array = np.ndarray(array.shape, array.dtype, cast(Any, memory), start)
             target[...] = array
         return offset, size
-
-
-def _bytes_parts(arrays: Sequence[Array]) -> tuple[Array, Array]:
-    """Lengths and contents of the elements of arrays of bytes or strings."""
-    items: list[Any] = list(itertools.chain.from_iterable(array.ravel().tolist() for array in arrays))
-    try:
-        contents = b"".join(items)
-    except TypeError:
-        items = [_to_bytes(item) for item in items]
-        contents = b"".join(items)
-    lengths = np.fromiter(map(len, items), np.uint32, len(items))
-    return lengths, np.frombuffer(contents, np.uint8)
-
-
-def as_bytes(array: Array) -> Array:
-    """An array of bytes or strings as one of bytes.
-
-    Raises:
-        PyTritonValidationError: It holds something else.
-    """
-    items = array.ravel().tolist()
-    if all(type(item) is bytes for item in items):
-        return array
-    converted = np.empty(len(items), np.object_)
-    converted[:] = [_to_bytes(item) for item in items]
-    return converted.reshape(array.shape)
-
-
-def _to_bytes(item: object) -> bytes:
-    if isinstance(item, str):
-        return item.encode("utf-8")
-    if isinstance(item, (bytes, bytearray, memoryview)):
-        return bytes(item)
-    raise PyTritonValidationError(f"an output of bytes holds {item!r}, which is {described(item)}: use bytes or str")

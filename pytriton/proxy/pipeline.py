@@ -22,11 +22,11 @@ from pytriton.proxy.arena import Arena, PeerArena
 from pytriton.proxy.batch import Batch
 from pytriton.proxy.channel import Channel
 from pytriton.proxy.context import MODEL
+from pytriton.proxy.elements import as_bytes
 from pytriton.proxy.error_code import ErrorCode
 from pytriton.proxy.failure import failure_of
 from pytriton.proxy.flight import Flight
 from pytriton.proxy.kind import is_deferred
-from pytriton.proxy.layout import as_bytes
 from pytriton.proxy.message import ProtocolError
 from pytriton.proxy.protocol import Bell, BellKind, Failure
 from pytriton.proxy.replies import Replies, Reply

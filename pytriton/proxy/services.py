@@ -37,8 +37,9 @@ from pytriton.proxy.calls import (
     encode_metric,
     encode_model,
 )
+from pytriton.proxy.elements import as_bytes
 from pytriton.proxy.error_code import ErrorCode
-from pytriton.proxy.layout import Layout, as_bytes
+from pytriton.proxy.layout import Layout
 from pytriton.proxy.message import MessageWriter, float_of
 from pytriton.proxy.streams import AsyncStream, Stream
 from pytriton.proxy.switchboard import Switchboard
