@@ -74,6 +74,7 @@ class LocalServer:
         self._process: ServerProcess | None = None
         self._stopping = False
         self._own_models: list[str] = []
+        self._is_announced = False
 
     def start(self, bound: Sequence[str] | None = None) -> None:
         """Starts the process; it gets ready in the background.
@@ -133,7 +134,8 @@ class LocalServer:
                     f"The server is not ready after {DEFAULT_TRITON_STARTUP_TIMEOUT_S} s. Its last lines:\n"
                     f"{self.process.log.tail()}"
                 )
-        LOGGER.info("Serving on %s.", ", ".join(self.urls()))
+        if self.config.model_repository is None:
+            self._announce()
 
     def load_repository(self) -> None:
         """Loads the models of ``TritonConfig.model_repository``: the user's own, where there are any.
@@ -159,6 +161,12 @@ class LocalServer:
                 failure.__cause__ = error
         if failure is not None:
             raise failure
+        self._announce()
+
+    def _announce(self) -> None:
+        if not self._is_announced:
+            self._is_announced = True
+            LOGGER.info("Serving on %s.", ", ".join(self.urls()))
 
     def _repository_models(self) -> list[str]:
         repository = self.config.model_repository
