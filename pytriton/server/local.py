@@ -183,14 +183,16 @@ class LocalServer:
         """
         self._stopping = True
         deadline = time.monotonic() + timeout_s
-        with contextlib.suppress(PyTritonRuntimeError):  # the server may be gone
-            for name in reversed(self._own_models):
-                self.control.unload(name)
-            while self._own_models_are_there() and time.monotonic() < deadline:
-                time.sleep(_POLL_S)
+        for name in reversed(self._own_models):
+            with contextlib.suppress(PyTritonRuntimeError):  # the server may be gone, or busy loading it anew
+                self.control.unload(name, max(_POLL_S, deadline - time.monotonic()))
+        while self._own_models and self._own_models_are_there() and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
 
     def _own_models_are_there(self) -> bool:
         states = self.control.states()
+        if states is None:  # it is busy, or gone
+            return self.is_alive()
         return any(
             not state.startswith("UNAVAILABLE") for (name, _), state in states.items() if name in self._own_models
         )

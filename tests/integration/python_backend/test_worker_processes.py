@@ -38,6 +38,7 @@ from worker_models import (
 )
 
 from pytriton.exceptions import PyTritonInvalidOperationError
+from pytriton.server import control
 
 TWO = "instance_group [{count: 2, kind: KIND_CPU}]"
 
@@ -338,6 +339,26 @@ def test_stopping_waits_for_models_to_finalize(tmp_path, caplog):
         with running_triton(model_repository=tmp_path) as triton:
             triton.run()
         assert "finalized last" in caplog.text
+
+
+def test_stopping_waits_for_models_while_the_server_is_too_busy_to_tell_of_them(tmp_path, caplog, monkeypatch):
+    code = MODEL.replace('print("fin', 'time.sleep(2); print("fin')
+    write_model(tmp_path, "last", code=code)
+    with caplog.at_level(logging.INFO):
+        with running_triton(model_repository=tmp_path) as triton:
+            triton.run()
+            monkeypatch.setattr(control, "_TIMEOUT_S", 1e-9)
+        assert "finalized last" in caplog.text
+
+
+def test_lines_that_processes_print_at_the_same_time_stay_whole(triton, name, load, caplog):
+    code = MODEL.replace("        pid =", '        [print(*"abcdefgh", x[0, 0]) for _ in range(500)]\n        pid =')
+    load(config="instance_group [{count: 4, kind: KIND_CPU}]", code=code)
+    line = "a b c d e f g h 1.0"
+    with caplog.at_level(logging.INFO):
+        at_once(4, lambda _: ask(triton, name, 1))
+        wait_until(lambda: len([each for each in caplog.messages if "h" in each]) >= 2000)
+    assert caplog.messages.count(line) == 2000
 
 
 SERVE = """
