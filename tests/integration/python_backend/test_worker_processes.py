@@ -26,6 +26,7 @@ from serving import (
 )
 from worker_models import (
     MODEL,
+    SERVE,
     ask,
     command,
     kill,
@@ -360,19 +361,6 @@ def test_lines_that_processes_print_at_the_same_time_stay_whole(triton, name, lo
         wait_until(lambda: len([each for each in caplog.messages if "h" in each]) >= 2000)
     assert caplog.messages.count(line) == 2000
 
-
-SERVE = """
-import pathlib
-import sys
-
-from pytriton.triton import Triton, TritonConfig
-
-with Triton(config=TritonConfig(model_repository=pathlib.Path(sys.argv[1]))) as triton:
-    triton.run()
-    print(triton.config.http_port, flush=True)
-    sys.stdin.readline()
-    print("stopped", flush=True)
-"""
 
 GRANDCHILD = """
 import pathlib, subprocess
