@@ -126,7 +126,9 @@ class Host:
                 self._stop()
         except BaseException as error:  # a model may end its interpreter when it is loaded: that is an error as well
             return ReplyMessage(
-                error="".join(traceback.format_exception_only(type(error), error)).strip(),
+                error="".join(traceback.format_exception_only(type(error), error))
+                .strip()
+                .removeprefix(f"{type(error).__module__}."),
                 detail=traceback.format_exc(),
             )
         return ReplyMessage()
