@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from footprint import Footprint, assert_same, settled
+from footprint import TOLERANCE_MIB, Footprint, settled
 from serving import at_once, request_json, running_triton, wait_until
 from worker_models import ask, none_runs, workers_of, write_model
 
@@ -84,7 +84,9 @@ def check_random_kills(triton, home, duration_s, caplog):
     told = [line for line in caplog.messages if "was killed by SIGKILL; it is started again" in line]
     assert len(told) == len(victims)
     assert none_runs(victims)
-    assert_same(before, settled(triton, before))
+    after = settled(triton, before)
+    assert max(before.growth(after).values()) < TOLERANCE_MIB, (before.rss, after.rss)
+    assert before.more_files(after) == {"user": 0, "server": 0}, (before.files, after.files)
     assert len(sorted(home.rglob("*"))) == len(folders)
 
 
