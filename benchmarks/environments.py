@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import os
@@ -15,11 +16,24 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent
 PEER_VERSION = "0.7.0"
 
-_PEER_REQUIREMENTS = [f"nvidia-pytriton=={PEER_VERSION}", "numpy<2"]
+NETWORK_REQUIREMENT = "onnxruntime>=1.17"
+
+_PEER_REQUIREMENTS = [f"nvidia-pytriton=={PEER_VERSION}", "numpy<2", NETWORK_REQUIREMENT]
 _PEER_PYTHONS = ((3, 8), (3, 13))
 _PERF_ANALYZER_REQUIREMENT = "tritonclient==2.50.0"
 # What perf_analyzer links to and few machines have; the peer's wheel carries both under names with a hash inside.
 _PERF_ANALYZER_LIBRARIES = {"libb64.so.0d": "libb64-*.so.0d", "libcudart.so.12": "libcudart-*.so.12*"}
+_NAMED_PACKAGES = (
+    "pytriton",
+    "nvidia-pytriton",
+    "litserve",
+    "mosec",
+    "fastapi",
+    "uvicorn",
+    "numpy",
+    "pyzmq",
+    "onnxruntime",
+)
 _NOT_INSTALLED = ("benchmarks/", "build/", "docs/", "examples/", "tests/")
 
 
@@ -67,7 +81,9 @@ def prepare_ours(cache: Path, base_python: Path) -> Contender:
     Raises:
         SetupError: if the repository does not install.
     """
-    python = _virtual_environment(cache / "ours", base_python, [str(REPOSITORY)], _fingerprint_of_sources())
+    python = _virtual_environment(
+        cache / "ours", base_python, [str(REPOSITORY), NETWORK_REQUIREMENT], _fingerprint_of_sources()
+    )
     return ours_in(python)
 
 
@@ -86,7 +102,7 @@ def prepare_peer(cache: Path, base_python: Path) -> Contender:
     Raises:
         SetupError: if the interpreter does not fit, or the package does not install.
     """
-    libpython = _libpython_folder(base_python)
+    libpython = libpython_folder(base_python)
     python = _virtual_environment(cache / "peer", base_python, _PEER_REQUIREMENTS, "")
     variables = _clean_environment()
     variables["LD_LIBRARY_PATH"] = str(libpython)
@@ -108,7 +124,7 @@ def prepare_perf_analyzer(cache: Path, peer: Contender) -> PerfAnalyzer:
     if not binary.exists():
         folder.mkdir(parents=True, exist_ok=True)
         options = ["--no-deps", "--only-binary=:all:", f"--dest={folder}"]
-        _command([str(peer.python), "-m", "pip", "download", "--quiet", *options, _PERF_ANALYZER_REQUIREMENT])
+        run_command([str(peer.python), "-m", "pip", "download", "--quiet", *options, _PERF_ANALYZER_REQUIREMENT])
         wheel = _only_match(folder, "tritonclient-*.whl")
         with zipfile.ZipFile(wheel) as archive:
             member = next(name for name in archive.namelist() if name.endswith("/bin/perf_analyzer"))
@@ -130,13 +146,24 @@ def prepare_perf_analyzer(cache: Path, peer: Contender) -> PerfAnalyzer:
     return PerfAnalyzer(binary, variables)
 
 
+def interpreter(name: str) -> Path:
+    """Take the name or the path of a Python interpreter from the command line."""
+    found = shutil.which(name)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{name} is not an executable")
+    # Not resolved: a virtual environment is known by the path of its link.
+    return Path(found).absolute()
+
+
 def versions(python: Path) -> dict[str, str]:
     """Name the versions of Python and of the packages that matter to speed in an environment."""
     script = (
         "import importlib.metadata as m, json, platform\n"
-        "print(json.dumps({'python': platform.python_version(), **{p: m.version(p) for p in ('numpy', 'pyzmq')}}))"
+        "installed = {d.metadata['Name'].lower(): d.version for d in m.distributions()}\n"
+        f"wanted = {_NAMED_PACKAGES!r}\n"
+        "print(json.dumps({'python': platform.python_version(), **{p: installed[p] for p in wanted if p in installed}}))"
     )
-    found: dict[str, str] = json.loads(_command([str(python), "-c", script]))
+    found: dict[str, str] = json.loads(run_command([str(python), "-c", script]))
     return found
 
 
@@ -149,19 +176,48 @@ def _virtual_environment(folder: Path, base_python: Path, requirements: list[str
     print(f"installing {' '.join(requirements)} into {folder}", file=sys.stderr)
     if folder.exists():
         shutil.rmtree(folder)
-    _command([str(base_python), "-m", "venv", str(folder)])
-    _command([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements])
+    run_command([str(base_python), "-m", "venv", str(folder)])
+    run_command([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements])
     stamp.write_text(wanted)
     return python
 
 
-def _libpython_folder(python: Path) -> Path:
-    """Find the folder of the shared libpython that nvidia-pytriton's server looks for."""
+def environment(folder: Path, base_python: Path, requirements: list[str]) -> tuple[Path, dict[str, str]]:
+    """Make a virtual environment, unless an earlier run has.
+
+    Args:
+        folder: where it goes.
+        base_python: interpreter to make it with.
+        requirements: what is installed in it.
+
+    Returns:
+        Its interpreter, and the environment variables for what runs in it.
+
+    Raises:
+        SetupError: if something does not install.
+    """
+    python = _virtual_environment(folder, base_python, requirements, "")
+    variables = _clean_environment()
+    variables["PATH"] = f"{python.parent}{os.pathsep}{variables.get('PATH', os.defpath)}"
+    return python, variables
+
+
+def site_packages(python: Path) -> Path:
+    """Find the folder that packages of a virtual environment lie in."""
+    return Path(run_command([str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]).strip())
+
+
+def libpython_folder(python: Path) -> Path:
+    """Find the folder of the shared libpython that nvidia-pytriton's server looks for.
+
+    Raises:
+        SetupError: if the interpreter is none that nvidia-pytriton runs on, or has no shared libpython.
+    """
     script = (
         "import json, sys, sysconfig\n"
         "print(json.dumps([sys.version_info[:2], *map(sysconfig.get_config_var, ('LIBDIR', 'MULTIARCH'))]))"
     )
-    version, libdir, multiarch = json.loads(_command([str(python), "-c", script]))
+    version, libdir, multiarch = json.loads(run_command([str(python), "-c", script]))
     oldest, newest = _PEER_PYTHONS
     if not oldest <= tuple(version) <= newest:
         raise SetupError(
@@ -180,7 +236,7 @@ def _libpython_folder(python: Path) -> Path:
 
 def _fingerprint_of_sources() -> str:
     """Hash whatever a build could read; ask git which files those are."""
-    listed = _command(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=REPOSITORY)
+    listed = run_command(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=REPOSITORY)
     digest = hashlib.sha256()
     for name in sorted(filter(None, listed.split("\0"))):
         path = REPOSITORY / name
@@ -191,7 +247,7 @@ def _fingerprint_of_sources() -> str:
 
 def _git_description() -> str:
     try:
-        return _command(["git", "describe", "--always", "--dirty"], cwd=REPOSITORY).strip()
+        return run_command(["git", "describe", "--always", "--dirty"], cwd=REPOSITORY).strip()
     except SetupError:
         return "not committed"
 
@@ -209,7 +265,12 @@ def _only_match(folder: Path, pattern: str) -> Path:
     return matches[0]
 
 
-def _command(command: list[str], cwd: Path | None = None) -> str:
+def run_command(command: list[str], cwd: Path | None = None) -> str:
+    """Run a command, and return what it prints.
+
+    Raises:
+        SetupError: if it fails; the message has its output.
+    """
     try:
         finished = subprocess.run(command, cwd=cwd, env=_clean_environment(), capture_output=True, text=True)
     except OSError as error:

@@ -10,7 +10,7 @@ import select
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,8 +32,8 @@ class Service:
     Attributes:
         http_port: where it answers HTTP, on 127.0.0.1.
         grpc_port: where it answers gRPC.
-        ready_s: seconds from ``Triton()`` until Triton reported every model ready.
-        stop_s: seconds that ``Triton.stop()`` took; known once ``stop`` has returned.
+        ready_s: seconds from the start until the server reported every model ready.
+        stop_s: seconds that stopping it took; known once ``stop`` has returned.
     """
 
     process: subprocess.Popen[str]
@@ -63,6 +63,27 @@ class Service:
                 f"the process still ran {_STOP_TIMEOUT_S:.0f} s after stop(); its log: {self.log}"
             ) from error
 
+    def cpu_s(self) -> float:
+        """Count the seconds of a processor that the server's processes have taken so far."""
+        ticks = 0
+        for pid in self._pids():
+            with contextlib.suppress(OSError):
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def memory_mb(self) -> float:
+        """Add up the memory of the server's processes, shared pages in proportion, in MB (10**6 bytes)."""
+        kib = 0
+        for pid in self._pids():
+            with contextlib.suppress(OSError):
+                rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+                kib += sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
+        return kib * 1024 / 1e6
+
+    def _pids(self) -> set[int]:
+        return {self.process.pid, *_descendants(self.process.pid)}
+
     def _read_event(self, event: str, timeout_s: float) -> float:
         assert self.process.stdout is not None
         readable, _, _ = select.select([self.process.stdout], [], [], timeout_s)
@@ -76,29 +97,14 @@ class Service:
         raise ServiceError(f"{reason} before the server was {event!r}; the end of its log, {self.log}:\n{tail}")
 
 
-def serving(
-    python: Path, environment: Mapping[str, str], log: Path, *, models: int, size: int
-) -> contextlib.AbstractContextManager[Service]:
-    """Serve identity models for the length of a ``with`` block; see `running`.
-
-    Args:
-        python: interpreter of the contender's virtual environment.
-        environment: environment variables of the server's process.
-        log: file that takes whatever the server prints.
-        models: how many models to bind.
-        size: float32 values per sample.
-    """
-    return running("serve_identity.py", [f"--models={models}", f"--size={size}"], python, environment, log)
-
-
 @contextlib.contextmanager
 def running(
-    script: str, arguments: list[str], python: Path, environment: Mapping[str, str], log: Path
+    script: str, arguments: Sequence[str], python: Path, environment: Mapping[str, str], log: Path
 ) -> Iterator[Service]:
     """Have a script serve for the length of a ``with`` block.
 
     Args:
-        script: name of a file beside this one, which reports and ends as ``serve_identity.py`` does.
+        script: name of a file beside this one, which reports and ends as `serve.py` tells.
         arguments: what it is given besides its ports.
         python: interpreter of the contender's virtual environment.
         environment: environment variables of the server's process.

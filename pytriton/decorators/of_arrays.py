@@ -13,7 +13,6 @@ from pytriton.constants import TRITON_CONTEXT_FIELD_NAME
 from pytriton.decorators.calls import call_with, gather, members_of, padded_call, split_call, with_data
 from pytriton.decorators.stages import (
     ARRAYS,
-    BYTES_KINDS,
     FIRST_VALUES,
     Arguments,
     InferFunc,
@@ -27,6 +26,7 @@ from pytriton.decorators.stages import (
 from pytriton.decorators.strands import Strand, interleave
 from pytriton.decorators.streams import RequestItems, Stream, failing_beside, items_of, makes_generators
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError, PyTritonValidationError
+from pytriton.model_config.datatypes import BYTES_KINDS
 from pytriton.proxy.context import CALL, Call, current_context
 from pytriton.proxy.types import Array, Response
 

@@ -11,7 +11,6 @@ import numpy as np
 from pytriton.decorators.calls import as_they_are, call_with, gather, with_data
 from pytriton.decorators.stages import (
     ARRAYS,
-    BYTES_KINDS,
     REQUESTS,
     Arguments,
     InferFunc,
@@ -24,6 +23,7 @@ from pytriton.decorators.stages import (
 from pytriton.decorators.strands import Strand, interleave
 from pytriton.decorators.streams import RequestItems, items_of
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
+from pytriton.model_config.datatypes import BYTES_KINDS
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.proxy.batch import common_inputs, stack_requests
 from pytriton.proxy.context import MODEL

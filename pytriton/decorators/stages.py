@@ -12,6 +12,7 @@ import wrapt
 
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.model_spec import ModelSpec
+from pytriton.proxy.batch import WholeBatch
 from pytriton.proxy.context import Requests
 from pytriton.proxy.types import Array
 
@@ -25,7 +26,6 @@ ORDER = (
     "the order, from top to bottom, is @fill_optionals, @group_by_keys, @batch or @sample, @group_by_values, "
     "@pad_batch, @first_value, with @triton_context anywhere"
 )
-BYTES_KINDS = "OSUT"
 
 
 class Stage(wrapt.FunctionWrapper):  # type: ignore[type-arg]
@@ -67,6 +67,7 @@ def stage_decorator(
         "_self_name": name,
         "_self_takes": takes,
         "_self_gives": gives,
+        "_self_joins_requests": (takes, gives) == (REQUESTS, ARRAYS),
         "_self_check": None if check is None else staticmethod(check),
     }
     proxy: Any = type("Stage", (Stage,), traits)
@@ -143,6 +144,8 @@ def _stage_of(function: Any) -> Stage | None:
 
 def are_requests(value: Any) -> bool:
     """Whether a value is a list of requests."""
+    if type(value) is WholeBatch:  # which makes its requests when one is asked for
+        return True
     return isinstance(value, Sequence) and (not value or isinstance(value[0], Mapping))
 
 

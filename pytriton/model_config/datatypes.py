@@ -71,8 +71,13 @@ _BY_CODE = {datatype.code: datatype for datatype in DATATYPES}
 _BY_DTYPE = {datatype.numpy: datatype for datatype in DATATYPES if datatype.numpy is not None}
 _BYTES = _BY_NAME["BYTES"]
 _BF16 = _BY_NAME["BF16"]
-# 'T' is NumPy 2's StringDType.
-_BYTES_KINDS = "OSUT"
+
+BYTES_CODE = _BYTES.code
+"""Code of the datatype whose elements vary in size."""
+
+BYTES_KINDS = "OSUT"
+"""Kinds of dtypes that are sent as BYTES; ``T`` is NumPy 2's StringDType."""
+
 _BUILTIN_TYPES = frozenset({bool, int, float, complex, bytes, str, object})
 # Abstract types such as np.integer are absent here: np.dtype() would silently make an int64 of one.
 _CONCRETE_TYPES = frozenset(np.sctypeDict.values())
@@ -110,7 +115,7 @@ def datatype_of(dtype: Any) -> Datatype:
     found = _BY_DTYPE.get(numpy_dtype)
     if found is not None:
         return found
-    if numpy_dtype.kind in _BYTES_KINDS:
+    if numpy_dtype.kind in BYTES_KINDS:
         return _BYTES
     if not numpy_dtype.isnative:
         raise PyTritonBadParameterError(

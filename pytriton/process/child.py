@@ -8,7 +8,6 @@ import contextlib
 import logging
 import os
 import selectors
-import signal
 import socket
 import subprocess
 import sys
@@ -19,6 +18,7 @@ import pytriton
 from pytriton.process.instance import Plan
 from pytriton.proxy.leash import Leash, OrderMessage, ReplyMessage, decode_reply, encode_order
 from pytriton.server.files import own_files
+from pytriton.utils.ending import ending_of
 
 LOGGER = logging.getLogger(__name__)
 
@@ -124,8 +124,7 @@ class Child:
             while self._receive(unasked, 0):
                 pass
             output.close()
-        code = self._popen.wait()
-        return f"was killed by {_signal_name(-code)}" if code < 0 else f"exited with status {code}"
+        return ending_of(self._popen.wait())
 
     def _receive(self, unasked: Then, timeout_s: float | None = None) -> bool:
         try:
@@ -181,10 +180,3 @@ class _Output:
         with contextlib.suppress(AttributeError, OSError, ValueError):  # there is none, or it is closed
             sys.stderr.write(text)
             sys.stderr.flush()
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

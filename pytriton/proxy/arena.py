@@ -14,6 +14,7 @@ import ctypes
 import mmap
 import os
 import resource
+import threading
 import time
 import weakref
 from collections import deque
@@ -149,6 +150,35 @@ class Arena:
                     first, second = blocks.pop(offset), blocks.pop(buddy)
                     self._free[order + 1].append((offset, max(first[1], second[1]), first[2] or second[2]))
             self._free[order] = list(blocks.values())
+
+
+class SharedArena(Arena):
+    """An arena that any thread may allocate in."""
+
+    def __init__(self) -> None:
+        """Has a lock besides."""
+        super().__init__()
+        self._lock = threading.Lock()
+
+    def allocate(self, size: int) -> int:
+        """As `Arena.allocate`."""
+        with self._lock:
+            return super().allocate(size)
+
+    def trim(self, before: float) -> None:
+        """As `Arena.trim`."""
+        with self._lock:
+            super().trim(before)
+
+    def in_use(self) -> int:
+        """As `Arena.in_use`."""
+        with self._lock:
+            return super().in_use()
+
+    def close(self) -> None:
+        """As `Arena.close`."""
+        with self._lock:
+            super().close()
 
 
 class Lease(np.ndarray[Any, np.dtype[np.uint8]]):

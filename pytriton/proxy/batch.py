@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, KeysView, Mapping, Sequence
+from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.model_config.datatypes import DTYPE_BY_CODE
+from pytriton.model_config.datatypes import BYTES_CODE, DTYPE_BY_CODE
 from pytriton.proxy.arena import Lease
-from pytriton.proxy.protocol import LENGTH_SIZE, BatchMessage, Column, Details, MessageReader, Tensor, decode_batch
+from pytriton.proxy.message import LENGTH_SIZE, Column, MessageReader, Tensor
+from pytriton.proxy.protocol import BatchMessage, Details, decode_batch
 from pytriton.proxy.signature import Signature
 from pytriton.proxy.types import Array, Request
 
 LOGGER = logging.getLogger(__name__)
 
-_BYTES_CODE = 13
 _NO_DETAILS = Details()
 _UINT32 = np.dtype(np.uint32)
 
@@ -102,6 +102,10 @@ class Batch:
             requests.append(request)
         return requests
 
+    def whole(self) -> WholeBatch:
+        """The requests for a callable that joins them, and mostly has no use for each."""
+        return WholeBatch(self)
+
     def details(self, request: int) -> Details:
         """What a request brings besides its tensors."""
         details = self._message.details
@@ -159,7 +163,7 @@ class Batch:
         tensor = column.tensors[number]
         offset = self._data_offset + tensor.offset
         shape = () if column.position in self._signature.scalar_inputs else tensor.shape
-        if column.datatype == _BYTES_CODE:
+        if column.datatype == BYTES_CODE:
             return self._bytes_array(offset, tensor).reshape(shape)
         return np.ndarray(shape, DTYPE_BY_CODE[column.datatype], cast(Any, self._lease), offset)
 
@@ -207,6 +211,39 @@ class BatchRequest(Request):
 
     def _on_cancel(self, callback: Callable[[], None]) -> Callable[[], None]:
         return self._batch.on_cancel(self._index, callback)
+
+
+class WholeBatch(Sequence[Request]):
+    """The requests of a batch, which are made when one is asked for.
+
+    Only decorators of this package are handed it, and they hand lists on.
+    """
+
+    __slots__ = ("_requests", "batch")
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self._requests: list[Request] | None = None
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether no request has been asked for."""
+        return self._requests is None
+
+    def requests(self) -> list[Request]:
+        """The requests as a list, always the same."""
+        if self._requests is None:
+            self._requests = self.batch.requests()
+        return self._requests
+
+    def __len__(self) -> int:
+        return self.batch.request_count
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.requests()[index]
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self.requests())
 
 
 def stack_requests(requests: Sequence[Mapping[str, Array]]) -> tuple[dict[str, Array], list[int]]:
@@ -269,6 +306,10 @@ def common_inputs(requests: Sequence[Mapping[str, Array]]) -> KeysView[str] | No
 
 def _whole_batch(requests: Sequence[Any]) -> Batch | None:
     """The batch that the requests are, all of it, in order, and as it came."""
+    if type(requests) is WholeBatch:
+        if requests.is_untouched:
+            return requests.batch
+        requests = requests.requests()
     if not requests or type(requests[0]) is not BatchRequest:
         return None
     batch: Batch = requests[0]._batch

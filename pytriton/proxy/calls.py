@@ -6,7 +6,6 @@ Bells and messages have the shape that ``protocol`` gives them; ``docs/wire.md``
 from __future__ import annotations
 
 import enum
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
@@ -14,17 +13,13 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from pytriton.exceptions import PyTritonInferenceError
-from pytriton.model_config.datatypes import DTYPE_BY_CODE
-from pytriton.proxy.protocol import LENGTH_SIZE, MessageReader, MessageWriter, ParameterValue, Tensor
+from pytriton.model_config.datatypes import BYTES_CODE, DTYPE_BY_CODE
+from pytriton.proxy.message import LENGTH_SIZE, MessageReader, MessageWriter, ParameterValue, Tensor, bits_of, signed
 from pytriton.proxy.types import Array
-
-BYTES_CODE = 13
 
 _FINAL = 1
 _RESPONSE = 2
 _FAILED = 4
-_DOUBLE = struct.Struct("<d")
-_WORD = struct.Struct("<q")
 
 
 class ServiceBell(enum.IntEnum):
@@ -42,19 +37,6 @@ class ServiceBell(enum.IntEnum):
     METRIC = 7
     REPLY = 8
     DONE = 9
-
-
-class ErrorCode(enum.IntEnum):
-    """``TRITONSERVER_Error_Code``."""
-
-    UNKNOWN = 0
-    INTERNAL = 1
-    NOT_FOUND = 2
-    INVALID_ARG = 3
-    UNAVAILABLE = 4
-    UNSUPPORTED = 5
-    ALREADY_EXISTS = 6
-    CANCELLED = 7
 
 
 class LogLevel(enum.IntEnum):
@@ -277,7 +259,7 @@ def encode_call(call: Call, inputs: list[CallInput], batch: int) -> MessageWrite
     words.append(call.version)
     writer.text(call.request_id)
     is_text = isinstance(call.correlation_id, str)
-    words += (call.flags, call.priority, call.timeout_us, 0 if is_text else _signed(cast("int", call.correlation_id)))
+    words += (call.flags, call.priority, call.timeout_us, 0 if is_text else signed(cast("int", call.correlation_id)))
     writer.text(cast("str", call.correlation_id) if is_text else "")
     words += (batch, -1 if call.outputs is None else len(call.outputs))
     for name in call.outputs or ():
@@ -369,7 +351,7 @@ def encode_metric(message: MetricMessage) -> MessageWriter:
     """Lays out what is to be done with a metric."""
     writer = MessageWriter()
     words = writer.words
-    words += (message.order, message.number, message.kind, _bits_of(message.value))
+    words += (message.order, message.number, message.kind, bits_of(message.value))
     writer.text(message.name)
     writer.text(message.description)
     words.append(len(message.labels))
@@ -377,23 +359,8 @@ def encode_metric(message: MetricMessage) -> MessageWriter:
         writer.text(key)
         writer.text(value)
     words.append(len(message.buckets))
-    words += [_bits_of(bucket) for bucket in message.buckets]
+    words += [bits_of(bucket) for bucket in message.buckets]
     return writer
-
-
-def float_of(word: int) -> float:
-    """The number whose bits a word holds."""
-    value: float = _DOUBLE.unpack(_WORD.pack(word))[0]
-    return value
-
-
-def _bits_of(value: float) -> int:
-    bits: int = _WORD.unpack(_DOUBLE.pack(value))[0]
-    return bits
-
-
-def _signed(number: int) -> int:
-    return number - (1 << 64) if number >= 1 << 63 else number
 
 
 def _unsigned(word: int) -> int:

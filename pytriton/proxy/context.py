@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Optional, TypedDict
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.proxy import calls
-from pytriton.proxy.protocol import ParameterValue
+from pytriton.proxy.batch import WholeBatch
+from pytriton.proxy.message import ParameterValue
 from pytriton.proxy.services import CALLER, Caller, Services, current
 from pytriton.proxy.types import Array
 
@@ -227,4 +228,7 @@ def current_context(what: str) -> TritonContext:
             f"{what} needs the model's configuration, which is known only while the server calls: bind the function "
             "with Triton.bind and send it a request"
         ) from None
-    return TritonContext(ModelConfigDict({spec.name: spec}), *CALL.get(), CALLER.get())
+    requests, rows = CALL.get()
+    if type(requests) is WholeBatch:
+        requests = requests.requests()
+    return TritonContext(ModelConfigDict({spec.name: spec}), requests, rows, CALLER.get())

@@ -1,14 +1,11 @@
-"""Batches that are on their way through a pipeline, and what is said of their requests."""
+"""Batches that are on their way through a pipeline."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from typing import NamedTuple
 
 from pytriton.proxy.batch import Batch
-from pytriton.proxy.protocol import Failure, ParameterValue
-from pytriton.proxy.types import Array
 
 
 class Flight:
@@ -44,15 +41,3 @@ class Flight:
         if self.is_running and self.task is not None:
             self.is_running = False  # not again: what it does in the end may take a while
             self.task.cancel()
-
-
-class Reply(NamedTuple):
-    """An answer whose arrays are not in shared memory yet; with neither arrays nor a failure, the end alone."""
-
-    flight: Flight
-    request: int
-    final: bool
-    end_ns: int
-    failure: Failure | None = None
-    outputs: dict[int, Array] | None = None
-    parameters: dict[str, ParameterValue] | None = None

@@ -92,6 +92,17 @@ def is_deferred(infer_func: Callable[..., Any]) -> bool:
     return bool(getattr(infer_func, "deferred", False))
 
 
+def joins_requests(infer_func: Callable[..., Any]) -> bool:
+    """Whether an inference callable is a decorator that makes arguments of a batch's requests.
+
+    Such are functions and methods below ``@batch`` and ``@sample``, whose types have ``_self_joins_requests``. They
+    may be given a `WholeBatch`.
+    """
+    bound_from = getattr(infer_func, "_self_parent", None)  # where it is a method of an object
+    decorator = infer_func if bound_from is None else bound_from
+    return bool(getattr(type(decorator), "_self_joins_requests", False))
+
+
 def in_flight_of(kind: Kind, *, decoupled: bool, wanted: int | None, deferred: bool = False) -> int:
     """How many batches an instance takes at a time.
 

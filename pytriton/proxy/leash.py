@@ -12,7 +12,8 @@ import socket
 import struct
 from dataclasses import dataclass, field
 
-from pytriton.proxy.protocol import AdmissionMessage, MessageReader, MessageWriter, decode_admission, encode_admission
+from pytriton.proxy.message import MessageReader, MessageWriter
+from pytriton.proxy.protocol import AdmissionMessage, decode_admission, encode_admission
 
 _SIZE = struct.Struct("<q")
 

@@ -17,31 +17,20 @@ from collections.abc import Callable
 from typing import Any
 
 from pytriton.exceptions import PyTritonUnrecoverableError
-from pytriton.proxy.arena import Arena, ArenaError, PeerArena
+from pytriton.model_config.datatypes import BYTES_CODE
+from pytriton.proxy.arena import Arena, PeerArena
 from pytriton.proxy.batch import Batch
 from pytriton.proxy.channel import Channel
 from pytriton.proxy.context import MODEL
-from pytriton.proxy.flight import Flight, Reply
+from pytriton.proxy.error_code import ErrorCode
+from pytriton.proxy.failure import failure_of
+from pytriton.proxy.flight import Flight
 from pytriton.proxy.kind import is_deferred
-from pytriton.proxy.protocol import (
-    Answer,
-    AnswerOutput,
-    AnswersMessage,
-    Bell,
-    BellKind,
-    Failure,
-    ProtocolError,
-    encode_answers,
-)
-from pytriton.proxy.responses import (
-    BYTES_CODE,
-    Layout,
-    as_bytes,
-    as_responses,
-    checked_outputs,
-    code_of,
-    failure_of,
-)
+from pytriton.proxy.layout import as_bytes
+from pytriton.proxy.message import ProtocolError
+from pytriton.proxy.protocol import Bell, BellKind, Failure
+from pytriton.proxy.replies import Replies, Reply
+from pytriton.proxy.responses import as_responses, checked_outputs, code_of
 from pytriton.proxy.services import CALLER, Services, of_process
 from pytriton.proxy.signature import Signature
 from pytriton.proxy.threads import ThreadPool
@@ -51,7 +40,6 @@ LOGGER = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 0.05
 _TRIM_AFTER_S = 1.0
-_ERROR_UNAVAILABLE = 4  # of TRITONSERVER_Error_Code
 
 
 class Pipeline:
@@ -96,15 +84,12 @@ class Pipeline:
         self._threads = threads
         self._on_close = on_close
         self._on_unrecoverable = on_unrecoverable
+        self._replies = Replies(channel, arena, signature, loop, self._deferred)
+        self._lock = threading.Lock()  # of the flights
         self._flights: dict[int, Flight] = {}
-        self._lock = threading.Lock()  # of the arena and the replies
-        self._replies: list[Reply] = []
-        self._last_words: list[Reply] = []  # errors in place of outputs for which there was no room
-        self._flush_is_due = False
         self._closed = False
         self._fileno = channel.fileno()
         self._last = 0.0  # when nothing was in flight any more
-        self._loop_thread = 0
         self._next_look: asyncio.TimerHandle | None = None
         self._idle = threading.Event()
         self._idle.set()
@@ -113,7 +98,7 @@ class Pipeline:
         """Starts to listen; in the loop's thread."""
         if self._closed:
             return
-        self._loop_thread = threading.get_ident()
+        self._replies.open()
         self._loop.add_reader(self._fileno, self._listen)
         self._look()
 
@@ -178,7 +163,7 @@ class Pipeline:
             reply = Reply(flight, request, final, now_ns)
         else:
             reply = self._reply_of(flight, request, item, final, now_ns)
-        self._reply([reply], at_once=True)  # whoever sends may change the arrays afterwards
+        self._replies.send([reply], at_once=True)  # whoever sends may change the arrays afterwards
         self._land(flight)
 
     async def _serve_async(self, flight: Flight, returned: Any = None) -> None:
@@ -260,7 +245,7 @@ class Pipeline:
             else:
                 final = isinstance(item, BaseException) or (type(item) is Response and item.final)
                 replies.append(self._reply_of(flight, request, item, final, now_ns))
-        self._reply(replies)
+        self._replies.send(replies)
 
     def _send_all(self, flight: Flight, returned: object) -> None:
         """Answers requests with what there is to say of them."""
@@ -268,7 +253,7 @@ class Pipeline:
             return
         now_ns = time.monotonic_ns()
         decoupled = self._signature.spec.decoupled
-        self._reply(
+        self._replies.send(
             [
                 Reply(flight, request, True, now_ns)
                 if decoupled and (item is None or _is_end(item))
@@ -291,25 +276,19 @@ class Pipeline:
     def _finish(self, flight: Flight, error: BaseException | None) -> None:
         """Ends the requests of a batch that have not ended, once the callable has; not where answers are deferred."""
         if self._deferred and error is None and flight.is_wanted:
-            self._leave(flight)
+            self._replies.leave(flight, tell=self._threads is not None)  # the next batch may come
+            self._land(flight)
             return
         failure = self._failure(flight, error)
         now_ns = time.monotonic_ns()
         left = [request for request in range(len(flight.requests)) if request not in flight.ended]
-        self._reply([Reply(flight, request, True, now_ns, failure) for request in left], at_once=error is not None)
+        self._replies.send(
+            [Reply(flight, request, True, now_ns, failure) for request in left], at_once=error is not None
+        )
         flight.has_returned = True
         self._land(flight)
         if isinstance(error, PyTritonUnrecoverableError) and self._on_unrecoverable is not None:
             self._on_unrecoverable(error)
-
-    def _leave(self, flight: Flight) -> None:
-        """Has the next batch come, while requests of this one wait for their answers."""
-        with self._lock:
-            flight.has_returned = True
-            if self._threads is not None and not flight.has_ended and not self._closed:
-                with contextlib.suppress(OSError):  # the instance has gone; the loop will hear of it
-                    self._channel.send(Bell(BellKind.RETURNED, flight.sequence, 0, 0))
-        self._land(flight)
 
     def _land(self, flight: Flight) -> None:
         with self._lock:
@@ -325,80 +304,7 @@ class Pipeline:
             LOGGER.warning("The inference callable of model %r failed when it was to end.", model, exc_info=error)
         if flight.end_reason is None:
             return None  # nobody is there to be told
-        return Failure(0, _ERROR_UNAVAILABLE, f"model {model!r}: {flight.end_reason}", "")
-
-    def _reply(self, replies: list[Reply], at_once: bool = False) -> None:
-        """Sends answers: from the loop's thread with those of others, unless it is to be at once."""
-        with self._lock:
-            if self._deferred:  # several threads may have something to say of a request
-                replies = [reply for reply in replies if reply.request not in reply.flight.ended]
-            for reply in replies:
-                if reply.final:
-                    reply.flight.ended.add(reply.request)
-                    reply.flight.unwanted.add(reply.request)
-            self._replies += replies
-            if at_once or threading.get_ident() != self._loop_thread:
-                self._flush()
-            elif not self._flush_is_due:
-                self._flush_is_due = True
-                self._loop.call_soon(self._flush_due)
-
-    def _flush_due(self) -> None:
-        with self._lock:
-            self._flush_is_due = False
-            self._flush()
-
-    def _flush(self) -> None:
-        # What cannot be sent was answered with an error, which is the last word.
-        replies = [reply for reply in self._replies if reply.request not in reply.flight.unsendable]
-        self._replies = []
-        if self._closed:
-            return
-        try:
-            if replies:
-                self._write(replies)
-        except ArenaError:
-            for reply in replies:
-                self._write_alone(reply)
-        except OSError:
-            pass  # the instance has gone; the loop will hear of it
-        while self._last_words:
-            try:
-                self._write(self._last_words[:1])
-            except (ArenaError, OSError):
-                return  # tried again when it is looked for requests that are cancelled
-            del self._last_words[0]
-
-    def _write(self, replies: list[Reply]) -> None:
-        layout = Layout()
-        answers = []
-        for flight, request, final, end_ns, failure, arrays, parameters in replies:
-            laid_out = []
-            for position, array in (arrays or {}).items():
-                code = code_of(array, position, self._signature)
-                laid_out.append(AnswerOutput(position, code, layout.add([array], array.shape, code)))
-            response, times = arrays is not None, (flight.start_ns, end_ns)
-            answers.append(
-                Answer(flight.sequence, request, final, response, *times, failure, laid_out, parameters or {})
-            )
-        offset, size = layout.write(encode_answers(AnswersMessage(answers)), self._arena)
-        self._channel.send(Bell(BellKind.ANSWERS, 0, offset, size))
-
-    def _write_alone(self, reply: Reply) -> None:
-        """Sends an answer that there was no room for together with others; an error, if there is none for it alone."""
-        flight, request = reply.flight, reply.request
-        if request in flight.unsendable:
-            return
-        try:
-            self._write([reply])
-        except ArenaError as error:
-            flight.unsendable.add(request)
-            flight.ended.add(request)
-            flight.unwanted.add(request)
-            failure = failure_of(error, self._signature.model, request)
-            self._last_words.append(Reply(flight, request, True, reply.end_ns, failure))
-        except OSError:
-            pass
+        return Failure(0, ErrorCode.UNAVAILABLE, f"model {model!r}: {flight.end_reason}", "")
 
     def _look(self) -> None:
         """Looks now and then for requests that are cancelled; gives memory back where there are none."""
@@ -413,15 +319,13 @@ class Pipeline:
                 flight.batch.cancel(request)
             if not flight.is_wanted:
                 self._stop(flight)
-        with self._lock:
-            if self._last_words:
-                self._flush()
-            if not self._flights:
-                before = time.monotonic() - _TRIM_AFTER_S
-                self._arena.trim(before)
-                if self._services is not None:
-                    self._services.tidy(before)
-        self._look_in(_LOOK_EVERY_S if self._flights or self._last_words else _TRIM_AFTER_S)
+        self._replies.retry()
+        if not self._flights:
+            before = time.monotonic() - _TRIM_AFTER_S
+            self._replies.trim(before)
+            if self._services is not None:
+                self._services.tidy(before)
+        self._look_in(_LOOK_EVERY_S if self._flights or self._replies.are_due else _TRIM_AFTER_S)
 
     def _look_in(self, delay_s: float) -> None:
         if self._next_look is not None:
@@ -441,8 +345,8 @@ class Pipeline:
     def _close(self) -> None:
         if self._closed:
             return
-        with self._lock:
-            self._closed = True
+        self._closed = True
+        self._replies.close()
         self._loop.remove_reader(self._fileno)
         if self._next_look is not None:
             self._next_look.cancel()

@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
-import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, NamedTuple, Union, cast
 
 import numpy as np
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.model_config.datatypes import CODE_BY_DTYPE
+from pytriton.model_config.datatypes import BYTES_CODE, BYTES_KINDS, CODE_BY_DTYPE
 from pytriton.proxy.arena import Arena
 from pytriton.proxy.batch import Batch
-from pytriton.proxy.protocol import (
-    ABSENT,
-    RESCHEDULE,
-    Column,
-    Failure,
-    MessageWriter,
-    ParameterValue,
-    ResultMessage,
-    Tensor,
-    aligned,
-    encode_result,
-)
+from pytriton.proxy.failure import failure_of
+from pytriton.proxy.layout import Layout
+from pytriton.proxy.message import ABSENT, Column, ParameterValue
+from pytriton.proxy.protocol import Failure, ResultMessage, encode_result
 from pytriton.proxy.signature import OutputSignature, Signature
-from pytriton.proxy.types import Array, Request, Response
+from pytriton.proxy.types import Array, Request, Response, described
 
-ERROR_INTERNAL = 1
-"""``TRITONSERVER_ERROR_INTERNAL``."""
-
-BYTES_CODE = 13
-_BYTES_KINDS = "OSUT"
-_WHOLE_BATCH = -1
-_SMALL = 4096  # bytes; of more than that, NumPy makes the copy while other threads run
-_BUILTIN = 1  # dtypes of other packages may be unknown to the buffer protocol
 _PLAIN_OUTPUTS = frozenset({dict, list, tuple})
 
 Outputs = Union[Mapping[str, Array], Sequence[Array]]
@@ -92,23 +73,6 @@ class StackedOutputs(Sequence[Outputs]):
         if isinstance(self.outputs, Mapping):
             return {name: array[start:stop] for name, array in self.outputs.items()}
         return [array[start:stop] for array in self.outputs]
-
-
-class RequestError(Exception):
-    """In place of a response: the request fails with this message and code, and nothing of it is logged.
-
-    Args:
-        code: A ``TRITONSERVER_Error_Code``.
-        message: What the client is told.
-    """
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-class Rescheduled(Exception):  # noqa: N818  (it takes an error's place, and is none)
-    """In place of a response: the request goes back to the server, which sends it again."""
 
 
 class OutputColumn(NamedTuple):
@@ -184,39 +148,6 @@ def checked_outputs(response: object, requested: list[int] | None, signature: Si
     return {index: _checked(array, outputs[index], signature) for index, array in by_index.items()}
 
 
-def failure_of(error: BaseException, model: str, request: int = _WHOLE_BATCH) -> Failure:
-    """The failure that an exception is: one sentence for the client, the whole traceback for the server's log.
-
-    Args:
-        error: What was raised or returned.
-        model: The model's name.
-        request: Which request failed; -1 for the whole batch.
-    """
-    if isinstance(error, Rescheduled):
-        return Failure(request, RESCHEDULE, "", "")
-    if isinstance(error, RequestError):
-        return Failure(request, error.code, _as_c_string(str(error)), "")
-    if isinstance(error, PyTritonValidationError):
-        message = f"model {model!r}: {error}"
-    else:
-        message = f"model {model!r}: {type(error).__name__}: {error}"
-    trace = "".join(traceback.format_exception(type(error), error, _from_callable(error.__traceback__))).rstrip()
-    return Failure(
-        request, ERROR_INTERNAL, _as_c_string(message), f"model {model!r}: the inference callable failed\n{trace}"
-    )
-
-
-def _as_c_string(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
-
-
-def _from_callable(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback from the user's code on, without the frames of this package that lead there."""
-    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("pytriton."):
-        trace = trace.tb_next
-    return trace
-
-
 def write_result(
     columns: list[OutputColumn],
     failures: list[Failure],
@@ -247,55 +178,6 @@ def write_result(
     laid_out = [_lay_out(column, batch, signature, layout) for column in columns]
     writer = encode_result(ResultMessage(batch.request_count, *times_ns, failures, laid_out, parameters))
     return layout.write(writer, arena)
-
-
-class Layout:
-    """Which array goes where, relative to the message's data."""
-
-    __slots__ = ("arrays", "size")
-
-    def __init__(self) -> None:
-        self.size = 0
-        self.arrays: list[tuple[int, Array]] = []
-
-    def add(self, arrays: Sequence[Array], shape: tuple[int, ...], code: int) -> Tensor:
-        """Places arrays back to back as one tensor of ``shape``."""
-        offset = self.size
-        if code == BYTES_CODE:
-            lengths, contents = _bytes_parts(arrays)
-            self.arrays += ((offset, lengths), (offset + lengths.nbytes, contents))
-            size = lengths.nbytes + contents.nbytes
-        else:
-            size = 0
-            for array in arrays:
-                self.arrays.append((offset + size, array))
-                size += array.nbytes
-        self.size += aligned(size)
-        return Tensor(offset, size, shape)
-
-    def write(self, head: MessageWriter, arena: Arena) -> tuple[int, int]:
-        """Copies a message and its arrays into a block of the arena.
-
-        Returns:
-            Offset and size of the message.
-
-        Raises:
-            ArenaError: There is no room.
-        """
-        head_size = head.head_size()
-        size = head_size + self.size
-        offset = arena.allocate(size)
-        head.write_to(arena.memory, offset)
-        data = offset + head_size
-        memory = arena.memory
-        for position, array in self.arrays:
-            start = data + position
-            if array.nbytes <= _SMALL and array.flags.c_contiguous and array.dtype.isbuiltin == _BUILTIN:
-                memory[start : start + array.nbytes] = cast(Any, array)  # a microsecond less than an array of its own
-                continue
-            target: Array = np.ndarray(array.shape, array.dtype, cast(Any, memory), start)
-            target[...] = array
-        return offset, size
 
 
 def _lay_out(column: OutputColumn, batch: Batch, signature: Signature, layout: Layout) -> Column:
@@ -341,40 +223,6 @@ def _stackable(arrays: list[Array | None], batch: Batch) -> bool:
     )
 
 
-def _bytes_parts(arrays: Sequence[Array]) -> tuple[Array, Array]:
-    """Lengths and contents of the elements of arrays of bytes or strings."""
-    items: list[Any] = list(itertools.chain.from_iterable(array.ravel().tolist() for array in arrays))
-    try:
-        contents = b"".join(items)
-    except TypeError:
-        items = [_to_bytes(item) for item in items]
-        contents = b"".join(items)
-    lengths = np.fromiter(map(len, items), np.uint32, len(items))
-    return lengths, np.frombuffer(contents, np.uint8)
-
-
-def as_bytes(array: Array) -> Array:
-    """An array of bytes or strings as one of bytes.
-
-    Raises:
-        PyTritonValidationError: It holds something else.
-    """
-    items = array.ravel().tolist()
-    if all(type(item) is bytes for item in items):
-        return array
-    converted = np.empty(len(items), np.object_)
-    converted[:] = [_to_bytes(item) for item in items]
-    return converted.reshape(array.shape)
-
-
-def _to_bytes(item: object) -> bytes:
-    if isinstance(item, str):
-        return item.encode("utf-8")
-    if isinstance(item, (bytes, bytearray, memoryview)):
-        return bytes(item)
-    raise PyTritonValidationError(f"an output of bytes holds {item!r}, which is {_a(item)}: use bytes or str")
-
-
 def as_responses(returned: object, count: int) -> Sequence[object]:
     """What a callable returned, as one item for each of ``count`` requests.
 
@@ -384,8 +232,8 @@ def as_responses(returned: object, count: int) -> Sequence[object]:
     # Lists are looked at first: asking the abstract class takes half a microsecond.
     if type(returned) is not list and (not isinstance(returned, Sequence) or isinstance(returned, (str, bytes))):
         raise PyTritonValidationError(
-            f"the inference callable returned {_a(returned)}, not a list with one response per request; without @batch "
-            "or @sample it takes a list of requests and returns a list of responses"
+            f"the inference callable returned {described(returned)}, not a list with one response per request; without "
+            "@batch or @sample it takes a list of requests and returns a list of responses"
         )
     if len(returned) != count:
         raise PyTritonValidationError(
@@ -400,8 +248,8 @@ def _as_outputs(outputs: object) -> Outputs:
     if isinstance(outputs, Mapping) or (isinstance(outputs, Sequence) and not isinstance(outputs, (str, bytes))):
         return outputs
     raise PyTritonValidationError(
-        f"the inference callable returned {_a(outputs)}: return a dictionary of arrays by output name, or a list or "
-        "tuple of arrays in the order of the outputs"
+        f"the inference callable returned {described(outputs)}: return a dictionary of arrays by output name, or a "
+        "list or tuple of arrays in the order of the outputs"
     )
 
 
@@ -452,7 +300,7 @@ def _checked(array: object, output: OutputSignature, signature: Signature) -> Ar
     """The array, if it is as declared."""
     if not isinstance(array, np.ndarray):
         raise PyTritonValidationError(
-            f"output {output.name!r} is {_a(array)}, not a NumPy array: convert it with np.asarray"
+            f"output {output.name!r} is {described(array)}, not a NumPy array: convert it with np.asarray"
         )
     if signature.loose:
         return array if array.ndim else array.reshape(1)
@@ -460,7 +308,7 @@ def _checked(array: object, output: OutputSignature, signature: Signature) -> Ar
     if (
         dtype is not output.dtype
         and dtype != output.dtype
-        and not (output.code == BYTES_CODE and dtype.kind in _BYTES_KINDS)
+        and not (output.code == BYTES_CODE and dtype.kind in BYTES_KINDS)
     ):
         hint = "" if dtype.kind in "MmVc" else f": convert it with .astype({output.dtype.name!r})"
         raise PyTritonValidationError(
@@ -481,10 +329,3 @@ def _checked(array: object, output: OutputSignature, signature: Signature) -> Ar
 
 def _declared(output: OutputSignature) -> str:
     return "bytes" if output.code == BYTES_CODE else str(output.dtype)
-
-
-def _a(value: object) -> str:
-    if value is None:
-        return "None"
-    name = type(value).__name__
-    return f"{'an' if name[0].lower() in 'aeiou' or name == 'ndarray' else 'a'} {name}"

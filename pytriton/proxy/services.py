@@ -11,22 +11,19 @@ import contextlib
 import itertools
 import socket
 import struct
-import time
 import weakref
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 
 import numpy as np
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInferenceError, PyTritonInvalidOperationError
-from pytriton.model_config.datatypes import CODE_BY_DTYPE
+from pytriton.model_config.datatypes import BYTES_CODE, CODE_BY_DTYPE
 from pytriton.proxy.calls import (
-    BYTES_CODE,
     NO_BATCH,
     Call,
     CallInput,
     CallTensor,
-    ErrorCode,
     LogLevel,
     MetricKind,
     MetricMessage,
@@ -39,12 +36,14 @@ from pytriton.proxy.calls import (
     encode_log,
     encode_metric,
     encode_model,
-    float_of,
 )
-from pytriton.proxy.protocol import MessageWriter
-from pytriton.proxy.responses import Layout, as_bytes
-from pytriton.proxy.switchboard import Switchboard, Waiter
+from pytriton.proxy.error_code import ErrorCode
+from pytriton.proxy.layout import Layout, as_bytes
+from pytriton.proxy.message import MessageWriter, float_of
+from pytriton.proxy.streams import AsyncStream, Stream
+from pytriton.proxy.switchboard import Switchboard
 from pytriton.proxy.types import Array
+from pytriton.proxy.waiter import Waiter
 
 SERVICES_FD = 4
 """The file descriptor that a worker process may find its service channel under."""
@@ -311,81 +310,6 @@ class Services:
             raise PyTritonInferenceError("the server replied with nothing", ErrorCode.INTERNAL)
         assert result is not None
         return result
-
-
-class _Responses:
-    """Responses to one request."""
-
-    def __init__(self, switchboard: Switchboard, waiter: Waiter, call: Call, timeout_s: float | None) -> None:
-        self._switchboard = switchboard
-        self._waiter = waiter
-        self._call = call
-        self._timeout_s = timeout_s
-        self._ended = False
-
-    def cancel(self) -> None:
-        """Has the server stop; what has come, and what comes until it has stopped, is dropped."""
-        if not self._ended:
-            self._ended = True
-            self._switchboard.drop(self._waiter)
-
-    def __del__(self) -> None:
-        if not getattr(self, "_ended", True):
-            self.cancel()
-
-    def _deadline(self) -> float | None:
-        return None if self._timeout_s is None else time.monotonic() + self._timeout_s
-
-    def _checked(self, reply: Reply | int | None) -> Reply | None:
-        """The response that a reply is; None where it is the end alone."""
-        if reply is None:
-            self.cancel()
-            message = (
-                f"model {self._call.model!r} gave no response within {self._timeout_s:g} s; the request was cancelled. "
-                "(It would wait for ever if all instances of the model were waiting for this very request.)"
-            )
-            return Reply(error=PyTritonInferenceError(message, ErrorCode.UNAVAILABLE))
-        assert isinstance(reply, Reply)
-        if reply.final:
-            self._ended = True
-        if reply.error is not None:
-            self.cancel()
-        elif not reply.model:
-            return None
-        return reply
-
-
-class Stream(_Responses, Iterator[Reply]):
-    """Responses to one request, as they come. It ends behind the final one; dropping it cancels the rest.
-
-    One with an error is given like any other, and is the last.
-    """
-
-    def __next__(self) -> Reply:
-        """Waits for the next response."""
-        if self._ended:
-            raise StopIteration
-        reply = self._checked(self._switchboard.wait(self._waiter, self._deadline()))
-        if reply is None:
-            raise StopIteration
-        return reply
-
-
-class AsyncStream(_Responses, AsyncIterator[Reply]):
-    """The same in an event loop."""
-
-    async def __anext__(self) -> Reply:
-        """Waits for the next response."""
-        if self._ended:
-            raise StopAsyncIteration
-        try:
-            reply = self._checked(await self._switchboard.wait_async(self._waiter, self._deadline()))
-        except asyncio.CancelledError:
-            self.cancel()
-            raise
-        if reply is None:
-            raise StopAsyncIteration
-        return reply
 
 
 def _replies(stream: Stream) -> Iterator[Reply]:

@@ -19,88 +19,19 @@ import time
 import numpy as np
 
 from pytriton.exceptions import PyTritonInferenceError, PyTritonInvalidOperationError
-from pytriton.proxy.arena import Arena, PeerArena
-from pytriton.proxy.calls import CallTensor, ErrorCode, Reply, ServiceBell, decode_reply
-from pytriton.proxy.protocol import BELL, PROTOCOL_VERSION, Bell, MessageReader, MessageWriter, ProtocolError
-from pytriton.proxy.responses import Layout
+from pytriton.proxy.arena import PeerArena, SharedArena
+from pytriton.proxy.calls import CallTensor, Reply, ServiceBell, decode_reply
+from pytriton.proxy.error_code import ErrorCode
+from pytriton.proxy.layout import Layout
+from pytriton.proxy.message import MessageReader, MessageWriter, ProtocolError
+from pytriton.proxy.protocol import BELL, PROTOCOL_VERSION, Bell
+from pytriton.proxy.waiter import Waiter
 
 LOGGER = logging.getLogger(__name__)
 
 _HANDSHAKE_S = 5.0
 _NOTHING = np.empty(0, np.uint8)
 _GONE = "the server is gone, or has unloaded the model"
-
-
-class SharedArena(Arena):
-    """An arena that any thread may allocate in."""
-
-    def __init__(self) -> None:
-        """Has a lock besides."""
-        super().__init__()
-        self._lock = threading.Lock()
-
-    def allocate(self, size: int) -> int:
-        """As `Arena.allocate`."""
-        with self._lock:
-            return super().allocate(size)
-
-    def trim(self, before: float) -> None:
-        """As `Arena.trim`."""
-        with self._lock:
-            super().trim(before)
-
-    def in_use(self) -> int:
-        """As `Arena.in_use`."""
-        with self._lock:
-            return super().in_use()
-
-    def close(self) -> None:
-        """As `Arena.close`."""
-        with self._lock:
-            super().close()
-
-
-class Waiter:
-    """Whoever waits for replies to one question. Made by `Switchboard.ask`.
-
-    Attributes:
-        number: Of the question.
-        replies: What has come.
-        dropped: Whether it does not wait any more.
-        signal: Set for it, while it waits for another thread that reads.
-        future: Set for it, while it waits in its loop.
-        loop: That loop, or None.
-        thread: Where it was made.
-    """
-
-    __slots__ = ("dropped", "future", "loop", "number", "replies", "signal", "thread")
-
-    def __init__(self, number: int, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Waits in a thread, or in the loop that is running."""
-        self.number = number
-        self.replies: collections.deque[Reply | int] = collections.deque()
-        self.dropped = False
-        self.signal: threading.Event | None = None
-        self.future: asyncio.Future[None] | None = None
-        self.loop = loop
-        self.thread = threading.get_ident()
-
-    def wake(self) -> None:
-        """Tells it that there is a reply, or that there will be none; or that it is to read."""
-        signal = self.signal
-        if signal is not None:
-            signal.set()
-        if self.loop is None:
-            return
-        if threading.get_ident() == self.thread:
-            self._set()
-        else:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits any more
-                self.loop.call_soon_threadsafe(self._set)
-
-    def _set(self) -> None:
-        if self.future is not None and not self.future.done():
-            self.future.set_result(None)
 
 
 class Switchboard:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pytriton.proxy.protocol import ParameterValue
+from pytriton.proxy.message import ParameterValue
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -150,3 +150,11 @@ class Response(_NamedArrays):
 
     def __repr__(self) -> str:
         return f"Response({self.data!r}{', final=True' if self.final else ''})"
+
+
+def described(value: object) -> str:
+    """What an error calls a value: ``"an int"``, ``"a list"``, ``"None"``."""
+    if value is None:
+        return "None"
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' or name == 'ndarray' else 'a'} {name}"

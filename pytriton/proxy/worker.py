@@ -17,10 +17,12 @@ from pytriton.proxy.batch import Batch
 from pytriton.proxy.calls import CURRENT_BATCH
 from pytriton.proxy.channel import Channel
 from pytriton.proxy.context import MODEL
-from pytriton.proxy.kind import in_flight_of, is_deferred, kind_of
+from pytriton.proxy.failure import failure_of
+from pytriton.proxy.kind import in_flight_of, is_deferred, joins_requests, kind_of
+from pytriton.proxy.message import ProtocolError
 from pytriton.proxy.pipeline import Pipeline
-from pytriton.proxy.protocol import Bell, BellKind, ProtocolError
-from pytriton.proxy.responses import StackedOutputs, collect_outputs, failure_of, write_result
+from pytriton.proxy.protocol import Bell, BellKind
+from pytriton.proxy.responses import StackedOutputs, collect_outputs, write_result
 from pytriton.proxy.services import CALLER, Services, of_process
 from pytriton.proxy.signature import Signature
 from pytriton.proxy.threads import EventLoop, ThreadPool
@@ -60,6 +62,7 @@ class Worker:
     ) -> None:
         """Keeps the callable; `start` has it called."""
         self._infer_func = infer_func
+        self._requests_of = Batch.whole if joins_requests(infer_func) else Batch.requests
         self._signature = signature
         self._on_unrecoverable = on_unrecoverable
         self._owner_fds = () if owner_fd is None else (owner_fd,)
@@ -255,7 +258,7 @@ class Worker:
         unrecoverable = None
         start = end = time.monotonic_ns()
         try:
-            returned = self._infer_func(batch.requests())
+            returned = self._infer_func(self._requests_of(batch))
             if type(returned) not in (StackedOutputs, list, tuple) and inspect.isawaitable(returned):
                 returned = asyncio.run_coroutine_threadsafe(_awaited(returned), self._loop.get()).result()
             end = time.monotonic_ns()

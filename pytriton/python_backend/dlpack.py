@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from pytriton.model_config.datatypes import DTYPE_BY_CODE
+from pytriton.model_config.datatypes import BYTES_KINDS, DTYPE_BY_CODE
 from pytriton.proxy.types import Array
 from pytriton.python_backend.datatypes import BF16
 from pytriton.python_backend.errors import TritonModelException
@@ -71,7 +71,7 @@ def to_capsule(array: Array, arguments: dict[str, Any]) -> Any:
     Raises:
         TritonModelException: DLPack has no such dtype.
     """
-    if array.dtype.kind in "OSUT":
+    if array.dtype.kind in BYTES_KINDS:
         raise TritonModelException("a tensor of BYTES has no DLPack form: use as_numpy()")
     if not array.flags.writeable:
         array = array.copy()

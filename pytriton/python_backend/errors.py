@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pytriton.proxy.error_code import ErrorCode
+
 
 class TritonError:
     """Why a request failed: the error of an `InferenceResponse`.
@@ -16,14 +18,14 @@ class TritonError:
         ('the image is empty', True)
     """
 
-    UNKNOWN = 0
-    INTERNAL = 1
-    NOT_FOUND = 2
-    INVALID_ARG = 3
-    UNAVAILABLE = 4
-    UNSUPPORTED = 5
-    ALREADY_EXISTS = 6
-    CANCELLED = 7
+    UNKNOWN = ErrorCode.UNKNOWN.value
+    INTERNAL = ErrorCode.INTERNAL.value
+    NOT_FOUND = ErrorCode.NOT_FOUND.value
+    INVALID_ARG = ErrorCode.INVALID_ARG.value
+    UNAVAILABLE = ErrorCode.UNAVAILABLE.value
+    UNSUPPORTED = ErrorCode.UNSUPPORTED.value
+    ALREADY_EXISTS = ErrorCode.ALREADY_EXISTS.value
+    CANCELLED = ErrorCode.CANCELLED.value
 
     __slots__ = ("_code", "_message")
 

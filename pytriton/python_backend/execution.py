@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytriton.proxy.batch import BatchRequest
-from pytriton.proxy.responses import RequestError, Rescheduled
+from pytriton.proxy.failure import RequestError, Rescheduled
 from pytriton.proxy.signature import Signature
 from pytriton.python_backend.errors import TritonError, TritonModelException
 from pytriton.python_backend.request import ServedRequest

@@ -17,7 +17,7 @@ from pytriton.python_backend.tensor import Tensor, texts_of, unchecked
 
 if TYPE_CHECKING:
     from pytriton.proxy.calls import Call, CallTensor, Reply
-    from pytriton.proxy.services import Stream
+    from pytriton.proxy.streams import Stream
 
 _FAILURES = (PyTritonError, ArenaError)
 

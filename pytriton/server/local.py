@@ -8,7 +8,6 @@ import dataclasses
 import logging
 import os
 import pathlib
-import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +25,7 @@ from pytriton.server.process import ServerProcess
 from pytriton.server.security import AccessControl
 from pytriton.server.settings_check import check_settings
 from pytriton.server.vertex_ai import with_vertex_ai
+from pytriton.utils.ending import ending_of
 from pytriton.utils.workspace import Workspace
 
 LOGGER = logging.getLogger(__name__)
@@ -215,10 +215,7 @@ class LocalServer:
 
     def how_it_ended(self) -> str:
         """By which signal, or with which status."""
-        code = self.process.returncode
-        if code is not None and code < 0:
-            return f"was killed by {signal.Signals(-code).name}"
-        return f"exited with status {code}"
+        return ending_of(self.process.returncode)
 
     def obituary(self) -> str:
         """How it ended, and what it said last."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import pathlib
 import sys
 
@@ -12,6 +13,9 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 import serving
+from asking import bind_callees
+from streaming import COUNTERS
+from watching import Watched, unwanted_records
 
 _numbers = itertools.count()
 
@@ -48,3 +52,28 @@ def grpc_client(triton):
     """A client that any number of threads may use at once."""
     with serving.client_of(triton, "grpc") as client:
         yield client
+
+
+@pytest.fixture(params=COUNTERS)
+def counter(request):
+    """A generator function and an async one in turn, which do the same."""
+    return COUNTERS[request.param]
+
+
+@pytest.fixture
+def watched():
+    return Watched()
+
+
+@pytest.fixture
+def quiet_log(caplog):
+    """Checks that nothing is logged as a warning or an error."""
+    caplog.set_level(logging.INFO)
+    yield
+    assert not unwanted_records(caplog)
+
+
+@pytest.fixture(scope="module")
+def callees(triton):
+    """Models that any test may ask."""
+    bind_callees(triton)

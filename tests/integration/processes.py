@@ -9,7 +9,7 @@ import sys
 import cloudpickle
 import numpy as np
 import psutil
-from serving import FLOATS_IN, Background, bind_floats, is_running, send_floats, wait_until
+from serving import FLOATS_IN, Background, bind_floats, is_running, request_json, send_floats, wait_until
 
 from pytriton.decorators import batch
 from pytriton.model_config import ModelConfig, Tensor
@@ -86,3 +86,28 @@ def hold(triton, name, folder, number=-1):
     request = Background(lambda: send_floats(triton, name, [number]))
     wait_until((folder / f"entered{number}").exists)
     return request
+
+
+@batch
+def double(x):
+    return [x * 2]
+
+
+def is_ready(triton, name):
+    return request_json(triton, "GET", f"/v2/models/{name}/ready")[0] == 200
+
+
+def function():
+    """A factory of a plain function."""
+    return lambda requests: [[request["x"] * 2] for request in requests]
+
+
+def generator():
+    """A factory of a generator function."""
+
+    @batch
+    def steps(x):
+        for number in range(3):
+            yield [x + number]
+
+    return steps

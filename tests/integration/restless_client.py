@@ -1,6 +1,6 @@
 """A client that streams at random and leaves at random, until it is killed; a script.
 
-Its arguments are the HTTP port, the gRPC port and a seed. The models are those of `test_streams_life.Restless`.
+Its arguments are the HTTP port, the gRPC port and a seed. The models are those of `test_streams_load.Restless`.
 """
 
 from __future__ import annotations

@@ -221,3 +221,29 @@ def events_of(triton, model, body, endpoint="generate_stream"):
         yield events
     finally:
         events.drop()
+
+
+def count(requests):
+    """Counts to the number that the request brings."""
+    for value in range(number_of(requests)):
+        yield answers(requests, value)
+
+
+async def count_async(requests):
+    for value in range(number_of(requests)):
+        await asyncio.sleep(0)
+        yield answers(requests, value)
+
+
+COUNTERS = {"generator": count, "async_generator": count_async}
+
+
+def values_of(replies):
+    return [reply.y for reply in replies]
+
+
+def by_id(replies):
+    """What each request was answered with, the end without data as None."""
+    return {
+        each: [reply.y for reply in replies if reply.id == each] for each in sorted({reply.id for reply in replies})
+    }

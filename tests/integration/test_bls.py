@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import functools
 import gc
 import threading
 import time
 
 import numpy as np
 import pytest
+from asking import ROW, asked, asking
 from footprint import Footprint, assert_same, settled
 from serving import (
     NO_BATCHING,
@@ -28,82 +28,12 @@ from serving import (
 from streaming import bind_stream, streamed
 
 from pytriton.decorators import batch, triton_context
-from pytriton.exceptions import PyTritonBadParameterError, PyTritonInferenceError, PyTritonInvalidOperationError
+from pytriton.exceptions import PyTritonInferenceError
 from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
 from pytriton.model_config.datatypes import DATATYPES
-from pytriton.proxy.context import TritonContext
 from pytriton.proxy.services import current
 
-CODES = {"not found": 2, "invalid": 3, "unavailable": 4, "unsupported": 5}
-ROW = {"x": np.array([[1, 2, 3]], np.float32)}
-
-
-def asking(triton, name, ask, **arguments):
-    """Binds a model whose callable is ``ask(context, requests)``."""
-    if asyncio.iscoroutinefunction(ask):
-
-        @triton_context
-        async def call(requests, triton_context):
-            return await ask(triton_context, requests)
-    else:
-
-        @triton_context
-        def call(requests, triton_context):
-            return ask(triton_context, requests)
-
-    bind_floats(triton, name, call, **arguments)
-
-
-def asked(triton, name, ask, **arguments):
-    """Has ``ask(context)`` called once within a bound model, and returns what it returns or raises what it raises."""
-    kept = []
-
-    def call(context, requests):
-        try:
-            kept.append((ask(context), None))
-        except BaseException as error:
-            kept.append((None, error))
-        return requests
-
-    async def call_async(context, requests):
-        try:
-            kept.append((await ask(context), None))
-        except BaseException as error:
-            kept.append((None, error))
-        return [{"y": request["x"]} for request in requests]
-
-    asking(triton, name, call_async if asyncio.iscoroutinefunction(ask) else call, **arguments)
-    assert send_floats(triton, name, [0]) == [0]
-    ((result, error),) = kept
-    if error is not None:
-        raise error
-    return result
-
-
-@pytest.fixture(scope="module", autouse=True)
-def callees(triton):
-    """Models that any test may ask."""
-    bind_floats(triton, "double", batch(lambda x: {"y": x * 2}), config=ModelConfig(max_batch_size=8))
-    bind_floats(triton, "fails", raising)
-    bind_floats(triton, "slow", sleeping, config=ModelConfig(batching=True, max_batch_size=1))
-    bind_stream(triton, "count", counting)
-    bind_stream(triton, "silent", lambda requests: [None])
-
-
-def raising(requests):
-    raise ValueError("the weights are lost")
-
-
-def sleeping(requests):
-    deadline = time.monotonic() + float(requests[0]["x"][0, 0])
-    while time.monotonic() < deadline and not requests[0].is_cancelled():
-        time.sleep(0.002)
-    return requests
-
-
-def counting(requests):
-    for number in range(int(requests[0]["x"][0, 0])):
-        yield [{"y": np.full((1, 1), number, np.float32)} for _ in requests]
+pytestmark = pytest.mark.usefixtures("callees")
 
 
 def test_a_model_asks_another(triton, name):
@@ -255,106 +185,6 @@ def test_leaving_a_stream_ends_it(triton, name):
     assert ended.wait(10)
 
 
-@pytest.mark.parametrize(
-    ("model", "number", "found"), [("count", 5, "several responses"), ("silent", 1, "no response")]
-)
-def test_one_response_of_a_decoupled_model_has_to_be_one(triton, name, model, number, found):
-    with pytest.raises(PyTritonInferenceError, match=f"'{model}' is decoupled, and answered with {found}") as error:
-        asked(triton, name, lambda context: context.infer(model, {"x": np.full((1, 1), number, np.float32)}))
-    assert error.value.code == CODES["unsupported"]
-
-
-def test_a_decoupled_model_that_answers_once_may_be_asked_for_it(triton, name):
-    outputs = asked(triton, name, lambda context: context.infer("count", {"x": np.ones((1, 1), np.float32)}))
-    assert outputs["y"].tolist() == [[0]]
-
-
-def test_an_unknown_model_is_an_error(triton, name):
-    with pytest.raises(PyTritonInferenceError, match="unknown model: 'nobody'") as error:
-        asked(triton, name, lambda context: context.infer("nobody", ROW))
-    assert error.value.code == CODES["not found"]
-
-
-def test_an_unknown_version_is_an_error(triton, name):
-    with pytest.raises(PyTritonInferenceError, match="version 7"):
-        asked(triton, name, lambda context: context.infer("double", ROW, version=7))
-
-
-def test_the_error_of_a_model_reaches_the_one_that_asks_and_its_client(triton, name):
-    with pytest.raises(PyTritonInferenceError, match="ValueError: the weights are lost"):
-        asked(triton, name, lambda context: context.infer("fails", ROW))
-    asking(triton, f"{name}_again", lambda context, requests: [context.infer("fails", ROW)])
-    assert "ValueError: the weights are lost" in send_floats(triton, f"{name}_again", [0])
-
-
-def test_an_error_ends_a_stream(triton, name):
-    with pytest.raises(PyTritonInferenceError, match="the weights are lost"):
-        asked(triton, name, lambda context: list(context.stream("fails", ROW)))
-
-
-@pytest.mark.parametrize(
-    ("inputs", "message"),
-    [
-        ({"z": ROW["x"]}, "unexpected inference input 'z'"),
-        ({}, "expected 1 inputs but got 0"),
-        ({"x": np.ones((1, 2, 3), np.float32)}, "unexpected shape for input 'x'"),
-        ({"x": np.ones((1, 2), np.int64)}, "data-type is 'INT64', but model 'double' expects 'FP32'"),
-        ({"x": np.array(1, np.float32)}, "shape"),
-    ],
-    ids=["name", "none", "rank", "dtype", "scalar"],
-)
-def test_inputs_that_do_not_fit_are_an_error(triton, name, inputs, message):
-    with pytest.raises(PyTritonInferenceError, match=message) as error:
-        asked(triton, name, lambda context: context.infer("double", inputs))
-    assert error.value.code == CODES["invalid"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"inputs": {"x": [[1, 2]]}}, "input 'x' is a list, not a NumPy array"),
-        ({"inputs": {"x": np.ones((1, 2), complex)}}, "dtype complex128 is not one that Triton has"),
-        ({"inputs": ROW, "parameters": {"key": None}}, "parameter 'key' .* is None: use str, bool, int or float"),
-        ({"inputs": ROW, "parameters": {"key": 1 << 70}}, "does not fit 64 bits"),
-        ({"inputs": ROW, "timeout": 3}, "requests have no option 'timeout'; they have version, parameters"),
-    ],
-    ids=["list", "complex", "none", "large", "option"],
-)
-def test_what_cannot_be_sent_is_refused_at_once(triton, name, arguments, message):
-    with pytest.raises((TypeError, PyTritonBadParameterError), match=message):
-        asked(triton, name, lambda context: context.infer("double", **arguments))
-
-
-LONG = {"x": np.full((1, 1), 30, np.float32)}
-
-
-async def infer_in_time(context):
-    return await context.ainfer("slow", LONG, timeout_s=0.2)
-
-
-@pytest.mark.parametrize(
-    "ask", [lambda context: context.infer("slow", LONG, timeout_s=0.2), infer_in_time], ids=["function", "coroutine"]
-)
-def test_a_timeout_ends_the_request(triton, name, ask):
-    start = time.monotonic()
-    with pytest.raises(PyTritonInferenceError, match=r"'slow' gave no response within 0\.2 s") as error:
-        asked(triton, name, ask)
-    assert error.value.code == CODES["unavailable"]
-    assert send_floats(triton, "slow", [0]) == [0]  # which was cancelled, and serves others
-    assert time.monotonic() - start < 15
-
-
-def test_a_cancelled_task_cancels_the_request(triton, name):
-    async def ask(context):
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(context.ainfer("slow", LONG), 0.2)
-
-    start = time.monotonic()
-    asked(triton, name, ask)
-    assert send_floats(triton, "slow", [0]) == [0]
-    assert time.monotonic() - start < 15
-
-
 def test_what_is_sent_besides_tensors_arrives(triton, name):
     seen = []
 
@@ -452,106 +282,6 @@ def test_models_ask_in_a_chain(triton, name):
             lambda context, requests, below=below: [context.infer(below, {"x": each["x"]}) for each in requests],
         )
     assert send_floats(triton, f"{name}_5", [1]) == [2]
-
-
-def refused(triton, model, value=0):
-    """The error of a request, which must not wait."""
-    return Background(lambda: send_floats(triton, model, [value])).finish().result
-
-
-def test_a_model_that_asks_itself_is_refused(triton, name):
-    asking(triton, name, lambda context, requests: [context.infer(name, {"x": each["x"]}) for each in requests])
-    error = refused(triton, name)
-    assert f"would wait for itself, for all instances of model '{name}' are waiting" in error
-    assert f"('{name}' asks '{name}')" in error
-
-
-def test_a_cycle_of_models_is_refused(triton, name):
-    for one, other in (("a", "b"), ("b", "c"), ("c", "a")):
-        asking(
-            triton,
-            f"{name}_{one}",
-            lambda context, requests, other=other: [context.infer(f"{name}_{other}", {"x": requests[0]["x"]})],
-        )
-    assert f"'{name}_a' asks '{name}_b' asks '{name}_c' asks '{name}_a'" in refused(triton, f"{name}_a")
-
-
-def test_a_cycle_is_refused_where_requests_are_batched(triton, name):
-    @batch
-    @triton_context
-    def ask(x, triton_context):
-        return triton_context.infer(f"{name}_b", {"x": x})
-
-    config = ModelConfig(max_batch_size=8, batcher=DynamicBatcher(50_000))
-    bind_floats(triton, f"{name}_a", ask, config=config)
-    asking(
-        triton,
-        f"{name}_b",
-        lambda context, requests: [context.infer(f"{name}_a", {"x": requests[0]["x"]})],
-        config=config,
-    )
-    errors = at_once(8, lambda _: refused(triton, f"{name}_a"))
-    assert all("would wait for itself" in error for error in errors)
-
-
-def down(model, **options):
-    """Asks itself with one less, until there is nothing left."""
-
-    def ask(context, requests):
-        x = requests[0]["x"]
-        return [context.infer(model, {"x": x - 1}, **options) if x[0, 0] > 0 else {"y": x}]
-
-    return ask
-
-
-def test_a_model_with_more_instances_may_ask_itself_as_often(triton, name):
-    ask = down(name)
-
-    @triton_context
-    def call(requests, triton_context):
-        return ask(triton_context, requests)
-
-    bind_floats(triton, name, [call, functools.partial(call), functools.partial(call)])
-    assert send_floats(triton, name, [2]) == [0]
-    assert "would wait for itself" in refused(triton, name, 3)
-
-
-def test_a_coroutine_may_ask_its_own_model_as_often_as_it_has_places(triton, name):
-    async def ask(context, requests):
-        x = requests[0]["x"]
-        return [await context.ainfer(name, {"x": x - 1}) if x[0, 0] > 0 else {"y": x}]
-
-    asking(triton, name, ask, config=ModelConfig(max_batch_size=1, max_in_flight=4))
-    assert send_floats(triton, name, [3]) == [0]
-    assert "would wait for itself" in refused(triton, name, 4)
-
-
-def test_a_refused_cycle_leaves_the_models_at_work(triton, name):
-    asking(triton, name, down(name))
-    assert "would wait for itself" in refused(triton, name, 1)
-    assert send_floats(triton, name, [0]) == [0]
-
-
-def test_a_request_to_oneself_of_which_nobody_can_tell_times_out_with_a_reason(triton, name):
-    """The context of another call is not the one of the batch that waits."""
-    context = asked(triton, f"other_{name}", lambda context: context)
-    asking(triton, name, lambda _, requests: [context.infer(name, {"x": requests[0]["x"]}, timeout_s=0.3)])
-    error = refused(triton, name, 0)
-    assert "gave no response within 0.3 s" in error
-    assert "if all instances of the model were waiting for this very request" in error
-
-
-def test_infer_in_a_coroutine_is_refused(triton, name):
-    async def ask(context):
-        return context.infer("double", ROW)
-
-    with pytest.raises(PyTritonInvalidOperationError, match=r"would hold up the event loop .* use ainfer"):
-        asked(triton, name, ask)
-
-
-def test_a_context_without_a_call_has_nobody_to_ask():
-    with pytest.raises(PyTritonInvalidOperationError, match="only while it calls"):
-        TritonContext().infer("double", ROW)
 
 
 def test_requests_of_a_model_that_is_unloaded_are_answered(triton, name):

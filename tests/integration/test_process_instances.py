@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import signal
 import sys
 import threading
 
 import cloudpickle
 import numpy as np
 import pytest
-from processes import Multiply, bind_pid, pid_of_answer, process_of, processes_of
+from processes import Multiply, bind_pid, double, function, generator, is_ready, pid_of_answer, process_of, processes_of
 from serving import (
     FLOATS_IN,
     Background,
@@ -24,7 +23,6 @@ from serving import (
     infer_json,
     is_running,
     json_floats,
-    request_json,
     running_triton,
     send_floats,
     wait_until,
@@ -32,26 +30,11 @@ from serving import (
 from streaming import bind_stream, row, streamed
 
 from pytriton.decorators import batch, first_value, group_by_values, sample, triton_context
-from pytriton.exceptions import (
-    PyTritonBadParameterError,
-    PyTritonInvalidOperationError,
-)
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.process import ProcessInstance
 from pytriton.triton import RemoteTriton, Triton, TritonLifecyclePolicy
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
-
-LATER = TritonLifecyclePolicy(launch_triton_on_startup=False)
-
-
-@batch
-def double(x):
-    return [x * 2]
-
-
-def is_ready(triton, name):
-    return request_json(triton, "GET", f"/v2/models/{name}/ready")[0] == 200
 
 
 # What an instance is given.
@@ -142,10 +125,6 @@ def test_the_model_is_known_to_its_callable(triton, name):
 # What the factory may make, and be.
 
 
-def function():
-    return lambda requests: [[request["x"] * 2] for request in requests]
-
-
 def coroutine():
     @batch
     async def infer(x):
@@ -173,15 +152,6 @@ def test_it_makes_callables_of_any_kind(triton, name, client, make):
     bind_floats(triton, name, ProcessInstance(make))
 
     assert client.infer(name, {"x": row(3)})["y"].tolist() == [[6]]
-
-
-def generator():
-    @batch
-    def steps(x):
-        for number in range(3):
-            yield [x + number]
-
-    return steps
 
 
 def async_generator():
@@ -347,137 +317,6 @@ def test_versions_have_processes_of_their_own(triton, name):
     for version in (1, 2):
         _, answer = infer_json(triton, name, [json_floats([10])], version=version)
         assert answer["outputs"][0]["data"] == [10 * version]
-
-
-# What is refused.
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"factory": 3}, "factory is 3, which cannot be called; give a function or a class"),
-        ({"factory": double}, "an inference callable itself; give a function that makes one"),
-        ({"factory": print, "args": "cuda:0"}, "args is 'cuda:0'; use a tuple or a list"),
-        ({"factory": print, "kwargs": [1]}, r"kwargs is \[1\]; use a dictionary"),
-        ({"factory": print, "env": "A=1"}, "env is 'A=1'; use a dictionary of strings"),
-        ({"factory": print, "env": {"A": 1}}, "env has 'A': 1, which no environment variable can be"),
-        ({"factory": print, "env": {"A=": "1"}}, "env has 'A=': '1', which no environment variable can be"),
-    ],
-)
-def test_arguments_that_cannot_work_are_refused_at_once(arguments, message):
-    with pytest.raises(PyTritonBadParameterError, match=message):
-        ProcessInstance(**arguments)
-
-
-def test_what_cannot_be_sent_is_refused_by_bind_with_the_reason(triton, name):
-    lock = threading.Lock()
-
-    with pytest.raises(
-        PyTritonBadParameterError,
-        match=f"Model '{name}': instance 1 cannot be sent to a process of its own: TypeError: cannot pickle "
-        r"'_thread.lock' object; .*make it when the factory is called",
-    ):
-        bind_floats(triton, name, [ProcessInstance(lambda: double), ProcessInstance(lambda: lock)])
-    assert not processes_of(name)
-
-
-def fails():
-    raise ValueError("there is no such device")
-
-
-def leaves():
-    sys.exit("enough")
-
-
-def ends():
-    os._exit(3)
-
-
-def is_killed():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def wrong_order():
-    return group_by_values("x")(lambda x: [x])
-
-
-@pytest.mark.parametrize(
-    ("make", "reason"),
-    [
-        (fails, "cannot make its inference callable: ValueError: there is no such device"),
-        (leaves, "cannot make its inference callable: SystemExit: enough"),
-        (ends, "exited with status 3 while it made its inference callable"),
-        (is_killed, "was killed by SIGKILL while it made its inference callable"),
-        (lambda: 3, "cannot make its inference callable: .*infer_func is 3, which cannot be called"),
-        (wrong_order, "cannot make its inference callable: .*put @batch above it"),
-        (generator, r"cannot make its inference callable: .*set ModelConfig\(decoupled=True\)"),
-    ],
-)
-def test_a_factory_that_fails_fails_the_binding(triton, name, make, reason):
-    with pytest.raises(PyTritonInvalidOperationError, match=rf"process of model '{name}' \(instance 1\) {reason}"):
-        bind_floats(triton, name, [ProcessInstance(function), ProcessInstance(make)])
-
-    assert not processes_of(name)
-    assert not is_ready(triton, name)
-
-
-def test_a_process_that_cannot_be_started_fails_the_binding(triton, name, monkeypatch):
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with pytest.raises(PyTritonInvalidOperationError, match=r"exited with status 127 while it made its inference"):
-        bind_floats(triton, name, ProcessInstance(function))
-
-    monkeypatch.setattr(sys, "path", ["a\0b"])
-    with pytest.raises(PyTritonInvalidOperationError, match=r"cannot be started: ValueError: embedded null byte"):
-        bind_floats(triton, name, ProcessInstance(function))
-
-
-def test_the_traceback_of_a_factory_is_in_the_log(triton, name, caplog):
-    with pytest.raises(PyTritonInvalidOperationError):
-        bind_floats(triton, name, ProcessInstance(fails))
-
-    line = fails.__code__.co_firstlineno + 1
-    assert f'test_process_instances.py", line {line}, in fails' in caplog.text
-
-
-def test_what_was_bound_stays_when_the_factory_of_its_replacement_fails(triton, name):
-    bind_pid(triton, name, ProcessInstance(Multiply))
-    process = process_of(name)
-
-    with pytest.raises(PyTritonInvalidOperationError, match="no such device"):
-        bind_pid(triton, name, ProcessInstance(fails))
-
-    assert send_floats(triton, name, [1]) == [2]
-    assert processes_of(name) == {0: process}
-
-
-def test_a_model_that_was_bound_before_fails_the_start():
-    triton = Triton(config=free_config(), triton_lifecycle_policy=LATER)
-    bind_floats(triton, "good", ProcessInstance(function))
-    bind_floats(triton, "bad", ProcessInstance(fails))
-
-    with pytest.raises(PyTritonInvalidOperationError, match=r"model 'bad' .*no such device"):
-        triton.run()
-    assert not triton.is_alive()
-    assert not processes_of("good")
-
-
-def test_a_binding_that_is_interrupted_leaves_nothing(triton, name, tmp_path):
-    def make():
-        (tmp_path / "entered").touch()
-        signal.pause()
-
-    def interrupt():
-        wait_until((tmp_path / "entered").exists)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    interrupting = Background(interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        bind_floats(triton, name, ProcessInstance(make))
-
-    interrupting.finish()
-    assert not processes_of(name)
-    bind_floats(triton, name, double)
-    assert send_floats(triton, name, [1]) == [2]
 
 
 # Other ways to a server.

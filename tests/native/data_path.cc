@@ -1,6 +1,7 @@
 #include "data_path.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 
 #include "datatype.h"
@@ -33,6 +34,12 @@ using fake_worker::Session;
 using pytriton::ElementCount;
 using pytriton::ItemSize;
 
+namespace {
+
+constexpr std::chrono::seconds kPatience(20);
+
+}  // namespace
+
 int Run(const Behaviours& behaviours, int argc, char** argv) {
   const std::string wanted = argc > 1 ? argv[1] : "";
   for (const auto& [name, run] : behaviours) {
@@ -45,6 +52,15 @@ int Run(const Behaviours& behaviours, int argc, char** argv) {
 }
 
 bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+bool ComesTrue(const std::function<bool()>& condition) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
 
 std::string Serialized(const Strings& strings) {
   std::string data;

@@ -37,6 +37,9 @@ int Run(const Behaviours& behaviours, int argc, char** argv);
 
 bool Contains(const std::string& text, const std::string& part);
 
+// Waits until a condition holds. Returns whether it did soon.
+bool ComesTrue(const std::function<bool()>& condition);
+
 using Strings = std::vector<std::string>;
 
 // A BYTES tensor as clients send it.

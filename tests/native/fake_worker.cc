@@ -11,6 +11,8 @@
 #include <deque>
 #include <utility>
 
+#include "channel.h"
+
 namespace fake_worker {
 
 namespace {
@@ -24,6 +26,8 @@ using pytriton::FileDescriptor;
 using pytriton::MessageReader;
 using pytriton::MessageWriter;
 using pytriton::PeerArena;
+using pytriton::ReceiveBell;
+using pytriton::SendBell;
 using pytriton::Tensor;
 
 constexpr int64_t kBytes = 13;
@@ -31,43 +35,6 @@ constexpr int64_t kBytes = 13;
 [[noreturn]] void Fail(const char* what) {
   std::fprintf(stderr, "fake worker: %s\n", what);
   std::_Exit(1);
-}
-
-// False when the other side is gone.
-bool Receive(int socket, Bell* bell, FileDescriptor* fd = nullptr) {
-  iovec data = {bell, sizeof(*bell)};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message = {};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != sizeof(*bell)) return false;
-  const cmsghdr* header = CMSG_FIRSTHDR(&message);
-  if (header != nullptr && fd != nullptr) {
-    int value;
-    std::memcpy(&value, CMSG_DATA(header), sizeof(value));
-    fd->Reset(value);
-  }
-  return true;
-}
-
-bool Send(int socket, Bell bell, int fd = -1) {
-  iovec data = {&bell, sizeof(bell)};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message = {};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  if (fd >= 0) {
-    message.msg_control = control;
-    message.msg_controllen = sizeof(control);
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &fd, sizeof(fd));
-  }
-  return sendmsg(socket, &message, MSG_NOSIGNAL) == sizeof(bell);
 }
 
 // The bytes of a batch that nobody may change: all but those that say whether its requests are cancelled.
@@ -222,16 +189,16 @@ std::string Reply::message() const {
   return message + data_;
 }
 
-Desk::Desk(FileDescriptor socket, FileDescriptor peer)
-    : socket_(std::move(socket)), peer_(std::move(peer)), arena_(int64_t{1} << 24) {
-  ::fake_worker::Send(socket_.get(), {static_cast<int64_t>(BellKind::kWelcome), 0, 0, 0}, arena_.fd());
+Desk::Desk(FileDescriptor socket, std::vector<FileDescriptor> files)
+    : socket_(std::move(socket)), files_(std::move(files)), peer_(std::move(files_[0])), arena_(int64_t{1} << 24) {
+  SendBell(socket_.get(), {static_cast<int64_t>(BellKind::kWelcome), 0, 0, 0}, 0, arena_.fd());
 }
 
 std::optional<Taken> Desk::Take(int timeout_ms) {
   pollfd events = {socket_.get(), POLLIN, 0};
   Bell bell;
   if (poll(&events, 1, timeout_ms) <= 0) return {};
-  gone_ = !Receive(socket_.get(), &bell);
+  gone_ = ReceiveBell(socket_.get(), &bell, 0) != sizeof(bell);
   if (gone_) return {};
   if (bell.kind != static_cast<int64_t>(BellKind::kBatch)) ::fake_worker::Fail("a bell other than a batch's rang");
   MessageReader reader(peer_.At(bell.offset, bell.size), bell.size);
@@ -247,7 +214,7 @@ bool Desk::SendMessage(BellKind kind, int64_t sequence, const std::string& messa
   return Ring({static_cast<int64_t>(kind), sequence, block.offset, size});
 }
 
-bool Desk::Ring(const Bell& bell) { return ::fake_worker::Send(socket_.get(), bell); }
+bool Desk::Ring(const Bell& bell) { return SendBell(socket_.get(), bell, 0); }
 
 Session LockStep(Serve serve, size_t kept) {
   return [serve = std::move(serve), kept](Desk* desk) {
@@ -338,14 +305,14 @@ void Worker::Listen() {
 
 void Worker::Connect(FileDescriptor connected) {
   Bell bell;
-  FileDescriptor file;
-  const bool greeted = Receive(connected.get(), &bell, &file);
-  if (!greeted || bell.kind != static_cast<int64_t>(BellKind::kHello) || !file.valid()) return;
+  std::vector<FileDescriptor> files;
+  const bool greeted = ReceiveBell(connected.get(), &bell, 0, &files) == sizeof(bell);
+  if (!greeted || bell.kind != static_cast<int64_t>(BellKind::kHello) || files.empty()) return;
   Desk* desk = nullptr;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (closing_) return;
-    desks_.push_back(std::make_unique<Desk>(std::move(connected), std::move(file)));
+    desks_.push_back(std::make_unique<Desk>(std::move(connected), std::move(files)));
     desk = desks_.back().get();
   }
   changed_.notify_all();

@@ -53,7 +53,8 @@ class Reply {
 // What a worker has of one connection.
 class Desk {
  public:
-  Desk(pytriton::FileDescriptor socket, pytriton::FileDescriptor peer);
+  // `files` came with the hello: the backend's arena, and the end of a service channel where there is one.
+  Desk(pytriton::FileDescriptor socket, std::vector<pytriton::FileDescriptor> files);
 
   // The next batch, once it is there; nothing when the other side is gone, or when none came in time.
   std::optional<Taken> Take(int timeout_ms = -1);
@@ -71,6 +72,7 @@ class Desk {
 
  private:
   const pytriton::FileDescriptor socket_;
+  std::vector<pytriton::FileDescriptor> files_;
   const pytriton::PeerArena peer_;
   pytriton::Arena arena_;
   bool gone_ = false;

@@ -30,7 +30,7 @@ from pytriton.proxy.calls import (
     encode_model,
     encode_reply,
 )
-from pytriton.proxy.protocol import MessageReader, ProtocolError, Tensor
+from pytriton.proxy.message import MessageReader, ProtocolError, Tensor
 
 CALL, REPLY, LOG, MODEL, METRIC = range(5, 10)
 DATA_SIZE = 1000

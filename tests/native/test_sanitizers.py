@@ -9,110 +9,120 @@ import pytest
 
 SANITIZERS = ["address", "thread"]
 
-DATA_PATH = [
-    "equal_shapes_are_stacked",
-    "different_shapes_lie_apart",
-    "every_datatype_comes_back",
-    "bytes_come_back",
-    "missing_inputs_are_left_out",
-    "pieces_are_joined",
-    "empty_tensors_come_back",
-    "models_without_batches_have_no_rows",
-    "details_reach_the_worker",
-    "statistics_are_reported",
-    "bad_requests_fail_alone",
-    "gpu_memory_is_refused",
-    "envelopes_reach_the_worker",
-    "response_parameters_reach_the_client",
-    "requests_go_back_to_the_server",
-    "failures_reach_their_requests",
-    "nonsense_from_the_worker_fails_the_batch",
-    "mutated_answers_never_crash",
-    "a_dead_worker_is_replaced",
-    "a_process_that_is_being_started_again_is_waited_for",
-    "nobody_waits_for_a_process_whose_requests_are_cancelled",
-    "loading_fails_without_a_worker",
-    "kept_batches_stay_as_they_are",
-    "results_stay_until_they_are_answered",
-    "instances_run_side_by_side",
-]
-
-PIPELINE = [
-    "answers_come_in_any_order",
-    "every_input_comes_back",
-    "models_without_batches_are_served",
-    "a_batch_waits_for_room",
-    "streams_have_any_number_of_responses",
-    "only_requested_outputs_are_sent",
-    "a_failure_ends_its_request_in_mid_stream",
-    "the_detail_of_a_failure_is_logged",
-    "requests_go_back_to_the_server",
-    "response_parameters_travel_with_each_response",
-    "a_batch_waits_until_the_one_before_has_returned",
-    "only_streams_may_end_with_nothing",
-    "bad_requests_take_no_place",
-    "outputs_in_gpu_memory_end_the_request",
-    "statistics_are_reported_once",
-    "a_cancelled_request_is_answered_and_keeps_its_place",
-    "a_request_whose_time_has_passed_is_answered",
-    "cancelled_requests_are_not_sought_in_later_batches",
-    "a_waiting_batch_in_lock_step_is_told_of_cancelling",
-    "a_client_that_has_left_is_sent_one_thing",
-    "a_worker_that_hangs_up_fails_what_is_in_flight",
-    "unloading_answers_what_is_in_flight",
-    "idle_instances_end",
-    "nonsense_fails_what_is_in_flight",
-    "outputs_that_do_not_fit_their_shape_fail_alone",
-    "a_worker_that_does_not_read_is_heard",
-    "a_deaf_worker_that_hangs_up_lets_execution_go_on",
-    "mutated_answers_never_crash",
-    "instances_run_side_by_side",
-]
-
-KEEPER = [
-    "one_process_obeys_all_orders",
-    "a_model_is_asked_whether_it_is_ready_if_it_wants_to_be",
-    "a_process_that_ends_is_started_again",
-    "a_model_that_does_not_load_is_an_error",
-    "a_process_that_ends_at_its_start_is_an_error",
-    "a_program_that_is_missing_is_an_error",
-    "a_start_that_takes_too_long_is_ended",
-    "whoever_waits_is_told_why_a_start_has_failed",
-    "nobody_waits_for_ever",
-    "a_keeper_ends_while_its_process_is_being_started_again",
-    "a_keeper_ends_while_it_pauses",
-    "processes_are_killed_under_load",
-]
-
-SERVICES = [
-    "calls_come_back",
-    "replies_are_the_workers_until_it_releases_them",
-    "what_is_asked_reaches_the_server",
-    "strings_have_their_lengths_first",
-    "streams_have_any_number_of_responses",
-    "errors_reach_the_worker",
-    "cancelling_reaches_the_server",
-    "cycles_are_refused",
-    "a_worker_that_hangs_up_has_its_calls_cancelled",
-    "an_instance_that_ends_has_its_calls_cancelled",
-    "the_backend_ends_behind_its_calls",
-    "a_worker_that_does_not_read_is_heard",
-    "metrics_go_with_the_last_that_has_them",
-    "models_are_loaded_and_lines_logged",
-    "nonsense_ends_the_channel_alone",
-    "mutated_messages_never_crash",
-    "many_ask_at_once",
-]
+# The programs that run behaviours, and what they say with `--list`.
+BEHAVIOURS = {
+    "data_path_batches": [
+        "equal_shapes_are_stacked",
+        "different_shapes_lie_apart",
+        "every_datatype_comes_back",
+        "bytes_come_back",
+        "missing_inputs_are_left_out",
+        "pieces_are_joined",
+        "empty_tensors_come_back",
+        "models_without_batches_have_no_rows",
+        "details_reach_the_worker",
+        "statistics_are_reported",
+        "envelopes_reach_the_worker",
+        "response_parameters_reach_the_client",
+    ],
+    "data_path_failures": [
+        "bad_requests_fail_alone",
+        "gpu_memory_is_refused",
+        "requests_go_back_to_the_server",
+        "failures_reach_their_requests",
+        "nonsense_from_the_worker_fails_the_batch",
+        "a_dead_worker_is_replaced",
+        "a_process_that_is_being_started_again_is_waited_for",
+        "nobody_waits_for_a_process_whose_requests_are_cancelled",
+        "loading_fails_without_a_worker",
+    ],
+    "data_path_stress": [
+        "mutated_answers_never_crash",
+        "kept_batches_stay_as_they_are",
+        "results_stay_until_they_are_answered",
+        "instances_run_side_by_side",
+    ],
+    "pipeline_answers": [
+        "answers_come_in_any_order",
+        "every_input_comes_back",
+        "models_without_batches_are_served",
+        "a_batch_waits_for_room",
+        "streams_have_any_number_of_responses",
+        "only_requested_outputs_are_sent",
+        "a_failure_ends_its_request_in_mid_stream",
+        "the_detail_of_a_failure_is_logged",
+        "requests_go_back_to_the_server",
+        "response_parameters_travel_with_each_response",
+        "a_batch_waits_until_the_one_before_has_returned",
+        "only_streams_may_end_with_nothing",
+        "statistics_are_reported_once",
+    ],
+    "pipeline_cancellation": [
+        "a_cancelled_request_is_answered_and_keeps_its_place",
+        "a_request_whose_time_has_passed_is_answered",
+        "cancelled_requests_are_not_sought_in_later_batches",
+        "a_waiting_batch_in_lock_step_is_told_of_cancelling",
+        "a_client_that_has_left_is_sent_one_thing",
+    ],
+    "pipeline_failures": [
+        "bad_requests_take_no_place",
+        "outputs_in_gpu_memory_end_the_request",
+        "a_worker_that_hangs_up_fails_what_is_in_flight",
+        "unloading_answers_what_is_in_flight",
+        "idle_instances_end",
+        "nonsense_fails_what_is_in_flight",
+        "outputs_that_do_not_fit_their_shape_fail_alone",
+        "a_worker_that_does_not_read_is_heard",
+        "a_deaf_worker_that_hangs_up_lets_execution_go_on",
+    ],
+    "pipeline_stress": [
+        "mutated_answers_never_crash",
+        "instances_run_side_by_side",
+    ],
+    "keeper": [
+        "one_process_obeys_all_orders",
+        "a_model_is_asked_whether_it_is_ready_if_it_wants_to_be",
+        "a_process_that_ends_is_started_again",
+        "a_model_that_does_not_load_is_an_error",
+        "a_process_that_ends_at_its_start_is_an_error",
+        "a_program_that_is_missing_is_an_error",
+        "a_start_that_takes_too_long_is_ended",
+        "whoever_waits_is_told_why_a_start_has_failed",
+        "nobody_waits_for_ever",
+        "a_keeper_ends_while_its_process_is_being_started_again",
+        "a_keeper_ends_while_it_pauses",
+        "processes_are_killed_under_load",
+    ],
+    "services_calls": [
+        "calls_come_back",
+        "replies_are_the_workers_until_it_releases_them",
+        "what_is_asked_reaches_the_server",
+        "strings_have_their_lengths_first",
+        "streams_have_any_number_of_responses",
+        "errors_reach_the_worker",
+        "cancelling_reaches_the_server",
+        "cycles_are_refused",
+        "metrics_go_with_the_last_that_has_them",
+        "models_are_loaded_and_lines_logged",
+    ],
+    "services_failures": [
+        "a_worker_that_hangs_up_has_its_calls_cancelled",
+        "an_instance_that_ends_has_its_calls_cancelled",
+        "the_backend_ends_behind_its_calls",
+        "a_worker_that_does_not_read_is_heard",
+        "nonsense_ends_the_channel_alone",
+    ],
+    "services_stress": [
+        "mutated_messages_never_crash",
+        "many_ask_at_once",
+    ],
+}
 
 
 @pytest.fixture(scope="module")
 def programs(native: Any) -> dict[str, Path]:
     """All programs; CMake builds them side by side."""
-    names = [
-        f"{program}_{sanitizer}"
-        for program in ("data_path", "pipeline", "keeper", "services", "arena_stress")
-        for sanitizer in SANITIZERS
-    ]
+    names = [f"{program}_{sanitizer}" for program in (*BEHAVIOURS, "arena_stress") for sanitizer in SANITIZERS]
     return dict(zip(names, native.build(*names), strict=True))
 
 
@@ -134,42 +144,19 @@ def test_a_peer_that_reads_what_it_has_released_is_found(
     assert finding in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("program", "behaviours"),
-    [("data_path", DATA_PATH), ("pipeline", PIPELINE), ("keeper", KEEPER), ("services", SERVICES)],
-)
-def test_all_behaviours_are_tested(native: Any, programs: dict[str, Path], program: str, behaviours: list[str]) -> None:
+@pytest.mark.parametrize("program", BEHAVIOURS)
+def test_all_behaviours_are_tested(native: Any, programs: dict[str, Path], program: str) -> None:
     done = native.run(programs[f"{program}_address"], "--list")
-    assert done.stdout.split() == behaviours
+    assert done.stdout.split() == BEHAVIOURS[program]
 
 
 @pytest.mark.parametrize("sanitizer", SANITIZERS)
-@pytest.mark.parametrize("behaviour", DATA_PATH)
-def test_data_path(native: Any, programs: dict[str, Path], tmp_path: Path, behaviour: str, sanitizer: str) -> None:
-    done = native.run(programs[f"data_path_{sanitizer}"], behaviour, folder=tmp_path)
-    assert done.returncode == 0, done.stdout
-    assert done.stdout == ""
-
-
-@pytest.mark.parametrize("sanitizer", SANITIZERS)
-@pytest.mark.parametrize("behaviour", PIPELINE)
-def test_pipeline(native: Any, programs: dict[str, Path], tmp_path: Path, behaviour: str, sanitizer: str) -> None:
-    done = native.run(programs[f"pipeline_{sanitizer}"], behaviour, folder=tmp_path)
-    assert done.returncode == 0, done.stdout
-    assert done.stdout == ""
-
-
-@pytest.mark.parametrize("sanitizer", SANITIZERS)
-@pytest.mark.parametrize("behaviour", KEEPER)
-def test_keeper(native: Any, programs: dict[str, Path], tmp_path: Path, behaviour: str, sanitizer: str) -> None:
-    done = native.run(programs[f"keeper_{sanitizer}"], behaviour, folder=tmp_path)
-    assert done.returncode == 0, done.stdout
-    assert done.stdout == ""
-
-
-@pytest.mark.parametrize("sanitizer", SANITIZERS)
-@pytest.mark.parametrize("behaviour", SERVICES)
-def test_services(native: Any, programs: dict[str, Path], tmp_path: Path, behaviour: str, sanitizer: str) -> None:
-    done = native.run(programs[f"services_{sanitizer}"], behaviour, folder=tmp_path)
+@pytest.mark.parametrize(
+    ("program", "behaviour"), [(program, each) for program, behaviours in BEHAVIOURS.items() for each in behaviours]
+)
+def test_behaviour(
+    native: Any, programs: dict[str, Path], tmp_path: Path, program: str, behaviour: str, sanitizer: str
+) -> None:
+    done = native.run(programs[f"{program}_{sanitizer}"], behaviour, folder=tmp_path)
     assert done.returncode == 0, done.stdout
     assert done.stdout == ""

@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytriton.proxy.message import ABSENT, ALIGNMENT, Column, MessageReader, ParameterValue, ProtocolError, Tensor
 from pytriton.proxy.protocol import (
-    ABSENT,
-    ALIGNMENT,
     BELL,
     PROTOCOL_VERSION,
     AdmissionMessage,
@@ -23,16 +22,11 @@ from pytriton.proxy.protocol import (
     AnswerOutput,
     AnswersMessage,
     BatchMessage,
-    Column,
     Details,
     Envelope,
     Failure,
-    MessageReader,
-    ParameterValue,
-    ProtocolError,
     RegistrationMessage,
     ResultMessage,
-    Tensor,
     decode_admission,
     decode_answers,
     decode_batch,

@@ -20,18 +20,7 @@ std::string SystemError(const std::string& what) { return what + ": " + std::str
 
 }  // namespace
 
-Channel::Channel(const std::string& path) : socket_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
-  if (!socket_.valid()) throw ChannelError(SystemError("cannot create a socket"));
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) throw ChannelError("the worker's socket path is too long: " + path);
-  std::memcpy(address.sun_path, path.data(), path.size());
-  if (connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
-    throw ChannelError(SystemError("cannot reach the worker at " + path));
-  }
-}
-
-void Channel::Send(const Bell& bell, int fd, int other_fd) {
+bool SendBell(int socket, const Bell& bell, int flags, int fd, int other_fd) {
   Bell copy = bell;
   iovec data = {&copy, sizeof(copy)};
   msghdr message = {};
@@ -51,17 +40,12 @@ void Channel::Send(const Bell& bell, int fd, int other_fd) {
   }
   ssize_t sent;
   do {
-    sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
+    sent = sendmsg(socket, &message, flags | MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
-  if (sent != static_cast<ssize_t>(sizeof(bell))) throw ChannelError(SystemError("the worker is gone"));
+  return sent == static_cast<ssize_t>(sizeof(bell));
 }
 
-void Channel::SetPatience(int timeout_ms) {
-  const timeval timeout = {timeout_ms / 1000, timeout_ms % 1000 * 1000};
-  setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
-}
-
-bool Channel::Receive(Bell* bell, std::vector<FileDescriptor>* fds) {
+ssize_t ReceiveBell(int socket, Bell* bell, int flags, std::vector<FileDescriptor>* fds) {
   iovec data = {bell, sizeof(*bell)};
   msghdr message = {};
   message.msg_iov = &data;
@@ -73,21 +57,45 @@ bool Channel::Receive(Bell* bell, std::vector<FileDescriptor>* fds) {
   }
   ssize_t received;
   do {
-    received = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
+    received = recvmsg(socket, &message, flags | MSG_CMSG_CLOEXEC);
   } while (received < 0 && errno == EINTR);
+  if (received < 0 || fds == nullptr) return received;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    for (size_t at = 0; at + CMSG_LEN(sizeof(int)) <= header->cmsg_len; at += sizeof(int)) {
+      int fd;
+      std::memcpy(&fd, CMSG_DATA(header) + at, sizeof(fd));
+      fds->emplace_back(fd);
+    }
+  }
+  return received;
+}
+
+Channel::Channel(const std::string& path) : socket_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+  if (!socket_.valid()) throw ChannelError(SystemError("cannot create a socket"));
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) throw ChannelError("the worker's socket path is too long: " + path);
+  std::memcpy(address.sun_path, path.data(), path.size());
+  if (connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    throw ChannelError(SystemError("cannot reach the worker at " + path));
+  }
+}
+
+void Channel::Send(const Bell& bell, int fd, int other_fd) {
+  if (!SendBell(socket_.get(), bell, 0, fd, other_fd)) throw ChannelError(SystemError("the worker is gone"));
+}
+
+void Channel::SetPatience(int timeout_ms) {
+  const timeval timeout = {timeout_ms / 1000, timeout_ms % 1000 * 1000};
+  setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+}
+
+bool Channel::Receive(Bell* bell, std::vector<FileDescriptor>* fds) {
+  const ssize_t received = ReceiveBell(socket_.get(), bell, 0, fds);
   if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
   if (received <= 0) throw ChannelError("the worker is gone");
   if (received != static_cast<ssize_t>(sizeof(*bell))) throw ChannelError("the worker sent something that is no bell");
-  if (fds != nullptr) {
-    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
-      if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-      for (size_t at = 0; at + CMSG_LEN(sizeof(int)) <= header->cmsg_len; at += sizeof(int)) {
-        int fd;
-        std::memcpy(&fd, CMSG_DATA(header) + at, sizeof(fd));
-        fds->emplace_back(fd);
-      }
-    }
-  }
   return true;
 }
 

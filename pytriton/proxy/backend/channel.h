@@ -3,6 +3,8 @@
 // other side is gone. Twin of `channel.py`.
 #pragma once
 
+#include <sys/types.h>
+
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -16,6 +18,14 @@ class ChannelError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
+
+// Sends a bell over a SEQPACKET socket, with `flags` of `sendmsg`. `fd` travels along unless it is -1, and so does
+// `other_fd`. Returns whether it went; where not, `errno` says why.
+bool SendBell(int socket, const Bell& bell, int flags, int fd = -1, int other_fd = -1);
+
+// Receives what may be a bell, with `flags` of `recvmsg`, and up to two file descriptors with it where `fds` is given.
+// Returns what `recvmsg` does: a bell came where that is its size.
+ssize_t ReceiveBell(int socket, Bell* bell, int flags, std::vector<FileDescriptor>* fds = nullptr);
 
 class Channel {
  public:

@@ -1,32 +1,10 @@
 #include "metrics.h"
 
 #include <cstring>
-#include <utility>
-#include <vector>
 
 #include "triton_error.h"
 
 namespace pytriton {
-
-class MetricFamily {
- public:
-  MetricFamily(TRITONSERVER_MetricKind kind, const std::string& name, const std::string& description) : kind_(kind) {
-    Check(TRITONSERVER_MetricFamilyNew(&family_, kind, name.c_str(), description.c_str()));
-  }
-  ~MetricFamily() { LogIfError(TRITONSERVER_MetricFamilyDelete(family_), "cannot delete a metric family"); }
-  MetricFamily(const MetricFamily&) = delete;
-  MetricFamily& operator=(const MetricFamily&) = delete;
-
-  TRITONSERVER_MetricKind kind() const { return kind_; }
-  TRITONSERVER_MetricFamily* get() const { return family_; }
-  // Held while metrics of the family come and go: Triton counts those of the same labels in several steps.
-  std::mutex& mutex() { return mutex_; }
-
- private:
-  const TRITONSERVER_MetricKind kind_;
-  TRITONSERVER_MetricFamily* family_ = nullptr;
-  std::mutex mutex_;
-};
 
 namespace {
 
@@ -72,45 +50,44 @@ TRITONSERVER_Metric* NewHistogram(TRITONSERVER_MetricFamily* family, Labels* lab
 
 }  // namespace
 
-class Metric {
- public:
-  Metric(std::shared_ptr<MetricFamily> family, const MetricMessage& message) : family_(std::move(family)) {
-    const std::lock_guard<std::mutex> lock(family_->mutex());
-    Labels labels(message.labels);
-    if (family_->kind() == TRITONSERVER_METRIC_KIND_HISTOGRAM) {
-      metric_ = NewHistogram(family_->get(), &labels, message.buckets);
-    } else {
-      Check(TRITONSERVER_MetricNew(&metric_, family_->get(), labels.data(), labels.size()));
-    }
-  }
-  ~Metric() {
-    const std::lock_guard<std::mutex> lock(family_->mutex());
-    LogIfError(TRITONSERVER_MetricDelete(metric_), "cannot delete a metric");
-  }
-  Metric(const Metric&) = delete;
-  Metric& operator=(const Metric&) = delete;
+MetricFamily::MetricFamily(TRITONSERVER_MetricKind kind, const std::string& name, const std::string& description)
+    : kind_(kind) {
+  Check(TRITONSERVER_MetricFamilyNew(&family_, kind, name.c_str(), description.c_str()));
+}
 
-  void Observe(double value) {
-    if (TRITONSERVER_MetricObserve == nullptr || family_->kind() != TRITONSERVER_METRIC_KIND_HISTOGRAM) {
-      throw TritonError(TRITONSERVER_ERROR_UNSUPPORTED, "only histograms observe");
-    }
-    Check(TRITONSERVER_MetricObserve(metric_, value));
+MetricFamily::~MetricFamily() { LogIfError(TRITONSERVER_MetricFamilyDelete(family_), "cannot delete a metric family"); }
+
+Metric::Metric(std::shared_ptr<MetricFamily> family, const std::vector<std::pair<std::string, std::string>>& labels,
+               const std::vector<double>& buckets)
+    : family_(std::move(family)) {
+  const std::lock_guard<std::mutex> lock(family_->mutex());
+  Labels parameters(labels);
+  if (family_->kind() == TRITONSERVER_METRIC_KIND_HISTOGRAM) {
+    metric_ = NewHistogram(family_->get(), &parameters, buckets);
+  } else {
+    Check(TRITONSERVER_MetricNew(&metric_, family_->get(), parameters.data(), parameters.size()));
   }
+}
 
-  int64_t ValueBits() {
-    double value = 0;
-    Check(TRITONSERVER_MetricValue(metric_, &value));
-    int64_t bits;
-    std::memcpy(&bits, &value, sizeof(bits));
-    return bits;
+Metric::~Metric() {
+  const std::lock_guard<std::mutex> lock(family_->mutex());
+  LogIfError(TRITONSERVER_MetricDelete(metric_), "cannot delete a metric");
+}
+
+void Metric::Observe(double value) {
+  if (TRITONSERVER_MetricObserve == nullptr || family_->kind() != TRITONSERVER_METRIC_KIND_HISTOGRAM) {
+    throw TritonError(TRITONSERVER_ERROR_UNSUPPORTED, "only histograms observe");
   }
+  Check(TRITONSERVER_MetricObserve(metric_, value));
+}
 
-  TRITONSERVER_Metric* get() const { return metric_; }
-
- private:
-  const std::shared_ptr<MetricFamily> family_;
-  TRITONSERVER_Metric* metric_ = nullptr;
-};
+int64_t Metric::ValueBits() {
+  double value = 0;
+  Check(TRITONSERVER_MetricValue(metric_, &value));
+  int64_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
 
 std::shared_ptr<MetricFamily> MetricFamilies::Get(TRITONSERVER_MetricKind kind, const std::string& name,
                                                   const std::string& description) {
@@ -143,7 +120,7 @@ int64_t Metrics::Do(const MetricMessage& message) {
   if (message.order == MetricOrder::kMetric) {
     const auto family = of_family_.find(message.number);
     if (family == of_family_.end()) throw TritonError(TRITONSERVER_ERROR_NOT_FOUND, "the metric family is gone");
-    metrics_[++last_] = std::make_shared<Metric>(family->second, message);
+    metrics_[++last_] = std::make_shared<Metric>(family->second, message.labels, message.buckets);
     return last_;
   }
   const auto metric = metrics_.find(message.number);

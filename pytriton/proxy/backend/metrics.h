@@ -7,14 +7,51 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "calls.h"
 #include "triton_api.h"
 
 namespace pytriton {
 
-class MetricFamily;
-class Metric;
+class MetricFamily {
+ public:
+  // Throws TritonError, as where the server has no metrics.
+  MetricFamily(TRITONSERVER_MetricKind kind, const std::string& name, const std::string& description);
+  ~MetricFamily();
+  MetricFamily(const MetricFamily&) = delete;
+  MetricFamily& operator=(const MetricFamily&) = delete;
+
+  TRITONSERVER_MetricKind kind() const { return kind_; }
+  TRITONSERVER_MetricFamily* get() const { return family_; }
+  // Held while metrics of the family come and go: Triton counts those of the same labels in several steps.
+  std::mutex& mutex() { return mutex_; }
+
+ private:
+  const TRITONSERVER_MetricKind kind_;
+  TRITONSERVER_MetricFamily* family_ = nullptr;
+  std::mutex mutex_;
+};
+
+// One of a family, by its labels. Those of the same labels have one value, which goes with the last of them.
+class Metric {
+ public:
+  // `buckets` are a histogram's. Throws TritonError.
+  Metric(std::shared_ptr<MetricFamily> family, const std::vector<std::pair<std::string, std::string>>& labels,
+         const std::vector<double>& buckets = {});
+  ~Metric();
+  Metric(const Metric&) = delete;
+  Metric& operator=(const Metric&) = delete;
+
+  void Observe(double value);
+  int64_t ValueBits();
+  TRITONSERVER_Metric* get() const { return metric_; }
+
+ private:
+  const std::shared_ptr<MetricFamily> family_;
+  TRITONSERVER_Metric* metric_ = nullptr;
+};
 
 // All families of the backend.
 class MetricFamilies {

@@ -2,11 +2,11 @@
 // `pytriton_worker_restarts_total{model,version,instance}`.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 
-#include "triton_api.h"
+#include "metrics.h"
 
 namespace pytriton {
 
@@ -14,15 +14,11 @@ class Restarts {
  public:
   // Shows the instance, at first with none. Where the server has no metrics, nothing is shown.
   Restarts(const std::string& model, int64_t version, const std::string& instance);
-  ~Restarts();
-  Restarts(const Restarts&) = delete;
-  Restarts& operator=(const Restarts&) = delete;
 
   void Add(int64_t count);
 
  private:
-  const std::array<std::string, 3> labels_;
-  TRITONSERVER_Metric* metric_;
+  std::optional<Metric> metric_;
 };
 
 }  // namespace pytriton

@@ -4,8 +4,8 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <cstring>
 #include <utility>
+#include <vector>
 
 #include "channel.h"
 #include "triton_error.h"
@@ -63,29 +63,13 @@ void ServiceChannel::Retire() {
 bool ServiceChannel::Receive() {
   for (int i = 0; i < kBellsAtATime; ++i) {
     Bell bell;
-    FileDescriptor file;
-    iovec data = {&bell, sizeof(bell)};
-    msghdr message = {};
-    message.msg_iov = &data;
-    message.msg_iovlen = 1;
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    message.msg_control = control;
-    message.msg_controllen = sizeof(control);
-    ssize_t received;
-    do {
-      received = recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    } while (received < 0 && errno == EINTR);
+    std::vector<FileDescriptor> files;
+    const ssize_t received = ReceiveBell(socket_.get(), &bell, MSG_DONTWAIT, &files);
     if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
     if (received <= 0 || closed_) return false;
-    const cmsghdr* header = CMSG_FIRSTHDR(&message);
-    if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
-      int fd;
-      std::memcpy(&fd, CMSG_DATA(header), sizeof(fd));
-      file.Reset(fd);
-    }
     try {
       if (received != static_cast<ssize_t>(sizeof(bell))) throw ProtocolError("the worker sent what is no bell");
-      Handle(bell, std::move(file));
+      Handle(bell, files.empty() ? FileDescriptor() : std::move(files[0]));
     } catch (const std::exception& error) {
       Log(TRITONSERVER_LOG_ERROR,
           "model '" + model_ + "': its worker's service channel is closed: " + std::string(error.what()));
@@ -230,38 +214,16 @@ bool ServiceChannel::Reply(int64_t number, const CallReplyMessage& message) {
 bool ServiceChannel::Send(const Bell& bell, int fd) {
   const std::lock_guard<std::mutex> lock(send_mutex_);
   if (closed_) return false;
-  if (unsent_.empty() && SendNow(bell, fd)) return true;
+  if (unsent_.empty() && SendBell(socket_.get(), bell, MSG_DONTWAIT, fd)) return true;
   if (errno != EAGAIN && errno != EWOULDBLOCK && unsent_.empty()) return false;
   unsent_.push_back(bell);
   if (unsent_.size() == 1) Want(true);
   return true;
 }
 
-bool ServiceChannel::SendNow(const Bell& bell, int fd) {
-  iovec data = {const_cast<Bell*>(&bell), sizeof(bell)};
-  msghdr message = {};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  if (fd >= 0) {
-    message.msg_control = control;
-    message.msg_controllen = sizeof(control);
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &fd, sizeof(int));
-  }
-  ssize_t sent;
-  do {
-    sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  } while (sent < 0 && errno == EINTR);
-  return sent == static_cast<ssize_t>(sizeof(bell));
-}
-
 void ServiceChannel::Flush() {
   const std::lock_guard<std::mutex> lock(send_mutex_);
-  while (!unsent_.empty() && SendNow(unsent_.front(), -1)) unsent_.pop_front();
+  while (!unsent_.empty() && SendBell(socket_.get(), unsent_.front(), MSG_DONTWAIT)) unsent_.pop_front();
   if (unsent_.empty()) Want(false);
 }
 

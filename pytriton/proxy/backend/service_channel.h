@@ -74,7 +74,6 @@ class ServiceChannel : public std::enable_shared_from_this<ServiceChannel> {
   void DoWithMetric(const Bell& bell);
   void Fail(int64_t number, TRITONSERVER_Error_Code code, const std::string& message);
   bool Send(const Bell& bell, int fd = -1);
-  bool SendNow(const Bell& bell, int fd);
   void Want(bool writable);
   Callers CallersOfBatch(int64_t batch);
 

@@ -47,11 +47,6 @@ ASKING = HEAD.replace("class TritonPythonModel:\n", ASK)
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory):
-    return tmp_path_factory.mktemp("repository")
-
-
-@pytest.fixture(scope="module")
 def triton(repository):
     """A server with models to ask: ``double``, ``count`` (decoupled), ``tell`` and ``bound``."""
     with running_triton(model_repository=repository) as triton:

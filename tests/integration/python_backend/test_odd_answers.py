@@ -6,24 +6,11 @@ import json
 
 import pytest
 from pb_models import HEAD, TEXT, execute, write
-from serving import client_of, infer_json, json_floats, running_triton, send_floats
+from serving import client_of, infer_json, json_floats, send_floats
 from streaming import row
 from worker_models import command, write_model
 
 from pytriton.model_config import Tensor
-
-
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory):
-    return tmp_path_factory.mktemp("repository")
-
-
-@pytest.fixture(scope="module")
-def triton(repository):
-    """A server whose repository grows: each test writes a model and loads it."""
-    with running_triton(model_repository=repository) as triton:
-        triton.run()
-        yield triton
 
 
 @pytest.fixture

@@ -9,33 +9,9 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 from pb_models import DECOUPLED, HEAD, SNIPPETS, TEXT, asynchronous, execute, text_of, write
-from serving import (
-    HOST,
-    at_once,
-    client_of,
-    infer_json,
-    json_floats,
-    request_json,
-    running_triton,
-    send_floats,
-    token_of,
-    wait_until,
-)
+from serving import HOST, at_once, client_of, infer_json, json_floats, request_json, send_floats, token_of, wait_until
 from streaming import row, stream_to, streamed
 from worker_models import command, state_of, write_model
-
-
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory):
-    return tmp_path_factory.mktemp("repository")
-
-
-@pytest.fixture(scope="module")
-def triton(repository):
-    """A server whose repository grows: each test writes a model and loads it."""
-    with running_triton(model_repository=repository) as triton:
-        triton.run()
-        yield triton
 
 
 @pytest.fixture

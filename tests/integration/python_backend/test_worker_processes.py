@@ -44,19 +44,6 @@ from pytriton.server import control
 TWO = "instance_group [{count: 2, kind: KIND_CPU}]"
 
 
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory):
-    return tmp_path_factory.mktemp("repository")
-
-
-@pytest.fixture(scope="module")
-def triton(repository):
-    """A server whose repository grows: each test writes a model and loads it."""
-    with running_triton(model_repository=repository) as triton:
-        triton.run()
-        yield triton
-
-
 @pytest.fixture
 def load(triton, repository, name):
     """Writes a model and has it loaded; returns the folder of its version."""

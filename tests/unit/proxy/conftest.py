@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 
 from pytriton.model_config import ModelConfig, Tensor
+from pytriton.proxy.threads import EventLoop
+from pytriton.proxy.worker import Worker
 
 # Test modules are imported by their paths; what they share is found here.
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
-from wiring import Wire
+from pipelines import OUTPUTS, Direct, threads
+from wiring import TIMEOUT_S, Instance, Wire
 
 
 @pytest.fixture
@@ -37,3 +40,43 @@ def wire():
 def plain_wire(wire):
     """A connection for a model without batching."""
     return wire(config=ModelConfig(batching=False))
+
+
+@pytest.fixture
+def serve(wire):
+    """Starts workers for inference callables, each with one instance connected."""
+    started = []
+
+    def serve(infer_func, on_unrecoverable=None, *, decoupled=True, outputs=OUTPUTS, **config):
+        connection = wire(outputs=outputs, config=ModelConfig(decoupled=decoupled, **config))
+        loop = EventLoop("pytriton-loop-m")
+        worker = Worker(infer_func, connection.signature, on_unrecoverable, loop)
+        instance = Instance(connection, worker)
+        started.append((worker, instance, loop))
+        return worker, instance
+
+    yield serve
+    for worker, instance, loop in started:
+        instance.channel.close()
+        worker.close(TIMEOUT_S)
+        loop.stop()
+        for thread in threads():
+            thread.join(TIMEOUT_S)
+    assert threads() == []
+
+
+@pytest.fixture
+def direct(wire):
+    """Makes pipelines, each with one instance connected."""
+    made = []
+
+    def direct(infer_func, **arguments):
+        connection = wire(outputs=OUTPUTS, config=ModelConfig(decoupled=True))
+        made.append(Direct(infer_func, connection.signature, **arguments))
+        return made[-1], Instance(connection, made[-1])
+
+    yield direct
+    for each in made:
+        each.pipeline.close()
+        assert each.closed.wait(TIMEOUT_S)
+        each.loop.stop()

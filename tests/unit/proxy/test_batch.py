@@ -55,6 +55,26 @@ def test_requests_lie_side_by_side_and_are_joined_without_a_copy(wire):
     assert inputs["x"].ctypes.data % 64 == 0
 
 
+def test_a_whole_batch_is_joined_without_making_its_requests(wire):
+    whole = wire().batch({"x": floats(2)}, {"x": floats(1)}).whole()
+
+    inputs, rows = stack_requests(whole)
+
+    assert (inputs["x"].shape, rows, len(whole)) == ((3, 3), [2, 1], 2)
+    assert whole.is_untouched
+
+
+def test_a_whole_batch_is_a_sequence_of_requests_and_what_is_changed_in_them_holds(wire):
+    whole = wire().batch({"x": floats(2)}, {"x": floats(1)}).whole()
+
+    first, second = whole
+    second["x"] = floats(1, start=90)
+
+    assert whole[0] is first
+    assert whole[-1] is second
+    assert stack_requests(whole)[0]["x"][2].tolist() == [90, 91, 92]
+
+
 def test_inputs_are_views_and_may_be_written(wire):
     (request,) = wire().batch({"x": floats(1)}).requests()
 

@@ -6,7 +6,8 @@ import functools
 import pytest
 import wrapt
 
-from pytriton.proxy.kind import MAX_IN_FLIGHT, MAX_THREADS, Kind, in_flight_of, kind_of
+from pytriton.decorators import batch, group_by_keys, sample, triton_context
+from pytriton.proxy.kind import MAX_IN_FLIGHT, MAX_THREADS, Kind, in_flight_of, joins_requests, kind_of
 
 
 def function(requests):
@@ -139,3 +140,26 @@ def test_a_function_takes_one_batch_at_a_time(wanted):
 def test_others_take_as_many_as_their_model_says(kind, decoupled):
     assert in_flight_of(kind, decoupled=decoupled, wanted=7) == 7
     assert in_flight_of(kind, decoupled=decoupled, wanted=None) == (MAX_IN_FLIGHT if kind.is_async else MAX_THREADS)
+
+
+class Decorated:
+    @batch
+    def infer(self, x):
+        return [x]
+
+
+@pytest.mark.parametrize("decorated", [batch(function), sample(function), Decorated().infer])
+def test_batch_and_sample_are_given_requests_that_are_not_made_yet(decorated):
+    assert joins_requests(decorated)
+
+
+@functools.wraps(batch(function))
+def decorated_by_a_user(requests):
+    return requests
+
+
+@pytest.mark.parametrize(
+    "other", [function, group_by_keys(batch(function)), triton_context(batch(function)), decorated_by_a_user]
+)
+def test_all_other_callables_are_given_a_list_of_requests(other):
+    assert not joins_requests(other)

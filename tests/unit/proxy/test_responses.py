@@ -9,8 +9,10 @@ from pytriton.decorators import batch as batched
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.proxy.arena import ArenaError
+from pytriton.proxy.error_code import ErrorCode
+from pytriton.proxy.failure import failure_of
 from pytriton.proxy.protocol import Details
-from pytriton.proxy.responses import ERROR_INTERNAL, StackedOutputs, collect_outputs, failure_of, write_result
+from pytriton.proxy.responses import StackedOutputs, collect_outputs, write_result
 
 TIMES = (1_000, 2_000)
 
@@ -98,7 +100,7 @@ def test_an_exception_among_the_responses_fails_its_request_alone(two):
     result, outputs = result_of(connection, batch, [ValueError("no"), [x, x]])
 
     (failure,) = result.failures
-    assert (failure.request, failure.code, failure.message) == (0, ERROR_INTERNAL, "model 'm': ValueError: no")
+    assert (failure.request, failure.code, failure.message) == (0, ErrorCode.INTERNAL, "model 'm': ValueError: no")
     assert listed(outputs) == {"y": [None, x.tolist()], "z": [None, x.tolist()]}
 
 
@@ -274,7 +276,7 @@ def test_a_failure_is_one_sentence_and_a_traceback():
     failure = failure_of(raised(ValueError("bad weather")), "m")
 
     assert failure.request == -1
-    assert failure.code == ERROR_INTERNAL
+    assert failure.code == ErrorCode.INTERNAL
     assert failure.message == "model 'm': ValueError: bad weather"
     assert failure.detail.startswith("model 'm': the inference callable failed\nTraceback")
     assert "in raised" in failure.detail

@@ -13,9 +13,11 @@ import pytest
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.proxy.arena import Arena, PeerArena
 from pytriton.proxy.calls import ServiceBell
-from pytriton.proxy.protocol import BELL, PROTOCOL_VERSION, MessageWriter
-from pytriton.proxy.responses import Layout
-from pytriton.proxy.switchboard import Switchboard, Waiter
+from pytriton.proxy.layout import Layout
+from pytriton.proxy.message import MessageWriter
+from pytriton.proxy.protocol import BELL, PROTOCOL_VERSION
+from pytriton.proxy.switchboard import Switchboard
+from pytriton.proxy.waiter import Waiter
 
 PATIENCE_S = 20.0
 

@@ -8,29 +8,18 @@ import time
 
 import numpy as np
 
-from pytriton.model_config.datatypes import CODE_BY_DTYPE, DTYPE_BY_CODE
+from pytriton.model_config.datatypes import BYTES_CODE, CODE_BY_DTYPE, DTYPE_BY_CODE
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.proxy.arena import Arena, PeerArena
 from pytriton.proxy.batch import Batch
 from pytriton.proxy.channel import Channel
-from pytriton.proxy.protocol import (
-    ABSENT,
-    BatchMessage,
-    Bell,
-    BellKind,
-    Column,
-    MessageReader,
-    aligned,
-    decode_answers,
-    decode_result,
-    encode_batch,
-)
-from pytriton.proxy.protocol import Tensor as Place
+from pytriton.proxy.message import ABSENT, Column, MessageReader, aligned
+from pytriton.proxy.message import Tensor as Place
+from pytriton.proxy.protocol import BatchMessage, Bell, BellKind, decode_answers, decode_result, encode_batch
 from pytriton.proxy.signature import Signature
 
 CAPACITY = 1 << 26
 TIMEOUT_S = 20
-BYTES_CODE = 13
 
 
 def packed(array):

@@ -1,0 +1,210 @@
+"""Who is compared: what each needs installed, how it is started, and how it is asked."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from environments import (
+    NETWORK_REQUIREMENT,
+    Contender,
+    SetupError,
+    environment,
+    libpython_folder,
+    ours_in,
+    prepare_ours,
+    prepare_peer,
+    run_command,
+    site_packages,
+)
+from load import TOKEN
+from workloads import NETWORK_VARIABLE, WORKLOADS, Workload, stream_request
+
+
+@dataclass(frozen=True)
+class Server:
+    """A contender as it is started and asked.
+
+    Attributes:
+        contender: its environment.
+        script: the file that serves a workload.
+        arguments: what the script is given besides ports and workload.
+        protocol: how requests are written: ``kserve``, ``raw`` or ``json``.
+        workloads: what it can serve.
+        only_measures: whether it is no contender but a bound of them, and left out of verdicts.
+    """
+
+    contender: Contender
+    script: str
+    arguments: list[str] = field(default_factory=list)
+    protocol: str = "kserve"
+    workloads: tuple[str, ...] = (*WORKLOADS, "stream")
+    only_measures: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its name in options and files."""
+        return self.contender.name
+
+    @property
+    def is_triton(self) -> bool:
+        """Whether it has Triton's front ends: KServe over HTTP and gRPC."""
+        return self.protocol == "kserve"
+
+    def path(self, workload: str) -> str:
+        """Where over HTTP a workload is asked."""
+        if not self.is_triton:
+            return "/infer" if self.name != "mosec" else "/inference"
+        return f"/v2/models/{workload}/{'generate_stream' if workload == 'stream' else 'infer'}"
+
+    def request(self, workload: str) -> tuple[bytes, str, int]:
+        """Encode a request: its body, the body's type, and the size of the KServe header in it (0: none)."""
+        if workload == "stream":
+            return stream_request(), "application/json", 0
+        asked: Workload = WORKLOADS[workload]
+        if self.is_triton:
+            return (body := asked.kserve())[0], "application/octet-stream", body[1]
+        if self.protocol == "json":
+            return asked.json(), "application/json", 0
+        return asked.raw(), "application/json" if asked.datatype == "BYTES" else "application/octet-stream", 0
+
+    def identity(self, workload: str) -> bytes:
+        """Encode what an answer must hold when a workload answers with its input."""
+        raw = WORKLOADS[workload].raw()
+        return base64.b64encode(raw) if self.protocol == "json" else raw
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where things are kept, and what environments are made with.
+
+    Attributes:
+        cache: folder that is kept from run to run.
+        python: interpreter to make virtual environments with.
+        ours_python: interpreter of an environment that has this project already; None makes one.
+    """
+
+    cache: Path
+    python: Path
+    ours_python: Path | None = None
+
+
+def _ours(places: Places) -> Server:
+    return Server(_our_environment(places, "ours", "PyTriton"), "serve_pytriton.py")
+
+
+def _ours_repository(places: Places) -> Server:
+    contender = _our_environment(places, "repository", "PyTriton, `model.py`")
+    server = shlex.join([str(contender.python.with_name("pytriton")), "serve", "{repository}", f"--token={TOKEN}"])
+    return Server(contender, "serve_repository.py", [f"--server={server}"])
+
+
+def _our_environment(places: Places, name: str, title: str) -> Contender:
+    if places.ours_python is None:
+        made = prepare_ours(places.cache, places.python)
+    else:
+        made = ours_in(places.ours_python)
+    return Contender(name, title, made.python, made.variables)
+
+
+def _peer(places: Places) -> Server:
+    return Server(prepare_peer(places.cache, places.python), "serve_pytriton.py")
+
+
+def _nvidia(places: Places) -> Server:
+    peer = prepare_peer(places.cache, places.python)
+    folder = site_packages(peer.python) / "pytriton" / "tritonserver"
+    version = run_command([str(peer.python), "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).strip()
+    backends = places.cache / "nvidia_backends"
+    python = backends / "python"
+    if not (python / "triton_python_backend_stub").exists():
+        shutil.rmtree(backends, ignore_errors=True)
+        shutil.copytree(folder / "backends" / "python", python)
+        shutil.copy(folder / "python_backend_stubs" / version / "triton_python_backend_stub", python)
+    variables = dict(peer.variables)
+    variables["PATH"] = f"{peer.python.parent}{os.pathsep}{variables.get('PATH', os.defpath)}"
+    variables["PYTHONPATH"] = str(site_packages(peer.python))
+    libraries = [libpython_folder(places.python), site_packages(peer.python) / "nvidia_pytriton.libs"]
+    variables["LD_LIBRARY_PATH"] = os.pathsep.join(map(str, libraries))
+    contender = Contender("nvidia", "NVIDIA's Python backend", peer.python, variables)
+    return Server(contender, "serve_repository.py", [_plain_server(peer), f"--backend-directory={backends}"])
+
+
+def _ceiling(places: Places) -> Server:
+    peer = prepare_peer(places.cache, places.python)
+    backends = places.cache / "ceiling_backends"
+    build = places.cache / "ceiling_build"
+    source = Path(__file__).with_name("ceiling")
+    if shutil.which("cmake") is None:
+        raise SetupError("the ceiling is a backend in C++, and there is no cmake to build it")
+    run_command(["cmake", "-S", str(source), "-B", str(build), "-DCMAKE_BUILD_TYPE=Release"])
+    run_command(["cmake", "--build", str(build)])
+    (backends / "ceiling").mkdir(parents=True, exist_ok=True)
+    shutil.copy(build / "libtriton_ceiling.so", backends / "ceiling")
+    contender = Contender("ceiling", "Triton's ceiling", peer.python, peer.variables)
+    arguments = [_plain_server(peer), f"--backend-directory={backends}", "--backend=ceiling"]
+    return Server(
+        contender, "serve_repository.py", arguments, workloads=("tiny", "image", "strings"), only_measures=True
+    )
+
+
+def _plain_server(peer: Contender) -> str:
+    executable = site_packages(peer.python) / "pytriton" / "tritonserver" / "bin" / "tritonserver"
+    return f"--server={shlex.quote(str(executable))} --model-repository={{repository}}"
+
+
+def _of_packages(name: str, title: str, requirements: list[str], protocol: str) -> Callable[[Places], Server]:
+    def prepare(places: Places) -> Server:
+        wanted = [*requirements, NETWORK_REQUIREMENT, "numpy"]
+        python, variables = environment(places.cache / name, places.python, wanted)
+        return Server(Contender(name, title, python, variables), f"serve_{name}.py", protocol=protocol)
+
+    return prepare
+
+
+CONTENDERS: dict[str, Callable[[Places], Server]] = {
+    "ours": _ours,
+    "repository": _ours_repository,
+    "peer": _peer,
+    "nvidia": _nvidia,
+    "ceiling": _ceiling,
+    "litserve": _of_packages("litserve", "LitServe", ["litserve>=0.2"], "json"),
+    "mosec": _of_packages("mosec", "mosec", ["mosec>=0.9"], "raw"),
+    "fastapi": _of_packages("fastapi", "FastAPI, uvicorn", ["fastapi", "uvicorn[standard]"], "raw"),
+}
+"""What prepares each, by name, in the order of the table. They raise SetupError."""
+
+
+def prepare(names: list[str], places: Places) -> tuple[list[Server], dict[str, str]]:
+    """Install contenders; tell why those are missing that could not be.
+
+    Args:
+        names: keys of `CONTENDERS`.
+        places: where things are kept.
+    """
+    servers, missing = [], {}
+    for name in names:
+        try:
+            servers.append(CONTENDERS[name](places))
+        except SetupError as error:
+            missing[name] = str(error)
+            print(f"{name} is left out: {error}", file=sys.stderr)
+    network = _network_file(places)
+    for server in servers:
+        server.contender.variables[NETWORK_VARIABLE] = str(network)
+    return servers, missing
+
+
+def _network_file(places: Places) -> Path:
+    """Make the network's file, which all contenders compute: 64 inputs, two hidden layers of 256, 10 outputs."""
+    file = places.cache / "network.onnx"
+    if not file.exists():
+        python, _ = environment(places.cache / "onnx", places.python, ["onnx", "numpy"])
+        run_command([str(python), str(Path(__file__).with_name("make_network.py")), str(file)])
+    return file

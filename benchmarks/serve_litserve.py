@@ -1,0 +1,104 @@
+"""Serve a workload with LitServe: batches as Triton's. Its requests are JSON, so tensors travel as base64 in it."""
+
+import base64
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import litserve
+import numpy as np
+from fastapi import Request
+from serve import parser, serve
+from workloads import MAX_BATCH_SIZE, WORKLOADS, Workload
+
+_WORKLOAD = os.environ.get("PYTRITON_BENCHMARK_WORKLOAD", "tiny")
+
+
+class Model(litserve.LitAPI):
+    """The workload's model."""
+
+    workload: Workload
+
+    def setup(self, device: str) -> None:
+        """Look up the workload."""
+        self.workload = WORKLOADS[_WORKLOAD]
+        self.function = self.workload.function()
+
+    def decode_request(self, request: Request) -> Any:
+        """Take an input from a request."""
+        if self.workload.datatype == "BYTES":
+            return np.array([text.encode() for text in request["strings"]], dtype=np.object_)
+        return np.frombuffer(base64.b64decode(request["tensor"]), np.float32).reshape(self.workload.shape)
+
+    def predict(self, x: Any) -> Any:
+        """Compute a batch."""
+        return self.function(x)
+
+    def batch(self, inputs: list[Any]) -> Any:
+        """Stack inputs."""
+        return np.stack(inputs)
+
+    def unbatch(self, output: Any) -> list[Any]:
+        """Take outputs apart."""
+        return list(output)
+
+    def encode_response(self, output: Any) -> Any:
+        """Make a response of an output."""
+        if self.workload.datatype == "BYTES":
+            return {"strings": [text.decode() for text in output]}
+        return {"tensor": base64.b64encode(output.tobytes()).decode()}
+
+
+class Stream(litserve.LitAPI):
+    """Counts."""
+
+    def setup(self, device: str) -> None:
+        """Need nothing."""
+
+    def decode_request(self, request: Request) -> int:
+        """Take the number of responses from a request."""
+        return int(request["count"])
+
+    def predict(self, x: int) -> Iterator[int]:
+        """Count."""
+        yield from range(x)
+
+    def encode_response(self, output: Any) -> Any:
+        """Write each number as an event."""
+        for number in output:
+            yield f"data: {number}\n\n"
+
+
+def _run(port: int, instances: int) -> None:
+    if _WORKLOAD == "stream":
+        api: Any = Stream(stream=True, api_path="/infer")
+    else:
+        api = Model(max_batch_size=MAX_BATCH_SIZE, batch_timeout=0.001, api_path="/infer")
+    server = litserve.LitServer(api, accelerator="cpu", workers_per_device=instances)
+    server.run(host="127.0.0.1", port=port, log_level="warning", generate_client_file=False)
+
+
+def main() -> None:
+    """Serve until standard input closes."""
+    if sys.argv[1] == "--run":
+        _run(int(sys.argv[2]), int(sys.argv[3]))
+        return
+    options = parser(__doc__).parse_args()
+
+    def start() -> Callable[[], object]:
+        command = [sys.executable, __file__, "--run", str(options.http_port), str(options.instances)]
+        server = subprocess.Popen(command, env={**os.environ, "PYTRITON_BENCHMARK_WORKLOAD": options.workload})
+
+        def stop() -> None:
+            server.terminate()
+            server.wait()
+
+        return stop
+
+    serve(options.http_port, ["/health"], start)
+
+
+if __name__ == "__main__":
+    main()

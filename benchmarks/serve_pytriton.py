@@ -1,0 +1,75 @@
+"""Serve a workload with `Triton.bind`, through the interface that this project shares with nvidia-pytriton 0.7.0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from serve import model_names, parser, serve
+from workloads import MAX_BATCH_SIZE, WORKLOADS
+
+import pytriton.triton
+from pytriton.decorators import batch
+from pytriton.model_config import ModelConfig, Tensor
+from pytriton.triton import Triton, TritonConfig
+
+
+@batch
+def _stream(count: Any) -> Iterator[dict[str, Any]]:
+    for number in range(int(count[0, 0])):
+        yield {"y": np.full((len(count), 1), number, np.int32)}
+
+
+def _callable(workload: str) -> Callable[..., Any]:
+    function = WORKLOADS[workload].function()
+
+    @batch
+    def infer(x: Any) -> list[Any]:
+        return [function(x)]
+
+    return infer
+
+
+def _unrestricted() -> dict[str, Any]:
+    """Open the statistics endpoint, which perf_analyzer reads, where it is kept behind an access token."""
+    security_config = getattr(pytriton.triton, "TritonSecurityConfig", None)
+    return {} if security_config is None else {"security_config": security_config(restricted_endpoints=[])}
+
+
+def main() -> None:
+    """Serve until standard input closes."""
+    options = parser(__doc__).parse_args()
+    models = model_names(options.workload, options.models)
+
+    def start() -> Callable[[], object]:
+        config = TritonConfig(
+            http_port=options.http_port, grpc_port=options.grpc_port, metrics_port=options.metrics_port
+        )
+        triton = Triton(config=config, **_unrestricted())
+        for model in models:
+            if options.workload == "stream":
+                triton.bind(
+                    model_name=model,
+                    infer_func=_stream,
+                    inputs=[Tensor(name="count", shape=(1,), dtype=np.int32)],
+                    outputs=[Tensor(name="y", shape=(1,), dtype=np.int32)],
+                    config=ModelConfig(max_batch_size=MAX_BATCH_SIZE, decoupled=True),
+                )
+                continue
+            workload = WORKLOADS[options.workload]
+            triton.bind(
+                model_name=model,
+                infer_func=[_callable(workload.name) for _ in range(options.instances)],
+                inputs=[Tensor(name="x", shape=workload.shape, dtype=workload.dtype)],
+                outputs=[Tensor(name="y", shape=workload.output_shape, dtype=workload.dtype)],
+                config=ModelConfig(max_batch_size=MAX_BATCH_SIZE),
+            )
+        triton.run()
+        return triton.stop
+
+    serve(options.http_port, [f"/v2/models/{model}/ready" for model in models], start)
+
+
+if __name__ == "__main__":
+    main()

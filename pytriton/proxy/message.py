@@ -1,0 +1,257 @@
+"""What messages are made of, and how they are written and read. Its twin is part of ``backend/protocol.h``.
+
+A message is a run of little-endian 64-bit words, then a heap of strings, then tensor data; all its offsets are relative
+to its own parts, so it can lie anywhere. ``docs/wire.md`` tells the layout word by word.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Union
+
+ALIGNMENT = 64
+"""Tensor data starts at multiples of this, so that any vector instruction may read it."""
+
+LENGTH_SIZE = 4
+"""Bytes that hold the length of one BYTES element."""
+
+_TEXT = struct.Struct("<2q")
+_DOUBLE = struct.Struct("<d")
+_INTEGER = struct.Struct("<q")
+
+
+class ProtocolError(Exception):
+    """A message that does not hold what it says."""
+
+
+class Tensor(NamedTuple):
+    """Where one tensor lies, relative to its message's data; an absent tensor has the offset -1.
+
+    Elements of BYTES lie as their lengths (uint32 each), then their bytes back to back.
+    """
+
+    offset: int
+    size: int
+    shape: tuple[int, ...]
+
+
+ABSENT = Tensor(-1, 0, ())
+
+
+class Column(NamedTuple):
+    """One input or output over all requests of a batch.
+
+    ``position`` is that of the input or output in the model's configuration.
+
+    It is a single tensor when it is stacked (the requests' tensors lie back to back along the first dimension), else
+    one tensor per request.
+    """
+
+    position: int
+    datatype: int
+    stacked: bool
+    tensors: list[Tensor]
+
+
+class ParameterType(enum.IntEnum):
+    """Triton's types of request parameters."""
+
+    STRING = 0
+    INT = 1
+    BOOL = 2
+    DOUBLE = 4
+
+
+ParameterValue = Union[str, int, bool, float]
+
+
+def aligned(size: int) -> int:
+    """The next multiple of ``ALIGNMENT``."""
+    return (size + ALIGNMENT - 1) & -ALIGNMENT
+
+
+def signed(number: int) -> int:
+    """A number below 2**64, as a word holds it."""
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def bits_of(value: float) -> int:
+    """The word that holds a number's bits."""
+    bits: int = _INTEGER.unpack(_DOUBLE.pack(value))[0]
+    return bits
+
+
+def float_of(word: int) -> float:
+    """The number whose bits a word holds."""
+    value: float = _DOUBLE.unpack(_INTEGER.pack(word))[0]
+    return value
+
+
+class MessageWriter:
+    """Puts words and strings together. The first two words say where the heap and the data start."""
+
+    __slots__ = ("_heap", "words")
+
+    def __init__(self) -> None:
+        self.words: list[int] = [0, 0]
+        self._heap = bytearray()
+
+    def text(self, text: str) -> None:
+        """Adds a string."""
+        try:
+            data = text.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:  # half a character, as in an exception's text: not worth a batch
+            data = text.encode("utf-8", "backslashreplace")
+        self.words += (len(self._heap), len(data))
+        self._heap += data
+
+    def columns(self, columns: list[Column]) -> None:
+        """Adds the inputs or outputs of a batch."""
+        words = self.words
+        words.append(len(columns))
+        for position, datatype, stacked, tensors in columns:
+            words += (position, datatype, 1 if stacked else 0)
+            for offset, size, shape in tensors:
+                words += (offset, size, len(shape))
+                words += shape
+
+    def parameters(self, parameters: Mapping[str, ParameterValue]) -> None:
+        """Adds parameters."""
+        words = self.words
+        words.append(len(parameters))
+        for key, value in parameters.items():
+            self.text(key)
+            if isinstance(value, bool):
+                words += (ParameterType.BOOL, int(value))
+            elif isinstance(value, int):
+                words += (ParameterType.INT, value)
+            elif isinstance(value, float):
+                words += (ParameterType.DOUBLE, _INTEGER.unpack(_DOUBLE.pack(value))[0])
+            else:
+                words.append(ParameterType.STRING)
+                self.text(value)
+
+    def head_size(self) -> int:
+        """Bytes before the data; the data is meant to start right there."""
+        return aligned(len(self.words) * 8 + len(self._heap))
+
+    def write_to(self, buffer: Any, offset: int) -> None:
+        """Writes words and heap into a writable buffer."""
+        words = self.words
+        count = len(words)
+        words[0] = count * 8
+        words[1] = self.head_size()
+        struct.pack_into(f"<{count}q", buffer, offset, *words)
+        if self._heap:
+            start = offset + count * 8
+            buffer[start : start + len(self._heap)] = self._heap
+
+    def to_bytes(self) -> bytes:
+        """The message on its own, without data."""
+        buffer = bytearray(self.head_size())
+        self.write_to(buffer, 0)
+        return bytes(buffer)
+
+
+class MessageReader:
+    """Takes a message apart that lies in ``buffer`` at ``offset``.
+
+    Its methods, and the functions that decode with it, raise ProtocolError where the message does not hold what it
+    says: the other side may be anything.
+    """
+
+    __slots__ = ("_buffer", "_heap_size", "_heap_start", "_position", "_words", "data_offset")
+
+    def __init__(self, buffer: Any, offset: int, size: int) -> None:
+        if size < _TEXT.size:
+            raise ProtocolError("a message is too short to have a head")
+        heap_offset, self.data_offset = _TEXT.unpack_from(buffer, offset)
+        if not _TEXT.size <= heap_offset <= self.data_offset <= size:
+            raise ProtocolError("a message says that its parts lie outside of it")
+        self._buffer = buffer
+        self._heap_start = offset + heap_offset
+        self._heap_size = self.data_offset - heap_offset
+        self._words: tuple[int, ...] = struct.unpack_from(f"<{heap_offset // 8}q", buffer, offset)
+        self._position = 2
+
+    def word(self) -> int:
+        """The next word."""
+        position = self._position
+        self._position = position + 1
+        try:
+            return self._words[position]
+        except IndexError:
+            raise ProtocolError("a message ends too early") from None
+
+    def count(self) -> int:
+        """The next word, which counts something."""
+        count = self.word()
+        if count < 0:
+            raise ProtocolError("a message counts less than nothing")
+        return count
+
+    def take(self, count: int) -> tuple[int, ...]:
+        """The next words."""
+        position = self._position
+        self._position = end = position + count
+        if not position <= end <= len(self._words):
+            raise ProtocolError("a message ends too early")
+        return self._words[position:end]
+
+    def tensor(self) -> Tensor:
+        """The next tensor."""
+        offset, size, rank = self.take(3)
+        if rank < 0:
+            raise ProtocolError("a tensor has less than no dimensions")
+        return Tensor(offset, size, self.take(rank))
+
+    def text(self) -> str:
+        """The next string."""
+        offset, size = self.take(2)
+        if offset < 0 or size < 0 or offset + size > self._heap_size:
+            raise ProtocolError("a text lies outside of its message")
+        start = self._heap_start + offset
+        return bytes(self._buffer[start : start + size]).decode("utf-8", "surrogateescape")
+
+    def parameters(self) -> dict[str, ParameterValue]:
+        """The next parameters."""
+        parameters: dict[str, ParameterValue] = {}
+        for _ in range(self.count()):
+            key = self.text()
+            kind = self.word()
+            if kind == ParameterType.STRING:
+                parameters[key] = self.text()
+            elif kind == ParameterType.BOOL:
+                parameters[key] = self.word() != 0
+            elif kind == ParameterType.DOUBLE:
+                parameters[key] = _DOUBLE.unpack(_INTEGER.pack(self.word()))[0]
+            else:
+                parameters[key] = self.word()
+        return parameters
+
+    def columns(self, request_count: int) -> list[Column]:
+        """The inputs or outputs of a batch of ``request_count`` requests."""
+        words = self._words
+        count = self.count()
+        position = self._position
+        columns = []
+        try:
+            for _ in range(count):
+                number, datatype, stacked = words[position : position + 3]
+                position += 3
+                tensors = []
+                for _ in range(1 if stacked else request_count):
+                    offset, size, rank = words[position : position + 3]
+                    position += 3
+                    if rank < 0:
+                        raise ProtocolError("a tensor has less than no dimensions")
+                    tensors.append(Tensor(offset, size, words[position : position + rank]))
+                    position += rank
+                columns.append(Column(number, datatype, stacked != 0, tensors))
+        except ValueError:  # fewer words than there are to unpack
+            raise ProtocolError("a message ends too early") from None
+        self._position = position
+        self.take(0)  # the last shape may have been cut short
+        return columns

@@ -1,0 +1,27 @@
+"""How a process has ended, in words."""
+
+from __future__ import annotations
+
+import signal
+
+
+def ending_of(returncode: int | None) -> str:
+    """By which signal a process was killed, or with which status it exited.
+
+    Args:
+        returncode: As `subprocess.Popen` has it: minus the number of the signal, or the status.
+
+    Examples:
+        >>> ending_of(-9), ending_of(1)
+        ('was killed by SIGKILL', 'exited with status 1')
+    """
+    if returncode is None or returncode >= 0:
+        return f"exited with status {returncode}"
+    return f"was killed by {_name_of(-returncode)}"
+
+
+def _name_of(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal, of which only the first and the last have names
+        return f"signal {number}"

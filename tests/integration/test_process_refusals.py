@@ -1,0 +1,150 @@
+"""Instances in processes of their own that are refused."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+
+import cloudpickle
+import pytest
+from processes import Multiply, bind_pid, double, function, generator, is_ready, process_of, processes_of
+from serving import Background, bind_floats, free_config, send_floats, wait_until
+
+from pytriton.decorators import group_by_values
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError
+from pytriton.process import ProcessInstance
+from pytriton.triton import Triton, TritonLifecyclePolicy
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+LATER = TritonLifecyclePolicy(launch_triton_on_startup=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"factory": 3}, "factory is 3, which cannot be called; give a function or a class"),
+        ({"factory": double}, "an inference callable itself; give a function that makes one"),
+        ({"factory": print, "args": "cuda:0"}, "args is 'cuda:0'; use a tuple or a list"),
+        ({"factory": print, "kwargs": [1]}, r"kwargs is \[1\]; use a dictionary"),
+        ({"factory": print, "env": "A=1"}, "env is 'A=1'; use a dictionary of strings"),
+        ({"factory": print, "env": {"A": 1}}, "env has 'A': 1, which no environment variable can be"),
+        ({"factory": print, "env": {"A=": "1"}}, "env has 'A=': '1', which no environment variable can be"),
+    ],
+)
+def test_arguments_that_cannot_work_are_refused_at_once(arguments, message):
+    with pytest.raises(PyTritonBadParameterError, match=message):
+        ProcessInstance(**arguments)
+
+
+def test_what_cannot_be_sent_is_refused_by_bind_with_the_reason(triton, name):
+    lock = threading.Lock()
+
+    with pytest.raises(
+        PyTritonBadParameterError,
+        match=f"Model '{name}': instance 1 cannot be sent to a process of its own: TypeError: cannot pickle "
+        r"'_thread.lock' object; .*make it when the factory is called",
+    ):
+        bind_floats(triton, name, [ProcessInstance(lambda: double), ProcessInstance(lambda: lock)])
+    assert not processes_of(name)
+
+
+def fails():
+    raise ValueError("there is no such device")
+
+
+def leaves():
+    sys.exit("enough")
+
+
+def ends():
+    os._exit(3)
+
+
+def is_killed():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def wrong_order():
+    return group_by_values("x")(lambda x: [x])
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (fails, "cannot make its inference callable: ValueError: there is no such device"),
+        (leaves, "cannot make its inference callable: SystemExit: enough"),
+        (ends, "exited with status 3 while it made its inference callable"),
+        (is_killed, "was killed by SIGKILL while it made its inference callable"),
+        (lambda: 3, "cannot make its inference callable: .*infer_func is 3, which cannot be called"),
+        (wrong_order, "cannot make its inference callable: .*put @batch above it"),
+        (generator, r"cannot make its inference callable: .*set ModelConfig\(decoupled=True\)"),
+    ],
+)
+def test_a_factory_that_fails_fails_the_binding(triton, name, make, reason):
+    with pytest.raises(PyTritonInvalidOperationError, match=rf"process of model '{name}' \(instance 1\) {reason}"):
+        bind_floats(triton, name, [ProcessInstance(function), ProcessInstance(make)])
+
+    assert not processes_of(name)
+    assert not is_ready(triton, name)
+
+
+def test_a_process_that_cannot_be_started_fails_the_binding(triton, name, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(PyTritonInvalidOperationError, match=r"exited with status 127 while it made its inference"):
+        bind_floats(triton, name, ProcessInstance(function))
+
+    monkeypatch.setattr(sys, "path", ["a\0b"])
+    with pytest.raises(PyTritonInvalidOperationError, match=r"cannot be started: ValueError: embedded null byte"):
+        bind_floats(triton, name, ProcessInstance(function))
+
+
+def test_the_traceback_of_a_factory_is_in_the_log(triton, name, caplog):
+    with pytest.raises(PyTritonInvalidOperationError):
+        bind_floats(triton, name, ProcessInstance(fails))
+
+    line = fails.__code__.co_firstlineno + 1
+    assert f'test_process_refusals.py", line {line}, in fails' in caplog.text
+
+
+def test_what_was_bound_stays_when_the_factory_of_its_replacement_fails(triton, name):
+    bind_pid(triton, name, ProcessInstance(Multiply))
+    process = process_of(name)
+
+    with pytest.raises(PyTritonInvalidOperationError, match="no such device"):
+        bind_pid(triton, name, ProcessInstance(fails))
+
+    assert send_floats(triton, name, [1]) == [2]
+    assert processes_of(name) == {0: process}
+
+
+def test_a_model_that_was_bound_before_fails_the_start():
+    triton = Triton(config=free_config(), triton_lifecycle_policy=LATER)
+    bind_floats(triton, "good", ProcessInstance(function))
+    bind_floats(triton, "bad", ProcessInstance(fails))
+
+    with pytest.raises(PyTritonInvalidOperationError, match=r"model 'bad' .*no such device"):
+        triton.run()
+    assert not triton.is_alive()
+    assert not processes_of("good")
+
+
+def test_a_binding_that_is_interrupted_leaves_nothing(triton, name, tmp_path):
+    def make():
+        (tmp_path / "entered").touch()
+        signal.pause()
+
+    def interrupt():
+        wait_until((tmp_path / "entered").exists)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    interrupting = Background(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        bind_floats(triton, name, ProcessInstance(make))
+
+    interrupting.finish()
+    assert not processes_of(name)
+    bind_floats(triton, name, double)
+    assert send_floats(triton, name, [1]) == [2]

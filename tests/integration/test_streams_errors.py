@@ -1,0 +1,104 @@
+"""Streams that fail, and steps of streams that are no answers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+from serving import wait_until
+from streaming import answers, bind_stream, events_of, streamed
+
+
+def fail_in_mid_stream(requests):
+    yield answers(requests, 1)
+    yield answers(requests, 2)
+    raise ZeroDivisionError("the sky fell")
+
+
+async def fail_in_mid_stream_async(requests):
+    yield answers(requests, 1)
+    yield answers(requests, 2)
+    await asyncio.sleep(0)
+    raise ZeroDivisionError("the sky fell")
+
+
+@pytest.mark.parametrize("infer_func", [fail_in_mid_stream, fail_in_mid_stream_async])
+def test_an_error_in_mid_stream_arrives_after_what_was_sent(triton, name, infer_func, caplog):
+    bind_stream(triton, name, infer_func)
+    error = f"model '{name}': ZeroDivisionError: the sky fell"
+
+    assert streamed(triton, name, 1) == ([1, 2, error], [False, False, True])
+    with events_of(triton, name, {"x": 1}) as events:
+        assert [event.get("y") or event["error"] for event in events] == [1, 2, error]
+    (record, _) = wait_until(
+        lambda: (found := [each for each in caplog.records if name in each.getMessage()])[1:] and found
+    )
+    assert record.levelname == "ERROR"
+    assert f"in {infer_func.__name__}\n    raise ZeroDivisionError" in record.getMessage()
+
+
+async def fail_at_once_async(requests):
+    raise ZeroDivisionError("the sky fell")
+    yield
+
+
+def fail_at_once(requests):
+    raise ZeroDivisionError("the sky fell")
+    yield
+
+
+def fail_without_yield(requests):
+    raise ZeroDivisionError("the sky fell")
+
+
+@pytest.mark.parametrize("infer_func", [fail_at_once, fail_at_once_async, fail_without_yield])
+def test_an_error_before_the_first_response_is_the_only_answer(triton, name, infer_func):
+    bind_stream(triton, name, infer_func)
+    error = f"model '{name}': ZeroDivisionError: the sky fell"
+
+    assert streamed(triton, name, 1) == ([error], [True])
+    with events_of(triton, name, {"x": 1}) as events:
+        assert list(events) == [{"error": error}]
+        assert events.response.status >= 400
+
+
+WRONG_STEPS = {
+    "no list": (lambda requests: 7, "the inference callable returned an int, not a list with one response per request"),
+    "too many": (lambda requests: [None, None], "the inference callable returned 2 responses to 1 requests"),
+    "a wrong dtype": (lambda requests: [{"y": np.zeros((1, 1), np.int64)}], "output 'y' has dtype int64, but float32"),
+    "a wrong rank": (lambda requests: [{"y": np.zeros(1, np.float32)}], "output 'y' has shape (1,), but 2 dimensions"),
+    "an unknown output": (lambda requests: [{"w": requests[0]["x"]}], "returned an output 'w' that the model does"),
+    "no array": (lambda requests: [{"y": 1}], "output 'y' is an int, not a NumPy array"),
+    "nothing in it": (lambda requests: [{}], "did not return the output 'y'"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG_STEPS)
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_step_that_is_no_answer_ends_the_stream_with_a_sentence(triton, name, kind, is_async):
+    make, expected = WRONG_STEPS[kind]
+    closed = []
+
+    def steps(requests):
+        try:
+            yield answers(requests, 1)
+            yield make(requests)
+            yield answers(requests, 2)
+        finally:
+            closed.append(True)
+
+    async def steps_async(requests):
+        try:
+            yield answers(requests, 1)
+            yield make(requests)
+            yield answers(requests, 2)
+        finally:
+            closed.append(True)
+
+    bind_stream(triton, name, steps_async if is_async else steps)
+
+    (first, error), _ = streamed(triton, name, 1)
+    assert first == 1
+    assert error.startswith(f"model '{name}': ") and expected in error
+    assert closed == [True]

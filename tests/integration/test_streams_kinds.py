@@ -1,0 +1,151 @@
+"""Whatever yields is streamed, and what returns on a decoupled model."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+
+import pytest
+from serving import bind_floats, infer_json, json_floats
+from streaming import answers, bind_stream, count, count_async, number_of, one_by_one, stream_to, streamed, values_of
+
+from pytriton.exceptions import PyTritonModelConfigError
+from pytriton.proxy.types import Response
+
+
+class Streamer:
+    def generator(self, requests):
+        yield from count(requests)
+
+    async def async_generator(self, requests):
+        async for step in count_async(requests):
+            yield step
+
+
+class CallableStreamer(Streamer):
+    def __call__(self, requests):
+        yield from count(requests)
+
+
+class AsyncCallableStreamer(Streamer):
+    async def __call__(self, requests):
+        async for step in count_async(requests):
+            yield step
+
+
+def count_from(start, requests):
+    for value in range(start, number_of(requests)):
+        yield answers(requests, value)
+
+
+class Steps:
+    """An iterator that is no generator."""
+
+    def __init__(self, requests):
+        self._steps = count(requests)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return next(self._steps)
+
+
+class AsyncSteps:
+    def __init__(self, requests):
+        self._steps = count(requests)
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        try:
+            return next(self._steps)
+        except StopIteration:
+            raise StopAsyncIteration from None
+
+
+THAT_YIELD = {
+    "a method": Streamer().generator,
+    "an async method": Streamer().async_generator,
+    "an object": CallableStreamer(),
+    "an async object": AsyncCallableStreamer(),
+    "a partial": functools.partial(count_from, 0),
+    "a function that returns a generator": lambda requests: count(requests),
+    "a function that returns an async generator": lambda requests: count_async(requests),
+    "a class of iterators": Steps,
+    "a class of async iterators": AsyncSteps,
+}
+
+
+@pytest.mark.parametrize("kind", THAT_YIELD)
+def test_whatever_yields_is_streamed(triton, name, kind):
+    bind_stream(triton, name, THAT_YIELD[kind])
+
+    with stream_to(triton) as stream:
+        for _ in range(2):
+            assert values_of(stream.send(name, 3).replies()) == [0, 1, 2, None]
+
+
+async def return_one(requests):
+    await asyncio.sleep(0)
+    return answers(requests, 1)
+
+
+async def return_none(requests):
+    return [None for _ in requests]
+
+
+RETURNS = {
+    "a function": (lambda requests: answers(requests, 1), [1]),
+    "a function that answers with nothing": (lambda requests: [None for _ in requests], [None]),
+    "a function that ends": (lambda requests: [Response({}, final=True) for _ in requests], [None]),
+    "a coroutine": (return_one, [1]),
+    "a coroutine that answers with nothing": (return_none, [None]),
+}
+
+
+@pytest.mark.parametrize("kind", RETURNS)
+def test_what_returns_gives_one_response_or_none_on_a_decoupled_model(triton, name, kind):
+    infer_func, expected = RETURNS[kind]
+    bind_stream(triton, name, infer_func)
+
+    assert streamed(triton, name, 1) == (expected, [True])
+
+
+def test_a_plain_function_on_a_decoupled_model_takes_one_batch_at_a_time(triton, name):
+    running = []
+
+    def infer(requests):
+        running.append(1)
+        assert len(running) == 1
+        threading.Event().wait(0.01)
+        running.pop()
+        return answers(requests, 1)
+
+    bind_stream(triton, name, infer, one_by_one(decoupled=True))
+    with stream_to(triton) as stream:
+        for _ in range(8):
+            stream.send(name, 1)
+        assert values_of(stream.replies(8)) == [1] * 8
+
+
+@pytest.mark.parametrize("kind", ["a method", "an async method", "an object", "an async object", "a partial"])
+def test_what_yields_is_refused_on_a_model_that_is_not_decoupled(triton, name, kind):
+    which = "an async generator function" if "async" in kind else "a generator function"
+    with pytest.raises(PyTritonModelConfigError) as caught:
+        bind_floats(triton, name, THAT_YIELD[kind])
+
+    assert str(caught.value) == (
+        f"Model '{name}': infer_func is {which}, which may answer a request with several responses; set "
+        "ModelConfig(decoupled=True), or return the responses instead of yielding them."
+    )
+
+
+def test_a_function_that_returns_a_generator_on_a_model_that_is_not_decoupled_is_told(triton, name):
+    bind_floats(triton, name, lambda requests: count(requests))
+
+    status, answer = infer_json(triton, name, [json_floats([1])])
+    assert status >= 400
+    assert answer["error"].startswith(f"model '{name}': the inference callable returned a generator")

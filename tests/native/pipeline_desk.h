@@ -1,0 +1,37 @@
+// What the tests of workers with many batches share: what is done at the desk of such a worker, and for how long.
+#pragma once
+
+#include <optional>
+#include <random>
+
+#include "data_path.h"
+
+namespace data_path {
+
+constexpr int kSoonMs = 20000;
+constexpr int kNothingMs = 100;  // how long nothing is to happen
+
+// The next batch, which comes soon.
+inline fake_worker::Taken Next(fake_worker::Desk* desk) {
+  std::optional<fake_worker::Taken> taken = desk->Take(kSoonMs);
+  CHECK(taken);
+  return *taken;
+}
+
+inline void EchoAll(fake_worker::Desk* desk, const fake_worker::Taken& taken) {
+  fake_worker::Reply reply;
+  for (int64_t i = 0; i < taken.batch.request_count; ++i) reply.Echo(taken, i);
+  desk->Release(taken);
+  CHECK(desk->Send(reply));
+}
+
+// A batch that is served from beginning to end: what the worker said before it was heard then.
+inline void CheckServedNow(Model* model, std::mt19937_64* random) {
+  auto batch = BatchOf(model->Request(random));
+  model->Launch(batch);
+  EchoAll(&model->desk(), Next(&model->desk()));
+  Model::Wait(batch);
+  Model::CheckEchoed(*batch[0]);
+}
+
+}  // namespace data_path

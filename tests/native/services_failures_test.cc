@@ -1,0 +1,127 @@
+// Workers, instances and backends that go in the midst of calls, and workers that are deaf or talk nonsense:
+// `services_failures_test BEHAVIOUR`, or `--list`.
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "asker.h"
+#include "fake_server.h"
+#include "fake_triton.h"
+
+namespace services_test {
+
+namespace {
+
+using data_path::Behaviours;
+using data_path::ComesTrue;
+using data_path::Contains;
+using pytriton::CallMessage;
+using pytriton::ServiceBell;
+using pytriton::Services;
+
+void AWorkerThatHangsUpHasItsCallsCancelled() {
+  Services services(Keep);
+  Held held("held");
+  TRITONSERVER_InferenceRequest* request = nullptr;
+  {
+    Asker asker(&services);
+    asker.Call("held", "data");
+    request = held.Take();
+    asker.HangUp();
+    CHECK(ComesTrue([&] { return request->cancelled.load(); }));
+  }
+  CHECK(request->IsUntouched());
+  Echo(request);
+  CHECK(ComesTrue([] { return fake_server::Requests() == 0; }));
+}
+
+void AnInstanceThatEndsHasItsCallsCancelled() {
+  Services services(Keep);
+  Held held("held");
+  Asker asker(&services);
+  asker.Call("held", "data");
+  TRITONSERVER_InferenceRequest* request = held.Take();
+  asker.Retire();
+  CHECK(request->cancelled);
+  CHECK(!asker.Hear());
+  Echo(request);
+  CHECK(ComesTrue([] { return fake_server::Requests() == 0; }));
+}
+
+void TheBackendEndsBehindItsCalls() {
+  Held held("held");
+  std::thread late;
+  {
+    Services services(Keep);
+    Asker asker(&services);
+    asker.Call("held", "data");
+    TRITONSERVER_InferenceRequest* request = held.Take();
+    late = std::thread([request] {
+      CHECK(ComesTrue([&] { return request->cancelled.load(); }));
+      Echo(request);
+    });
+    asker.HangUp();
+  }
+  CHECK(ComesTrue([] { return fake_server::Requests() == 0; }));
+  late.join();
+}
+
+void AWorkerThatDoesNotReadIsHeard() {
+  Services services(Keep);
+  fake_server::AddModel("echo", Echo);
+  Asker asker(&services);
+  constexpr int kCalls = 3000;
+  for (int i = 0; i < kCalls; ++i) asker.Call("echo", std::to_string(i));
+  CHECK(ComesTrue([&] { return asker.arena().in_use() == 0; }));
+  for (int i = 0; i < kCalls; ++i) CHECK(asker.Take().data[0] == std::to_string(i));
+  CheckNothingIsLeft(&asker);
+}
+
+void NonsenseEndsTheChannelAlone() {
+  Services services(Keep);
+  fake_server::AddModel("echo", Echo);
+  Asker good(&services);
+  const std::vector<std::function<void(Asker*)>> nonsense = {
+      [](Asker* asker) { asker->Ring({99, 1, 64, 64}); },
+      [](Asker* asker) { asker->Ring({static_cast<int64_t>(ServiceBell::kCall), 1, int64_t{1} << 40, 64}); },
+      [](Asker* asker) { asker->Ring({static_cast<int64_t>(ServiceBell::kCall), 1, 64, -1}); },
+      [](Asker* asker) { asker->Ring({static_cast<int64_t>(ServiceBell::kOpen), 0, 0, 0}); },
+      [](Asker* asker) {
+        CallMessage call;
+        call.model = "echo";
+        call.inputs.push_back({"X", TRITONSERVER_TYPE_UINT8, {0, 4096, {4096}}});
+        asker->Send(ServiceBell::kCall, call);
+      },
+  };
+  for (const auto& say : nonsense) {
+    Asker bad(&services);
+    say(&bad);
+    CHECK(!bad.Hear());
+  }
+  Asker early(&services, false);
+  early.Ring({static_cast<int64_t>(ServiceBell::kCall), 1, 64, 64});
+  CHECK(!early.Hear());
+  Asker old(&services, false);
+  old.Open(pytriton::kProtocolVersion + 1);
+  CHECK(!old.opened());
+  CHECK(Contains(fake_triton::TakeLog(), "install the same pytriton on both sides"));
+  good.Call("echo", "data");
+  CHECK(good.Take().data[0] == "data");
+  CheckNothingIsLeft(&good);
+}
+
+const Behaviours kBehaviours = {
+    {"a_worker_that_hangs_up_has_its_calls_cancelled", AWorkerThatHangsUpHasItsCallsCancelled},
+    {"an_instance_that_ends_has_its_calls_cancelled", AnInstanceThatEndsHasItsCallsCancelled},
+    {"the_backend_ends_behind_its_calls", TheBackendEndsBehindItsCalls},
+    {"a_worker_that_does_not_read_is_heard", AWorkerThatDoesNotReadIsHeard},
+    {"nonsense_ends_the_channel_alone", NonsenseEndsTheChannelAlone},
+};
+
+}  // namespace
+
+}  // namespace services_test
+
+int main(int argc, char** argv) { return services_test::Run(services_test::kBehaviours, argc, argv); }

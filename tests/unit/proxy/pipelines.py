@@ -1,0 +1,61 @@
+"""What the tests of pipelines share: callables, and a pipeline by itself."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from pytriton.model_config import Tensor
+from pytriton.proxy.arena import Arena, PeerArena
+from pytriton.proxy.pipeline import Pipeline
+from pytriton.proxy.protocol import Bell, BellKind
+from pytriton.proxy.threads import EventLoop
+
+INTERNAL, UNAVAILABLE = 1, 4
+SOON_S = 2  # in which what is to happen at once does, on a busy machine; the pipeline takes 0.05 s
+OUTPUTS = [Tensor(name="y", shape=(-1,), dtype=np.float32)]
+
+
+def x(*values):
+    return {"x": np.array([values], np.float32)}
+
+
+def y(*values):
+    return {"y": np.array([values], np.float32)}
+
+
+def one_by_one(kind, generator):
+    """A generator function, as it is or as an async one."""
+
+    async def steps(requests):
+        for step in generator(requests):
+            yield step
+
+    return generator if kind == "generator" else steps
+
+
+both = pytest.mark.parametrize("kind", ["generator", "async generator"])
+
+
+def threads():
+    return [each for each in threading.enumerate() if each.name in ("pytriton-worker-m", "pytriton-loop-m")]
+
+
+class Direct:
+    """A pipeline by itself, for what a worker does not let be set."""
+
+    def __init__(self, infer_func, signature, *, capacity=1 << 26, pool=None):
+        self.loop = EventLoop("pytriton-loop-m")
+        self.closed = threading.Event()
+        self._capacity = capacity
+        self._arguments = (infer_func, signature, self.loop.get(), pool)
+
+    def start(self, channel, peer_fd):
+        arena = Arena(self._capacity)
+        self.pipeline = Pipeline(
+            channel, PeerArena(peer_fd), arena, *self._arguments, lambda pipeline: self.closed.set(), None
+        )
+        channel.send(Bell(BellKind.WELCOME, 0, 0, 0), arena.fd)
+        self.loop.get().call_soon_threadsafe(self.pipeline.open)

@@ -1,0 +1,167 @@
+"""Streams at a worker, driven as a model instance in the server drives them."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from pipelines import INTERNAL, both, one_by_one, x, y
+from wiring import TIMEOUT_S, wait_until
+
+from pytriton.proxy.context import MODEL
+from pytriton.proxy.types import Response
+
+
+class TestStreams:
+    @both
+    def test_items_come_in_order(self, serve, kind):
+        count = 100
+
+        def infer(requests):
+            for number in range(count):
+                yield [y(number), y(-number)]
+
+        _, instance = serve(one_by_one(kind, infer))
+        sequence = instance.ring(x(1), x(2))
+
+        assert instance.stream(sequence, 0) == [[[number]] for number in range(count)]
+        assert instance.stream(sequence, 1) == [[[-number]] for number in range(count)]
+
+    @both
+    def test_an_item_is_sent_before_the_next_one_is_asked_for(self, serve, kind):
+        gate = threading.Event()
+
+        def infer(requests):
+            yield [y(1)]
+            assert gate.wait(TIMEOUT_S)
+            yield [y(2)]
+
+        _, instance = serve(one_by_one(kind, infer))
+        instance.ring(x(1))
+
+        answer, outputs = instance.next_answer()
+        assert (answer.final, outputs["y"].tolist()) == (False, [[1]])
+        gate.set()
+        assert instance.next_answer()[1]["y"].tolist() == [[2]]
+        answer, _ = instance.next_answer()
+        assert (answer.final, answer.response, answer.failure) == (True, False, None)
+
+    @both
+    def test_arrays_may_be_used_again_for_the_next_item(self, serve, kind):
+        def infer(requests):
+            array = np.zeros((1, 1000), np.float32)
+            for number in range(20):
+                array[:] = number
+                yield [{"y": array}]
+
+        _, instance = serve(one_by_one(kind, infer))
+
+        assert [set(item[0]) for item in instance.stream(instance.ring(x(1)))] == [{number} for number in range(20)]
+
+    @both
+    def test_a_stream_may_have_no_items(self, serve, kind):
+        _, instance = serve(one_by_one(kind, lambda requests: iter(())))
+
+        assert instance.stream(instance.ring(x(1))) == []
+
+    @both
+    def test_each_request_has_an_end_of_its_own(self, serve, kind):
+        steps = [
+            [y(1), y(1), y(1), y(1)],
+            [None, Response(y(2), final=True), Response({}, final=True), y(2)],
+            [y(3), y(3), y(3), ValueError("not this one")],  # of those that have ended, nothing is sent
+            [Response(y(4)), None, ValueError("ended already"), y(4)],
+        ]
+        _, instance = serve(one_by_one(kind, lambda requests: iter(steps)))
+        sequence = instance.ring(x(1), x(2), x(3), x(4))
+
+        assert instance.stream(sequence, 0) == [[[1]], [[3]], [[4]]]
+        assert instance.stream(sequence, 1) == [[[1]], [[2]]]
+        assert instance.stream(sequence, 2) == [[[1]]]
+        *items, failure = instance.stream(sequence, 3)
+        assert items == [[[1]], [[2]]]
+        assert failure.message == "model 'm': ValueError: not this one"
+
+    @both
+    def test_one_whose_requests_have_all_ended_is_closed(self, serve, kind):
+        closed = threading.Event()
+
+        def infer(requests):
+            try:
+                while True:
+                    yield [Response(y(1), final=True)]
+            finally:
+                closed.set()
+
+        _, instance = serve(one_by_one(kind, infer))
+
+        assert instance.stream(instance.ring(x(1))) == [[[1]]]
+        assert closed.wait(TIMEOUT_S)
+
+    @both
+    def test_an_error_in_mid_stream_fails_those_that_have_not_ended(self, serve, kind):
+        def infer(requests):
+            yield [y(1), y(1)]
+            yield [Response(y(2), final=True), None]
+            raise ValueError("no more")
+
+        _, instance = serve(one_by_one(kind, infer))
+        sequence = instance.ring(x(1), x(2))
+
+        assert instance.stream(sequence, 0) == [[[1]], [[2]]]
+        first, failure = instance.stream(sequence, 1)
+        assert first == [[1]]
+        assert (failure.code, failure.message) == (INTERNAL, "model 'm': ValueError: no more")
+
+    @both
+    @pytest.mark.parametrize("step", [None, [y(1), y(2)], y(1), [5], [{"z": np.ones((1, 1), np.float32)}]], ids=repr)
+    def test_a_step_that_cannot_be_sent_ends_the_stream(self, serve, kind, step):
+        closed = threading.Event()
+
+        def infer(requests):
+            try:
+                yield [y(1)]
+                yield step
+            finally:
+                closed.set()
+
+        _, instance = serve(one_by_one(kind, infer))
+        first, failure = instance.stream(instance.ring(x(1)))
+
+        assert first == [[1]]
+        assert failure.message.startswith("model 'm': the inference callable")
+        assert closed.wait(TIMEOUT_S)
+
+    @both
+    def test_they_know_the_model_that_they_are_called_for(self, serve, kind):
+        def infer(requests):
+            yield [y(len(MODEL.get().name))]
+
+        _, instance = serve(one_by_one(kind, infer))
+
+        assert instance.stream(instance.ring(x(1))) == [[[1]]]
+
+    def test_generators_run_in_as_many_threads_as_the_model_says(self, serve):
+        running, gate = [], threading.Event()
+
+        def infer(requests):
+            running.append(threading.get_ident())
+            assert gate.wait(TIMEOUT_S)
+            yield [y(1)]
+
+        worker, instance = serve(infer, max_in_flight=3)
+        assert worker.in_flight == 3
+        sequences = [instance.ring(x(1)) for _ in range(5)]
+        wait_until(lambda: len(running) == 3)
+        gate.set()
+
+        for sequence in sequences:
+            assert instance.stream(sequence) == [[[1]]]
+        assert len(running) == 5
+        assert len(set(running)) == 3
+
+    def test_any_iterator_is_a_stream(self, serve):
+        _, instance = serve(lambda requests: iter([[y(0)], [y(1)], [y(2)]]))
+
+        assert instance.stream(instance.ring(x(1))) == [[[0]], [[1]], [[2]]]

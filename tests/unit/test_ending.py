@@ -1,0 +1,30 @@
+"""How a process has ended, in words."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from pytriton.utils.ending import ending_of
+
+
+@pytest.mark.parametrize(("returncode", "words"), [(0, "exited with status 0"), (3, "exited with status 3")])
+def test_a_process_that_exits_is_told_with_its_status(returncode, words):
+    assert ending_of(returncode) == words
+
+
+def killed_by(number):
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        os.kill(process.pid, number)
+        return process.wait()
+
+
+def test_a_process_that_is_killed_is_told_with_the_signals_name():
+    assert ending_of(killed_by(signal.SIGKILL)) == "was killed by SIGKILL"
+
+
+def test_a_signal_without_a_name_is_told_by_its_number():
+    number = signal.SIGRTMIN + 3
+    assert ending_of(killed_by(number)) == f"was killed by signal {int(number)}"
