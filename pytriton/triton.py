@@ -418,9 +418,9 @@ class Triton(TritonBase):
         server = self._server
         alive = isinstance(server, LocalServer) and server.is_alive()
         urls = server.urls() if isinstance(server, LocalServer) and alive else []
-        states = server.control.states() if server is not None and alive else {}
+        states = server.control.states() if server is not None and alive else None
         ended = server.how_it_ended() if isinstance(server, LocalServer) and server.failed else ""
-        return triton_html(model_rows((model.spec for model in self._models), states, urls), urls, alive, ended)
+        return triton_html(model_rows((model.spec for model in self._models), states or {}, urls), urls, alive, ended)
 
     def _check(self, spec: ModelSpec) -> None:
         check_model(spec, self._config)

@@ -191,7 +191,7 @@ def _open(model: Model, deployment: Deployment) -> None:
     spec = model.spec
     model.cached = (
         spec.config.response_cache
-        and (spec.name, spec.version) not in deployment.control.states()
+        and (spec.name, spec.version) not in (deployment.control.states() or {})
         and isinstance(deployment.store, FolderStore)  # a server does not tell what another process has served
     )
     if spec.config.response_cache and not model.cached:

@@ -58,7 +58,7 @@ class Child:
                     [
                         str(own_files(list(pytriton.__path__)).launcher),
                         str(os.getpid()),
-                        *(sys.executable, "-u", "-X", "faulthandler", "-c", _PROGRAM),
+                        *(sys.executable, "-X", "faulthandler", "-c", _PROGRAM),
                         *(plan.name, str(theirs.fileno()), *plan.import_path),
                     ],
                     pass_fds=[theirs.fileno()],

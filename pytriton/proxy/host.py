@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import os
 import pathlib
@@ -125,7 +126,9 @@ class Host:
                 self._stop()
         except BaseException as error:  # a model may end its interpreter when it is loaded: that is an error as well
             return ReplyMessage(
-                error="".join(traceback.format_exception_only(type(error), error)).strip(),
+                error="".join(traceback.format_exception_only(type(error), error))
+                .strip()
+                .removeprefix(f"{type(error).__module__}."),
                 detail=traceback.format_exc(),
             )
         return ReplyMessage()
@@ -157,6 +160,9 @@ def main(leash_fd: int = LEASH_FD) -> None:
     Args:
         leash_fd: The file descriptor under which what starts it has put its leash.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # whole lines, among those that others write to the same pipe
+            stream.reconfigure(line_buffering=True, write_through=False)
     leash = Leash(socket.socket(fileno=leash_fd))
     os.set_inheritable(leash_fd, False)
     with contextlib.suppress(OSError):  # it need not have one

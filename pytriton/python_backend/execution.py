@@ -56,9 +56,13 @@ class Model:
     def items(self, returned: Any, requests: list[ServedRequest]) -> list[Any]:
         """What ``execute`` returned, as a worker takes it; None for requests that are answered otherwise.
 
+        It may return None in place of a list where response senders were used.
+
         Raises:
             TritonModelException: It is not one response for each request.
         """
+        if returned is None and any(request.has_sender or request.is_rescheduled for request in requests):
+            returned = [None] * len(requests)
         if not isinstance(returned, (list, tuple)):
             raise TritonModelException(
                 f"execute() of model {self.name!r} returned {type(returned).__name__}: return a list with one "

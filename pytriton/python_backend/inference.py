@@ -13,7 +13,7 @@ from pytriton.python_backend.errors import TritonError, TritonModelException
 from pytriton.python_backend.request import InferenceRequest
 from pytriton.python_backend.response import InferenceResponse
 from pytriton.python_backend.server import services
-from pytriton.python_backend.tensor import Tensor, unchecked
+from pytriton.python_backend.tensor import Tensor, texts_of, unchecked
 
 if TYPE_CHECKING:
     from pytriton.proxy.calls import Call, CallTensor, Reply
@@ -96,7 +96,7 @@ def _call_of(request: InferenceRequest) -> Call:
 def _input_of(tensor: Tensor) -> Any:
     array = tensor._array
     if array.dtype is not OPAQUE:
-        return array
+        return texts_of(array)
     from pytriton.proxy.calls import CallTensor
 
     return CallTensor(BF16, array.shape, array.ravel().view("u1"))

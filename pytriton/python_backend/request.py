@@ -184,7 +184,17 @@ class ServedRequest(InferenceRequest):
         model_name: The model's name.
     """
 
-    __slots__ = ("_all_outputs", "_batch", "_index", "_own_flags", "_tensors", "answering", "is_rescheduled", "senders")
+    __slots__ = (
+        "_all_outputs",
+        "_batch",
+        "_index",
+        "_own_flags",
+        "_tensors",
+        "answering",
+        "has_sender",
+        "is_rescheduled",
+        "senders",
+    )
 
     def __init__(
         self, batch: Batch, index: int, answering: Answering | None, output_names: list[str], model_name: str
@@ -197,6 +207,7 @@ class ServedRequest(InferenceRequest):
         self._own_flags: int | None = None
         self.senders: Senders | None = None
         self.answering = answering
+        self.has_sender = False
         self.is_rescheduled = False
 
     @property
@@ -257,6 +268,7 @@ class ServedRequest(InferenceRequest):
             if self.senders is None:
                 raise TritonModelException("the request was answered when execute() returned")
             self.answering = self.senders.answering(self._index)
+        self.has_sender = True
         return InferenceResponseSender(self.answering, self.is_cancelled)
 
     def set_release_flags(self, flags: int) -> None:

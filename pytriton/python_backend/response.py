@@ -14,7 +14,7 @@ class InferenceResponse:
     """What came of a request.
 
     Args:
-        output_tensors: The outputs; ignored where there is an error.
+        output_tensors: The outputs; ignored where there is an error, and may be None then.
         error: Why the request failed.
         parameters: What the client gets besides tensors: strings, integers, booleans and floats by name.
 
@@ -30,10 +30,11 @@ class InferenceResponse:
 
     def __init__(
         self,
-        output_tensors: Sequence[Tensor] = (),
+        output_tensors: Sequence[Tensor] | None = (),
         error: TritonError | None = None,
         parameters: dict[str, Any] | None = None,
     ) -> None:
+        output_tensors = () if output_tensors is None else output_tensors
         for tensor in output_tensors:
             if type(tensor) is not Tensor and not isinstance(tensor, Tensor):
                 raise TritonModelException(

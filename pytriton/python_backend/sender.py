@@ -6,12 +6,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from pytriton.exceptions import PyTritonValidationError
 from pytriton.proxy.failure import RequestError, Rescheduled
 from pytriton.proxy.types import Response
 from pytriton.python_backend.errors import TritonError, TritonModelException
 from pytriton.python_backend.flags import TRITONSERVER_RESPONSE_COMPLETE_FINAL
 from pytriton.python_backend.response import InferenceResponse
+from pytriton.python_backend.tensor import texts_of
 
 Answer = Callable[..., None]
 """Says something of a request of a batch: its number, what, and whether it is the last. See `is_deferred`."""
@@ -66,7 +66,7 @@ class Answering:
             self._closed = final
             try:
                 self._answer(self._index, None if response is None else item_of(response, self._outputs), last)
-            except PyTritonValidationError as error:
+            except Exception as error:  # it cannot be sent: text that is none, no memory
                 self._closed = True
                 self._answer(self._index, error, True)
                 raise TritonModelException(str(error)) from error
@@ -131,7 +131,7 @@ def item_of(response: InferenceResponse, outputs: frozenset[str]) -> Any:
     error = response._error
     if error is not None:
         return RequestError(error.code(), error.message())
-    arrays = {tensor._name: tensor._array for tensor in response._tensors}
+    arrays = {tensor._name: texts_of(tensor._array) for tensor in response._tensors}
     if not outputs.issuperset(arrays):
         unknown = ", ".join(repr(name) for name in arrays if name not in outputs)
         return RequestError(

@@ -12,13 +12,16 @@ from pytriton.python_backend.datatypes import OPAQUE
 from pytriton.python_backend.dlpack import CPU, from_dlpack, to_capsule
 from pytriton.python_backend.errors import TritonModelException
 
+_TEXTS = (bytes, str, bytearray, memoryview)
+
 
 class Tensor:
     """An array with a name. Tensors of requests are views of shared memory, valid for as long as anyone holds them.
 
     Args:
         name: That of an input or output.
-        numpy_array: Its elements, of a dtype that Triton has. Bytes, strings and objects are all ``BYTES``.
+        numpy_array: Its elements, of a dtype that Triton has. Bytes, strings and objects are all ``BYTES``; of
+            an object that is neither, what ``str`` makes of it is sent.
 
     Raises:
         TypeError: ``name`` is no string, or ``numpy_array`` no array.
@@ -102,6 +105,22 @@ class Tensor:
 
     def __repr__(self) -> str:
         return f"Tensor({self._name!r}, {self._array!r})"
+
+
+def texts_of(array: Array) -> Array:
+    """An array as it is sent: objects that are neither bytes nor strings become what ``str`` makes of them.
+
+    Args:
+        array: Of any dtype.
+    """
+    if array.dtype.kind != "O":
+        return array
+    items = array.ravel().tolist()
+    if {*map(type, items)}.issubset(_TEXTS):
+        return array
+    texts = np.empty(len(items), np.object_)
+    texts[:] = [item if isinstance(item, _TEXTS) else str(item) for item in items]
+    return texts.reshape(array.shape)
 
 
 def unchecked(name: str, array: Array) -> Tensor:

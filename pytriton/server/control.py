@@ -51,8 +51,8 @@ class ServerControl(Protocol):
     def is_loaded(self, model: str) -> bool:
         """Whether a model takes requests."""
 
-    def states(self) -> dict[tuple[str, int], str]:
-        """What the server says of each model and version that it knows; nothing when it does not answer."""
+    def states(self) -> dict[tuple[str, int], str] | None:
+        """What the server says of each model and version that it knows; None when it does not answer."""
 
 
 class HttpControl:
@@ -84,7 +84,7 @@ class HttpControl:
         """See `ServerControl`."""
         self._post(f"/v2/repository/models/{urllib.parse.quote(model)}/unload", timeout_s=timeout_s)
 
-    def states(self) -> dict[tuple[str, int], str]:
+    def states(self) -> dict[tuple[str, int], str] | None:
         """See `ServerControl`."""
         with contextlib.suppress(OSError, http.client.HTTPException):
             status, body = self._request("POST", "/v2/repository/index", _TIMEOUT_S, b"")
@@ -94,7 +94,7 @@ class HttpControl:
                     for entry in json.loads(body)
                     if entry.get("version")
                 }
-        return {}
+        return None
 
     def is_loaded(self, model: str) -> bool:
         """See `ServerControl`."""
@@ -155,14 +155,14 @@ class GrpcControl:
         except self._error as error:
             raise PyTritonRuntimeError(_with_remedy(str(error))) from error
 
-    def states(self) -> dict[tuple[str, int], str]:
+    def states(self) -> dict[tuple[str, int], str] | None:
         """See `ServerControl`."""
         with contextlib.suppress(self._error):
             index = self._client.get_model_repository_index(headers=self._headers).models
             return {
                 (entry.name, int(entry.version)): _state(entry.state, entry.reason) for entry in index if entry.version
             }
-        return {}
+        return None
 
     def is_loaded(self, model: str) -> bool:
         """See `ServerControl`."""

@@ -74,6 +74,7 @@ class LocalServer:
         self._process: ServerProcess | None = None
         self._stopping = False
         self._own_models: list[str] = []
+        self._is_announced = False
 
     def start(self, bound: Sequence[str] | None = None) -> None:
         """Starts the process; it gets ready in the background.
@@ -133,7 +134,8 @@ class LocalServer:
                     f"The server is not ready after {DEFAULT_TRITON_STARTUP_TIMEOUT_S} s. Its last lines:\n"
                     f"{self.process.log.tail()}"
                 )
-        LOGGER.info("Serving on %s.", ", ".join(self.urls()))
+        if self.config.model_repository is None:
+            self._announce()
 
     def load_repository(self) -> None:
         """Loads the models of ``TritonConfig.model_repository``: the user's own, where there are any.
@@ -159,6 +161,12 @@ class LocalServer:
                 failure.__cause__ = error
         if failure is not None:
             raise failure
+        self._announce()
+
+    def _announce(self) -> None:
+        if not self._is_announced:
+            self._is_announced = True
+            LOGGER.info("Serving on %s.", ", ".join(self.urls()))
 
     def _repository_models(self) -> list[str]:
         repository = self.config.model_repository
@@ -175,14 +183,16 @@ class LocalServer:
         """
         self._stopping = True
         deadline = time.monotonic() + timeout_s
-        with contextlib.suppress(PyTritonRuntimeError):  # the server may be gone
-            for name in reversed(self._own_models):
-                self.control.unload(name)
-            while self._own_models_are_there() and time.monotonic() < deadline:
-                time.sleep(_POLL_S)
+        for name in reversed(self._own_models):
+            with contextlib.suppress(PyTritonRuntimeError):  # the server may be gone, or busy loading it anew
+                self.control.unload(name, max(_POLL_S, deadline - time.monotonic()))
+        while self._own_models and self._own_models_are_there() and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
 
     def _own_models_are_there(self) -> bool:
         states = self.control.states()
+        if states is None:  # it is busy, or gone
+            return self.is_alive()
         return any(
             not state.startswith("UNAVAILABLE") for (name, _), state in states.items() if name in self._own_models
         )

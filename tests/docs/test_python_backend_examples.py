@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import platform
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,9 +32,9 @@ def line_with(lines: Iterable[str], pattern: str) -> re.Match[str]:
 
 
 @contextlib.contextmanager
-def served(example: str, folder: Path) -> Iterator[dict[str, str]]:
+def served(example: Path, folder: Path) -> Iterator[dict[str, str]]:
     """Serves an example's repository; gives host and port by protocol."""
-    command = [sys.executable, "-u", "-m", "pytriton", "serve", str(EXAMPLES / example / "models")]
+    command = [sys.executable, "-u", "-m", "pytriton", "serve", str(example / "models")]
     process = subprocess.Popen(
         command,
         cwd=folder,  # not the repository, whose package is not the installed one
@@ -44,8 +46,6 @@ def served(example: str, folder: Path) -> Iterator[dict[str, str]]:
     assert process.stdout is not None
     try:
         url = line_with(process.stdout, r"http://(127\.0\.0\.1:\d+), grpc://(127\.0\.0\.1:\d+)")
-        for _ in (EXAMPLES / example / "models").iterdir():
-            line_with(process.stdout, "successfully loaded")
         yield {"http": url[1], "grpc": url[2]}
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
@@ -75,18 +75,18 @@ def shown(example: str) -> list[str]:
 
 
 def test_add_sub(tmp_path: Path) -> None:
-    with served("add_sub", tmp_path) as urls:
+    with served(EXAMPLES / "add_sub", tmp_path) as urls:
         assert asked("add_sub", urls["http"]) == shown("add_sub")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
 def test_pytorch(tmp_path: Path) -> None:
-    with served("pytorch", tmp_path) as urls:
+    with served(EXAMPLES / "pytorch", tmp_path) as urls:
         assert asked("pytorch", urls["http"]) == shown("add_sub")
 
 
 def test_decoupled(tmp_path: Path) -> None:
-    with served("decoupled", tmp_path) as urls:
+    with served(EXAMPLES / "decoupled", tmp_path) as urls:
         lines = asked("decoupled", urls["grpc"])
     for model in ("repeat", "countdown"):
         assert [line for line in lines if line.startswith(model)] == [
@@ -95,11 +95,29 @@ def test_decoupled(tmp_path: Path) -> None:
 
 
 def test_bls(tmp_path: Path) -> None:
-    with served("bls", tmp_path) as urls:
+    with served(EXAMPLES / "bls", tmp_path) as urls:
         assert asked("bls", urls["http"]) == shown("bls")
 
 
-@pytest.mark.parametrize("example", ["add_sub", "pytorch", "decoupled", "bls"])
+@pytest.mark.slow
+def test_custom_environment(tmp_path: Path) -> None:
+    example = tmp_path / "custom_environment"
+    shutil.copytree(EXAMPLES / "custom_environment", example, symlinks=True)
+    subprocess.run([sys.executable, str(example / "make_environment.py")], check=True)
+    with served(example, tmp_path) as urls:
+        client, *models = asked("custom_environment", urls["http"])
+    theirs = re.search("NumPy (.+)", client)
+    assert theirs is not None
+    for line, expected in zip(models, shown("custom_environment")[1:], strict=True):
+        found = re.fullmatch(r"(\w+): Python (\S+), NumPy (\S+), mpmath 1.3.0: (.+)", line)
+        assert found is not None, line
+        assert found[2] == platform.python_version()
+        assert f"numpy=={found[3]} " in (example / "requirements.txt").read_text()
+        assert found[3] != theirs[1]
+        assert (found[1], found[4]) == (expected.split(":")[0], expected.rsplit(": ")[-1])
+
+
+@pytest.mark.parametrize("example", ["add_sub", "pytorch", "decoupled", "bls", "custom_environment"])
 def test_the_overview_leads_to_each_example(example: str) -> None:
     assert f"({example}/README.md)" in (EXAMPLES / "README.md").read_text()
     assert (EXAMPLES / example / "README.md").exists()

@@ -235,16 +235,17 @@ class Script:
     Args:
         folder: For the script and its workspaces.
         code: The script.
+        python: The interpreter.
     """
 
-    def __init__(self, folder, code, *arguments):
+    def __init__(self, folder, code, *arguments, python=sys.executable):
         self.folder = folder
         self._home = tempfile.TemporaryDirectory(prefix="pt-")  # a short path, for sockets
         self.home = pathlib.Path(self._home.name)
         self.path = folder / "script.py"
         self.path.write_text(code)
         self.process = subprocess.Popen(
-            [sys.executable, str(self.path), *map(str, arguments)],
+            [python, str(self.path), *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=(folder / "stderr").open("w"),

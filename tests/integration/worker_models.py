@@ -53,6 +53,21 @@ output [{name: "y", data_type: TYPE_FP32, dims: [-1]}]
 """
 
 
+# Serves a repository until something comes on its standard input; prints the port.
+SERVE = """
+import pathlib
+import sys
+
+from pytriton.triton import Triton, TritonConfig
+
+with Triton(config=TritonConfig(model_repository=pathlib.Path(sys.argv[1]))) as triton:
+    triton.run()
+    print(triton.config.http_port, flush=True)
+    sys.stdin.readline()
+    print("stopped", flush=True)
+"""
+
+
 def write_model(repository, name, *, config="", code=MODEL, start=None):
     """Writes a model; returns the folder of its version."""
     folder = repository / name / "1"

@@ -43,13 +43,19 @@ const char* Contiguous(const InputView& view, const std::string& name, std::stri
   return view.buffer_count == 1 ? first : scratch->data();
 }
 
+// Of the input in which a sequence batcher gives a correlation id that is text, however long that is.
+constexpr int64_t kCorrelationTextSize = kLengthSize + 128;
+
 void CheckData(const InputView& view, const std::string& name) {
   const int64_t count = ElementCount(view.shape, view.rank);
   bool fits = count >= 0;
   if (view.datatype == TRITONSERVER_TYPE_BYTES) {
     std::string scratch;
     const char* data = Contiguous(view, name, &scratch);
-    fits = fits && ForEachElement(data, view.byte_size, count, [](const char*, uint32_t) {});
+    int64_t used = 0;
+    const auto add = [&used](const char*, uint32_t length) { used += kLengthSize + length; };
+    fits = fits && (ForEachElement(data, view.byte_size, count, add) ||
+                    (count == 1 && used > 0 && view.byte_size == kCorrelationTextSize));
   } else {
     ForEachBuffer(view, name, [](const char*, int64_t) {});
     fits = fits && view.byte_size == count * ItemSize(view.datatype);

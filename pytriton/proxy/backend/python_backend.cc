@@ -109,7 +109,7 @@ PythonBackend::PythonBackend(const Json& settings, const std::string& folder, Se
 Command PythonBackend::WorkerCommand(const ExecutionEnvironment* environment) const {
   Command command;
   const std::string python = FindProgram(environment != nullptr ? environment->interpreter() : interpreter_);
-  command.words = {launcher_, python, "-u", host_};
+  command.words = {launcher_, python, host_};
   // The libraries that the server was started with are not for the model.
   const char* library_path = std::getenv(kOwnLibraryPath);
   for (std::string& each : Environment()) {

@@ -133,8 +133,10 @@ std::string Process::HowItEnded() const {
 ReplyMessage WorkerProcess::Ask(const OrderMessage& order, Timeout timeout) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto start = Clock::now();
+  bool gone = false;
   const auto waiting = [&] {
-    if (!process_.alive()) throw LeashError("the worker process is gone");
+    if (gone) throw LeashError("the worker process is gone");
+    gone = !process_.alive();  // its last words are to be read first
     if (!timeout || Clock::now() - start < *timeout) return;
     process_.Kill();
     throw ProcessError("its worker process has not answered for " + std::to_string(timeout->count() / 1000) +

@@ -19,8 +19,8 @@ import venv
 
 import psutil
 import pytest
-from serving import HOST, running_triton, wait_until
-from worker_models import ask, none_runs, workers, workers_of, write_model
+from serving import HOST, Script, running_triton, wait_until
+from worker_models import SERVE, ask, none_runs, workers, workers_of, write_model
 
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.server.files import find_server
@@ -31,6 +31,7 @@ import os, pathlib, sys
 seen = [sys.prefix, sys.executable, os.environ["PATH"].split(":")[0], sys.version.split()[0]]
 (pathlib.Path(args["model_repository"]) / "seen").write_text("\\n".join(seen))
 """
+ROOT = pathlib.Path(__file__).parents[3]
 PYENV = pathlib.Path.home() / ".pyenv" / "versions"
 
 
@@ -63,6 +64,13 @@ def archive(environment, tmp_path_factory):
 
 def execution_environment(path):
     return f'parameters {{key: "EXECUTION_ENV_PATH" value {{string_value: "{path}"}}}}'
+
+
+def infer_at(port, model, *values):
+    inputs = [{"name": "x", "shape": [1, len(values)], "datatype": "FP32", "data": list(values)}]
+    url = f"http://{HOST}:{port}/v2/models/{model}/infer"
+    with urllib.request.urlopen(url, json.dumps({"inputs": inputs}).encode()) as response:
+        return json.load(response)["outputs"][0]["data"]
 
 
 def fails_to_load(repository):
@@ -179,6 +187,27 @@ def test_another_python_serves_a_model(tmp_path, version):
     assert seen(tmp_path / "models", "other")[3].startswith(f"{version}.")
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("host", "guest"), [("3.10", "3.13"), ("3.13", "3.10")])
+def test_one_python_hosts_a_model_on_another(tmp_path, host, guest):
+    interpreters = [sorted(PYENV.glob(f"{version}.*/bin/python")) for version in (host, guest)]
+    if not all(interpreters):
+        pytest.skip(f"there is no Python {host}, or no {guest}")
+    for folder, (interpreter, *_) in zip(("host", "guest"), interpreters, strict=True):
+        subprocess.run([interpreter, "-m", "venv", tmp_path / folder], check=True)
+    build = f"--config-settings=build-dir={tmp_path}/build"
+    subprocess.run([tmp_path / "host/bin/pip", "install", "-q", build, ROOT], check=True)
+    subprocess.run([tmp_path / "guest/bin/pip", "install", "-q", "numpy"], check=True)
+    write_model(tmp_path / "models", "own", start=START)
+    write_model(tmp_path / "models", "other", start=START, config=execution_environment(tmp_path / "guest"))
+    with Script(tmp_path, SERVE, tmp_path / "models", python=tmp_path / "host/bin/python") as script:
+        port = int(script.line())
+        assert [infer_at(port, model, 1, 2)[:2] for model in ("own", "other")] == [[2, 4]] * 2
+    versions = [seen(tmp_path / "models", model)[3] for model in ("own", "other")]
+    assert [version.rpartition(".")[0] for version in versions] == [host, guest]
+
+
 class PlainServer:
     """The Triton server as it is, with our folder in its backends."""
 
@@ -203,10 +232,7 @@ class PlainServer:
         return False
 
     def ask(self, model, *values):
-        inputs = [{"name": "x", "shape": [1, len(values)], "datatype": "FP32", "data": list(values)}]
-        url = f"http://{HOST}:{self.port}/v2/models/{model}/infer"
-        with urllib.request.urlopen(url, json.dumps({"inputs": inputs}).encode()) as response:
-            return json.load(response)["outputs"][0]["data"]
+        return infer_at(self.port, model, *values)
 
     def __enter__(self):
         return self

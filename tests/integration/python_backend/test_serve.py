@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import re
 import signal
@@ -12,7 +13,7 @@ import urllib.request
 
 import psutil
 import pytest
-from serving import FREE_PORTS, HOST, wait_until
+from serving import FREE_PORTS, HOST, bind_floats, running_triton, wait_until
 from worker_models import none_runs, write_model
 
 from pytriton.cli.main import main
@@ -45,8 +46,8 @@ class Command:
     def log(self):
         return self._log.read_text()
 
-    def wait_until_loaded(self, model):
-        wait_until(lambda: f"successfully loaded '{model}'" in self.log and "Serving on" in self.log, timeout_s=30)
+    def wait_until_serving(self):
+        wait_until(lambda: "Serving on" in self.log, timeout_s=30)
 
     def request(self, path, body, **headers):
         port = re.search(r"Serving on http://127.0.0.1:(\d+)", self.log)[1]
@@ -62,7 +63,7 @@ BODY = b'{"inputs": [{"name": "x", "shape": [1, 1], "datatype": "FP32", "data": 
 def test_a_repository_is_served_until_a_signal_comes(tmp_path, own_home, number):
     write_model(tmp_path / "models", "model")
     with Command(tmp_path, tmp_path / "models") as command:
-        command.wait_until_loaded("model")
+        command.wait_until_serving()
         assert command.request("/v2/models/model/infer", BODY) == 200
         processes = [command.process, *command.process.children(recursive=True)]
         command.process.send_signal(number)
@@ -72,11 +73,33 @@ def test_a_repository_is_served_until_a_signal_comes(tmp_path, own_home, number)
     assert list(own_home.iterdir()) == []
 
 
+def test_it_says_where_it_serves_when_all_models_are_loaded(tmp_path):
+    write_model(tmp_path / "models", "model", start="import time; time.sleep(1)")
+    with Command(tmp_path, tmp_path / "models") as command:
+        command.wait_until_serving()
+        assert command.request("/v2/models/model/infer", BODY) == 200
+        assert command.log.count("Serving on") == 1
+
+
+@pytest.mark.parametrize("has_repository", [True, False])
+def test_a_script_says_where_it_serves_once(tmp_path, caplog, has_repository):
+    write_model(tmp_path, "model")
+    with (
+        caplog.at_level(logging.INFO),
+        running_triton(model_repository=tmp_path if has_repository else None) as triton,
+    ):
+        bind_floats(triton, "bound", lambda requests: requests)
+        assert ("Serving on" in caplog.text) == (not has_repository)
+        triton.run()
+        triton.run()
+    assert len([line for line in caplog.messages if line.startswith("Serving on http://")]) == 1
+
+
 def test_settings_and_the_token_reach_the_server(tmp_path):
     write_model(tmp_path / "models", "model")
     flags = ["--token=secret", "--backend-config=python,shm-growth-byte-size=1", "--allow-grpc", "false"]
     with Command(tmp_path, tmp_path / "models", *flags) as command:
-        command.wait_until_loaded("model")
+        command.wait_until_serving()
         path = "/v2/repository/models/model/load"
         assert command.request(path, b"{}", **{"triton-access-token": "secret"}) == 200
         assert "shm-growth-byte-size has no effect" in command.log

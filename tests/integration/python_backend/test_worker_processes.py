@@ -13,10 +13,33 @@ import time
 
 import psutil
 import pytest
-from serving import Background, Script, at_once, is_running, metrics_of, running_triton, server_of, servers, wait_until
-from worker_models import MODEL, ask, command, kill, none_runs, pid_of, state_of, workers, workers_of, write_model
+from serving import (
+    Background,
+    Script,
+    at_once,
+    is_running,
+    metrics_of,
+    running_triton,
+    server_of,
+    servers,
+    wait_until,
+)
+from worker_models import (
+    MODEL,
+    SERVE,
+    ask,
+    command,
+    kill,
+    none_runs,
+    pid_of,
+    state_of,
+    workers,
+    workers_of,
+    write_model,
+)
 
 from pytriton.exceptions import PyTritonInvalidOperationError
+from pytriton.server import control
 
 TWO = "instance_group [{count: 2, kind: KIND_CPU}]"
 
@@ -306,18 +329,25 @@ def test_stopping_waits_for_models_to_finalize(tmp_path, caplog):
         assert "finalized last" in caplog.text
 
 
-SERVE = """
-import pathlib
-import sys
+def test_stopping_waits_for_models_while_the_server_is_too_busy_to_tell_of_them(tmp_path, caplog, monkeypatch):
+    code = MODEL.replace('print("fin', 'time.sleep(2); print("fin')
+    write_model(tmp_path, "last", code=code)
+    with caplog.at_level(logging.INFO):
+        with running_triton(model_repository=tmp_path) as triton:
+            triton.run()
+            monkeypatch.setattr(control, "_TIMEOUT_S", 1e-9)
+        assert "finalized last" in caplog.text
 
-from pytriton.triton import Triton, TritonConfig
 
-with Triton(config=TritonConfig(model_repository=pathlib.Path(sys.argv[1]))) as triton:
-    triton.run()
-    print(triton.config.http_port, flush=True)
-    sys.stdin.readline()
-    print("stopped", flush=True)
-"""
+def test_lines_that_processes_print_at_the_same_time_stay_whole(triton, name, load, caplog):
+    code = MODEL.replace("        pid =", '        [print(*"abcdefgh", x[0, 0]) for _ in range(500)]\n        pid =')
+    load(config="instance_group [{count: 4, kind: KIND_CPU}]", code=code)
+    line = "a b c d e f g h 1.0"
+    with caplog.at_level(logging.INFO):
+        at_once(4, lambda _: ask(triton, name, 1))
+        wait_until(lambda: len([each for each in caplog.messages if "h" in each]) >= 2000)
+    assert caplog.messages.count(line) == 2000
+
 
 GRANDCHILD = """
 import pathlib, subprocess

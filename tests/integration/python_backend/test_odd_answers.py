@@ -1,0 +1,100 @@
+"""What models of a repository answer with that is unusual, and what becomes of it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pb_models import HEAD, TEXT, execute, write
+from serving import client_of, infer_json, json_floats, send_floats
+from streaming import row
+from worker_models import command, write_model
+
+from pytriton.model_config import Tensor
+
+
+@pytest.fixture
+def load(triton, repository, name):
+    def load(body, **more):
+        return write(triton, repository, name, HEAD, body, **more)
+
+    return load
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ("None", "returned NoneType: return a list with one InferenceResponse for each request"),
+        ("[None]", "the model returned None for a request, and did not answer it by a response sender"),
+        ("[]", "returned 0 responses to 1 requests: return one for each"),
+        ("[y(1), y(2)]", "returned 2 responses to 1 requests: return one for each"),
+        ("[1]", "returned a list with int in it: use pb_utils.InferenceResponse"),
+        ("[pb_utils.InferenceResponse([pb_utils.Tensor('z', np.ones(1))])]", "its configuration lacks: 'z'"),
+        ("sys.exit(3)", "SystemExit: 3"),
+    ],
+)
+def test_what_is_no_answer_is_an_error_that_says_why(triton, name, load, answer, message):
+    load(execute(f"import sys\nreturn {answer}"))
+    assert message in send_floats(triton, name, [1])
+
+
+def test_an_error_needs_no_outputs(triton, name, load):
+    error = 'pb_utils.TritonError("no", pb_utils.TritonError.NOT_FOUND)'
+    load(execute(f"return [pb_utils.InferenceResponse(None, {error})]"))
+    status, answer = infer_json(triton, name, [json_floats([1])])
+    assert (status, answer["error"]) == (404, "no")
+
+
+def test_objects_are_sent_as_text(triton, name, load):
+    objects = "np.array([[b'a', 'é', 3, 0.5, None]], object)"
+    load(execute(f"return [pb_utils.InferenceResponse([pb_utils.Tensor('y', {objects})])]"), whole=TEXT)
+    _, answer = infer_json(triton, name, [json_floats([1])])
+    assert answer["outputs"][0]["data"] == ["a", "é", "3", "0.5", "None"]
+
+
+def test_objects_are_sent_to_other_models_as_text(triton, name, load):
+    triton.bind(
+        f"{name}_bound",
+        lambda requests: [{"y": each["x"]} for each in requests],
+        inputs=[Tensor(name="x", shape=(-1,), dtype=bytes)],
+        outputs=[Tensor(name="y", shape=(-1,), dtype=bytes)],
+    )
+    body = f"""
+tensor = pb_utils.Tensor("x", np.array([[b"a", 3]], object))
+request = pb_utils.InferenceRequest(model_name="{name}_bound", requested_output_names=["y"], inputs=[tensor])
+return [pb_utils.InferenceResponse(request.exec().output_tensors())]
+"""
+    load(execute(body), whole=TEXT)
+    _, answer = infer_json(triton, name, [json_floats([1])])
+    assert answer["outputs"][0]["data"] == ["a", "3"]
+
+
+def test_a_list_may_be_left_out_where_response_senders_have_answered(triton, name, load):
+    load(execute("for request in requests:\n    request.get_response_sender().send(y(5), FINAL)"))
+    assert send_floats(triton, name, [1]) == [5]
+
+
+def test_an_exception_while_loading_is_named_as_in_execute(triton, repository, name):
+    code = f"{HEAD}    def initialize(self, args):\n        raise pb_utils.TritonModelException('no weights')\n"
+    write_model(repository, name, code=code + "\n    def execute(self, requests):\n        pass\n")
+    status, answer = command(triton, name, "load")
+    assert status == 400
+    assert f"model '{name}': TritonModelException: no weights" in answer["error"]
+
+
+@pytest.mark.parametrize("sequence", ["abc", "a" * 128])
+def test_a_correlation_id_that_is_text_is_a_control_input(triton, name, load, sequence):
+    config = """
+sequence_batching {
+  control_input [{name: "CORRID" control [{kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_STRING}]}]
+}
+"""
+    body = """
+tensors = [pb_utils.get_input_tensor_by_name(each, "CORRID") for each in requests]
+return [text([tensor.as_numpy().item().decode(), tensor.shape()]) for tensor in tensors]
+"""
+    load(execute(body), whole=TEXT + config)
+    with client_of(triton, "grpc") as client:
+        for start, end in [(True, False), (False, True)]:
+            sent = {"sequence_id": sequence, "sequence_start": start, "sequence_end": end}
+            assert json.loads(client.infer(name, {"x": row(1)}, **sent)["y"].item()) == [sequence, [1, 1]]

@@ -1,0 +1,100 @@
+"""Processes of repository models are killed at random under load: no request is lost silently, and nothing is left."""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+import time
+
+import pytest
+from footprint import TOLERANCE_MIB, Footprint, settled
+from serving import at_once, request_json, running_triton, wait_until
+from worker_models import ask, none_runs, workers_of, write_model
+
+MODELS = ("one", "two")
+INSTANCES = 2
+
+
+class Load(threading.Thread):
+    """Asks a model for doubles, one after the other, and keeps what came of each."""
+
+    def __init__(self, triton, model, done):
+        super().__init__(daemon=True)
+        self.answers = []
+        self._triton, self._model, self._done = triton, model, done
+        self.start()
+
+    def run(self):
+        number = 0
+        while not self._done.is_set():
+            number += 1
+            self.answers.append((number, ask(self._triton, self._model, number)))
+
+
+@pytest.fixture
+def triton(tmp_path, own_home):
+    for model in MODELS:
+        write_model(tmp_path, model, config=f"instance_group [{{count: {INSTANCES}, kind: KIND_CPU}}]")
+    with running_triton(model_repository=tmp_path) as triton:
+        triton.run()
+        yield triton
+
+
+def serving_pids(triton, model):
+    answers = at_once(8, lambda _: ask(triton, model, -2, 0.05))
+    assert all(isinstance(answer, list) for answer in answers), answers
+    return {int(answer[-1]) for answer in answers}
+
+
+def all_serve(triton):
+    pids = {worker.pid for worker in workers_of(triton)}
+    return (
+        len(pids) == len(MODELS) * INSTANCES and set().union(*(serving_pids(triton, each) for each in MODELS)) == pids
+    )
+
+
+def check_random_kills(triton, home, duration_s, caplog):
+    wait_until(lambda: all_serve(triton))
+    before, folders = Footprint(triton), sorted(home.rglob("*"))
+    done = threading.Event()
+    loads = [Load(triton, model, done) for model in MODELS for _ in range(3)]
+    seeded, victims = random.Random(1), []
+    end = time.monotonic() + duration_s
+    while time.monotonic() < end:
+        time.sleep(seeded.uniform(0.05, 1.0))
+        workers = workers_of(triton)
+        if workers:
+            victims.append(seeded.choice(workers))
+            victims[-1].kill()
+    done.set()
+    for load in loads:
+        load.join(60)
+        assert not load.is_alive()
+
+    answers = [answer for load in loads for answer in load.answers]
+    failed = [answer for _, answer in answers if isinstance(answer, str)]
+    assert all(answer[0] == 2 * number for number, answer in answers if not isinstance(answer, str))
+    assert len(failed) < len(answers) / 2
+    for answer in failed:
+        assert re.search("the worker is gone|its worker process", answer), answer
+    wait_until(lambda: all_serve(triton), 30)
+    for model in MODELS:
+        assert request_json(triton, "GET", f"/v2/models/{model}/ready")[0] == 200
+    told = [line for line in caplog.messages if "was killed by SIGKILL; it is started again" in line]
+    assert len(told) == len(victims)
+    assert none_runs(victims)
+    after = settled(triton, before)
+    assert max(before.growth(after).values()) < TOLERANCE_MIB, (before.rss, after.rss)
+    assert before.more_files(after) == {"user": 0, "server": 0}, (before.files, after.files)
+    assert len(sorted(home.rglob("*"))) == len(folders)
+
+
+def test_no_request_is_lost_silently(triton, own_home, caplog):
+    check_random_kills(triton, own_home, 5, caplog)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_no_request_is_lost_silently_for_a_minute(triton, own_home, caplog):
+    check_random_kills(triton, own_home, 60, caplog)
