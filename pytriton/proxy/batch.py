@@ -26,7 +26,7 @@ _NO_DETAILS = Details()
 class Batch:
     """Requests that lie in shared memory. Arrays are made of it when they are asked for, without a copy."""
 
-    __slots__ = ("_callbacks", "_columns", "_data_offset", "_lease", "_message", "_signature", "_stacked", "_starts")
+    __slots__ = ("_callbacks", "_columns", "_data_offset", "_is_stacked", "_lease", "_message", "_signature", "_stacked", "_starts")
 
     def __init__(self, lease: Lease, signature: Signature) -> None:
         """Reads the message at the start of ``lease``."""
@@ -35,6 +35,7 @@ class Batch:
         self._data_offset = reader.data_offset
         self._lease = lease
         self._signature = signature
+        self._is_stacked = all([column.stacked for column in self._message.columns])
         self._stacked: dict[str, Array] | None = None
         self._columns: dict[int, Array] | None = None
         self._starts: list[int] | None = None
@@ -118,20 +119,19 @@ class Batch:
 
     def stacked(self) -> dict[str, Array] | None:
         """Every input as one array over all requests; None where the requests differ in inputs or in shapes."""
-        if self._stacked is None:
-            columns = self._message.columns
-            if not all(column.stacked for column in columns):
-                return None
+        if self._stacked is None and self._is_stacked:
             names = self._signature.inputs
             self._stacked = {names[position]: array for position, array in self._stacked_columns().items()}
         return self._stacked
 
     def inputs_of(self, request: int) -> dict[str, Array]:
         """The inputs of one request, by name."""
-        if self._message.request_count == 1:
-            stacked = self.stacked()
-            if stacked is not None:
+        stacked = self.stacked()
+        if stacked is not None:
+            if self._message.request_count == 1:
                 return stacked
+            start, stop = self._span(request)
+            return {name: array[start:stop] for name, array in stacked.items()}
         names = self._signature.inputs
         inputs = {}
         stacked_inputs = self._stacked_columns()
@@ -189,6 +189,10 @@ class BatchRequest(Request):
         if self._data is None:
             self._data = self._batch.inputs_of(self._index)
         return self._data
+
+    def __getitem__(self, name: str) -> Array:
+        data = self._data
+        return (self.data if data is None else data)[name]
 
     @data.setter
     def data(self, data: dict[str, Array]) -> None:

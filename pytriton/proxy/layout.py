@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -20,24 +21,26 @@ _BUILTIN = 1  # dtypes of other packages may be unknown to the buffer protocol
 class Layout:
     """Which array goes where, relative to the message's data."""
 
-    __slots__ = ("arrays", "size")
+    __slots__ = ("_arrays", "_joined", "size")
 
     def __init__(self) -> None:
         self.size = 0
-        self.arrays: list[tuple[int, Array]] = []
+        self._arrays: list[tuple[int, Array]] = []
+        self._joined: list[tuple[int, tuple[int, ...], Sequence[Array]]] = []
 
     def add(self, arrays: Sequence[Array], shape: tuple[int, ...], code: int) -> Tensor:
-        """Places arrays back to back as one tensor of ``shape``."""
+        """Places arrays back to back as one tensor of ``shape``; several have one dtype."""
         offset = self.size
         if code == BYTES_CODE:
             lengths, contents = bytes_parts(arrays)
-            self.arrays += ((offset, lengths), (offset + lengths.nbytes, contents))
+            self._arrays += ((offset, lengths), (offset + lengths.nbytes, contents))
             size = lengths.nbytes + contents.nbytes
+        elif len(arrays) == 1:
+            self._arrays.append((offset, arrays[0]))
+            size = arrays[0].nbytes
         else:
-            size = 0
-            for array in arrays:
-                self.arrays.append((offset + size, array))
-                size += array.nbytes
+            self._joined.append((offset, shape, arrays))
+            size = math.prod(shape) * arrays[0].itemsize
         self.size += aligned(size)
         return Tensor(offset, size, shape)
 
@@ -56,7 +59,10 @@ class Layout:
         head.write_to(arena.memory, offset)
         data = offset + head_size
         memory = arena.memory
-        for position, array in self.arrays:
+        for position, shape, arrays in self._joined:
+            whole: Array = np.ndarray(shape, arrays[0].dtype, cast(Any, memory), data + position)
+            np.concatenate(arrays, out=whole)
+        for position, array in self._arrays:
             start = data + position
             if array.nbytes <= _SMALL and array.flags.c_contiguous and array.dtype.isbuiltin == _BUILTIN:
                 memory[start : start + array.nbytes] = cast(Any, array)  # a microsecond less than an array of its own

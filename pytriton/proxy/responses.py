@@ -298,6 +298,8 @@ def _check_requested(by_index: dict[int, Array], requested: list[int] | None, si
 
 def _checked(array: object, output: OutputSignature, signature: Signature) -> Array:
     """The array, if it is as declared."""
+    if type(array) is np.ndarray and array.dtype is output.dtype and array.ndim == output.rank and output.is_plain:
+        return array
     if not isinstance(array, np.ndarray):
         raise PyTritonValidationError(
             f"output {output.name!r} is {described(array)}, not a NumPy array: convert it with np.asarray"

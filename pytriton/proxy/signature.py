@@ -13,7 +13,8 @@ from pytriton.model_config.model_spec import ModelSpec
 class OutputSignature(NamedTuple):
     """What was declared of one output.
 
-    ``rank`` and ``shape`` include the batch dimension (-1) where the model batches.
+    ``rank`` and ``shape`` include the batch dimension (-1) where the model batches. ``is_plain`` tells that an array of
+    the right dtype and rank is one, for there is nothing more to check.
     """
 
     name: str
@@ -21,6 +22,7 @@ class OutputSignature(NamedTuple):
     dtype: np.dtype[Any]
     rank: int
     shape: tuple[int, ...]
+    is_plain: bool
 
 
 class Signature:
@@ -57,6 +59,7 @@ class Signature:
                 DTYPE_BY_CODE[tensor.datatype.code],
                 len(batch_shape) + len(tensor.shape),
                 batch_shape + tuple(tensor.shape),
+                not (self.loose or self.strict) and bool(batch_shape + tuple(tensor.shape)),
             )
             for tensor in spec.outputs
         ]
