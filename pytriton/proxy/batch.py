@@ -190,13 +190,13 @@ class BatchRequest(Request):
             self._data = self._batch.inputs_of(self._index)
         return self._data
 
-    def __getitem__(self, name: str) -> Array:
-        data = self._data
-        return (self.data if data is None else data)[name]
-
     @data.setter
     def data(self, data: dict[str, Array]) -> None:
         self._data = data
+
+    def __getitem__(self, name: str) -> Array:
+        data = self._data
+        return (self.data if data is None else data)[name]
 
     def is_cancelled(self) -> bool:
         """See `Request.is_cancelled`."""
