@@ -26,7 +26,17 @@ _NO_DETAILS = Details()
 class Batch:
     """Requests that lie in shared memory. Arrays are made of it when they are asked for, without a copy."""
 
-    __slots__ = ("_callbacks", "_columns", "_data_offset", "_is_stacked", "_lease", "_message", "_signature", "_stacked", "_starts")
+    __slots__ = (
+        "_callbacks",
+        "_columns",
+        "_data_offset",
+        "_is_stacked",
+        "_lease",
+        "_message",
+        "_signature",
+        "_stacked",
+        "_starts",
+    )
 
     def __init__(self, lease: Lease, signature: Signature) -> None:
         """Reads the message at the start of ``lease``."""
@@ -35,7 +45,7 @@ class Batch:
         self._data_offset = reader.data_offset
         self._lease = lease
         self._signature = signature
-        self._is_stacked = all([column.stacked for column in self._message.columns])
+        self._is_stacked = all(column.stacked for column in self._message.columns)
         self._stacked: dict[str, Array] | None = None
         self._columns: dict[int, Array] | None = None
         self._starts: list[int] | None = None

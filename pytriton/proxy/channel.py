@@ -12,6 +12,7 @@ import socket
 import struct
 
 from pytriton.proxy.protocol import BELL, Bell
+from pytriton.proxy.spin import Spin
 
 IDLE_S = 1
 """How long :meth:`Channel.receive` waits before it reports that nothing came."""
@@ -22,6 +23,7 @@ class Channel:
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
+        self._spin = Spin()
         # A timeout of Python's own would cost another system call per bell.
         connected.setblocking(True)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", IDLE_S, 0))
@@ -47,6 +49,9 @@ class Channel:
         Raises:
             EOFError: The other side is gone.
         """
+        return self._spin.wait(self.receive_now, self._sleep)
+
+    def _sleep(self) -> Bell | None:
         return self._receive(0)
 
     def _receive(self, flags: int) -> Bell | None:

@@ -91,8 +91,12 @@ void Channel::SetPatience(int timeout_ms) {
   setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
 }
 
-bool Channel::Receive(Bell* bell, std::vector<FileDescriptor>* fds) {
-  const ssize_t received = ReceiveBell(socket_.get(), bell, 0, fds);
+bool Channel::Receive(Bell* bell, std::vector<FileDescriptor>* fds) { return Receive(bell, 0, fds); }
+
+bool Channel::ReceiveNow(Bell* bell) { return Receive(bell, MSG_DONTWAIT, nullptr); }
+
+bool Channel::Receive(Bell* bell, int flags, std::vector<FileDescriptor>* fds) {
+  const ssize_t received = ReceiveBell(socket_.get(), bell, flags, fds);
   if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
   if (received <= 0) throw ChannelError("the worker is gone");
   if (received != static_cast<ssize_t>(sizeof(*bell))) throw ChannelError("the worker sent something that is no bell");

@@ -42,6 +42,9 @@ class Channel {
   // ChannelError when the worker is gone.
   bool Receive(Bell* bell, std::vector<FileDescriptor>* fds = nullptr);
 
+  // Takes a bell that has come already. Returns whether there was one. Throws as `Receive` does.
+  bool ReceiveNow(Bell* bell);
+
   // Ends the connection; whoever waits on it, here or there, is told so.
   void Close();
 
@@ -52,6 +55,8 @@ class Channel {
   bool Idle() const;
 
  private:
+  bool Receive(Bell* bell, int flags, std::vector<FileDescriptor>* fds);
+
   FileDescriptor socket_;
 };
 

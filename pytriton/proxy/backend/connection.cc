@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "accounts.h"
+
 namespace pytriton {
 
 namespace {
@@ -35,7 +37,11 @@ Bell Connection::RoundTrip(int64_t offset, int64_t size, const std::function<voi
   const int64_t sequence = NextSequence();
   Send(sequence, offset, size);
   Bell answer;
-  while (!channel_.Receive(&answer)) waiting();
+  const uint64_t begin = Now();
+  if (!spin_.Try([&] { return channel_.ReceiveNow(&answer); })) {
+    while (!channel_.Receive(&answer)) waiting();
+  }
+  spin_.Came(static_cast<int64_t>(Now() - begin));
   if (answer.kind != static_cast<int64_t>(BellKind::kResult) || answer.sequence != sequence) {
     throw ProtocolError("the worker answered out of turn");
   }

@@ -8,6 +8,7 @@
 #include "arena.h"
 #include "channel.h"
 #include "protocol.h"
+#include "spin.h"
 
 namespace pytriton {
 
@@ -50,6 +51,7 @@ class Connection {
   std::shared_ptr<Arena> arena_;
   PeerArena worker_arena_;
   FileDescriptor process_;
+  Spin spin_;  // for results
   int64_t sequence_ = 0;
 };
 

@@ -1,0 +1,69 @@
+#include "spin.h"
+
+#include <sched.h>
+#include <time.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+namespace pytriton {
+
+namespace {
+
+constexpr int64_t kLongestNs = 400'000;  // what usually takes longer is slept for
+constexpr int64_t kSlackNs = 20'000;
+constexpr int kRest = 256;
+
+std::atomic<int> spinning{0};
+
+int64_t Time(clockid_t clock) {
+  timespec now = {};
+  clock_gettime(clock, &now);
+  return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
+}
+
+// So many threads of this process may spin at a time: no more than half of the processors, and none of a single one.
+int Limit() {
+  const char* wanted = std::getenv("PYTRITON_SPIN");
+  if (wanted != nullptr && std::string(wanted) == "0") return 0;
+  cpu_set_t processors;
+  if (sched_getaffinity(0, sizeof(processors), &processors) != 0) return 0;
+  return CPU_COUNT(&processors) / 2;
+}
+
+}  // namespace
+
+bool Spin::Begin() {
+  static const int limit = Limit();
+  if (usual_ns_ > kLongestNs) return false;
+  if (rest_ > 0) {
+    --rest_;
+    return false;
+  }
+  if (spinning.fetch_add(1) >= limit) {
+    --spinning;
+    return false;
+  }
+  begin_ns_ = Time(CLOCK_MONOTONIC);
+  end_ns_ = begin_ns_ + 2 * usual_ns_ + kSlackNs;
+  begin_cpu_ns_ = Time(CLOCK_THREAD_CPUTIME_ID);
+  return true;
+}
+
+bool Spin::GoOn() const {
+  sched_yield();  // to whoever has something to do
+  return Time(CLOCK_MONOTONIC) < end_ns_;
+}
+
+void Spin::End() {
+  --spinning;
+  const int64_t away_ns = (Time(CLOCK_MONOTONIC) - begin_ns_) - (Time(CLOCK_THREAD_CPUTIME_ID) - begin_cpu_ns_);
+  if (away_ns > kSlackNs) rest_ = kRest;  // others want the processor
+}
+
+void Spin::Came(int64_t waited_ns) { usual_ns_ += (std::min(waited_ns, 10 * kLongestNs) - usual_ns_) / 8; }
+
+}  // namespace pytriton

@@ -1,0 +1,37 @@
+// Waiting for what comes soon, by asking for it again and again: a thread that sleeps is awake again only 20 to 50 us
+// after it was woken. Twin of `spin.py`.
+#pragma once
+
+#include <cstdint>
+
+namespace pytriton {
+
+// What one waits for again and again, and how long it took. Used by one thread at a time.
+class Spin {
+ public:
+  // Asks `arrived` until it says yes, as long as that is likely to pay. Returns whether it did.
+  template <typename Arrived>
+  bool Try(const Arrived& arrived) {
+    if (!Begin()) return false;
+    bool has_arrived = false;
+    while (!has_arrived && GoOn()) has_arrived = arrived();
+    End();
+    return has_arrived;
+  }
+
+  // It has come at last; so long it took, whether it was slept for or not.
+  void Came(int64_t waited_ns);
+
+ private:
+  bool Begin();
+  bool GoOn() const;
+  void End();
+
+  int64_t usual_ns_ = INT64_MAX / 16;  // how long it takes, as a moving average
+  int rest_ = 0;                       // so many times more it is not tried
+  int64_t begin_ns_ = 0;
+  int64_t end_ns_ = 0;
+  int64_t begin_cpu_ns_ = 0;
+};
+
+}  // namespace pytriton

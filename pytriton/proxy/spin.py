@@ -1,0 +1,74 @@
+"""Waiting for what comes soon, by asking for it again and again. Twin of ``backend/spin.h``.
+
+A thread that sleeps is awake again only 20 to 50 us after it was woken. Where requests come one after the other, that
+is a good part of the time that each takes.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Optional, TypeVar
+
+_LONGEST_NS = 400_000  # what usually takes longer is slept for
+_SLACK_NS = 20_000
+_REST = 256
+
+_Thing = TypeVar("_Thing")
+
+_spinning = threading.Lock()  # held by the one thread that spins: others want the interpreter
+
+
+def _may_spin() -> bool:
+    return os.environ.get("PYTRITON_SPIN") != "0" and len(os.sched_getaffinity(0)) > 1
+
+
+class Spin:
+    """What one waits for again and again, and how long it took. Used by one thread at a time."""
+
+    __slots__ = ("_is_allowed", "_rest", "_usual_ns")
+
+    def __init__(self) -> None:
+        self._is_allowed = _may_spin()
+        self._usual_ns = 10 * _LONGEST_NS  # how long it takes, as a moving average
+        self._rest = 0  # so many times more it is not tried
+
+    def wait(self, ask: Callable[[], Optional[_Thing]], sleep: Callable[[], Optional[_Thing]]) -> Optional[_Thing]:  # noqa: UP045
+        """Waits for a thing.
+
+        Args:
+            ask: Returns it, or None where it has not come yet.
+            sleep: Waits for it asleep; may give up.
+
+        Returns:
+            The thing, or None where ``sleep`` gave up.
+        """
+        begin = time.monotonic_ns()
+        thing = None
+        if self._usual_ns < _LONGEST_NS and self._is_allowed:
+            if self._rest:
+                self._rest -= 1
+            elif _spinning.acquire(blocking=False):
+                try:
+                    thing = self._spin(ask, begin)
+                finally:
+                    _spinning.release()
+        if thing is None:
+            thing = sleep()
+        waited = min(time.monotonic_ns() - begin, 10 * _LONGEST_NS)
+        self._usual_ns += (waited - self._usual_ns) >> 3
+        return thing
+
+    def _spin(self, ask: Callable[[], Optional[_Thing]], begin: int) -> Optional[_Thing]:  # noqa: UP045
+        end = begin + 2 * self._usual_ns + _SLACK_NS
+        begin_cpu = time.thread_time_ns()
+        thing = ask()
+        while thing is None and time.monotonic_ns() < end:
+            os.sched_yield()  # to whoever has something to do
+            thing = ask()
+        away = (time.monotonic_ns() - begin) - (time.thread_time_ns() - begin_cpu)
+        if away > _SLACK_NS:  # others want the processor, or the interpreter
+            self._rest = _REST
+        return thing
