@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -162,14 +163,15 @@ def _nvidia(places: Places) -> Server:
 def _ceiling(places: Places) -> Server:
     peer = prepare_peer(places.cache, places.python)
     backends = places.cache / "ceiling_backends"
-    build = places.cache / "ceiling_build"
+    library = backends / "ceiling" / "libtriton_ceiling.so"
     source = Path(__file__).with_name("ceiling")
     if shutil.which("cmake") is None:
         raise SetupError("the ceiling is a backend in C++, and there is no cmake to build it")
-    run_command(["cmake", "-S", str(source), "-B", str(build), "-DCMAKE_BUILD_TYPE=Release"])
-    run_command(["cmake", "--build", str(build)])
-    (backends / "ceiling").mkdir(parents=True, exist_ok=True)
-    shutil.copy(build / "libtriton_ceiling.so", backends / "ceiling")
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=backends) as build:
+        run_command(["cmake", "-S", str(source), "-B", build, "-DCMAKE_BUILD_TYPE=Release"])
+        run_command(["cmake", "--build", build])
+        Path(build, library.name).replace(library)
     contender = Contender("ceiling", "Triton's ceiling", peer.python, peer.variables)
     arguments = [_plain_server(peer), f"--backend-directory={backends}", "--backend=ceiling"]
     return Server(

@@ -53,7 +53,7 @@ def wrk_version() -> str:
     return " ".join(said.split()[1:2])
 
 
-def measure_http(url: str, request: tuple[bytes, str, int], concurrency: int, seconds: int) -> Load:
+def measure_http(url: str, request: tuple[bytes, str, int], concurrency: int, seconds: int, events: int = 0) -> Load:
     """Keep a number of requests in flight over HTTP, with wrk on one thread.
 
     Args:
@@ -61,20 +61,24 @@ def measure_http(url: str, request: tuple[bytes, str, int], concurrency: int, se
         request: the body, its type, and the size of the KServe header in it.
         concurrency: connections, with one request at a time on each.
         seconds: how long.
+        events: how many an answer has; 0 where it is no stream.
 
     Raises:
-        LoadError: if wrk fails, or if the server refuses a request.
+        LoadError: if wrk fails, if an answer is incomplete, or if the server refuses a request.
     """
     body, kind, header_size = request
     with tempfile.NamedTemporaryFile() as file:
         file.write(body)
         file.flush()
         command = ["wrk", "-t1", f"-c{concurrency}", f"-d{seconds}s", "--timeout=30s"]
-        command += ["-s", str(_SCRIPT), url, "--", file.name, kind, str(header_size)]
+        command += ["-s", str(_SCRIPT), url, "--", file.name, kind, str(header_size), str(events)]
         output = _run(command, None, seconds + _SLACK_S)
     found = json.loads(output.rstrip().rpartition("\n")[2])
-    if found["errors"] or not found["requests"]:
-        raise LoadError(f"{found['errors']} of {found['requests']} requests to {url} failed")
+    errors = ", ".join(f"{count} by {kind}" for kind, count in found["errors"].items() if count)
+    if errors:
+        raise LoadError(f"of {found['requests']} requests to {url} failed: {errors}")
+    if not found["requests"]:
+        raise LoadError(f"no request to {url} was answered within {seconds} s")
     return Load(
         throughput=found["requests"] / found["duration_us"] * 1e6,
         mean_ms=found["mean_us"] / 1000,

@@ -16,6 +16,7 @@ from contenders import Server
 from environments import Contender, PerfAnalyzer
 from load import LoadError, measure_grpc, measure_http
 from service import Service, ServiceError, memory_mb, running
+from workloads import STREAM, STREAM_LENGTH
 
 _MODELS = 10
 _WARM_UP_S = 1
@@ -147,9 +148,11 @@ def _serving(server: Server, workload: str, instances: int, plan: Plan, *more: s
 def _measure_http(service: Service, server: Server, workload: str, concurrency: int, plan: Plan) -> dict[str, float]:
     url = f"http://127.0.0.1:{service.http_port}{server.path(workload)}"
     request = server.request(workload)
-    measure_http(url, request, concurrency, _WARM_UP_S)
+    events = STREAM_LENGTH if workload == STREAM else 0
+    with contextlib.suppress(LoadError):  # what fails does so again below
+        measure_http(url, request, concurrency, _WARM_UP_S, events)
     before_s = service.cpu_s()
-    load = measure_http(url, request, concurrency, plan.seconds)
+    load = measure_http(url, request, concurrency, plan.seconds, events)
     used_s = service.cpu_s() - before_s
     return {**asdict(load), "cpu_us": used_s / (load.throughput * plan.seconds) * 1e6}
 

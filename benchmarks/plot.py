@@ -72,12 +72,13 @@ def _draw(results: dict[str, Any], folder: Path) -> None:
         axis.set_visible(False)
     for (title, bars), axis in zip(panels, axes.flat, strict=False):
         _draw_panel(axis, title, bars, results["contenders"])
+    figure.get_layout_engine().set(h_pad=0.12, w_pad=0.12)
     where = results["machine"]
     rounds = max(len(each["rounds"]) for each in results["contenders"].values())
+    bars_are = f"Bars: medians of {rounds} rounds; lines: lowest to highest" if rounds > 1 else "Bars: one round"
     figure.suptitle("Requests per second, one model that answers with its input", fontsize=13, fontweight="bold")
     figure.supxlabel(
-        f"Blue: this project. Hatched: a bound, no contender. Bars: medians of {rounds} round(s); lines: lowest to "
-        f"highest.\n{where['processor']}, {where['cores']} cores shared with the load; {where['date']}",
+        f"Blue: this project. Hatched: a bound, no contender. {bars_are}.\n{where['processor']}, {where['cores']} cores shared with the load; {where['date']}",
         fontsize=9,
     )
     figure.savefig(folder / "benchmark.svg", metadata={"Date": None})
@@ -88,7 +89,7 @@ def _draw_panel(axis: Any, title: str, bars: list[tuple[str, list[float]]], cont
     medians = [_median(numbers) for _, numbers in bars]
     spans = [[_median(numbers) - min(numbers) for _, numbers in bars], [max(n) - _median(n) for _, n in bars]]
     drawn = axis.barh(
-        [contenders[name]["title"] for name, _ in bars],
+        [contenders[name]["title"].replace("`", "") for name, _ in bars],
         medians,
         xerr=spans if any(len(numbers) > 1 for _, numbers in bars) else None,
         error_kw={"ecolor": _INK, "elinewidth": 1, "capsize": 2},
@@ -104,6 +105,7 @@ def _draw_panel(axis: Any, title: str, bars: list[tuple[str, list[float]]], cont
             patch.set(facecolor="white", edgecolor=_INK, hatch="///")
     axis.set_title(title, fontsize=11, loc="left")
     axis.set_xlim(0, max(max(numbers) for _, numbers in bars) * 1.18)
+    axis.locator_params(axis="x", nbins=5)
     axis.xaxis.set_major_formatter(lambda value, _position: f"{value:,.0f}")
     axis.grid(axis="x", color="#e5e8eb")
     axis.set_axisbelow(True)
