@@ -200,7 +200,7 @@ def _of_packages(
     return prepare
 
 
-_LITSERVE_NOTE = f"batches of up to {MAX_BATCH_SIZE} for which it waits 1 ms, streams one by one; `fast_queue` is on"
+_LITSERVE_NOTE = f"batches of up to {MAX_BATCH_SIZE} for which it waits 1 ms; `fast_queue` is on"
 _MOSEC_NOTE = f"batches of up to {MAX_BATCH_SIZE}; it waits 1 ms to fill one, which is most of its latency at c1"
 _FASTAPI_NOTE = "no batches: the model runs in the event loop; uvicorn with uvloop and httptools, no access log"
 

@@ -78,7 +78,8 @@ def _draw(results: dict[str, Any], folder: Path) -> None:
     bars_are = f"Bars: medians of {rounds} rounds; lines: lowest to highest" if rounds > 1 else "Bars: one round"
     figure.suptitle("Requests per second, one model that answers with its input", fontsize=13, fontweight="bold")
     figure.supxlabel(
-        f"Blue: this project. Hatched: a bound, no contender. {bars_are}.\n{where['processor']}, {where['cores']} cores shared with the load; {where['date']}",
+        f"Blue: this project. Hatched: a bound, no contender. {bars_are}.\n"
+        f"{where['processor']}, {where['cores']} cores shared with the load; {where['date']}",
         fontsize=9,
     )
     figure.savefig(folder / "benchmark.svg", metadata={"Date": None})

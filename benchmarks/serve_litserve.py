@@ -62,21 +62,21 @@ class Stream(litserve.LitAPI):
         """Take the number of responses from a request."""
         return int(request["count"])
 
-    def predict(self, x: int) -> Iterator[int]:
-        """Count."""
-        yield from range(x)
+    def predict(self, x: list[int]) -> Iterator[list[int]]:
+        """Count for all streams of a batch."""
+        for number in range(x[0]):
+            yield [number] * len(x)
 
     def encode_response(self, output: Any) -> Any:
-        """Write each number as an event."""
-        for number in output:
-            yield f"data: {number}\n\n"
+        """Write the numbers as events."""
+        for numbers in output:
+            yield [f"data: {number}\n\n" for number in numbers]
 
 
 def _run(port: int, instances: int) -> None:
-    if os.environ[_VARIABLE] == STREAM:
-        api: Any = Stream(stream=True, api_path="/infer")
-    else:
-        api = Model(max_batch_size=MAX_BATCH_SIZE, batch_timeout=0.001, api_path="/infer")
+    batches = {"max_batch_size": MAX_BATCH_SIZE, "batch_timeout": 0.001}
+    is_stream = os.environ[_VARIABLE] == STREAM
+    api = Stream(stream=True, api_path="/infer", **batches) if is_stream else Model(api_path="/infer", **batches)
     server = litserve.LitServer(api, accelerator="cpu", workers_per_device=instances, fast_queue=True)
     server.run(host="127.0.0.1", port=port, log_level="warning", access_log=False, generate_client_file=False)
 
