@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from workloads import WORKLOADS, Workload
 
 
 def main() -> None:
@@ -24,20 +25,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--protocol", choices=["http", "grpc"], required=True)
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--size", type=int, default=16, help="float32 values per request")
+    parser.add_argument("--workload", choices=WORKLOADS, default="tiny", help="which answers with its input")
     parser.add_argument("--calls", type=int, default=100, help="in a block, after a tenth as many that do not count")
     parser.add_argument(
         "--shared-memory", action="store_true", help="compare with shared memory, not with tritonclient"
     )
     options = parser.parse_args()
 
-    values = np.random.default_rng(0).random((1, options.size), np.float32)
-    ours = _model_client(options.protocol, options.port, values)
-    other = _bare(options.protocol, options.port, values)
+    asked = WORKLOADS[options.workload]
+    ours = _model_client(options.protocol, options.port, asked)
+    other = _bare(options.protocol, options.port, asked)
     if options.shared_memory:
-        other, ours = ours, _model_client(options.protocol, options.port, values, shared_memory=True)
+        other, ours = ours, _model_client(options.protocol, options.port, asked, shared_memory=True)
     for call in (other, ours):
-        if not np.array_equal(call(), values):
+        if not np.array_equal(call(), asked.sample()):
             raise SystemExit("the model answers with something else than its input")
     print(json.dumps({}), flush=True)  # ready
     for _ in sys.stdin:
@@ -57,22 +58,24 @@ def _seconds_per_call(call: Callable[[], Any], count: int) -> float:
     return statistics.median(times)
 
 
-def _bare(protocol: str, port: int, values: Any) -> Callable[[], Any]:
+def _bare(protocol: str, port: int, asked: Workload) -> Callable[[], Any]:
+    values = asked.sample()
     library = importlib.import_module(f"tritonclient.{protocol}")
     client = library.InferenceServerClient(f"127.0.0.1:{port}")
 
     def call() -> Any:
-        tensor = library.InferInput("x", list(values.shape), "FP32")
+        tensor = library.InferInput("x", list(values.shape), asked.datatype)
         tensor.set_data_from_numpy(values)
-        return client.infer("identity_0", [tensor]).as_numpy("y")
+        return client.infer(asked.name, [tensor]).as_numpy("y")
 
     return call
 
 
-def _model_client(protocol: str, port: int, values: Any, **arguments: Any) -> Callable[[], Any]:
+def _model_client(protocol: str, port: int, asked: Workload, **arguments: Any) -> Callable[[], Any]:
     from pytriton.client import ModelClient
 
-    client = ModelClient(f"{protocol}://127.0.0.1:{port}", "identity_0", **arguments)
+    values = asked.sample()
+    client = ModelClient(f"{protocol}://127.0.0.1:{port}", asked.name, **arguments)
     return lambda: client.infer_batch(x=values)["y"]
 
 

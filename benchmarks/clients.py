@@ -16,12 +16,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from environments import REPOSITORY, Contender, SetupError, ours_in, prepare_ours, prepare_peer
-from service import Service, ServiceError, serving
+from command import ours, parser, positive, run
+from environments import Contender, prepare_peer
+from load import LoadError
+from report import heading, markdown_table
+from service import Service, running
 
 _SCRIPT = Path(__file__).with_name("ask_server.py")
-_SMALL = 16
-_LARGE = 2_500_000  # float32: 10 MB
 _IMPORT = """
 import time, numpy
 started = time.perf_counter()
@@ -50,44 +51,38 @@ class Row:
 def main() -> int:
     """Set up, measure, write the table."""
     options = _parse_arguments()
-    options.cache.mkdir(parents=True, exist_ok=True)
-    try:
-        ours = ours_in(options.ours_python) if options.ours_python else prepare_ours(options.cache, options.python)
-        peer = None if options.without_peer else prepare_peer(options.cache, options.python)
-        rows = [*_overhead(ours, peer, options), *_shared_memory(ours, options), _import(ours)]
-    except (SetupError, ServiceError) as error:
-        print(f"clients.py: {error}", file=sys.stderr)
-        return 1
-    print("| | found | target | met |\n| --- | ---: | ---: | --- |")
-    for row in rows:
-        print(f"| {row.title} | {row.found} | {row.target} | {'yes' if row.met else '**no**'} |")
-    return 0
+    return run("clients.py", lambda: _measure(options))
 
 
 def _parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--turns", type=int, default=200, help="how often each is measured, one after the other")
-    parser.add_argument("--cache", type=Path, default=REPOSITORY / "build" / "benchmarks", help="kept between runs")
-    parser.add_argument("--python", type=Path, default=Path(sys.executable), help="to make the environments with")
-    parser.add_argument("--ours-python", type=Path, help="of an environment that has this project already")
-    parser.add_argument("--without-peer", action="store_true", help="leave nvidia-pytriton's client out")
-    options = parser.parse_args()
-    options.cache = options.cache.resolve()
-    return options
+    made = parser(__doc__)
+    made.add_argument("--turns", type=positive, default=200, help="how often each is measured, one after the other")
+    made.add_argument("--without-peer", action="store_true", help="leave nvidia-pytriton's client out")
+    return made.parse_args()
 
 
-def _overhead(ours: Contender, peer: Contender | None, options: argparse.Namespace) -> list[Row]:
+def _measure(options: argparse.Namespace) -> None:
+    mine = ours(options)
+    peer = None if options.without_peer else prepare_peer(options.cache, options.python)
+    rows = [*_overhead(mine, peer, options), *_shared_memory(mine, options), _import(mine)]
+    print(heading("Calls of the clients, medians", options.turns))
+    print()
+    cells = [[row.title, row.found, row.target, "yes" if row.met else "**no**"] for row in rows]
+    print(markdown_table(["", "found", "target", "met"], cells))
+
+
+def _overhead(mine: Contender, peer: Contender | None, options: argparse.Namespace) -> list[Row]:
     """What `ModelClient` adds to a bare call, and whether it is slower than the peer's."""
     rows = []
-    with _service(ours, options, _SMALL) as service:
+    with _service(mine, options, "tiny") as service:
         for protocol in ("http", "grpc"):
-            arguments = [f"--size={_SMALL}", "--calls=100"]
+            arguments = ["--workload=tiny", "--calls=100"]
             with contextlib.ExitStack() as stack:
-                mine = stack.enter_context(_asking(ours, protocol, service, arguments))
+                our_client = stack.enter_context(_asking(mine, protocol, service, arguments))
                 theirs = peer and stack.enter_context(_asking(peer, protocol, service, arguments))
                 turns = []
                 for number in range(options.turns):
-                    turns.append((mine.turn(), theirs.turn() if theirs else {"other": 0.0, "ours": 0.0}))
+                    turns.append((our_client.turn(), theirs.turn() if theirs else {"other": 0.0, "ours": 0.0}))
                     if number % 20 == 0:
                         print(f"{protocol}, turn {number + 1}: {turns[-1]}", file=sys.stderr)
             bare, own = (statistics.median(each[kind] for each, _ in turns) for kind in ("other", "ours"))
@@ -105,12 +100,12 @@ def _overhead(ours: Contender, peer: Contender | None, options: argparse.Namespa
     return rows
 
 
-def _shared_memory(ours: Contender, options: argparse.Namespace) -> list[Row]:
+def _shared_memory(mine: Contender, options: argparse.Namespace) -> list[Row]:
     rows = []
-    with _service(ours, options, _LARGE) as service:
+    with _service(mine, options, "large") as service:
         for protocol in ("http", "grpc"):
-            arguments = [f"--size={_LARGE}", "--calls=10", "--shared-memory"]
-            with _asking(ours, protocol, service, arguments) as asking:
+            arguments = ["--workload=large", "--calls=10", "--shared-memory"]
+            with _asking(mine, protocol, service, arguments) as asking:
                 turns = [asking.turn() for _ in range(max(1, options.turns // 20))]
             socket, memory = (statistics.median(turn[kind] for turn in turns) for kind in ("other", "ours"))
             found = f"{memory * 1e3:.1f} ms : {socket * 1e3:.1f} ms, {socket / memory:.1f} x"
@@ -120,18 +115,18 @@ def _shared_memory(ours: Contender, options: argparse.Namespace) -> list[Row]:
     return rows
 
 
-def _import(ours: Contender) -> Row:
-    command = [str(ours.python), "-c", _IMPORT]
+def _import(mine: Contender) -> Row:
+    command = [str(mine.python), "-c", _IMPORT]
     seconds = statistics.median(
-        float(subprocess.run(command, env=ours.variables, capture_output=True, text=True, check=True).stdout)
+        float(subprocess.run(command, env=mine.variables, capture_output=True, text=True, check=True).stdout)
         for _ in range(11)
     )
     return Row("`import pytriton.client`, on top of NumPy", f"{seconds:.2f} s", "at most 0.3 s", seconds <= 0.3)
 
 
-def _service(ours: Contender, options: argparse.Namespace, size: int) -> AbstractContextManager[Service]:
-    log = options.cache / "logs" / f"clients-{size}.log"
-    return serving(ours.python, ours.variables, log, models=1, size=size)
+def _service(mine: Contender, options: argparse.Namespace, workload: str) -> AbstractContextManager[Service]:
+    log = options.cache / "logs" / f"clients-{workload}.log"
+    return running("serve_pytriton.py", [f"--workload={workload}"], mine.python, mine.variables, log)
 
 
 class _Asking:
@@ -152,7 +147,7 @@ class _Asking:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise SetupError(f"`{self._process.args!r}` ended with status {self._process.wait()}")
+            raise LoadError(f"`{self._process.args!r}` ended with status {self._process.wait()}")
         found: dict[str, float] = json.loads(line)
         return found
 

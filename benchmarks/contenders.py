@@ -7,8 +7,9 @@ import os
 import shlex
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from environments import (
@@ -24,7 +25,14 @@ from environments import (
     site_packages,
 )
 from load import TOKEN
-from workloads import NETWORK_VARIABLE, WORKLOADS, Workload, stream_request
+from workloads import MAX_BATCH_SIZE, NAMES, NETWORK_VARIABLE, STREAM, STREAM_LENGTH, WORKLOADS, stream_request
+
+PROTOCOLS = {
+    "kserve": "KServe, binary tensors (HTTP and gRPC)",
+    "raw": "raw bytes over HTTP, strings as a JSON list",
+    "json": "JSON over HTTP, tensors in base64",
+}
+"""How requests are written, by the names that `Server.protocol` has."""
 
 
 @dataclass(frozen=True)
@@ -35,17 +43,19 @@ class Server:
         contender: its environment.
         script: the file that serves a workload.
         arguments: what the script is given besides ports and workload.
-        protocol: how requests are written: ``kserve``, ``raw`` or ``json``.
+        protocol: how requests are written, of `PROTOCOLS`.
         workloads: what it can serve.
-        only_measures: whether it is no contender but a bound of them, and left out of verdicts.
+        is_bound: whether it is no contender but a bound of them.
+        note: what a reader of its numbers should know.
     """
 
     contender: Contender
     script: str
     arguments: list[str] = field(default_factory=list)
     protocol: str = "kserve"
-    workloads: tuple[str, ...] = (*WORKLOADS, "stream")
-    only_measures: bool = False
+    workloads: tuple[str, ...] = NAMES
+    is_bound: bool = False
+    note: str = ""
 
     @property
     def name(self) -> str:
@@ -57,27 +67,44 @@ class Server:
         """Whether it has Triton's front ends: KServe over HTTP and gRPC."""
         return self.protocol == "kserve"
 
+    @property
+    def others(self) -> tuple[str, ...]:
+        """What is measured of it besides workloads."""
+        if not self.is_triton:
+            return ()
+        return ("lifecycle", "bls") if self.script == "serve_repository.py" and not self.is_bound else ("lifecycle",)
+
     def path(self, workload: str) -> str:
         """Where over HTTP a workload is asked."""
         if not self.is_triton:
             return "/infer" if self.name != "mosec" else "/inference"
-        return f"/v2/models/{workload}/{'generate_stream' if workload == 'stream' else 'infer'}"
+        return f"/v2/models/{workload}/{'generate_stream' if workload == STREAM else 'infer'}"
 
     def request(self, workload: str) -> tuple[bytes, str, int]:
         """Encode a request: its body, the body's type, and the size of the KServe header in it (0: none)."""
-        if workload == "stream":
+        if workload == STREAM:
             return stream_request(), "application/json", 0
-        asked: Workload = WORKLOADS[workload]
+        asked = WORKLOADS[workload]
         if self.is_triton:
-            return (body := asked.kserve())[0], "application/octet-stream", body[1]
+            body, header_size = asked.kserve()
+            return body, "application/octet-stream", header_size
         if self.protocol == "json":
             return asked.json(), "application/json", 0
         return asked.raw(), "application/json" if asked.datatype == "BYTES" else "application/octet-stream", 0
 
-    def identity(self, workload: str) -> bytes:
-        """Encode what an answer must hold when a workload answers with its input."""
-        raw = WORKLOADS[workload].raw()
-        return base64.b64encode(raw) if self.protocol == "json" else raw
+    def fault(self, workload: str, answer: bytes) -> str | None:
+        """Tell what is wrong with an answer's body; None: nothing that can be seen without computing it again."""
+        if workload == STREAM:
+            count = answer.count(b"data:")
+            return None if count == STREAM_LENGTH else f"{count} responses in place of {STREAM_LENGTH}"
+        asked = WORKLOADS[workload]
+        if workload == "network":
+            return None
+        if asked.datatype == "BYTES":
+            expected = asked.sample()[0, -1]
+        else:
+            expected = base64.b64encode(asked.raw()) if self.protocol == "json" else asked.raw()
+        return None if expected in answer else "something else than the input"
 
 
 @dataclass(frozen=True)
@@ -106,10 +133,7 @@ def _ours_repository(places: Places) -> Server:
 
 
 def _our_environment(places: Places, name: str, title: str) -> Contender:
-    if places.ours_python is None:
-        made = prepare_ours(places.cache, places.python)
-    else:
-        made = ours_in(places.ours_python)
+    made = ours_in(places.ours_python) if places.ours_python else prepare_ours(places.cache, places.python)
     return Contender(name, title, made.python, made.variables)
 
 
@@ -139,18 +163,24 @@ def _nvidia(places: Places) -> Server:
 def _ceiling(places: Places) -> Server:
     peer = prepare_peer(places.cache, places.python)
     backends = places.cache / "ceiling_backends"
-    build = places.cache / "ceiling_build"
+    library = backends / "ceiling" / "libtriton_ceiling.so"
     source = Path(__file__).with_name("ceiling")
     if shutil.which("cmake") is None:
         raise SetupError("the ceiling is a backend in C++, and there is no cmake to build it")
-    run_command(["cmake", "-S", str(source), "-B", str(build), "-DCMAKE_BUILD_TYPE=Release"])
-    run_command(["cmake", "--build", str(build)])
-    (backends / "ceiling").mkdir(parents=True, exist_ok=True)
-    shutil.copy(build / "libtriton_ceiling.so", backends / "ceiling")
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=backends) as build:
+        run_command(["cmake", "-S", str(source), "-B", build, "-DCMAKE_BUILD_TYPE=Release"])
+        run_command(["cmake", "--build", build])
+        Path(build, library.name).replace(library)
     contender = Contender("ceiling", "Triton's ceiling", peer.python, peer.variables)
     arguments = [_plain_server(peer), f"--backend-directory={backends}", "--backend=ceiling"]
     return Server(
-        contender, "serve_repository.py", arguments, workloads=("tiny", "image", "strings"), only_measures=True
+        contender,
+        "serve_repository.py",
+        arguments,
+        workloads=("tiny", "image", "strings", "large"),
+        is_bound=True,
+        note="a backend in C++ that answers with its input at once: a bound, no contender",
     )
 
 
@@ -159,14 +189,20 @@ def _plain_server(peer: Contender) -> str:
     return f"--server={shlex.quote(str(executable))} --model-repository={{repository}}"
 
 
-def _of_packages(name: str, title: str, requirements: list[str], protocol: str) -> Callable[[Places], Server]:
+def _of_packages(
+    name: str, title: str, requirements: list[str], protocol: str, note: str
+) -> Callable[[Places], Server]:
     def prepare(places: Places) -> Server:
         wanted = [*requirements, NETWORK_REQUIREMENT, "numpy"]
         python, variables = environment(places.cache / name, places.python, wanted)
-        return Server(Contender(name, title, python, variables), f"serve_{name}.py", protocol=protocol)
+        return Server(Contender(name, title, python, variables), f"serve_{name}.py", protocol=protocol, note=note)
 
     return prepare
 
+
+_LITSERVE_NOTE = f"batches of up to {MAX_BATCH_SIZE} for which it waits 1 ms; `fast_queue` is on"
+_MOSEC_NOTE = f"batches of up to {MAX_BATCH_SIZE}; it waits 1 ms to fill one, which is most of its latency at c1"
+_FASTAPI_NOTE = "no batches: the model runs in the event loop; uvicorn with uvloop and httptools, no access log"
 
 CONTENDERS: dict[str, Callable[[Places], Server]] = {
     "ours": _ours,
@@ -174,28 +210,36 @@ CONTENDERS: dict[str, Callable[[Places], Server]] = {
     "peer": _peer,
     "nvidia": _nvidia,
     "ceiling": _ceiling,
-    "litserve": _of_packages("litserve", "LitServe", ["litserve>=0.2"], "json"),
-    "mosec": _of_packages("mosec", "mosec", ["mosec>=0.9"], "raw"),
-    "fastapi": _of_packages("fastapi", "FastAPI, uvicorn", ["fastapi", "uvicorn[standard]"], "raw"),
+    "litserve": _of_packages("litserve", "LitServe", ["litserve>=0.2"], "json", _LITSERVE_NOTE),
+    "mosec": _of_packages("mosec", "mosec", ["mosec>=0.9"], "raw", _MOSEC_NOTE),
+    "fastapi": _of_packages("fastapi", "FastAPI, uvicorn", ["fastapi", "uvicorn[standard]"], "raw", _FASTAPI_NOTE),
 }
 """What prepares each, by name, in the order of the table. They raise SetupError."""
 
 
 def prepare(names: list[str], places: Places) -> tuple[list[Server], dict[str, str]]:
-    """Install contenders; tell why those are missing that could not be.
+    """Install contenders.
 
     Args:
         names: keys of `CONTENDERS`.
         places: where things are kept.
+
+    Returns:
+        Those that could be installed, and by name why something could not.
     """
-    servers, missing = [], {}
+    servers: list[Server] = []
+    missing: dict[str, str] = {}
     for name in names:
         try:
             servers.append(CONTENDERS[name](places))
         except SetupError as error:
             missing[name] = str(error)
             print(f"{name} is left out: {error}", file=sys.stderr)
-    network = _network_file(places)
+    try:
+        network = _network_file(places)
+    except SetupError as error:
+        missing["network"] = str(error)
+        return [replace(each, workloads=tuple(set(each.workloads) - {"network"})) for each in servers], missing
     for server in servers:
         server.contender.variables[NETWORK_VARIABLE] = str(network)
     return servers, missing

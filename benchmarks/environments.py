@@ -20,7 +20,9 @@ NETWORK_REQUIREMENT = "onnxruntime>=1.17"
 
 _PEER_REQUIREMENTS = [f"nvidia-pytriton=={PEER_VERSION}", "numpy<2", NETWORK_REQUIREMENT]
 _PEER_PYTHONS = ((3, 8), (3, 13))
-_PERF_ANALYZER_REQUIREMENT = "tritonclient==2.50.0"
+PERF_ANALYZER_REQUIREMENT = "tritonclient==2.50.0"
+"""The wheel that brings perf_analyzer, which does not know its own version."""
+
 # What perf_analyzer links to and few machines have; the peer's wheel carries both under names with a hash inside.
 _PERF_ANALYZER_LIBRARIES = {"libb64.so.0d": "libb64-*.so.0d", "libcudart.so.12": "libcudart-*.so.12*"}
 _NAMED_PACKAGES = (
@@ -43,10 +45,10 @@ class SetupError(RuntimeError):
 
 @dataclass(frozen=True)
 class Contender:
-    """One side of the comparison.
+    """Something that is measured.
 
     Attributes:
-        name: ``ours`` or ``peer``.
+        name: its name in options and files.
         title: what the table calls it.
         python: interpreter of its virtual environment.
         variables: environment variables of its server's process.
@@ -89,7 +91,7 @@ def prepare_ours(cache: Path, base_python: Path) -> Contender:
 
 def ours_in(python: Path) -> Contender:
     """Take an environment that has this project installed already, such as an editable one."""
-    return Contender("ours", f"this project ({_git_description()})", python, _clean_environment())
+    return Contender("ours", f"this project ({git_description()})", python, _clean_environment())
 
 
 def prepare_peer(cache: Path, base_python: Path) -> Contender:
@@ -124,7 +126,7 @@ def prepare_perf_analyzer(cache: Path, peer: Contender) -> PerfAnalyzer:
     if not binary.exists():
         folder.mkdir(parents=True, exist_ok=True)
         options = ["--no-deps", "--only-binary=:all:", f"--dest={folder}"]
-        run_command([str(peer.python), "-m", "pip", "download", "--quiet", *options, _PERF_ANALYZER_REQUIREMENT])
+        run_command([str(peer.python), "-m", "pip", "download", "--quiet", *options, PERF_ANALYZER_REQUIREMENT])
         wheel = _only_match(folder, "tritonclient-*.whl")
         with zipfile.ZipFile(wheel) as archive:
             member = next(name for name in archive.namelist() if name.endswith("/bin/perf_analyzer"))
@@ -160,8 +162,8 @@ def versions(python: Path) -> dict[str, str]:
     script = (
         "import importlib.metadata as m, json, platform\n"
         "installed = {d.metadata['Name'].lower(): d.version for d in m.distributions()}\n"
-        f"wanted = {_NAMED_PACKAGES!r}\n"
-        "print(json.dumps({'python': platform.python_version(), **{p: installed[p] for p in wanted if p in installed}}))"
+        f"found = {{name: installed[name] for name in {_NAMED_PACKAGES!r} if name in installed}}\n"
+        "print(json.dumps({'Python': platform.python_version(), **found}))"
     )
     found: dict[str, str] = json.loads(run_command([str(python), "-c", script]))
     return found
@@ -245,7 +247,8 @@ def _fingerprint_of_sources() -> str:
     return digest.hexdigest()
 
 
-def _git_description() -> str:
+def git_description() -> str:
+    """Name the commit that is measured, and whether it was changed since."""
     try:
         return run_command(["git", "describe", "--always", "--dirty"], cwd=REPOSITORY).strip()
     except SetupError:

@@ -20,7 +20,7 @@ _SLACK_S = 60.0
 
 
 class LoadError(RuntimeError):
-    """A load generator gave no result, or a server gave errors."""
+    """What makes the load gave no result, or the server gave errors."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,20 @@ class Load:
     p99_ms: float
 
 
-def measure_http(url: str, request: tuple[bytes, str, int], concurrency: int, seconds: float) -> Load:
+def wrk_version() -> str:
+    """Name the version of wrk.
+
+    Raises:
+        LoadError: if there is no wrk.
+    """
+    try:
+        said = subprocess.run(["wrk", "-v"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
+    except FileNotFoundError as error:
+        raise LoadError("there is no wrk, which makes the load over HTTP (Debian: apt install wrk)") from error
+    return " ".join(said.split()[1:2])
+
+
+def measure_http(url: str, request: tuple[bytes, str, int], concurrency: int, seconds: int, events: int = 0) -> Load:
     """Keep a number of requests in flight over HTTP, with wrk on one thread.
 
     Args:
@@ -48,20 +61,24 @@ def measure_http(url: str, request: tuple[bytes, str, int], concurrency: int, se
         request: the body, its type, and the size of the KServe header in it.
         concurrency: connections, with one request at a time on each.
         seconds: how long.
+        events: how many an answer has; 0 where it is no stream.
 
     Raises:
-        LoadError: if there is no wrk, if it fails, or if the server refuses a request.
+        LoadError: if wrk fails, if an answer is incomplete, or if the server refuses a request.
     """
     body, kind, header_size = request
     with tempfile.NamedTemporaryFile() as file:
         file.write(body)
         file.flush()
-        command = ["wrk", "-t1", f"-c{concurrency}", f"-d{max(1, round(seconds))}s", "--timeout=30s"]
-        command += ["-s", str(_SCRIPT), url, "--", file.name, kind, str(header_size)]
+        command = ["wrk", "-t1", f"-c{concurrency}", f"-d{seconds}s", "--timeout=30s"]
+        command += ["-s", str(_SCRIPT), url, "--", file.name, kind, str(header_size), str(events)]
         output = _run(command, None, seconds + _SLACK_S)
     found = json.loads(output.rstrip().rpartition("\n")[2])
-    if found["errors"] or not found["requests"]:
-        raise LoadError(f"{found['errors']} of {found['requests']} requests to {url} failed")
+    errors = ", ".join(f"{count} by {kind}" for kind, count in found["errors"].items() if count)
+    if errors:
+        raise LoadError(f"of {found['requests']} requests to {url} failed: {errors}")
+    if not found["requests"]:
+        raise LoadError(f"no request to {url} was answered within {seconds} s")
     return Load(
         throughput=found["requests"] / found["duration_us"] * 1e6,
         mean_ms=found["mean_us"] / 1000,
@@ -109,8 +126,6 @@ def _run(command: list[str], variables: dict[str, str] | None, timeout_s: float)
         finished = subprocess.run(
             command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout_s
         )
-    except FileNotFoundError as error:
-        raise LoadError(f"there is no {command[0]}: install it, it makes the load (Debian: apt install wrk)") from error
     except subprocess.TimeoutExpired as error:
         raise LoadError(f"`{' '.join(command)}` did not end within {timeout_s:.0f} s") from error
     if finished.returncode != 0:

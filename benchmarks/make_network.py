@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 
 import numpy as np
@@ -15,18 +16,16 @@ def main() -> None:
     """Write it."""
     random = np.random.default_rng(0)
     nodes, weights, last = [], [], "x"
-    for number, (rows, columns) in enumerate(zip(_LAYERS[:-1], _LAYERS[1:], strict=True)):
+    for number, (rows, columns) in enumerate(itertools.pairwise(_LAYERS)):
         is_last = number == len(_LAYERS) - 2
         weight = (random.standard_normal((rows, columns)) / np.sqrt(rows)).astype(np.float32)
         weights.append(numpy_helper.from_array(weight, f"w{number}"))
         weights.append(numpy_helper.from_array(np.zeros(columns, np.float32), f"b{number}"))
-        output = "y" if is_last else f"h{number}"
-        nodes.append(
-            helper.make_node("Gemm", [last, f"w{number}", f"b{number}"], [output if is_last else f"g{number}"])
-        )
+        output = "y" if is_last else f"g{number}"
+        nodes.append(helper.make_node("Gemm", [last, f"w{number}", f"b{number}"], [output]))
         if not is_last:
-            nodes.append(helper.make_node("Relu", [f"g{number}"], [output]))
-        last = output
+            last = f"h{number}"
+            nodes.append(helper.make_node("Relu", [output], [last]))
     graph = helper.make_graph(
         nodes,
         "network",

@@ -16,6 +16,8 @@ _PANELS = [
     ("HTTP, 3×224×224 float32, 64 at a time", "http/image/64/1/throughput"),
     ("gRPC, 16 float32, 64 at a time", "grpc/tiny/64/1/throughput"),
 ]
+# Of Okabe and Ito's palette, which the colour-blind can tell apart, also by their lightness.
+_BLUE, _GREY, _INK = "#0072b2", "#c4c9cf", "#1f2328"
 
 
 def draw(results: dict[str, Any], folder: Path, cache: Path, base_python: Path) -> None:
@@ -23,18 +25,30 @@ def draw(results: dict[str, Any], folder: Path, cache: Path, base_python: Path) 
 
     Args:
         results: as `compare.py` keeps them.
-        folder: where ``benchmark.svg`` and ``benchmark.png`` go.
+        folder: where ``benchmark.svg`` and ``benchmark.png`` go; ``results.json`` is there.
         cache: folder that keeps the environment with matplotlib from run to run.
         base_python: interpreter to make it with.
 
     Raises:
-        SetupError: if matplotlib does not install.
+        SetupError: if matplotlib does not install, or fails.
     """
+    if not any(_bars(results, key) for _, key in _PANELS):
+        return
     python, _ = environment(cache / "plot", base_python, ["matplotlib"])
-    file = folder / "plot.json"
-    file.write_text(json.dumps(results))
-    run_command([str(python), __file__, str(file), str(folder)], cwd=Path(__file__).parent)
-    file.unlink()
+    run_command([str(python), __file__, str(folder / "results.json"), str(folder)])
+
+
+def _bars(results: dict[str, Any], key: str) -> list[tuple[str, list[float]]]:
+    """Names of contenders with their numbers of all rounds, the best last."""
+    found = {
+        name: [numbers[key] for numbers in each["rounds"] if key in numbers]
+        for name, each in results["contenders"].items()
+    }
+    return sorted(((name, numbers) for name, numbers in found.items() if numbers), key=lambda bar: _median(bar[1]))
+
+
+def _median(numbers: list[float]) -> float:
+    return statistics.median(numbers)
 
 
 def _draw(results: dict[str, Any], folder: Path) -> None:
@@ -43,29 +57,61 @@ def _draw(results: dict[str, Any], folder: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    matplotlib.rcParams["svg.hashsalt"] = "pytriton"
-    figure, axes = pyplot.subplots(2, 2, figsize=(11, 6.5))
-    for (title, key), axis in zip(_PANELS, axes.flat, strict=True):
-        bars = [
-            (each["title"], statistics.median(found), name == "ours")
-            for name, each in results["contenders"].items()
-            if (found := [numbers[key] for numbers in each["rounds"] if key in numbers])
-        ]
-        bars.sort(key=lambda bar: bar[1])
-        drawn = axis.barh(
-            [name for name, _, _ in bars],
-            [height for _, height, _ in bars],
-            color=["#76b900" if is_ours else "#9aa5b1" for _, _, is_ours in bars],
-        )
-        axis.bar_label(drawn, labels=[f" {height:,.0f}" for _, height, _ in bars], fontsize=8)
-        axis.set_title(title, fontsize=10, loc="left")
-        axis.tick_params(labelsize=8)
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.margins(x=0.15)
-    figure.suptitle("Requests per second, identity, two cores", fontsize=11)
-    figure.tight_layout()
+    matplotlib.rcParams.update({"svg.hashsalt": "pytriton", "font.size": 10, "text.color": _INK})
+    panels = [(title, bars) for title, key in _PANELS if (bars := _bars(results, key))]
+    rows = (len(panels) + 1) // 2
+    figure, axes = pyplot.subplots(
+        rows,
+        min(2, len(panels)),
+        figsize=(12, 1.2 + 3.2 * rows),
+        squeeze=False,
+        facecolor="white",
+        layout="constrained",
+    )
+    for axis in axes.flat[len(panels) :]:
+        axis.set_visible(False)
+    for (title, bars), axis in zip(panels, axes.flat, strict=False):
+        _draw_panel(axis, title, bars, results["contenders"])
+    figure.get_layout_engine().set(h_pad=0.12, w_pad=0.12)
+    where = results["machine"]
+    rounds = max(len(each["rounds"]) for each in results["contenders"].values())
+    bars_are = f"Bars: medians of {rounds} rounds; lines: lowest to highest" if rounds > 1 else "Bars: one round"
+    figure.suptitle("Requests per second, one model that answers with its input", fontsize=13, fontweight="bold")
+    figure.supxlabel(
+        f"Blue: this project. Hatched: a bound, no contender. {bars_are}.\n"
+        f"{where['processor']}, {where['cores']} cores shared with the load; {where['date']}",
+        fontsize=9,
+    )
     figure.savefig(folder / "benchmark.svg", metadata={"Date": None})
     figure.savefig(folder / "benchmark.png", dpi=120)
+
+
+def _draw_panel(axis: Any, title: str, bars: list[tuple[str, list[float]]], contenders: dict[str, Any]) -> None:
+    medians = [_median(numbers) for _, numbers in bars]
+    spans = [[_median(numbers) - min(numbers) for _, numbers in bars], [max(n) - _median(n) for _, n in bars]]
+    drawn = axis.barh(
+        [contenders[name]["title"].replace("`", "") for name, _ in bars],
+        medians,
+        xerr=spans if any(len(numbers) > 1 for _, numbers in bars) else None,
+        error_kw={"ecolor": _INK, "elinewidth": 1, "capsize": 2},
+        color=[_BLUE if name in ("ours", "repository") else _GREY for name, _ in bars],
+    )
+    for patch, label, (name, numbers) in zip(drawn, axis.get_yticklabels(), bars, strict=True):
+        axis.text(
+            max(numbers), patch.get_y() + patch.get_height() / 2, f"  {_median(numbers):,.0f}", va="center", fontsize=9
+        )
+        if name in ("ours", "repository"):
+            label.set_fontweight("bold")
+        if contenders[name]["bound"]:
+            patch.set(facecolor="white", edgecolor=_INK, hatch="///")
+    axis.set_title(title, fontsize=11, loc="left")
+    axis.set_xlim(0, max(max(numbers) for _, numbers in bars) * 1.18)
+    axis.locator_params(axis="x", nbins=5)
+    axis.xaxis.set_major_formatter(lambda value, _position: f"{value:,.0f}")
+    axis.grid(axis="x", color="#e5e8eb")
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right", "left"]].set_visible(False)
+    axis.tick_params(axis="y", length=0)
 
 
 if __name__ == "__main__":

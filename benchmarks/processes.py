@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import tritonclient.grpc
+from report import heading, markdown_table, spread
 
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.process import ProcessInstance
@@ -53,10 +53,10 @@ def main() -> int:
             for model, (title, concurrency) in lanes.items():
                 found[model].append(_measure(url, model, concurrency, options.seconds))
                 print(f"round {index + 1} of {options.rounds}, {title}: {found[model][-1]:.1f}/s", file=sys.stderr)
-    print("| requests/s | median | lowest | highest |\n| --- | ---: | ---: | ---: |")
-    for model, (title, _) in lanes.items():
-        rates = found[model]
-        print(f"| {title} | {statistics.median(rates):.1f} | {min(rates):.1f} | {max(rates):.1f} |")
+    print(heading("Instances in processes of their own", options.rounds))
+    print()
+    rows = [[title, spread(found[model], 1)] for model, (title, _) in lanes.items()]
+    print(markdown_table(["", "requests/s"], rows))
     ratios = [two / one for one, two in zip(found["work_process"], found["work_processes"], strict=True)]
     print(f"\n{cores} processes against 1, by rounds: {', '.join(f'{ratio:.2f}' for ratio in ratios)}")
     return 0

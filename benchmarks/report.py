@@ -1,4 +1,4 @@
-"""What a comparison found, as Markdown."""
+"""What a measurement found, as Markdown."""
 
 from __future__ import annotations
 
@@ -6,21 +6,41 @@ import datetime
 import os
 import platform
 import statistics
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from workloads import WORKLOADS
+from workloads import STREAM, STREAM_LENGTH, WORKLOADS
 
 Results = dict[str, Any]
+"""What `compare.py` keeps as JSON: see the README."""
 
-_TARGETS = [
-    ("HTTP tiny c1", "http/tiny/1/1"),
-    ("HTTP tiny c64", "http/tiny/64/1"),
-    ("HTTP image c1", "http/image/1/1"),
-    ("HTTP image c64", "http/image/64/1"),
-    ("gRPC tiny c1", "grpc/tiny/1/1"),
-    ("gRPC tiny c64", "grpc/tiny/64/1"),
+Column = tuple[str, str, int]
+"""A column of a table: its heading, the numbers' name, and how many decimals they have."""
+
+_MAIN = [
+    ("HTTP tiny c1", "http/tiny/1/1/throughput", 0),
+    ("HTTP tiny c64", "http/tiny/64/1/throughput", 0),
+    ("HTTP image c1", "http/image/1/1/throughput", 0),
+    ("HTTP image c64", "http/image/64/1/throughput", 0),
+    ("gRPC tiny c1", "grpc/tiny/1/1/throughput", 0),
+    ("gRPC tiny c64", "grpc/tiny/64/1/throughput", 0),
 ]
+_LIFE = [
+    ("ready, s", "ready_s", 2),
+    ("first request, ms", "first_ms", 1),
+    ("stop, s", "stop_s", 2),
+    ("ten models ready, s", "ten/ready_s", 2),
+    ("ten models' stop, s", "ten/stop_s", 2),
+]
+_MEMORY = [
+    ("memory idle, MB", "memory_mb", 0),
+    ("a bare Python process with NumPy, MB", "bare_mb", 0),
+    ("memory idle beyond that, MB", "beyond_mb", 0),
+    ("memory after load, MB", "loaded_mb", 0),
+]
+_OURS = ("ours", "repository")
+_LONGEST_REASON = 300
 
 
 def machine() -> dict[str, str]:
@@ -33,16 +53,23 @@ def machine() -> dict[str, str]:
     }
 
 
-def heading(what: str, rounds: int) -> str:
+def heading(what: str, rounds: int, where: dict[str, str] | None = None) -> str:
     """Say what was measured, how often, where and when."""
-    where = machine()
-    return f"{what}; {rounds} rounds in turn; {where['processor']}, {where['cores']} cores; {where['date']}."
+    where = where or machine()
+    often = f"{rounds} rounds in turn" if rounds != 1 else "1 round"
+    return f"{what}; {often}; {where['processor']}, {where['cores']} cores, Linux {where['kernel']}; {where['date']}."
 
 
-def spread(values: list[float], digits: int) -> str:
-    """Write the median, and in brackets the lowest and the highest."""
+def spread(values: Sequence[float], digits: int) -> str:
+    """Write the median, and in brackets the lowest and the highest where there are more."""
     middle, low, high = (f"{value:,.{digits}f}" for value in (statistics.median(values), min(values), max(values)))
-    return f"**{middle}** ({low} to {high})"
+    return f"**{middle}** ({low} to {high})" if len(values) > 1 else middle
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Write a table; all but the first column hold numbers."""
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def write_report(results: Results, folder: Path) -> str:
@@ -55,116 +82,128 @@ def write_report(results: Results, folder: Path) -> str:
     Returns:
         Its text.
     """
-    first = next(iter(results["contenders"].values()))
-    where = results["machine"]
-    parts = [
-        f"{len(first['rounds'])} rounds in turn on {where['processor']}, {where['cores']} cores, Linux "
-        f"{where['kernel']}, {where['date']}. Medians, with the lowest and the highest in brackets.",
-        *_sections(results),
-        "## Versions\n\n"
-        + "\n".join(
-            f"- {each['title']}: " + ", ".join(f"{name} {version}" for name, version in each["versions"].items())
-            for each in results["contenders"].values()
-        ),
-    ]
-    if results["missing"]:
-        parts.append("## Left out\n\n" + "\n".join(f"- {name}: {why}" for name, why in results["missing"].items()))
+    rounds = len(next(iter(results["contenders"].values()))["rounds"])
+    intro = heading(f"PyTriton at {results['commit']}", rounds, results["machine"])
+    parts = [f"{intro} Medians, with the lowest and the highest in brackets; cN: N requests at a time."]
+    parts += [f"## {title}\n\n{body}" for title, body in _sections(results) if body]
     text = "\n\n".join(parts) + "\n"
     (folder / "report.md").write_text(text)
     return text
 
 
-def _sections(results: Results) -> list[str]:
-    sections = []
-    columns = [(title, f"{key}/throughput", 0) for title, key in _TARGETS]
-    sections.append("## Throughput, requests/s\n\n" + _table(results, columns))
-    ratios = _ratios(results)
-    if ratios:
-        sections.append("## PyTriton's throughput against others'\n\n" + ratios)
-    concurrencies = sorted({int(key.split("/")[2]) for key in _keys(results) if key.startswith("http/")})
-    for workload in [*(each.name for each in WORKLOADS.values()), "stream"]:
-        columns = [(f"c{c}", f"http/{workload}/{c}/1/throughput", 0) for c in concurrencies]
-        title = WORKLOADS[workload].title if workload in WORKLOADS else "streams of 32 responses"
-        if table := _table(results, columns):
-            sections.append(f"## HTTP, {title}: requests/s\n\n{table}")
-        columns = [
-            (f"c{c} {name.removesuffix('_ms')}", f"http/{workload}/{c}/1/{name}", 2)
-            for c in concurrencies
-            if c in (1, 64)
-            for name in ("mean_ms", "p50_ms", "p99_ms")
-        ]
-        if table := _table(results, columns):
-            sections.append(f"## HTTP, {title}: latency in ms\n\n{table}")
-        columns = [(f"c{c}", f"http/{workload}/{c}/1/cpu_us", 0) for c in concurrencies]
-        if table := _table(results, columns):
-            sections.append(f"## HTTP, {title}: µs of processor per request, in the server\n\n{table}")
-    counts = sorted({int(key.split("/")[3]) for key in _keys(results) if key.startswith("http/tiny/")})
-    if len(counts) > 1:
-        columns = [(f"{count} instances", f"http/tiny/64/{count}/throughput", 0) for count in counts]
-        sections.append("## HTTP, tiny, c64, by instances: requests/s\n\n" + _table(results, columns))
-    columns = [
-        ("ready, s", "ready_s", 2),
-        ("first request, ms", "first_ms", 1),
-        ("stop, s", "stop_s", 2),
-        ("ten models ready, s", "ten/ready_s", 2),
-        ("ten models' stop, s", "ten/stop_s", 2),
-        ("memory idle, MB", "memory_mb", 0),
-        ("memory after load, MB", "loaded_mb", 0),
+def values(results: Results, name: str, key: str) -> list[float]:
+    """Take a number from all rounds of a contender that have it."""
+    return [found[key] for found in results["contenders"][name]["rounds"] if key in found]
+
+
+def _sections(results: Results) -> list[tuple[str, str]]:
+    """Titles and texts, which are empty where nothing was measured."""
+    sections = [
+        ("Throughput, requests/s", _table(results, _MAIN)),
+        ("PyTriton's throughput against others'", _ratios(results)),
     ]
-    if table := _table(results, columns):
-        sections.append("## Life\n\n" + table)
-    if table := _table(results, [("requests/s", "bls/throughput", 0), ("mean, ms", "bls/mean_ms", 3)]):
-        sections.append("## BLS of the tiny model, c1\n\n" + table)
+    for workload, title in _titles().items():
+        sections += _sections_of(results, workload, title)
+    counts = _parts(results, "http/tiny/", 3)
+    columns = [(f"{count} instances", f"http/tiny/64/{count}/throughput", 0) for count in counts]
+    sections += [
+        ("HTTP, tiny, c64, by instances: requests/s", _table(results, columns) if len(counts) > 1 else ""),
+        ("BLS of the tiny model, c1", _table(results, [("requests/s", "bls/throughput", 0), ("ms", "bls/mean_ms", 3)])),
+        ("Start and stop", _table(results, _LIFE)),
+        ("Memory", _table(results, _MEMORY)),
+        ("How each was asked", _list(_how_asked(results))),
+        ("Failed", _list(_failures(results))),
+        ("Left out", _list(f"{name}: {_shortened(why)}" for name, why in results["missing"].items())),
+    ]
     return sections
 
 
-def _keys(results: Results) -> set[str]:
-    return {key for each in results["contenders"].values() for found in each["rounds"] for key in found}
+def _titles() -> dict[str, str]:
+    titles = {name: workload.title for name, workload in WORKLOADS.items()}
+    return titles | {STREAM: f"streams (a request is answered by {STREAM_LENGTH} responses)"}
 
 
-def values(results: Results, name: str, key: str) -> list[float]:
-    """Take a number from all rounds of a contender that have it."""
-    rounds = results["contenders"].get(name, {"rounds": []})["rounds"]
-    return [found[key] for found in rounds if key in found]
+def _sections_of(results: Results, workload: str, title: str) -> list[tuple[str, str]]:
+    concurrencies = _parts(results, f"http/{workload}/", 2)
+    throughput = [(f"c{c}", f"http/{workload}/{c}/1/throughput", 0) for c in concurrencies]
+    latency = [
+        (f"c{c} {name}", f"http/{workload}/{c}/1/{name}_ms", 2)
+        for c in concurrencies
+        if c in (1, 64)
+        for name in ("mean", "p50", "p99")
+    ]
+    cpu = [(f"c{c}", f"http/{workload}/{c}/1/cpu_us", 0) for c in concurrencies]
+    return [
+        (f"HTTP, {title}: requests/s", _table(results, throughput)),
+        (f"HTTP, {title}: latency in ms", _table(results, latency)),
+        (f"HTTP, {title}: µs of processor per request, in the server", _table(results, cpu)),
+    ]
 
 
-def _table(results: Results, columns: list[tuple[str, str, int]]) -> str:
-    keys = _keys(results)
-    columns = [column for column in columns if column[1] in keys]
-    if not columns:
-        return ""
-    rows = [["", *(title for title, _, _ in columns)], ["---", *["---:"] * len(columns)]]
+def _parts(results: Results, prefix: str, position: int) -> list[int]:
+    """Collect what stands at one position of the names that start in some way: concurrencies, or instances."""
+    keys = {key for each in results["contenders"].values() for found in each["rounds"] for key in found}
+    return sorted({int(key.split("/")[position]) for key in keys if key.startswith(prefix)})
+
+
+def _table(results: Results, columns: Sequence[Column]) -> str:
+    columns = [column for column in columns if any(values(results, name, column[1]) for name in results["contenders"])]
+    rows = []
     for name, each in results["contenders"].items():
-        cells = []
-        for _, key, digits in columns:
-            found = values(results, name, key)
-            cells.append(spread(found, digits) if found else "")
-        if any(cells):
-            rows.append([each["title"], *cells])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+        found = [(values(results, name, key), digits) for _, key, digits in columns]
+        if any(numbers for numbers, _ in found):
+            rows.append([each["title"], *(spread(numbers, digits) if numbers else "" for numbers, digits in found)])
+    return markdown_table(["", *(title for title, _, _ in columns)], rows) if rows else ""
 
 
 def _ratios(results: Results) -> str:
-    if "ours" not in results["contenders"]:
-        return ""
-    keys = _keys(results)
-    columns = [(title, f"{key}/throughput") for title, key in _TARGETS if f"{key}/throughput" in keys]
-    rows = [["", *(title for title, _ in columns)], ["---", *["---:"] * len(columns)]]
-    for ours in ("ours", "repository"):
-        for name, each in results["contenders"].items():
-            if name in ("ours", "repository") or ours not in results["contenders"]:
-                continue
-            cells = []
-            for _, key in columns:
-                mine, theirs = values(results, ours, key), values(results, name, key)
-                if not mine or not theirs:
-                    cells.append("")
-                    continue
-                ratio = statistics.median(mine) / statistics.median(theirs)
-                cells.append(f"{ratio:.0%}" if each["bound"] else f"{ratio:.2f}×")
+    contenders = results["contenders"]
+    rows = []
+    for ours in (name for name in _OURS if name in contenders):
+        for other in (name for name in contenders if name not in _OURS):
+            cells = [_ratio(results, ours, other, key) for _, key, _ in _MAIN]
             if any(cells):
-                rows.append([f"{results['contenders'][ours]['title']} against {each['title']}", *cells])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows) if len(rows) > 2 else ""
+                rows.append([f"{contenders[ours]['title']} against {contenders[other]['title']}", *cells])
+    return markdown_table(["", *(title for title, _, _ in _MAIN)], rows) if rows else ""
+
+
+def _ratio(results: Results, ours: str, other: str, key: str) -> str:
+    mine, theirs = values(results, ours, key), values(results, other, key)
+    if not mine or not theirs:
+        return ""
+    ratio = statistics.median(mine) / statistics.median(theirs)
+    return f"{ratio:.0%}" if results["contenders"][other]["bound"] else f"{ratio:.2f}×"
+
+
+def _how_asked(results: Results) -> list[str]:
+    lines = []
+    for each in results["contenders"].values():
+        notes = [
+            each["protocol"],
+            each["note"],
+            ", ".join(f"{name} {which}" for name, which in each["versions"].items()),
+        ]
+        lines.append(f"{each['title']}: {'; '.join(filter(None, notes))}.")
+    tools = ", ".join(f"{name} {version}" for name, version in results["tools"].items())
+    return [*lines, f"The load: {tools}."]
+
+
+def _failures(results: Results) -> list[str]:
+    return [
+        f"{each['title']}, round {failure['round']}, {failure['what']}: {_shortened(failure['why'])}"
+        for each in results["contenders"].values()
+        for failure in each["failed"]
+    ]
+
+
+def _shortened(reason: str) -> str:
+    """Put a reason, which may be a log, on one line; the whole of it is in ``results.json``."""
+    line = " ".join(reason.split())
+    return line if len(line) <= _LONGEST_REASON else f"{line[: _LONGEST_REASON // 2]} … {line[-_LONGEST_REASON // 2 :]}"
+
+
+def _list(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
 
 
 def _processor() -> str:

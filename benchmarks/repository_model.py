@@ -18,14 +18,14 @@ class TritonPythonModel:
         parameters = json.loads(args["model_config"])["parameters"]
         folder, workload, bls = (parameters[key]["string_value"] for key in ("folder", "workload", "bls"))
         sys.path.append(folder)
-        from workloads import WORKLOADS
+        from workloads import STREAM, WORKLOADS
 
         self.workload = workload
-        if workload != "stream":
+        if workload != STREAM:
             self.function = WORKLOADS[workload].function()
         if bls:
             self.serve: Any = self._ask
-        elif workload == "stream":
+        elif workload == STREAM:
             self.serve = self._stream
         else:
             self.serve = self._compute_together if workload == "network" else self._compute

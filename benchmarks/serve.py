@@ -10,12 +10,16 @@ import argparse
 import http.client
 import json
 import os
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TextIO
 
-from workloads import WORKLOADS
+from workloads import NAMES
+
+_FOLDER = Path(__file__).parent
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
@@ -24,22 +28,16 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     made.add_argument("--http-port", type=int, required=True)
     made.add_argument("--grpc-port", type=int, required=True)
     made.add_argument("--metrics-port", type=int, required=True)
-    made.add_argument("--workload", choices=[*WORKLOADS, "stream"], default="tiny")
-    made.add_argument("--models", type=int, default=1, help="how many; the first has the workload's name")
-    made.add_argument("--instances", type=int, default=1, help="of each model")
     return made
 
 
-def report_stream() -> TextIO:
-    """Keep stdout for the report: whatever a server prints goes to stderr, from its own process too."""
-    stream = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    return stream
-
-
-def report(stream: TextIO, event: str, started: float) -> None:
-    """Say what has happened, and how many seconds it took since it started."""
-    print(json.dumps({"event": event, "seconds": time.perf_counter() - started}), file=stream, flush=True)
+def workload_parser(description: str | None) -> argparse.ArgumentParser:
+    """Take the arguments of a server of a workload."""
+    made = parser(description)
+    made.add_argument("--workload", choices=NAMES, required=True)
+    made.add_argument("--models", type=int, default=1, help="how many; the first has the workload's name")
+    made.add_argument("--instances", type=int, default=1, help="of each model")
+    return made
 
 
 def model_names(workload: str, count: int) -> list[str]:
@@ -47,7 +45,67 @@ def model_names(workload: str, count: int) -> list[str]:
     return [workload, *(f"{workload}_{number}" for number in range(1, count))]
 
 
-def wait_until_ready(port: int, path: str) -> None:
+def ready_paths(models: Sequence[str]) -> list[str]:
+    """Name what a KServe server answers when its models are ready."""
+    return [f"/v2/models/{model}/ready" for model in models]
+
+
+def serve(port: int, ready: Sequence[str], start: Callable[[], tuple[int, Callable[[], object]]]) -> None:
+    """Start a server, report, wait, and stop it.
+
+    Args:
+        port: where it answers HTTP.
+        ready: paths that answer when it is ready.
+        start: starts it, and returns its process's number and what stops it.
+    """
+    stream = _report_stream()
+    started = time.perf_counter()
+    pid, stop = start()
+    for path in ready:
+        _wait_until_ready(port, path)
+    _report(stream, "ready", started, pid)
+    sys.stdin.read()
+    started = time.perf_counter()
+    stop()
+    _report(stream, "stopped", started, pid)
+
+
+def serve_command(
+    port: int, ready: Sequence[str], command: Sequence[str], more_variables: Mapping[str, str] | None = None
+) -> None:
+    """Serve with a command, which runs in the folder of this file and ends by SIGTERM.
+
+    Args:
+        port: where it answers HTTP.
+        ready: paths that answer when it is ready.
+        command: the command.
+        more_variables: environment variables besides those of this process.
+    """
+
+    def start() -> tuple[int, Callable[[], object]]:
+        server = subprocess.Popen(command, env={**os.environ, **(more_variables or {})}, cwd=_FOLDER)
+
+        def stop() -> None:
+            server.terminate()
+            server.wait()
+
+        return server.pid, stop
+
+    serve(port, ready, start)
+
+
+def _report_stream() -> TextIO:
+    """Keep stdout for the report: whatever a server prints goes to stderr, from its own process too."""
+    stream = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return stream
+
+
+def _report(stream: TextIO, event: str, started: float, pid: int) -> None:
+    print(json.dumps({"event": event, "seconds": time.perf_counter() - started, "pid": pid}), file=stream, flush=True)
+
+
+def _wait_until_ready(port: int, path: str) -> None:
     """Ask the server itself, so that ready means the same whatever a library waits for."""
     while True:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
@@ -60,23 +118,3 @@ def wait_until_ready(port: int, path: str) -> None:
         finally:
             connection.close()
         time.sleep(0.005)
-
-
-def serve(port: int, ready: list[str], start: Callable[[], Callable[[], object]]) -> None:
-    """Start a server, report, wait, and stop it.
-
-    Args:
-        port: where it answers HTTP.
-        ready: paths that answer when it is ready.
-        start: starts it, and returns what stops it.
-    """
-    stream = report_stream()
-    started = time.perf_counter()
-    stop = start()
-    for path in ready:
-        wait_until_ready(port, path)
-    report(stream, "ready", started)
-    sys.stdin.read()
-    started = time.perf_counter()
-    stop()
-    report(stream, "stopped", started)

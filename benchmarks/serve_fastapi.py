@@ -1,18 +1,16 @@
-"""Serve a workload with FastAPI and uvicorn: no batches, the model in the event loop's process, raw bytes on the wire."""
+"""Serve a workload with FastAPI and uvicorn: no batches, the model in the event loop, raw bytes on the wire."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import numpy as np
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
-from serve import parser, serve
-from workloads import WORKLOADS
+from serve import serve_command, workload_parser
+from workloads import STREAM, WORKLOADS
 
 
 def make_app(name: str) -> FastAPI:
@@ -22,7 +20,7 @@ def make_app(name: str) -> FastAPI:
     @app.get("/ready")
     async def ready() -> None: ...
 
-    if name == "stream":
+    if name == STREAM:
 
         @app.post("/infer")
         async def stream(request: Request) -> StreamingResponse:
@@ -31,7 +29,6 @@ def make_app(name: str) -> FastAPI:
             async def numbers() -> AsyncIterator[str]:
                 for number in range(count):
                     yield f"data: {number}\n\n"
-                    await asyncio.sleep(0)
 
             return StreamingResponse(numbers(), media_type="text/event-stream")
 
@@ -43,8 +40,8 @@ def make_app(name: str) -> FastAPI:
     async def infer(request: Request) -> Response:
         body = await request.body()
         if workload.datatype == "BYTES":
-            array = np.array([[text.encode() for text in json.loads(body)]], dtype=np.object_)
-            return Response(json.dumps([text.decode() for text in function(array)[0]]), media_type="application/json")
+            texts = function(np.array([[text.encode() for text in json.loads(body)]], dtype=np.object_))
+            return Response(json.dumps([text.decode() for text in texts[0]]), media_type="application/json")
         array = np.frombuffer(body, np.float32).reshape(1, *workload.shape)
         return Response(function(array).tobytes(), media_type="application/octet-stream")
 
@@ -53,21 +50,11 @@ def make_app(name: str) -> FastAPI:
 
 def main() -> None:
     """Serve until standard input closes."""
-    options = parser(__doc__).parse_args()
-
-    def start() -> Callable[[], object]:
-        command = [sys.executable, "-m", "uvicorn", "--factory", f"uvicorn_apps:{options.workload}"]
-        command += ["--host=127.0.0.1", f"--port={options.http_port}", "--log-level=warning", "--no-access-log"]
-        command.append(f"--workers={options.instances}")
-        server = subprocess.Popen(command, cwd=sys.path[0])
-
-        def stop() -> None:
-            server.terminate()
-            server.wait()
-
-        return stop
-
-    serve(options.http_port, ["/ready"], start)
+    options = workload_parser(__doc__).parse_args()
+    command = [sys.executable, "-m", "uvicorn", "--factory", f"uvicorn_apps:{options.workload}"]
+    command += ["--host=127.0.0.1", f"--port={options.http_port}", f"--workers={options.instances}"]
+    command += ["--loop=uvloop", "--http=httptools", "--log-level=warning", "--no-access-log"]
+    serve_command(options.http_port, ["/ready"], command)
 
 
 if __name__ == "__main__":

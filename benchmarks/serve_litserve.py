@@ -2,18 +2,19 @@
 
 import base64
 import os
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import litserve
 import numpy as np
 from fastapi import Request
-from serve import parser, serve
-from workloads import MAX_BATCH_SIZE, WORKLOADS, Workload
+from serve import serve_command, workload_parser
+from workloads import MAX_BATCH_SIZE, STREAM, WORKLOADS, Workload
 
-_WORKLOAD = os.environ.get("PYTRITON_BENCHMARK_WORKLOAD", "tiny")
+# LitServe starts processes of its own, which import this file again. It also reads the annotations of the methods, so
+# they are not put off.
+_VARIABLE = "PYTRITON_BENCHMARK_WORKLOAD"
 
 
 class Model(litserve.LitAPI):
@@ -23,7 +24,7 @@ class Model(litserve.LitAPI):
 
     def setup(self, device: str) -> None:
         """Look up the workload."""
-        self.workload = WORKLOADS[_WORKLOAD]
+        self.workload = WORKLOADS[os.environ[_VARIABLE]]
         self.function = self.workload.function()
 
     def decode_request(self, request: Request) -> Any:
@@ -61,23 +62,23 @@ class Stream(litserve.LitAPI):
         """Take the number of responses from a request."""
         return int(request["count"])
 
-    def predict(self, x: int) -> Iterator[int]:
-        """Count."""
-        yield from range(x)
+    def predict(self, x: list[int]) -> Iterator[list[int]]:
+        """Count for all streams of a batch."""
+        for number in range(x[0]):
+            yield [number] * len(x)
 
     def encode_response(self, output: Any) -> Any:
-        """Write each number as an event."""
-        for number in output:
-            yield f"data: {number}\n\n"
+        """Write the numbers as events."""
+        for numbers in output:
+            yield [f"data: {number}\n\n" for number in numbers]
 
 
 def _run(port: int, instances: int) -> None:
-    if _WORKLOAD == "stream":
-        api: Any = Stream(stream=True, api_path="/infer")
-    else:
-        api = Model(max_batch_size=MAX_BATCH_SIZE, batch_timeout=0.001, api_path="/infer")
-    server = litserve.LitServer(api, accelerator="cpu", workers_per_device=instances)
-    server.run(host="127.0.0.1", port=port, log_level="warning", generate_client_file=False)
+    batches = {"max_batch_size": MAX_BATCH_SIZE, "batch_timeout": 0.001}
+    is_stream = os.environ[_VARIABLE] == STREAM
+    api = Stream(stream=True, api_path="/infer", **batches) if is_stream else Model(api_path="/infer", **batches)
+    server = litserve.LitServer(api, accelerator="cpu", workers_per_device=instances, fast_queue=True)
+    server.run(host="127.0.0.1", port=port, log_level="warning", access_log=False, generate_client_file=False)
 
 
 def main() -> None:
@@ -85,19 +86,9 @@ def main() -> None:
     if sys.argv[1] == "--run":
         _run(int(sys.argv[2]), int(sys.argv[3]))
         return
-    options = parser(__doc__).parse_args()
-
-    def start() -> Callable[[], object]:
-        command = [sys.executable, __file__, "--run", str(options.http_port), str(options.instances)]
-        server = subprocess.Popen(command, env={**os.environ, "PYTRITON_BENCHMARK_WORKLOAD": options.workload})
-
-        def stop() -> None:
-            server.terminate()
-            server.wait()
-
-        return stop
-
-    serve(options.http_port, ["/health"], start)
+    options = workload_parser(__doc__).parse_args()
+    command = [sys.executable, __file__, "--run", str(options.http_port), str(options.instances)]
+    serve_command(options.http_port, ["/health"], command, {_VARIABLE: options.workload})
 
 
 if __name__ == "__main__":

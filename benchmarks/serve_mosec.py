@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from mosec import Server, SSEWorker, Worker
-from serve import parser, serve
-from workloads import MAX_BATCH_SIZE, WORKLOADS
+from serve import serve_command, workload_parser
+from workloads import MAX_BATCH_SIZE, STREAM, WORKLOADS
 
-_WORKLOAD = os.environ.get("PYTRITON_BENCHMARK_WORKLOAD", "tiny")
+# mosec starts processes of its own, which import this file again.
+_VARIABLE = "PYTRITON_BENCHMARK_WORKLOAD"
 
 
 class Model(Worker):
@@ -24,7 +23,7 @@ class Model(Worker):
 
     def __init__(self) -> None:
         super().__init__()
-        self.workload = WORKLOADS[_WORKLOAD]
+        self.workload = WORKLOADS[os.environ[_VARIABLE]]
         self.function = self.workload.function()
 
     def deserialize(self, data: bytes) -> Any:
@@ -47,43 +46,32 @@ class Model(Worker):
 class Stream(SSEWorker):
     """Counts."""
 
-    def forward(self, data: dict[str, int]) -> dict[str, int]:
-        """Send the numbers, one by one."""
-        for number in range(data["count"]):
-            self.send_stream_event(str(number))
+    def forward(self, data: list[dict[str, int]]) -> list[dict[str, int]]:
+        """Send the numbers to all streams of a batch, one by one."""
+        for number in range(data[0]["count"]):
+            for index in range(len(data)):
+                self.send_stream_event(str(number), index=index)
         return data
 
 
 def _run(instances: int) -> None:
     server = Server()
-    if _WORKLOAD == "stream":
-        server.append_worker(Stream, num=instances, max_batch_size=1)
-    else:
-        server.append_worker(Model, num=instances, max_batch_size=MAX_BATCH_SIZE, max_wait_time=1)
+    worker = Stream if os.environ[_VARIABLE] == STREAM else Model
+    server.append_worker(worker, num=instances, max_batch_size=MAX_BATCH_SIZE, max_wait_time=1)
     server.run()
 
 
 def main() -> None:
     """Serve until standard input closes."""
-    if len(sys.argv) > 1 and sys.argv[1] == "--run":
-        instances = int(sys.argv.pop(2))
-        del sys.argv[1]
+    if sys.argv[1] == "--run":
+        instances = int(sys.argv[2])
+        del sys.argv[1:3]  # mosec reads the rest
         _run(instances)
         return
-    options = parser(__doc__).parse_args()
-
-    def start() -> Callable[[], object]:
-        command = [sys.executable, __file__, "--run", str(options.instances), "--address=127.0.0.1"]
-        command += [f"--port={options.http_port}", "--log-level=warning"]
-        server = subprocess.Popen(command, env={**os.environ, "PYTRITON_BENCHMARK_WORKLOAD": options.workload})
-
-        def stop() -> None:
-            server.terminate()
-            server.wait()
-
-        return stop
-
-    serve(options.http_port, ["/"], start)
+    options = workload_parser(__doc__).parse_args()
+    command = [sys.executable, __file__, "--run", str(options.instances), "--address=127.0.0.1"]
+    command += [f"--port={options.http_port}", "--log-level=warning"]
+    serve_command(options.http_port, ["/"], command, {_VARIABLE: options.workload})
 
 
 if __name__ == "__main__":

@@ -1,25 +1,22 @@
-"""Serve a model that streams; report as JSON lines on stdout how long getting ready and stopping took.
+"""Serve a model that streams, for `streams.py`.
 
 Each response is 16 bytes: four float32, the first of which counts. The model ``batch`` uses only the interface that
 this project shares with nvidia-pytriton 0.7.0; ``generator`` and ``async`` are what users of this project may write
 instead.
-The script serves until its standard input closes, which also ends it when whoever started it dies.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import numpy as np
-from serve_identity import report, report_stream, unrestricted, wait_until_ready
+from serve import parser
+from serve_pytriton import serve_triton
 
 from pytriton.decorators import batch
 from pytriton.model_config import ModelConfig, Tensor
-from pytriton.triton import Triton, TritonConfig
+from pytriton.triton import Triton
 
 _SIZE = 4
 
@@ -45,42 +42,23 @@ _MODELS = {"batch": _batch, "generator": _generator, "async": _async}
 
 def main() -> None:
     """Serve until standard input closes."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--http-port", type=int, required=True)
-    parser.add_argument("--grpc-port", type=int, required=True)
-    parser.add_argument("--metrics-port", type=int, required=True)
-    parser.add_argument("--model", choices=_MODELS, required=True)
-    parser.add_argument("--max-batch-size", type=int, default=64)
-    parser.add_argument("--max-in-flight", type=int, help="of this project's models; left out by default")
-    options = parser.parse_args()
-
-    stream = report_stream()
+    arguments = parser(__doc__)
+    arguments.add_argument("--model", choices=_MODELS, required=True)
+    arguments.add_argument("--max-batch-size", type=int, default=64)
+    arguments.add_argument("--max-in-flight", type=int, help="of this project's models; left out by default")
+    options = arguments.parse_args()
     limits = {} if options.max_in_flight is None else {"max_in_flight": options.max_in_flight}
-    started = time.perf_counter()
-    triton = Triton(
-        config=TritonConfig(
-            http_port=options.http_port,
-            grpc_port=options.grpc_port,
-            metrics_port=options.metrics_port,
-        ),
-        **unrestricted(),
-    )
-    triton.bind(
-        model_name=options.model,
-        infer_func=_MODELS[options.model],
-        inputs=[Tensor(name="x", shape=(_SIZE,), dtype=np.float32)],
-        outputs=[Tensor(name="y", shape=(_SIZE,), dtype=np.float32)],
-        config=ModelConfig(decoupled=True, max_batch_size=options.max_batch_size, **limits),
-    )
-    triton.run()
-    wait_until_ready(options.http_port, options.model)
-    report(stream, "ready", started)
 
-    sys.stdin.read()
+    def bind(triton: Triton, model: str) -> None:
+        triton.bind(
+            model_name=model,
+            infer_func=_MODELS[model],
+            inputs=[Tensor(name="x", shape=(_SIZE,), dtype=np.float32)],
+            outputs=[Tensor(name="y", shape=(_SIZE,), dtype=np.float32)],
+            config=ModelConfig(decoupled=True, max_batch_size=options.max_batch_size, **limits),
+        )
 
-    started = time.perf_counter()
-    triton.stop()
-    report(stream, "stopped", started)
+    serve_triton(options, [options.model], bind)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 _FOLDER = Path(__file__).parent
 _START_TIMEOUT_S = 120.0
@@ -32,6 +33,8 @@ class Service:
     Attributes:
         http_port: where it answers HTTP, on 127.0.0.1.
         grpc_port: where it answers gRPC.
+        log: file with whatever it prints.
+        pid: of the server's process, or of the user's where that has the server for a child.
         ready_s: seconds from the start until the server reported every model ready.
         stop_s: seconds that stopping it took; known once ``stop`` has returned.
     """
@@ -40,12 +43,15 @@ class Service:
     http_port: int
     grpc_port: int
     log: Path
+    pid: int = field(init=False)
     ready_s: float = field(init=False)
     stop_s: float = field(init=False)
 
     def __post_init__(self) -> None:
         """Wait until the server is ready."""
-        self.ready_s = self._read_event("ready", _START_TIMEOUT_S)
+        report = self._read_event("ready", _START_TIMEOUT_S)
+        self.ready_s = float(report["seconds"])
+        self.pid = int(report["pid"])
 
     def stop(self) -> None:
         """Stop the server in good order.
@@ -55,7 +61,7 @@ class Service:
         """
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.stop_s = self._read_event("stopped", _STOP_TIMEOUT_S)
+        self.stop_s = float(self._read_event("stopped", _STOP_TIMEOUT_S)["seconds"])
         try:
             self.process.wait(_STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired as error:
@@ -74,27 +80,32 @@ class Service:
 
     def memory_mb(self) -> float:
         """Add up the memory of the server's processes, shared pages in proportion, in MB (10**6 bytes)."""
-        kib = 0
-        for pid in self._pids():
-            with contextlib.suppress(OSError):
-                rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-                kib += sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
-        return kib * 1024 / 1e6
+        return memory_mb(self._pids())
 
     def _pids(self) -> set[int]:
-        return {self.process.pid, *_descendants(self.process.pid)}
+        return {self.pid, *_descendants(self.pid)}
 
-    def _read_event(self, event: str, timeout_s: float) -> float:
+    def _read_event(self, event: str, timeout_s: float) -> dict[str, Any]:
         assert self.process.stdout is not None
         readable, _, _ = select.select([self.process.stdout], [], [], timeout_s)
         line = self.process.stdout.readline() if readable else ""
         if line:
-            report = json.loads(line)
+            report: dict[str, Any] = json.loads(line)
             if report["event"] == event:
-                return float(report["seconds"])
+                return report
         reason = "its process ended" if readable else f"{timeout_s:.0f} s passed"
         tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
         raise ServiceError(f"{reason} before the server was {event!r}; the end of its log, {self.log}:\n{tail}")
+
+
+def memory_mb(pids: set[int]) -> float:
+    """Add up the memory of processes, shared pages in proportion, in MB (10**6 bytes); those that ended have none."""
+    kib = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            kib += sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
+    return kib * 1024 / 1e6
 
 
 @contextlib.contextmanager

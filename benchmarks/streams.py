@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import statistics
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from compare import Measure, Round, heading, interpreter, ratio, spread
-from environments import REPOSITORY, Contender, SetupError, ours_in, prepare_ours, prepare_peer, versions
-from service import ServiceError, running
+from command import ours, parser, positive, run
+from environments import Contender, prepare_peer, versions
+from load import LoadError
+from report import heading, markdown_table, spread
+from service import running
 
 _CLIENT = Path(__file__).with_name("stream_client.py")
 _TIMEOUT_S = 300.0
@@ -24,8 +25,25 @@ _BURST_STREAMS = 1_000
 _BURST_RESPONSES = 50
 
 
-class ClientError(RuntimeError):
-    """The client gave no result."""
+Round = dict[str, float]
+"""What one round found for one column, by the key of the measure."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A row of the table.
+
+    Attributes:
+        key: its name in the JSON file.
+        title: its name in the table.
+        more_is_better: which way the ratio goes.
+        digits: decimals in the table.
+    """
+
+    key: str
+    title: str
+    more_is_better: bool
+    digits: int
 
 
 @dataclass(frozen=True)
@@ -51,65 +69,49 @@ class Lane:
 def main() -> int:
     """Set up, measure in rounds, write the table."""
     options = _parse_arguments()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda received, _frame: sys.exit(128 + received))
-    try:
-        lanes = _prepare(options)
-        results: dict[str, list[Round]] = {lane.key: [] for lane in lanes}
-        for index in range(options.rounds):
-            for lane in lanes:
-                found = _measure_round(lane, index, options)
-                results[lane.key].append(found)
-                summary = ", ".join(f"{key} {value:.6g}" for key, value in found.items())
-                print(f"round {index + 1} of {options.rounds}, {lane.key}: {summary}", file=sys.stderr)
-    except (SetupError, ServiceError, ClientError) as error:
-        print(f"streams.py: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    measures = _measures(options)
-    print(heading("Streams of 16-byte responses over gRPC", options.rounds))
-    print()
-    print(_table(lanes, measures, results))
-    if options.json is not None:
-        options.json.write_text(json.dumps(_as_json(lanes, results, options), indent=2) + "\n")
-    return 0
+    return run("streams.py", lambda: _compare(options))
 
 
 def _parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3, help="how often each column is measured, in turn")
-    parser.add_argument("--streams", type=int, default=32, help="streams at the same time")
-    parser.add_argument("--responses", type=int, default=200, help="responses of each stream")
-    parser.add_argument("--max-batch-size", type=int, default=64, help="of the models; 1 keeps streams apart")
-    parser.add_argument("--seconds", type=float, default=5.0, help="length of a measurement of throughput")
-    parser.add_argument("--samples", type=int, default=200, help="first responses that are measured")
-    parser.add_argument("--only", choices=["ours", "peer"], help="measure one side alone")
-    parser.add_argument("--cache", type=Path, default=REPOSITORY / "build" / "benchmarks", help="kept between runs")
-    parser.add_argument(
-        "--python", type=interpreter, default=Path(sys.executable), help="what to make the environments with"
-    )
-    parser.add_argument(
-        "--ours-python", type=interpreter, help="interpreter of an environment that has this project already"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every number to a file")
-    options = parser.parse_args()
-    counts = (options.rounds, options.streams, options.responses, options.max_batch_size)
-    if min(counts) < 1 or options.samples < 2 or options.seconds <= 0:
-        parser.error("all numbers must be positive, and --samples at least 2")
-    options.cache = options.cache.resolve()
+    made = parser(__doc__)
+    made.add_argument("--rounds", type=positive, default=3, help="how often each column is measured, in turn")
+    made.add_argument("--streams", type=positive, default=32, help="streams at the same time")
+    made.add_argument("--responses", type=positive, default=200, help="responses of each stream")
+    made.add_argument("--max-batch-size", type=positive, default=64, help="of the models; 1 keeps streams apart")
+    made.add_argument("--seconds", type=positive, default=5, help="length of a measurement of throughput")
+    made.add_argument("--samples", type=positive, default=200, help="first responses that are measured, two or more")
+    made.add_argument("--only", choices=["ours", "peer"], help="measure one side alone")
+    made.add_argument("--json", type=Path, metavar="FILE", help="write every number to a file")
+    options = made.parse_args()
+    if options.samples < 2:
+        made.error("--samples must be at least 2")
     return options
 
 
+def _compare(options: argparse.Namespace) -> None:
+    lanes = _prepare(options)
+    results: dict[str, list[Round]] = {lane.key: [] for lane in lanes}
+    for index in range(options.rounds):
+        for lane in lanes:
+            found = _measure_round(lane, index, options)
+            results[lane.key].append(found)
+            summary = ", ".join(f"{key} {value:.6g}" for key, value in found.items())
+            print(f"round {index + 1} of {options.rounds}, {lane.key}: {summary}", file=sys.stderr)
+    print(heading("Streams of 16-byte responses over gRPC", options.rounds))
+    print()
+    print(_table(lanes, _measures(options), results))
+    if options.json is not None:
+        options.json.write_text(json.dumps(_as_json(lanes, results, options), indent=2) + "\n")
+
+
 def _prepare(options: argparse.Namespace) -> list[Lane]:
-    options.cache.mkdir(parents=True, exist_ok=True)
     lanes = []
     if options.only != "peer":
-        ours = ours_in(options.ours_python) if options.ours_python else prepare_ours(options.cache, options.python)
+        mine = ours(options)
         lanes += [
-            Lane(ours, "async", f"{ours.title}, async generator"),
-            Lane(ours, "generator", "generator"),
-            Lane(ours, "batch", "generator under `@batch`"),
+            Lane(mine, "async", f"{mine.title}, async generator"),
+            Lane(mine, "generator", "generator"),
+            Lane(mine, "batch", "generator under `@batch`"),
         ]
     if options.only != "ours":
         peer = prepare_peer(options.cache, options.python)
@@ -138,9 +140,9 @@ def _measure(*arguments: str) -> Round:
     try:
         finished = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
-        raise ClientError(f"`{' '.join(command)}` did not end within {_TIMEOUT_S:.0f} s") from error
+        raise LoadError(f"`{' '.join(command)}` did not end within {_TIMEOUT_S:.0f} s") from error
     if finished.returncode != 0:
-        raise ClientError(f"`{' '.join(command)}` failed:\n{finished.stderr}")
+        raise LoadError(f"`{' '.join(command)}` failed:\n{finished.stderr}")
     found: Round = json.loads(finished.stdout)
     return found
 
@@ -159,16 +161,21 @@ def _measures(options: argparse.Namespace) -> list[Measure]:
 
 
 def _table(lanes: list[Lane], measures: list[Measure], results: dict[str, list[Round]]) -> str:
-    rows = [["median (min to max)", *(lane.title for lane in lanes)]]
-    rows.append(["---"] + ["---:"] * len(lanes))
+    rows = []
     for measure in measures:
         columns = [[found[measure.key] for found in results[lane.key]] for lane in lanes]
         cells = [spread(values, measure.digits) for values in columns]
         if lanes[-1].contender.name == "peer" and measure.key != "client_cpu":
             for position, values in enumerate(columns[:-1]):
-                cells[position] += f" {ratio(measure, values, columns[-1]):.1f} x"
+                cells[position] += f" {_ratio(measure, values, columns[-1]):.1f} x"
         rows.append([measure.title, *cells])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return markdown_table(["median (min to max)", *(lane.title for lane in lanes)], rows)
+
+
+def _ratio(measure: Measure, ours: list[float], peer: list[float]) -> float:
+    """Say how many times better the median of ours is."""
+    better, worse = (ours, peer) if measure.more_is_better else (peer, ours)
+    return statistics.median(better) / statistics.median(worse)
 
 
 def _as_json(lanes: list[Lane], results: dict[str, list[Round]], options: argparse.Namespace) -> dict[str, object]:

@@ -3,7 +3,7 @@
 from functools import partial
 
 from serve_fastapi import make_app
-from workloads import WORKLOADS
+from workloads import NAMES
 
-for _name in (*WORKLOADS, "stream"):
+for _name in NAMES:
     globals()[_name] = partial(make_app, _name)

@@ -18,10 +18,15 @@ import numpy as np
 NETWORK_VARIABLE = "PYTRITON_BENCHMARK_NETWORK"
 """Environment variable with the path of the network's ONNX file."""
 
+STREAM = "stream"
+"""The workload that is no `Workload`: a number is asked for, and so many responses come, which count."""
+
 STREAM_LENGTH = 32
+"""Responses to each request of a stream."""
+
 MAX_BATCH_SIZE = 64
 
-_WORDS = "the quick brown fox jumps over the lazy dog and runs away from forty grey wolves of the north".split()
+_TEXT = "the quick brown fox jumps over the lazy dog and runs away from forty grey wolves of the north"
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,8 @@ class Workload:
     def sample(self) -> Any:
         """Make an input of one row, always the same."""
         if self.datatype == "BYTES":
-            sentences = [" ".join(_WORDS[i % 7 : i % 7 + 12]) + f" {i}" for i in range(self.shape[0])]
+            words = _TEXT.split()
+            sentences = [" ".join(words[i % 7 : i % 7 + 12]) + f" {i}" for i in range(self.shape[0])]
             return np.array([[sentence.encode() for sentence in sentences]], dtype=np.object_)
         return np.random.default_rng(0).random((1, *self.shape), dtype=np.float32)
 
@@ -101,8 +107,12 @@ WORKLOADS = {
         Workload("image", "image (3×224×224 float32)", "FP32", (3, 224, 224), (3, 224, 224)),
         Workload("strings", "32 sentences", "BYTES", (32,), (32,)),
         Workload("network", "a small network", "FP32", (64,), (10,)),
+        Workload("large", "large (10 MB of float32)", "FP32", (2_500_000,), (2_500_000,)),
     )
 }
+
+NAMES = (*WORKLOADS, STREAM)
+"""Of all that a server may be asked to serve."""
 
 
 def stream_request() -> bytes:

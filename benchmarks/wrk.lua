@@ -1,5 +1,13 @@
 -- Sends one request again and again, and writes what came of it as JSON. Arguments: the file with the body, its type,
--- and the size of the KServe header in it (0: it is no KServe request).
+-- the size of the KServe header in it (0: it is no KServe request), and how many events an answer has (0: not counted,
+-- which would cost time).
+local threads = {}
+wrong = 0
+
+function setup(thread)
+  table.insert(threads, thread)
+end
+
 function init(arguments)
   local file = assert(io.open(arguments[1], "rb"))
   wrk.method = "POST"
@@ -10,6 +18,15 @@ function init(arguments)
     wrk.headers["Inference-Header-Content-Length"] = arguments[3]
   end
   prepared = wrk.format()
+  local events = tonumber(arguments[4])
+  if events > 0 then
+    response = function(_status, _headers, body)
+      local _, count = body:gsub("data:", "")
+      if count ~= events then
+        wrong = wrong + 1
+      end
+    end
+  end
 end
 
 function request()
@@ -18,9 +35,13 @@ end
 
 function done(summary, latency)
   local errors = summary.errors
+  local incomplete = 0
+  for _, thread in ipairs(threads) do
+    incomplete = incomplete + thread:get("wrong")
+  end
   io.write(string.format(
-    '\n{"requests": %d, "duration_us": %d, "errors": %d, "mean_us": %f, "p50_us": %f, "p99_us": %f}\n',
-    summary.requests, summary.duration,
-    errors.connect + errors.read + errors.write + errors.status + errors.timeout,
-    latency.mean, latency:percentile(50), latency:percentile(99)))
+    '\n{"requests": %d, "duration_us": %d, "mean_us": %f, "p50_us": %f, "p99_us": %f, "errors": '
+    .. '{"connect": %d, "read": %d, "write": %d, "status": %d, "timeout": %d, "responses that are missing": %d}}\n',
+    summary.requests, summary.duration, latency.mean, latency:percentile(50), latency:percentile(99),
+    errors.connect, errors.read, errors.write, errors.status, errors.timeout, incomplete))
 end
