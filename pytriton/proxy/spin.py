@@ -14,7 +14,8 @@ from typing import Optional, TypeVar
 
 _LONGEST_NS = 400_000  # what usually takes longer is slept for
 _SLACK_NS = 20_000
-_REST = 256
+_LEAST_REST = 8
+_MOST_REST = 1024
 
 _Thing = TypeVar("_Thing")
 
@@ -28,12 +29,13 @@ def _may_spin() -> bool:
 class Spin:
     """What one waits for again and again, and how long it took. Used by one thread at a time."""
 
-    __slots__ = ("_is_allowed", "_rest", "_usual_ns")
+    __slots__ = ("_is_allowed", "_next_rest", "_rest", "_usual_ns")
 
     def __init__(self) -> None:
         self._is_allowed = _may_spin()
         self._usual_ns = 10 * _LONGEST_NS  # how long it takes, as a moving average
         self._rest = 0  # so many times more it is not tried
+        self._next_rest = _LEAST_REST
 
     def wait(self, ask: Callable[[], Optional[_Thing]], sleep: Callable[[], Optional[_Thing]]) -> Optional[_Thing]:  # noqa: UP045
         """Waits for a thing.
@@ -68,7 +70,10 @@ class Spin:
         while thing is None and time.monotonic_ns() < end:
             os.sched_yield()  # to whoever has something to do
             thing = ask()
-        away = (time.monotonic_ns() - begin) - (time.thread_time_ns() - begin_cpu)
-        if away > _SLACK_NS:  # others want the processor, or the interpreter
-            self._rest = _REST
+        wall = time.monotonic_ns() - begin
+        if 2 * (time.thread_time_ns() - begin_cpu) < wall:  # others want the processor, or the interpreter
+            self._rest = self._next_rest
+            self._next_rest = min(2 * self._next_rest, _MOST_REST)
+        else:
+            self._next_rest = max(self._next_rest // 2, _LEAST_REST)
         return thing

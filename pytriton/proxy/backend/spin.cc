@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kLongestNs = 400'000;  // what usually takes longer is slept for
 constexpr int64_t kSlackNs = 20'000;
-constexpr int kRest = 256;
+constexpr int kMostRest = 1024;
 
 std::atomic<int> spinning{0};
 
@@ -60,8 +60,13 @@ bool Spin::GoOn() const {
 
 void Spin::End() {
   --spinning;
-  const int64_t away_ns = (Time(CLOCK_MONOTONIC) - begin_ns_) - (Time(CLOCK_THREAD_CPUTIME_ID) - begin_cpu_ns_);
-  if (away_ns > kSlackNs) rest_ = kRest;  // others want the processor
+  const int64_t wall_ns = Time(CLOCK_MONOTONIC) - begin_ns_;
+  if (2 * (Time(CLOCK_THREAD_CPUTIME_ID) - begin_cpu_ns_) < wall_ns) {  // others want the processor
+    rest_ = next_rest_;
+    next_rest_ = std::min(2 * next_rest_, kMostRest);
+  } else {
+    next_rest_ = std::max(next_rest_ / 2, kLeastRest);
+  }
 }
 
 void Spin::Came(int64_t waited_ns) { usual_ns_ += (std::min(waited_ns, 10 * kLongestNs) - usual_ns_) / 8; }

@@ -23,12 +23,15 @@ class Spin {
   void Came(int64_t waited_ns);
 
  private:
+  static constexpr int kLeastRest = 8;
+
   bool Begin();
   bool GoOn() const;
   void End();
 
   int64_t usual_ns_ = INT64_MAX / 16;  // how long it takes, as a moving average
   int rest_ = 0;                       // so many times more it is not tried
+  int next_rest_ = kLeastRest;
   int64_t begin_ns_ = 0;
   int64_t end_ns_ = 0;
   int64_t begin_cpu_ns_ = 0;
