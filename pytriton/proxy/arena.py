@@ -59,13 +59,15 @@ class Arena:
         # Per order: (offset, when it was freed, whether it has pages); the block freed last is used first.
         self._free: list[list[tuple[int, float, bool]]] = [[] for _ in range(self.capacity.bit_length())]
         self._free[-1].append((0, 0.0, False))
-        self._used: deque[tuple[int, int]] = deque()  # (offset, order), the oldest first
+        # (offset, order, what is kept), the oldest first
+        self._used: deque[tuple[int, int, object]] = deque()
 
-    def allocate(self, size: int) -> int:
+    def allocate(self, size: int, keep: object = None) -> int:
         """Takes a block.
 
         Args:
             size: Bytes that are wanted.
+            keep: Kept alive until the other side has released the block.
 
         Returns:
             Offset in the arena of the block's first usable byte.
@@ -80,7 +82,7 @@ class Arena:
         free = self._free[order]
         offset = free.pop()[0] if free else self._split(order)
         self._words[offset >> 3] = 1
-        self._used.append((offset, order))
+        self._used.append((offset, order, keep))
         return offset + BLOCK_HEADER
 
     def trim(self, before: float) -> None:
@@ -133,11 +135,11 @@ class Arena:
         used = self._used
         words = self._words
         for _ in range(min(limit, len(used))):
-            offset, order = used.popleft()
+            offset, order, kept = used.popleft()
             if words[offset >> 3] == 0:
                 self._free[order].append((offset, time.monotonic(), True))
             else:
-                used.append((offset, order))  # held for long: look at others before it comes up again
+                used.append((offset, order, kept))  # held for long: look at others before it comes up again
 
     def _merge(self) -> None:
         """Joins free buddies. Only done when a block is wanted that is not there: sizes come back again and again."""
@@ -160,10 +162,10 @@ class SharedArena(Arena):
         super().__init__()
         self._lock = threading.Lock()
 
-    def allocate(self, size: int) -> int:
+    def allocate(self, size: int, keep: object = None) -> int:
         """As `Arena.allocate`."""
         with self._lock:
-            return super().allocate(size)
+            return super().allocate(size, keep)
 
     def trim(self, before: float) -> None:
         """As `Arena.trim`."""

@@ -57,6 +57,11 @@ class Batch:
         return self._message.request_count
 
     @property
+    def lease(self) -> Lease:
+        """The block that the batch lies in."""
+        return self._lease
+
+    @property
     def rows(self) -> list[int]:
         """First dimension of each request; empty where the model does not batch."""
         return self._message.rows
@@ -154,6 +159,18 @@ class Batch:
                 inputs[name] = self._array(column, request)
         return inputs
 
+    def offset_of(self, arrays: Sequence[Array]) -> int | None:
+        """Where in the batch's data arrays lie back to back; None where they do not lie there so."""
+        start = _address(self._lease)
+        first = end = _address(arrays[0])
+        if not start + self._data_offset <= first < start + self._lease.nbytes:
+            return None
+        for array in arrays:
+            if not array.flags.c_contiguous or _address(array) != end:
+                return None
+            end += array.nbytes
+        return first - start - self._data_offset if end <= start + self._lease.nbytes else None
+
     def _stacked_columns(self) -> dict[int, Array]:
         """The stacked inputs by position: made once, for strings are decoded for it."""
         if self._columns is None:
@@ -176,6 +193,11 @@ class Batch:
         if column.datatype == BYTES_CODE:
             return bytes_array(self._lease, offset, shape)
         return np.ndarray(shape, DTYPE_BY_CODE[column.datatype], cast(Any, self._lease), offset)
+
+
+def _address(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 class BatchRequest(Request):

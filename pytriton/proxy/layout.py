@@ -44,8 +44,13 @@ class Layout:
         self.size += aligned(size)
         return Tensor(offset, size, shape)
 
-    def write(self, head: MessageWriter, arena: Arena) -> tuple[int, int]:
+    def write(self, head: MessageWriter, arena: Arena, keep: object = None) -> tuple[int, int]:
         """Copies a message and its arrays into a block of the arena.
+
+        Args:
+            head: The message.
+            arena: Where it goes.
+            keep: Kept alive until the other side has read it.
 
         Returns:
             Offset and size of the message.
@@ -55,7 +60,7 @@ class Layout:
         """
         head_size = head.head_size()
         size = head_size + self.size
-        offset = arena.allocate(size)
+        offset = arena.allocate(size, keep)
         head.write_to(arena.memory, offset)
         data = offset + head_size
         memory = arena.memory

@@ -17,6 +17,8 @@ ALIGNMENT = 64
 LENGTH_SIZE = 4
 """Bytes that hold the length of one BYTES element."""
 
+_IN_BATCH = 2  # of a column: it is stacked, and no part of the message
+
 _TEXT = struct.Struct("<2q")
 _DOUBLE = struct.Struct("<d")
 _INTEGER = struct.Struct("<q")
@@ -46,13 +48,14 @@ class Column(NamedTuple):
     ``position`` is that of the input or output in the model's configuration.
 
     It is a single tensor when it is stacked (the requests' tensors lie back to back along the first dimension), else
-    one tensor per request.
+    one tensor per request. A stacked output may lie in the data of the batch that it answers: it is part of an input.
     """
 
     position: int
     datatype: int
     stacked: bool
     tensors: list[Tensor]
+    in_batch: bool = False
 
 
 class ParameterType(enum.IntEnum):
@@ -111,8 +114,8 @@ class MessageWriter:
         """Adds the inputs or outputs of a batch."""
         words = self.words
         words.append(len(columns))
-        for position, datatype, stacked, tensors in columns:
-            words += (position, datatype, 1 if stacked else 0)
+        for position, datatype, stacked, tensors, in_batch in columns:
+            words += (position, datatype, _IN_BATCH if in_batch else int(stacked))
             for offset, size, shape in tensors:
                 words += (offset, size, len(shape))
                 words += shape
@@ -249,7 +252,7 @@ class MessageReader:
                         raise ProtocolError("a tensor has less than no dimensions")
                     tensors.append(Tensor(offset, size, words[position : position + rank]))
                     position += rank
-                columns.append(Column(number, datatype, stacked != 0, tensors))
+                columns.append(Column(number, datatype, stacked != 0, tensors, stacked == _IN_BATCH))
         except ValueError:  # fewer words than there are to unpack
             raise ProtocolError("a message ends too early") from None
         self._position = position

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Union, cast
 
@@ -13,11 +14,12 @@ from pytriton.proxy.arena import Arena
 from pytriton.proxy.batch import Batch
 from pytriton.proxy.failure import failure_of
 from pytriton.proxy.layout import Layout
-from pytriton.proxy.message import ABSENT, Column, ParameterValue
+from pytriton.proxy.message import ABSENT, Column, ParameterValue, Tensor
 from pytriton.proxy.protocol import Failure, ResultMessage, encode_result
 from pytriton.proxy.signature import OutputSignature, Signature
 from pytriton.proxy.types import Array, Request, Response, described
 
+_WORTH_A_LOOK = 1 << 14  # bytes; to find out where arrays lie costs as much as to copy so many
 _PLAIN_OUTPUTS = frozenset({dict, list, tuple})
 
 Outputs = Union[Mapping[str, Array], Sequence[Array]]
@@ -177,21 +179,34 @@ def write_result(
     layout = Layout()
     laid_out = [_lay_out(column, batch, signature, layout) for column in columns]
     writer = encode_result(ResultMessage(batch.request_count, *times_ns, failures, laid_out, parameters))
-    return layout.write(writer, arena)
+    keep = batch.lease if any(column.in_batch for column in laid_out) else None
+    return layout.write(writer, arena, keep)
 
 
 def _lay_out(column: OutputColumn, batch: Batch, signature: Signature, layout: Layout) -> Column:
     position, stacked, arrays = column
     code = _common_code(column, signature) if signature.loose else signature.outputs[position].code
     if stacked is not None:
-        return Column(position, code, True, [layout.add([stacked], stacked.shape, code)])
+        return _lay_out_whole(position, code, [stacked], stacked.shape, batch, layout)
     if _stackable(arrays, batch):
         shape = cast(Array, arrays[0]).shape
         if len(arrays) > 1:
             shape = (sum(batch.rows), *shape[1:])
-        return Column(position, code, True, [layout.add(cast("list[Array]", arrays), shape, code)])
+        return _lay_out_whole(position, code, cast("list[Array]", arrays), shape, batch, layout)
     tensors = [ABSENT if array is None else layout.add([array], array.shape, code) for array in arrays]
     return Column(position, code, False, tensors)
+
+
+def _lay_out_whole(
+    position: int, code: int, arrays: list[Array], shape: tuple[int, ...], batch: Batch, layout: Layout
+) -> Column:
+    """A stacked column; what is a large part of an input as it came is not copied, but left where it lies."""
+    if code != BYTES_CODE:
+        size = math.prod(shape) * arrays[0].itemsize
+        offset = batch.offset_of(arrays) if size >= _WORTH_A_LOOK else None
+        if offset is not None:
+            return Column(position, code, True, [Tensor(offset, size, shape)], in_batch=True)
+    return Column(position, code, True, [layout.add(arrays, shape, code)])
 
 
 def code_of(array: Array, position: int, signature: Signature) -> int:

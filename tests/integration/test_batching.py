@@ -10,6 +10,7 @@ from serving import (
     InferenceServerException,
     at_once,
     bind_floats,
+    client_of,
     infer_json,
     json_floats,
     metrics_of,
@@ -403,3 +404,24 @@ def test_json_requests_are_batched_too(triton, name):
 
     assert [answer["outputs"][0]["data"] for answer in answers] == [[number] for number in range(8)]
     assert max(sizes) > 1
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_large_inputs_that_are_returned_as_they_came_arrive_whole(triton, name, protocol):
+    seen = []
+
+    @batch
+    def echo(x):
+        seen.append(len(x))
+        x[:, 0] += 1  # in place: it is the input still
+        return {"y": x}
+
+    bind_floats(triton, name, echo, config=PATIENT)
+    rows = [np.random.default_rng(seed).random((1 + seed % 2, 50_000), np.float32) for seed in range(6)]
+    with client_of(triton, protocol, concurrency=6) as client:
+        answers = at_once(6, lambda number: client.infer(name, {"x": rows[number]})["y"])
+
+    for sent, received in zip(rows, answers, strict=True):
+        assert received[:, 0].tolist() == (sent[:, 0] + 1).tolist()
+        assert np.array_equal(received[:, 1:], sent[:, 1:])
+    assert max(seen) > 2

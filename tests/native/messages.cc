@@ -79,6 +79,7 @@ class Generator {
       column.position = Integer();
       column.datatype = Integer();
       column.stacked = Chance();
+      column.in_batch = column.stacked && Chance();
       for (int64_t i = 0; i < (column.stacked ? 1 : request_count); ++i) column.tensors.push_back(OneTensor());
     }
     return columns;

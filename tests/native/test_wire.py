@@ -91,7 +91,7 @@ def columns(draw: st.DrawFn, request_count: int, data_size: int) -> list[Column]
         stacked = draw(st.booleans())
         count = 1 if stacked else request_count
         each = draw(st.lists(tensors(data_size), min_size=count, max_size=count))
-        drawn.append(Column(draw(integers), draw(integers), stacked, each))
+        drawn.append(Column(draw(integers), draw(integers), stacked, each, stacked and draw(st.booleans())))
     return drawn
 
 

@@ -48,6 +48,10 @@ class Batch {
   // `size` to the message's size.
   Block Write(Arena* arena, int64_t* size);
 
+  // The data of the message, once it is written: whether requests are cancelled, and the tensors.
+  const char* data() const { return marks_; }
+  int64_t data_size() const { return data_size_; }
+
   // Tells the worker that nobody wants a request any more, unless it has let the batch go. Nothing is allocated in the
   // arena meanwhile.
   void Cancel(size_t request) const;

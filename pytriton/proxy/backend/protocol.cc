@@ -6,6 +6,7 @@ namespace pytriton {
 
 namespace {
 
+constexpr int64_t kInBatch = 2;  // of a column: it is stacked, and no part of the message
 constexpr int64_t kHasRows = 1;
 constexpr int64_t kHasDetails = 2;
 constexpr int64_t kFinal = 1;
@@ -92,7 +93,7 @@ Details ReadDetails(MessageReader* reader) {
 void MessageWriter::WriteColumn(const Column& column) {
   Word(column.position);
   Word(column.datatype);
-  Word(column.stacked ? 1 : 0);
+  Word(column.in_batch ? kInBatch : column.stacked ? 1 : 0);
   for (const Tensor& tensor : column.tensors) WriteTensor(tensor);
 }
 
@@ -164,22 +165,25 @@ Column MessageReader::ReadColumn(int64_t request_count) {
   Column column;
   column.position = Word();
   column.datatype = Word();
-  column.stacked = Word() != 0;
+  const int64_t place = Word();
+  column.stacked = place != 0;
+  column.in_batch = place == kInBatch;
   const int64_t tensors = column.stacked ? 1 : request_count;
   if (tensors > (word_count_ - position_) / 3) throw ProtocolError("a message counts more than it holds");
   column.tensors.reserve(tensors);
-  for (int64_t i = 0; i < tensors; ++i) column.tensors.push_back(ReadTensor());
+  for (int64_t i = 0; i < tensors; ++i) column.tensors.push_back(ReadTensor(!column.in_batch));
   return column;
 }
 
-Tensor MessageReader::ReadTensor() {
+Tensor MessageReader::ReadTensor(bool is_part) {
   Tensor tensor;
   tensor.offset = Word();
   tensor.size = Word();
   tensor.shape.resize(Count());
   for (int64_t& dim : tensor.shape) dim = Word();
   const int64_t room = size_ - data_offset_;
-  if (tensor.offset >= 0 && (tensor.size < 0 || tensor.offset > room || tensor.size > room - tensor.offset)) {
+  if (is_part && tensor.offset >= 0 &&
+      (tensor.size < 0 || tensor.offset > room || tensor.size > room - tensor.offset)) {
     throw ProtocolError("a tensor lies outside of its message");
   }
   return tensor;

@@ -15,7 +15,7 @@
 namespace pytriton {
 
 // Raised whenever the layout changes; a different version on the other side is refused.
-constexpr int64_t kProtocolVersion = 3;
+constexpr int64_t kProtocolVersion = 4;
 
 // Tensor data starts at multiples of this, so that any vector instruction may read it.
 constexpr int64_t kAlignment = 64;
@@ -51,16 +51,18 @@ struct Tensor {
 };
 
 // One input or output over all requests of a batch: a single tensor when it is stacked (the requests' tensors lie back
-// to back along the first dimension), else one tensor per request.
+// to back along the first dimension), else one tensor per request. A stacked output may lie in the data of the batch
+// that it answers: it is part of an input.
 struct Column {
   int64_t position = 0;  // of the input or output in the model's configuration
   int64_t datatype = 0;
   bool stacked = false;
   std::vector<Tensor> tensors;
+  bool in_batch = false;
 
   bool operator==(const Column& other) const {
     return position == other.position && datatype == other.datatype && stacked == other.stacked &&
-           tensors == other.tensors;
+           tensors == other.tensors && in_batch == other.in_batch;
   }
 };
 
@@ -254,7 +256,8 @@ class MessageReader {
   int64_t Count(int64_t words = 1);
   std::string_view Text();
   Column ReadColumn(int64_t request_count);
-  Tensor ReadTensor();
+  // `is_part` says whether it lies in this message, as is checked then.
+  Tensor ReadTensor(bool is_part = true);
   std::vector<Parameter> ReadParameters();
   int64_t data_offset() const { return data_offset_; }
 

@@ -125,7 +125,12 @@ void CheckColumns(const Batch& batch, const AdmissionMessage& model, const Resul
   std::vector<bool> seen(model.outputs.size(), false);
   for (const Column& column : result.columns) {
     CheckPosition(column.position, &seen);
-    const std::vector<int64_t>& shape = column.tensors.at(0).shape;
+    const Tensor& first = column.tensors.at(0);
+    if (column.in_batch && (first.offset < 0 || first.size < 0 || first.offset > batch.data_size() ||
+                            first.size > batch.data_size() - first.offset)) {
+      throw ProtocolError("the worker names a part of the batch that is not there");
+    }
+    const std::vector<int64_t>& shape = first.shape;
     if (column.stacked && batch.requests().size() > 1 && (shape.empty() || shape[0] != batch.total_rows())) {
       throw ProtocolError("the worker stacked an output that has another number of rows than the batch");
     }
@@ -210,7 +215,7 @@ bool Respond(const Batch& batch, const AdmissionMessage& model, const Answer& an
     SetParameters(response, answer.parameters);
     for (const AnswerOutput& output : answer.outputs) {
       if (!batch.wants(answer.request, output.position)) continue;
-      const Column column = {output.position, output.datatype, false, {output.tensor}};
+      const Column column = {output.position, output.datatype, false, {output.tensor}, false};
       OutputReader(column, data, 0).Next(0, 0, response, model.outputs[output.position].c_str());
     }
   });
@@ -255,7 +260,9 @@ std::vector<Outcome> Respond(const Batch& batch, const AdmissionMessage& model, 
 
   std::vector<OutputReader> outputs;
   outputs.reserve(result.columns.size());
-  for (const Column& column : result.columns) outputs.emplace_back(column, data, batch.total_rows());
+  for (const Column& column : result.columns) {
+    outputs.emplace_back(column, column.in_batch ? batch.data() : data, batch.total_rows());
+  }
 
   std::vector<Outcome> outcomes(request_count, Outcome::kFailed);
   for (size_t i = 0; i < request_count; ++i) {

@@ -90,7 +90,7 @@ class Wire:
         writer.write_to(self.arena.memory, offset)
         start = offset + writer.head_size()
         self.arena.memory[start : start + len(datas)] = bytes(datas)
-        self._marks[offset] = start
+        self._marks[offset] = self._data = start
         return offset, size
 
     def cancel(self, offset, request):
@@ -102,16 +102,18 @@ class Wire:
         return Batch(self.peer.lease(*self.lay_down(requests, details)), self.signature)
 
     def read_result(self, memory, offset, size, rows=()):
-        """A result's failures, and its outputs by name: a list with the array (or None) of each request."""
+        """A result's failures, and its outputs by name: a list with the array (or None) of each request.
+
+        The result is that of the batch that was laid down last.
+        """
         reader = MessageReader(memoryview(memory)[offset : offset + size], 0, size)
         result = decode_result(reader)
         outputs = {}
         for column in result.columns:
             output = self.signature.outputs[column.position]
+            place = (self.arena.memory, self._data) if column.in_batch else (memory, offset + reader.data_offset)
             arrays = [
-                None
-                if tensor.offset < 0
-                else self.array_of(memory, offset + reader.data_offset, tensor, column.datatype)
+                None if tensor.offset < 0 else self.array_of(*place, tensor, column.datatype)
                 for tensor in column.tensors
             ]
             if column.stacked and result.request_count > 1:
