@@ -53,6 +53,19 @@ void EqualShapesAreStacked() {
   model.CheckServed(batch);
 }
 
+void OutputsMayLieInTheBatch() {
+  std::mt19937_64 random(1);
+  Model model("returned", 2, true, [](const BatchMessage& batch, const char*) {
+    ResultMessage result = EchoOf(batch);
+    for (pytriton::Column& column : result.columns) column.in_batch = true;
+    return Answer{Whole(result, ""), {}};
+  });
+  model.Load();
+  model.CheckServed(BatchOf(
+      model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {1, 3}, &random), Bytes("B", {1, 1}, {"one"})}),
+      model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {4, 3}, &random), Bytes("B", {2, 1}, {"", "three"})})));
+}
+
 void DifferentShapesLieApart() {
   std::mt19937_64 random(2);
   Model model("ragged", 1, true, Watched([](const BatchMessage& batch, const char*) {
@@ -266,6 +279,7 @@ void ResponseParametersReachTheClient() {
 
 const Behaviours kBehaviours = {
     {"equal_shapes_are_stacked", EqualShapesAreStacked},
+    {"outputs_may_lie_in_the_batch", OutputsMayLieInTheBatch},
     {"different_shapes_lie_apart", DifferentShapesLieApart},
     {"every_datatype_comes_back", EveryDatatypeComesBack},
     {"bytes_come_back", BytesComeBack},

@@ -142,6 +142,13 @@ void NonsenseFromTheWorkerFailsTheBatch() {
   std::mt19937_64 random(12);
   constexpr int64_t kHuge = int64_t{1} << 32;
   using Change = std::function<void(ResultMessage*)>;
+  const auto in_batch = [](int64_t offset, int64_t size) -> Change {
+    return [offset, size](ResultMessage* result) {
+      result->columns[0].in_batch = true;
+      result->columns[0].tensors[0].offset = offset;
+      result->columns[0].tensors[0].size = size;
+    };
+  };
   const std::vector<Change> lies = {
       [](ResultMessage* result) { result->request_count = 3; },
       [](ResultMessage* result) { result->request_count = -1; },
@@ -161,6 +168,12 @@ void NonsenseFromTheWorkerFailsTheBatch() {
       [](ResultMessage* result) { result->columns[1].tensors[0].shape = {2, int64_t{1} << 61}; },
       [](ResultMessage* result) { result->columns[1].tensors[0].size = 7; },
       [](ResultMessage* result) { result->columns[1].tensors[0].size = 8; },  // lengths without their strings
+      in_batch(-1, 24),
+      in_batch(kHuge, 24),
+      in_batch(std::numeric_limits<int64_t>::max(), 24),
+      in_batch(64, kHuge),
+      in_batch(64, -24),
+      in_batch(1 << 12, 24),
   };
   const Change* lie = nullptr;
   pytriton::Bell bell;

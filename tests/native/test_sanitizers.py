@@ -13,6 +13,7 @@ SANITIZERS = ["address", "thread"]
 BEHAVIOURS = {
     "data_path_batches": [
         "equal_shapes_are_stacked",
+        "outputs_may_lie_in_the_batch",
         "different_shapes_lie_apart",
         "every_datatype_comes_back",
         "bytes_come_back",

@@ -99,7 +99,11 @@ class Wire:
 
     def batch(self, *requests, details=()):
         """Requests as the worker gets them."""
-        return Batch(self.peer.lease(*self.lay_down(requests, details)), self.signature)
+        return self.batch_at(*self.lay_down(requests, details))
+
+    def batch_at(self, offset, size):
+        """The batch whose message lies there, as the worker gets it."""
+        return Batch(self.peer.lease(offset, size), self.signature)
 
     def read_result(self, memory, offset, size, rows=()):
         """A result's failures, and its outputs by name: a list with the array (or None) of each request.

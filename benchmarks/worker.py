@@ -1,0 +1,112 @@
+"""Time what the worker adds to an inference callable: decoding a batch, handing it over, sending outputs back.
+
+Writes a Markdown table to stdout. It needs no server: batches are laid down in shared memory as the backend does it, and
+the callables return their input. See README.md beside this file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pytriton.decorators import batch
+from pytriton.model_config import ModelConfig, Tensor
+from pytriton.model_config.model_spec import ModelSpec
+from pytriton.proxy.arena import Arena, PeerArena
+from pytriton.proxy.batch import Batch
+from pytriton.proxy.message import Column, aligned
+from pytriton.proxy.message import Tensor as Place
+from pytriton.proxy.protocol import BatchMessage, encode_batch
+from pytriton.proxy.signature import Signature
+from pytriton.proxy.worker import Worker
+
+_FLOAT32 = 11
+_SECONDS = 0.02
+
+
+class Rig:
+    """A worker, and a batch for it that lies in shared memory.
+
+    Args:
+        infer_func: what the worker calls.
+        size: float32 values per request.
+        requests: how many the batch has.
+    """
+
+    def __init__(self, infer_func: Callable[..., Any], size: int, requests: int) -> None:
+        tensors = {name: [Tensor((-1,), np.float32, name)] for name in ("x", "y")}
+        config = ModelConfig(max_batch_size=max(64, requests))
+        self._signature = Signature(ModelSpec.create("identity", tensors["x"], tensors["y"], config=config))
+        self._worker = Worker(infer_func, self._signature)
+        self._server, self._results = Arena(), Arena()
+        self._batches = PeerArena(os.dup(self._server.fd))
+        self._read = PeerArena(os.dup(self._results.fd))
+        marks, data = aligned(requests), requests * size * 4
+        column = Column(0, _FLOAT32, True, [Place(marks, data, (requests, size))])
+        head = encode_batch(BatchMessage(requests, [1] * requests, [column], []))
+        self._size = head.head_size() + marks + data
+        self._offset = self._server.allocate(self._size)
+        head.write_to(self._server.memory, self._offset)
+
+    def serve(self) -> None:
+        """Serve the batch once, as a worker does from bell to bell."""
+        one = Batch(self._batches.lease(self._offset, self._size), self._signature)
+        offset, size, _ = self._worker._infer(one, self._results)
+        self._read.lease(offset, size)  # which dies at once: the server has read it
+
+
+@batch
+def _batched(x: Any) -> list[Any]:
+    return [x]
+
+
+@batch
+def _changed(x: Any) -> list[Any]:
+    return [x + 1]
+
+
+def _listed(requests: list[Any]) -> list[Any]:
+    return [{"y": request["x"]} for request in requests]
+
+
+_CALLABLES = {"@batch, returns its input": _batched, "@batch, x + 1": _changed, "list of requests": _listed}
+
+
+def main() -> None:
+    """Measure, write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--requests", type=int, nargs="+", default=[1, 8, 64], help="in a batch")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[16, 1024, 150_528], help="float32 values per request")
+    parser.add_argument("--rounds", type=int, default=25)
+    options = parser.parse_args()
+    print("| µs per batch, least (median) | " + " | ".join(f"{count} requests" for count in options.requests) + " |")
+    print("| --- |" + " ---: |" * len(options.requests))
+    for size in options.sizes:
+        for title, infer_func in _CALLABLES.items():
+            cells = [_measure(Rig(infer_func, size, count), options.rounds) for count in options.requests]
+            print(f"| {size:,} float32, {title} | " + " | ".join(cells) + " |")
+
+
+def _measure(rig: Rig, rounds: int) -> str:
+    started = time.perf_counter()
+    count = 0
+    while time.perf_counter() - started < _SECONDS:
+        rig.serve()
+        count += 1
+    found = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        for _ in range(count):
+            rig.serve()
+        found.append((time.perf_counter() - started) / count * 1e6)
+    return f"**{min(found):,.0f}** ({statistics.median(found):,.0f})"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""What a worker does for a batch, counted: times vary from machine to machine, instructions and bytes do not."""
+
+from __future__ import annotations
+
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from pytriton.decorators import batch
+from pytriton.model_config import Tensor
+from pytriton.proxy.worker import Worker
+
+INPUT, OUTPUT = ([Tensor(name=name, shape=(-1,), dtype=np.float32)] for name in "xy")
+
+
+@batch
+def batched(x):
+    return [x + 1]
+
+
+def listed(requests):
+    return [{"y": request["x"]} for request in requests]
+
+
+@pytest.fixture
+def serve(wire):
+    """Makes functions that serve a batch of so many requests once."""
+
+    def make(infer_func, requests):
+        connection = wire(INPUT, OUTPUT)
+        worker = Worker(infer_func, connection.signature)
+        place = connection.lay_down([{"x": np.zeros((1, 16), np.float32)}] * requests)
+
+        def once():
+            worker._infer(connection.batch_at(*place), connection.results)
+
+        for _ in range(5):
+            once()
+        return once
+
+    return make
+
+
+def instructions(function):
+    """How many of Python's own instructions a call takes."""
+    count = 0
+
+    def trace(frame, event, arg):
+        nonlocal count
+        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    for _ in range(2):  # the first call may have been compiled without a trace
+        count = 0
+        sys.settrace(trace)
+        try:
+            function()
+        finally:
+            sys.settrace(before)
+    return count
+
+
+def test_a_batch_takes_as_much_python_for_many_requests_as_for_one(serve):
+    one, many = (instructions(serve(batched, requests)) for requests in (1, 64))
+
+    assert many == one
+    assert one < 2000  # 1,640 with Python 3.12
+
+
+def test_a_request_in_a_list_takes_little_python(serve):
+    few, many = (instructions(serve(listed, requests)) for requests in (8, 64))
+
+    assert (many - few) / 56 < 420  # 358 with Python 3.12
+
+
+@pytest.mark.parametrize(("infer_func", "limit"), [(batched, 24_000), (listed, 48_000)])
+def test_a_batch_of_many_requests_takes_little_memory(serve, infer_func, limit):
+    once = serve(infer_func, 64)
+    tracemalloc.start()
+    try:
+        once()
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        once()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak - before < limit

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+import pytriton.proxy.spin as spinning
+from pytriton.proxy.spin import Spin
+
+THING = object()
+
+
+class Post:
+    """Something to wait for, which says how it was waited for."""
+
+    def __init__(self):
+        self.asked = self.slept = 0
+        self.comes_after = 0  # so many times it is asked for in vain
+
+    def ask(self):
+        self.asked += 1
+        return THING if self.asked > self.comes_after else None
+
+    def sleep(self):
+        self.slept += 1
+        return THING
+
+    def wait(self, spin):
+        self.asked = self.slept = 0
+        assert spin.wait(self.ask, self.sleep) is THING
+        return "asleep" if self.slept else "awake"
+
+
+@pytest.fixture
+def spin(monkeypatch):
+    """One that may spin, whatever the machine."""
+    monkeypatch.setattr(spinning, "_may_spin", lambda: True)
+    return Spin()
+
+
+def busy(spin):
+    """Has it come quickly for a while."""
+    for _ in range(100):
+        Post().wait(spin)
+
+
+def test_what_has_been_long_in_coming_is_slept_for(spin):
+    post = Post()
+
+    assert post.wait(spin) == "asleep"
+    assert post.asked == 0
+
+
+def test_what_comes_soon_is_waited_for_awake(spin):
+    busy(spin)
+    post = Post()
+    post.comes_after = 3
+
+    assert post.wait(spin) == "awake"
+    assert post.asked == 4
+
+
+def test_what_does_not_come_soon_after_all_is_slept_for(spin):
+    busy(spin)
+    post = Post()
+    post.comes_after = float("inf")
+
+    begin = time.monotonic()
+    assert post.wait(spin) == "asleep"
+    assert time.monotonic() - begin < 5
+    assert post.asked > 0
+
+
+def test_it_is_slept_for_again_when_it_takes_longer(spin):
+    busy(spin)
+    for _ in range(40):
+        spin.wait(lambda: None, lambda: time.sleep(0.005) or THING)
+
+    assert Post().wait(spin) == "asleep"
+
+
+def test_nothing_may_come(spin):
+    busy(spin)
+
+    assert spin.wait(lambda: None, lambda: None) is None
+
+
+def test_it_rests_where_others_want_the_processor_and_longer_each_time(spin, monkeypatch):
+    busy(spin)
+    monkeypatch.setattr(spinning.time, "thread_time_ns", lambda: 0)  # as if it had never had it
+
+    ways = [Post().wait(spin) for _ in range(40)]
+
+    # Awake once, 8 times asleep, awake once, 16 times asleep.
+    assert [number for number, way in enumerate(ways) if way == "awake"] == [0, 9, 26]
+
+
+def test_one_thread_of_a_process_spins_at_a_time(spin):
+    busy(spin)
+    ways = []
+
+    def ask():
+        if not ways:
+            other = Spin()
+            other._usual_ns = 0
+            thread = threading.Thread(target=lambda: ways.append(Post().wait(other)))
+            thread.start()
+            thread.join()
+        return THING
+
+    spin.wait(ask, lambda: pytest.fail("it slept"))
+
+    assert ways == ["asleep"]
+
+
+def test_an_error_ends_the_wait_and_lets_others_spin(spin):
+    busy(spin)
+
+    def gone():
+        raise EOFError
+
+    with pytest.raises(EOFError):
+        spin.wait(gone, gone)
+    assert Post().wait(spin) == "awake"
+
+
+def test_it_can_be_switched_off(monkeypatch):
+    monkeypatch.setenv("PYTRITON_SPIN", "0")
+    spin = Spin()
+    busy(spin)
+
+    assert Post().wait(spin) == "asleep"
