@@ -1,7 +1,7 @@
 """Time what the worker adds to an inference callable: decoding a batch, handing it over, sending outputs back.
 
-Writes a Markdown table to stdout. It needs no server: batches are laid down in shared memory as the backend does it, and
-the callables return their input. See README.md beside this file.
+Writes a Markdown table to stdout. It needs no server: batches are laid down in shared memory as the backend does it.
+See README.md beside this file.
 """
 
 from __future__ import annotations

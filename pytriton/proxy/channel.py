@@ -10,12 +10,16 @@ import contextlib
 import os
 import socket
 import struct
+from typing import Any
 
+from pytriton.proxy.doorbell import Doorbell
 from pytriton.proxy.protocol import BELL, Bell
 from pytriton.proxy.spin import Spin
 
 IDLE_S = 1
 """How long :meth:`Channel.receive` waits before it reports that nothing came."""
+
+_LOOKS = 4  # in that time, for whether the other side is gone
 
 
 class Channel:
@@ -24,6 +28,8 @@ class Channel:
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
         self._spin = Spin()
+        self._doorbell: Doorbell | None = None
+        self._is_closed = False
         # A timeout of Python's own would cost another system call per bell.
         connected.setblocking(True)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", IDLE_S, 0))
@@ -39,6 +45,8 @@ class Channel:
             socket.send_fds(self._socket, [data], fds)
         else:
             self._socket.send(data, socket.MSG_NOSIGNAL)
+            if self._doorbell is not None:
+                self._doorbell.ring()
 
     def receive(self) -> Bell | None:
         """Waits for a bell.
@@ -49,10 +57,35 @@ class Channel:
         Raises:
             EOFError: The other side is gone.
         """
-        return self._spin.wait(self.receive_now, self._sleep)
+        if self._doorbell is None:
+            return self._spin.wait(self.receive_now, self._sleep)
+        return self._spin.wait(self._receive_rung, self._sleep_at_doorbell)
+
+    def sleep_at(self, memory: Any, offset: int) -> None:
+        """Has `receive` wait at a doorbell in shared memory, and `send` ring there, once the handshake is over."""
+        self._doorbell = Doorbell(memory, offset, IDLE_S / _LOOKS)
 
     def _sleep(self) -> Bell | None:
         return self._receive(0)
+
+    def _receive_rung(self) -> Bell | None:
+        doorbell = self._doorbell
+        if doorbell is None or not doorbell.has_rung():
+            return None
+        bell = self._receive(socket.MSG_DONTWAIT)
+        doorbell.hear()
+        return bell
+
+    def _sleep_at_doorbell(self) -> Bell | None:
+        for _ in range(_LOOKS):
+            if self._is_closed or self._doorbell is None:
+                raise EOFError
+            self._doorbell.sleep()
+            bell = self._receive_rung()
+            if bell is not None:
+                return bell
+            self._receive(socket.MSG_DONTWAIT | socket.MSG_PEEK)  # whether the other side is gone
+        return None
 
     def _receive(self, flags: int) -> Bell | None:
         try:
@@ -98,6 +131,10 @@ class Channel:
 
     def close(self) -> None:
         """Ends the connection; whoever waits on it, here or there, is told so."""
+        self._is_closed = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
+        if self._doorbell is not None:
+            self._doorbell.wake()
+            self._doorbell.ring()

@@ -97,7 +97,7 @@ class Door:
             if service_fd is not None:
                 os.close(service_fd)
             return
-        worker.start(channel, peer_fd, None if service_fd is None else Services(service_fd))
+        worker.start(channel, peer_fd, None if service_fd is None else Services(service_fd), bell.offset)
 
 
 def check_socket_path(path: pathlib.Path) -> None:

@@ -17,6 +17,7 @@ from pytriton.proxy.batch import Batch
 from pytriton.proxy.calls import CURRENT_BATCH
 from pytriton.proxy.channel import Channel
 from pytriton.proxy.context import MODEL
+from pytriton.proxy.doorbell import can_sleep_there
 from pytriton.proxy.failure import failure_of
 from pytriton.proxy.kind import in_flight_of, is_deferred, joins_requests, kind_of
 from pytriton.proxy.message import ProtocolError
@@ -102,7 +103,7 @@ class Worker:
             return time.monotonic()
         return max([self._last_ns / 1e9, *(pipeline.idle_since() for pipeline in list(self._pipelines))])
 
-    def start(self, channel: Channel, peer_fd: int, services: Services | None = None) -> None:
+    def start(self, channel: Channel, peer_fd: int, services: Services | None = None, doorbell: int = 0) -> None:
         """Serves a model instance until it disconnects.
 
         Args:
@@ -110,12 +111,13 @@ class Worker:
             peer_fd: File descriptor of the instance's arena.
             services: What the callable can ask of the server, closed at the end; None leaves it to what the process
                 has.
+            doorbell: Where in the instance's arena it sleeps in lock-step; 0 is nowhere.
         """
         if self.in_flight:
             self._open_pipeline(channel, peer_fd, services)
             return
         thread = threading.Thread(
-            target=self._run, args=(channel, peer_fd, services), name=self._thread_name, daemon=True
+            target=self._run, args=(channel, peer_fd, services, doorbell), name=self._thread_name, daemon=True
         )
         with self._lock:
             if self._closed:
@@ -211,13 +213,17 @@ class Worker:
             self._pool.stop()
         self._loop.leave()
 
-    def _run(self, channel: Channel, peer_fd: int, services: Services | None) -> None:
+    def _run(self, channel: Channel, peer_fd: int, services: Services | None, doorbell: int) -> None:
         MODEL.set(self._signature.spec)
         CALLER.set((of_process() or services, CURRENT_BATCH))
         arena = Arena()
         try:
             peer = PeerArena(peer_fd)
-            channel.send(Bell(BellKind.WELCOME, 0, 0, 0), arena.fd, *self._owner_fds)
+            if not can_sleep_there():
+                doorbell = 0
+            channel.send(Bell(BellKind.WELCOME, 0, doorbell, 0), arena.fd, *self._owner_fds)
+            if doorbell:
+                channel.sleep_at(peer.memory, doorbell)
             self._serve(channel, peer, arena)
         except (EOFError, OSError):
             LOGGER.debug("An instance of model %r disconnected.", self._signature.model)

@@ -1,5 +1,6 @@
 #include "connection.h"
 
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -16,13 +17,21 @@ constexpr int kPatienceMs = 50;
 
 Connection::Connection(AdmissionMessage admission, int service_fd)
     : model_(std::move(admission)), channel_(model_.socket), arena_(std::make_shared<Arena>()) {
-  channel_.Send({static_cast<int64_t>(BellKind::kHello), model_.ticket, 0, 0}, arena_->fd(), service_fd);
+  const Block doorbell = arena_->Allocate(Doorbell::kSize);
+  std::memset(doorbell.data, 0, Doorbell::kSize);
+  const Bell hello = {static_cast<int64_t>(BellKind::kHello), model_.ticket, doorbell.offset, Doorbell::kSize};
+  channel_.Send(hello, arena_->fd(), service_fd);
   std::vector<FileDescriptor> files;
   Bell answer;
   channel_.SetPatience(kHandshakeTimeoutMs);
   if (!channel_.Receive(&answer, &files)) throw ChannelError("the worker did not answer");
   if (answer.kind != static_cast<int64_t>(BellKind::kWelcome) || files.empty()) {
     throw ProtocolError("the worker did not welcome the model instance");
+  }
+  if (answer.offset == doorbell.offset) {
+    doorbell_ = Doorbell(doorbell.data);
+  } else {
+    arena_->Discard(doorbell);
   }
   worker_arena_ = PeerArena(std::move(files[0]));
   process_ = files.size() > 1 ? std::move(files[1]) : channel_.Process();
@@ -31,6 +40,7 @@ Connection::Connection(AdmissionMessage admission, int service_fd)
 
 void Connection::Send(int64_t sequence, int64_t offset, int64_t size) {
   channel_.Send({static_cast<int64_t>(BellKind::kBatch), sequence, offset, size});
+  if (doorbell_.valid()) doorbell_.Ring();
 }
 
 Bell Connection::RoundTrip(int64_t offset, int64_t size, const std::function<void()>& waiting) {
@@ -38,14 +48,26 @@ Bell Connection::RoundTrip(int64_t offset, int64_t size, const std::function<voi
   Send(sequence, offset, size);
   Bell answer;
   const uint64_t begin = Now();
-  if (!spin_.Try([&] { return channel_.ReceiveNow(&answer); })) {
-    while (!channel_.Receive(&answer)) waiting();
+  if (!spin_.Try([&] { return (!doorbell_.valid() || doorbell_.HasRung()) && channel_.ReceiveNow(&answer); })) {
+    while (!Await(&answer)) waiting();
   }
+  if (doorbell_.valid()) doorbell_.Hear();
   spin_.Came(static_cast<int64_t>(Now() - begin));
   if (answer.kind != static_cast<int64_t>(BellKind::kResult) || answer.sequence != sequence) {
     throw ProtocolError("the worker answered out of turn");
   }
   return answer;
+}
+
+bool Connection::Await(Bell* answer) {
+  if (!doorbell_.valid()) return channel_.Receive(answer);
+  doorbell_.Sleep(kPatienceMs);
+  return channel_.ReceiveNow(answer);
+}
+
+void Connection::Close() {
+  channel_.Close();
+  if (doorbell_.valid()) doorbell_.Ring();  // so that it looks at the socket
 }
 
 }  // namespace pytriton

@@ -7,6 +7,7 @@
 
 #include "arena.h"
 #include "channel.h"
+#include "doorbell.h"
 #include "protocol.h"
 #include "spin.h"
 
@@ -17,6 +18,9 @@ class Connection {
   // Shakes hands with the worker that the registry named, and hands it its end of the instance's service channel, where
   // it has none yet. Throws ChannelError, ProtocolError or ArenaError.
   explicit Connection(AdmissionMessage admission, int service_fd = -1);
+  ~Connection() { Close(); }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
 
   // The names of the model's tensors.
   const AdmissionMessage& model() const { return model_; }
@@ -43,15 +47,19 @@ class Connection {
   bool Receive(Bell* bell) { return channel_.Receive(bell); }
 
   // Ends it; whoever waits on it is told so.
-  void Close() { channel_.Close(); }
+  void Close();
 
  private:
+  // Waits for a while for the answer to a batch; whether it came.
+  bool Await(Bell* answer);
+
   const AdmissionMessage model_;
   Channel channel_;
   std::shared_ptr<Arena> arena_;
   PeerArena worker_arena_;
   FileDescriptor process_;
-  Spin spin_;  // for results
+  Doorbell doorbell_;  // where the worker sleeps at one
+  Spin spin_;          // for results
   int64_t sequence_ = 0;
 };
 
