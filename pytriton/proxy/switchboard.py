@@ -25,6 +25,7 @@ from pytriton.proxy.error_code import ErrorCode
 from pytriton.proxy.layout import Layout
 from pytriton.proxy.message import MessageReader, MessageWriter, ProtocolError
 from pytriton.proxy.protocol import BELL, PROTOCOL_VERSION, Bell
+from pytriton.proxy.spin import Spin
 from pytriton.proxy.waiter import Waiter
 
 LOGGER = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ class Switchboard:
     def __init__(self, connected: socket.socket) -> None:
         """Sends nothing yet."""
         self._socket = connected
+        self._spin = Spin()
         self._poll = select.poll()
         self._poll.register(connected, select.POLLIN)
         self._process = os.getpid()
@@ -232,11 +234,15 @@ class Switchboard:
                 left_ms = None if deadline is None else (deadline - time.monotonic()) * 1000
                 if left_ms is not None and left_ms <= 0:
                     return False
-                if self._poll.poll(left_ms) and not self._receive():
+                if self._is_rung(left_ms) and not self._receive():
                     self.close()
             return True
         finally:
             self._hand_over()
+
+    def _is_rung(self, left_ms: float | None) -> bool:
+        """Waits for a bell. Returns whether one came in time."""
+        return bool(self._spin.wait(lambda: self._poll.poll(0) or None, lambda: self._poll.poll(left_ms) or None))
 
     def _follow(self, waiter: Waiter, deadline: float | None) -> bool:
         """Waits until there is something for this one, or it is to read. Returns whether that was in time."""
