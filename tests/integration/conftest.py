@@ -13,7 +13,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 import serving
-from asking import bind_callees
+from bls_models import bind_callees
 from streaming import COUNTERS
 from watching import Watched, unwanted_records
 

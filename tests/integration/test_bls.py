@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 import pytest
-from asking import ROW, asked, asking
+from bls_models import ROW, asked, asking
 from footprint import Footprint, assert_same, settled
 from serving import (
     NO_BATCHING,

@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from asking import CODES, ROW, asked, asking
+from bls_models import CODES, ROW, asked, asking
 from serving import Background, at_once, bind_floats, send_floats
 
 from pytriton.decorators import batch, triton_context

@@ -12,6 +12,7 @@ from pytriton.decorators import batch
 from pytriton.model_config import Tensor
 from pytriton.proxy.worker import Worker
 
+LIMIT = 2000 if sys.version_info >= (3, 12) else 2300  # instructions; 1,870 with Python 3.12, 2,070 with 3.11
 INPUT, OUTPUT = ([Tensor(name=name, shape=(-1,), dtype=np.float32)] for name in "xy")
 
 
@@ -68,7 +69,7 @@ def test_a_batch_takes_as_much_python_for_many_requests_as_for_one(serve):
     one, many = (instructions(serve(batched, requests)) for requests in (1, 64))
 
     assert many == one
-    assert one < 2000  # 1,640 with Python 3.12
+    assert one < LIMIT
 
 
 def test_a_request_in_a_list_takes_little_python(serve):
