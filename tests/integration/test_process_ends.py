@@ -234,6 +234,9 @@ def test_a_process_that_is_busy_in_c_ends_too(tmp_path, number):
 
 def test_an_interrupt_from_the_terminal_reaches_this_process_alone(tmp_path):
     code = FORKING.replace("fork = os.fork()", "fork = 1").replace("Triton()", "Triton()\nos.setsid()", 1)
+    # It may come before `serve` does.
+    serving = "try:\n    print(fork, flush=True)\n    triton.serve()\nexcept KeyboardInterrupt:\n    triton.stop()\n"
+    code = code.replace("print(fork, flush=True)\ntriton.serve()\n", serving)
     with Script(tmp_path, code, "living") as script:
         script.line(), script.line()
         processes = processes_of("M", script.pid)
