@@ -185,6 +185,22 @@ class Background(threading.Thread):
         return self
 
 
+class Load(threading.Thread):
+    """Sends the numbers from 1 on, one after the other, until it is ``done``, and keeps what came of each."""
+
+    def __init__(self, send, done):
+        super().__init__(daemon=True)
+        self.answers = []
+        self._send, self._done = send, done
+        self.start()
+
+    def run(self):
+        number = 0
+        while not self._done.is_set():
+            number += 1
+            self.answers.append((number, self._send(number)))
+
+
 def held_model(triton, name, **arguments):
     """Binds a model whose callable waits in its first call; returns the events 'it is called' and 'it may go on'."""
     entered, gate = threading.Event(), threading.Event()

@@ -18,6 +18,7 @@ from processes import ONE_BY_ONE, Multiply, bind_held, bind_pid, hold, pid_of_an
 from serving import (
     Background,
     InferenceServerException,
+    Load,
     Script,
     bind_floats,
     client_of,
@@ -248,23 +249,6 @@ def test_models_of_a_remote_process_that_is_killed_are_unloaded(triton, tmp_path
         assert not processes_of("Remote", script.pid) if psutil.pid_exists(script.pid) else True
 
 
-class Load(threading.Thread):
-    """Sends numbers one after the other, and keeps what came of each."""
-
-    def __init__(self, triton, name, done):
-        super().__init__(daemon=True)
-        self.answers = []
-        self._triton, self._name, self._done = triton, name, done
-        self.start()
-
-    def run(self):
-        number = 0
-        while not self._done.is_set():
-            number += 1
-            answer = send_floats(self._triton, self._name, [number])
-            self.answers.append((number, answer))
-
-
 def check_random_kills(triton, name, duration_s, caplog):
     def make():
         @batch
@@ -277,7 +261,7 @@ def check_random_kills(triton, name, duration_s, caplog):
     instances = 3
     bind_floats(triton, name, [ProcessInstance(make)] * instances, config=ModelConfig(max_batch_size=4))
     done = threading.Event()
-    loads = [Load(triton, name, done) for _ in range(6)]
+    loads = [Load(lambda number: send_floats(triton, name, [number]), done) for _ in range(6)]
     seeded, killed = random.Random(1), 0
     end = time.monotonic() + duration_s
     while time.monotonic() < end:
@@ -307,7 +291,7 @@ def all_serve(triton, name, instances):
     """Whether each process of a model has been working since the last call."""
     before = {each: process.cpu_times().user for each, process in processes_of(name).items()}
     done = threading.Event()
-    loads = [Load(triton, name, done) for _ in range(8)]
+    loads = [Load(lambda number: send_floats(triton, name, [number]), done) for _ in range(8)]
     time.sleep(0.5)
     done.set()
     for load in loads:

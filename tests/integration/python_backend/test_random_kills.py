@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import re
 import threading
@@ -9,27 +10,11 @@ import time
 
 import pytest
 from footprint import TOLERANCE_MIB, Footprint, settled
-from serving import at_once, request_json, running_triton, wait_until
+from serving import Load, at_once, request_json, running_triton, wait_until
 from worker_models import ask, none_runs, workers_of, write_model
 
 MODELS = ("one", "two")
 INSTANCES = 2
-
-
-class Load(threading.Thread):
-    """Asks a model for doubles, one after the other, and keeps what came of each."""
-
-    def __init__(self, triton, model, done):
-        super().__init__(daemon=True)
-        self.answers = []
-        self._triton, self._model, self._done = triton, model, done
-        self.start()
-
-    def run(self):
-        number = 0
-        while not self._done.is_set():
-            number += 1
-            self.answers.append((number, ask(self._triton, self._model, number)))
 
 
 @pytest.fixture
@@ -58,7 +43,7 @@ def check_random_kills(triton, home, duration_s, caplog):
     wait_until(lambda: all_serve(triton))
     before, folders = Footprint(triton), sorted(home.rglob("*"))
     done = threading.Event()
-    loads = [Load(triton, model, done) for model in MODELS for _ in range(3)]
+    loads = [Load(functools.partial(ask, triton, model), done) for model in MODELS for _ in range(3)]
     seeded, victims = random.Random(1), []
     end = time.monotonic() + duration_s
     while time.monotonic() < end:
