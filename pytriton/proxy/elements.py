@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -16,9 +17,7 @@ from pytriton.proxy.types import Array, described
 
 def bytes_array(buffer: Any, offset: int, shape: tuple[int, ...]) -> Array:
     """The elements that lie at ``offset`` of a buffer, as an array of bytes objects."""
-    count = 1
-    for dim in shape:
-        count *= dim
+    count = math.prod(shape)
     lengths = struct.unpack_from(f"<{count}I", buffer, offset)
     array = np.empty(count, np.object_)
     # Cut by struct, whose loop is in C; not by a format of the module's cache, for no two batches have the same.
