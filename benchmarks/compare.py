@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from environments import (
     versions,
 )
 from load import wrk_version
-from measurement import Plan, Round, measure_bls, measure_lifecycle, measure_workload
+from measurement import Found, Pair, Plan, measure_bls, measure_lifecycle, measure_workload
 from plot import draw
 from report import Results, machine, write_report
 from workloads import NAMES
@@ -57,8 +58,8 @@ def _parse_arguments() -> argparse.Namespace:
     made.add_argument("--concurrency", type=positive, nargs="*", default=[1, 8, 64, 256], help="over HTTP")
     made.add_argument("--grpc-concurrency", type=positive, nargs="*", default=[1, 64], help="over gRPC")
     made.add_argument("--instances", type=positive, nargs="*", default=[2, 8], help="besides 1, of the tiny model")
-    made.add_argument("--rounds", type=positive, default=3, help="how often each is measured, in turn")
-    made.add_argument("--seconds", type=positive, default=4, help="of one measurement")
+    made.add_argument("--rounds", type=positive, default=5, help="how often each is measured, in turn")
+    made.add_argument("--seconds", type=positive, default=2, help="of one measurement")
     made.add_argument("--results", type=Path, default=REPOSITORY / "build" / "benchmarks" / "results")
     quick = "for a look: one short round of the tiny model and of the image; other arguments still count"
     made.add_argument("--quick", action="store_true", help=quick)
@@ -83,10 +84,18 @@ def _compare(options: argparse.Namespace) -> None:
         except SetupError as error:
             missing["perf_analyzer"] = str(error)
     results = _no_results(servers, missing, tools)
-    for number in range(1, options.rounds + 1):
-        rounds = {server.name: Round(server.name, number) for server in servers}
-        _measure_round(servers, perf_analyzer, rounds, options)
-        _keep(rounds, results, options.results)
+    plan = Plan(
+        options.concurrency,
+        options.grpc_concurrency,
+        options.seconds,
+        options.rounds,
+        options.cache / "logs",
+        perf_analyzer,
+    )
+    pairs = [(server, Found(server.name, [{} for _ in range(plan.rounds)])) for server in servers]
+    for measure in _measurements(pairs, plan, options):
+        measure()
+        _keep(pairs, results, options.results)
     print(write_report(results, options.results))
     try:
         draw(results, options.results, options.cache, options.python)
@@ -115,28 +124,22 @@ def _no_results(servers: list[Server], missing: dict[str, str], tools: dict[str,
     }
 
 
-def _measure_round(
-    servers: list[Server], perf_analyzer: PerfAnalyzer | None, rounds: dict[str, Round], options: argparse.Namespace
-) -> None:
-    plan = Plan(options.concurrency, options.grpc_concurrency, options.seconds, options.cache / "logs", perf_analyzer)
+def _measurements(pairs: list[Pair], plan: Plan, options: argparse.Namespace) -> Iterator[Callable[[], None]]:
     for workload in NAMES:
+        able = [pair for pair in pairs if workload in pair[0].workloads]
         for instances in [1, *(options.instances if workload == "tiny" else [])]:
-            for server in servers:
-                if workload in options.workloads and workload in server.workloads:
-                    measure_workload(server, workload, instances, plan, rounds[server.name])
-    others: dict[str, Callable[[Server, Plan, Round], None]] = {"lifecycle": measure_lifecycle, "bls": measure_bls}
-    for name, measure in others.items():
-        for server in servers:
-            if name in options.workloads and name in server.others:
-                measure(server, plan, rounds[server.name])
+            if workload in options.workloads:
+                yield partial(measure_workload, able, workload, instances, plan)
+    if "bls" in options.workloads:
+        yield partial(measure_bls, [pair for pair in pairs if pair[0].has_bls], plan)
+    if "lifecycle" in options.workloads:
+        yield partial(measure_lifecycle, pairs, plan)
 
 
-def _keep(rounds: dict[str, Round], results: Results, folder: Path) -> None:
-    """Write what is known after each round, so that nothing but the last is lost when a run is interrupted."""
-    for name, each in rounds.items():
-        kept = results["contenders"][name]
-        kept["rounds"].append(each.found)
-        kept["failed"] += [{"round": each.number, "what": what, "why": why} for what, why in each.failed.items()]
+def _keep(pairs: list[Pair], results: Results, folder: Path) -> None:
+    """Write what is known after each workload, so that nothing but the last is lost when a run is interrupted."""
+    for server, found in pairs:
+        results["contenders"][server.name] |= {"rounds": found.rounds, "failed": found.failed}
     folder.mkdir(parents=True, exist_ok=True)
     unfinished = folder / "results.json.part"
     unfinished.write_text(json.dumps(results, indent=1) + "\n")

@@ -68,11 +68,9 @@ class Server:
         return self.protocol == "kserve"
 
     @property
-    def others(self) -> tuple[str, ...]:
-        """What is measured of it besides workloads."""
-        if not self.is_triton:
-            return ()
-        return ("lifecycle", "bls") if self.script == "serve_repository.py" and not self.is_bound else ("lifecycle",)
+    def has_bls(self) -> bool:
+        """Whether it serves a model that asks another one inside the server."""
+        return self.script == "serve_repository.py" and not self.is_bound
 
     def path(self, workload: str) -> str:
         """Where over HTTP a workload is asked."""

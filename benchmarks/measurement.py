@@ -1,4 +1,4 @@
-"""What is measured of one server in one round."""
+"""What is measured of the servers, in rounds."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import http.client
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from contenders import Server
 from environments import Contender, PerfAnalyzer
@@ -31,6 +32,7 @@ class Plan:
         concurrency: requests at a time over HTTP.
         grpc_concurrency: requests at a time over gRPC.
         seconds: length of one measurement.
+        rounds: how often each is taken.
         logs: folder for what the servers print.
         perf_analyzer: makes the load over gRPC; without it there is none.
     """
@@ -38,123 +40,185 @@ class Plan:
     concurrency: list[int]
     grpc_concurrency: list[int]
     seconds: int
+    rounds: int
     logs: Path
     perf_analyzer: PerfAnalyzer | None
 
 
 @dataclass
-class Round:
-    """What one round finds of one contender.
+class Found:
+    """What is found of one contender.
 
     Attributes:
         contender: its name.
-        number: the round's, from 1.
-        found: numbers by names such as ``http/tiny/64/1/throughput``: protocol, workload, concurrency, instances.
-        failed: reasons by what failed.
+        rounds: of each round, numbers by names such as ``http/tiny/64/1/throughput``: protocol, workload, concurrency,
+            instances.
+        failed: what failed: its round, what it was, and why.
     """
 
     contender: str
-    number: int
-    found: dict[str, float] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
+    rounds: list[dict[str, float]]
+    failed: list[dict[str, Any]] = field(default_factory=list)
 
-    def take(self, found: dict[str, float]) -> None:
-        """Keep numbers, and show the most telling ones."""
-        self.found.update(found)
+    def take(self, number: int, found: dict[str, float]) -> None:
+        """Keep numbers of a round, and show the most telling ones."""
+        self.rounds[number].update(found)
         for key, value in found.items():
             if key.endswith(("throughput", "_s", "_mb")):
-                self._say(f"{key} {value:.6g}")
+                self._say(number, f"{key} {value:.6g}")
 
     @contextlib.contextmanager
-    def attempt(self, what: str) -> Iterator[None]:
+    def attempt(self, number: int, what: str) -> Iterator[None]:
         """Note what fails in a ``with`` block, and go on."""
         try:
             yield
         except (ServiceError, LoadError) as error:
-            self.failed[what] = str(error)
-            self._say(f"{what} failed: {error}")
+            self.failed.append({"round": number + 1, "what": what, "why": str(error)})
+            self._say(number, f"{what} failed: {error}")
 
-    def _say(self, text: str) -> None:
-        print(f"round {self.number}, {self.contender}: {text}", file=sys.stderr, flush=True)
+    def has_failed(self, what: str) -> bool:
+        """Whether it has in a round before."""
+        return any(each["what"] == what for each in self.failed)
 
-
-def measure_workload(server: Server, workload: str, instances: int, plan: Plan, into: Round) -> None:
-    """Measure throughput, latency and processor time; start, stop and memory too for one instance of the tiny model.
-
-    Args:
-        server: whose.
-        workload: what it serves.
-        instances: of the model.
-        plan: how.
-        into: takes what is found.
-    """
-    lives = workload == "tiny" and instances == 1
-    what = f"{workload}, {instances} instances" if instances > 1 else workload
-    with into.attempt(what), _serving(server, workload, instances, plan) as service:
-        first_ms = _ask_once(service, server, workload)
-        if lives:
-            into.take({"ready_s": service.ready_s, "first_ms": first_ms, **_memory(service, server)})
-        for concurrency in plan.concurrency:
-            with into.attempt(f"{what}, HTTP, c{concurrency}"):
-                found = _measure_http(service, server, workload, concurrency, plan)
-                into.take(_named(f"http/{workload}/{concurrency}/{instances}", found))
-        if plan.perf_analyzer is not None and server.is_triton and workload in ("tiny", "image") and instances == 1:
-            for concurrency in plan.grpc_concurrency:
-                with into.attempt(f"{what}, gRPC, c{concurrency}"):
-                    # Three windows: half as long, the two protocols take about as much time.
-                    load = measure_grpc(plan.perf_analyzer, service.grpc_port, workload, concurrency, plan.seconds / 2)
-                    into.take(_named(f"grpc/{workload}/{concurrency}/{instances}", asdict(load)))
-        if lives:
-            into.take({"loaded_mb": service.memory_mb()})
-            service.stop()
-            into.take({"stop_s": service.stop_s})
+    def _say(self, number: int, text: str) -> None:
+        print(f"round {number + 1}, {self.contender}: {text}", file=sys.stderr, flush=True)
 
 
-def measure_lifecycle(server: Server, plan: Plan, into: Round) -> None:
-    """Measure how long ten models take to start and to stop.
+Pair = tuple[Server, Found]
+"""A contender and what is found of it."""
+
+Measure = Callable[[Service, Server, int], dict[str, float]]
+"""Measures a server, in a round."""
+
+
+def measure_workload(pairs: list[Pair], workload: str, instances: int, plan: Plan) -> None:
+    """Measure throughput, latency and processor time.
+
+    All servers run at the same time and are asked in turn, so that whatever else the machine does in a minute meets
+    them all.
 
     Args:
-        server: whose.
+        pairs: whose.
+        workload: what they serve.
+        instances: of the model; of several, only the throughput at one concurrency.
         plan: how.
-        into: takes what is found.
     """
-    with into.attempt(f"{_MODELS} models"), _serving(server, "tiny", 1, plan, f"--models={_MODELS}") as service:
-        into.take({"ten/ready_s": service.ready_s})
-        service.stop()
-        into.take({"ten/stop_s": service.stop_s})
+    name = f"{workload}, {instances} instances" if instances > 1 else workload
+    with _all_serving(pairs, workload, plan, name, f"--instances={instances}") as services:
+        http = plan.concurrency if instances == 1 else plan.concurrency and [min(max(plan.concurrency), 64)]
+        for concurrency in http:
+            _in_turn(
+                services,
+                plan,
+                f"{name}, HTTP, c{concurrency}",
+                f"http/{workload}/{concurrency}/{instances}",
+                lambda *whose, c=concurrency: _measure_http(*whose, workload, c, plan.seconds),
+            )
+        perf_analyzer = plan.perf_analyzer
+        if perf_analyzer is None or workload not in ("tiny", "image") or instances > 1:
+            return
+        triton = [(service, pair) for service, pair in services if pair[0].is_triton]
+        for concurrency in plan.grpc_concurrency:
+            _in_turn(
+                triton,
+                plan,
+                f"{name}, gRPC, c{concurrency}",
+                f"grpc/{workload}/{concurrency}/{instances}",
+                lambda service, *_, c=concurrency: asdict(
+                    measure_grpc(perf_analyzer, service.grpc_port, workload, c, plan.seconds / 2)
+                ),
+            )
 
 
-def measure_bls(server: Server, plan: Plan, into: Round) -> None:
-    """Measure a model that asks another one inside the server (BLS), one request at a time.
+def measure_bls(pairs: list[Pair], plan: Plan) -> None:
+    """Measure a model that asks another one inside the server (BLS), one request at a time."""
+    with _all_serving(pairs, "tiny", plan, "BLS", "--bls") as services:
 
-    Args:
-        server: whose.
-        plan: how.
-        into: takes what is found.
-    """
-    with into.attempt("BLS"), _serving(server, "tiny", 1, plan, "--bls") as service:
-        url = f"http://127.0.0.1:{service.http_port}/v2/models/tiny_bls/infer"
-        request = server.request("tiny")
-        measure_http(url, request, 1, _WARM_UP_S)
-        into.take(_named("bls", asdict(measure_http(url, request, 1, plan.seconds))))
+        def measure(service: Service, server: Server, number: int) -> dict[str, float]:
+            url = f"http://127.0.0.1:{service.http_port}/v2/models/tiny_bls/infer"
+            return _measure_wrk(service, url, server.request("tiny"), 1, plan.seconds, warm_up=number == 0)
+
+        _in_turn(services, plan, "BLS", "bls", measure)
 
 
-def _serving(server: Server, workload: str, instances: int, plan: Plan, *more: str) -> AbstractContextManager[Service]:
-    log = plan.logs / f"{server.name}-{workload}-{instances}.log"
-    arguments = [*server.arguments, f"--workload={workload}", f"--instances={instances}", *more]
+def measure_lifecycle(pairs: list[Pair], plan: Plan) -> None:
+    """Measure start, first request, memory and stop of one model; start and stop of ten. One server runs at a time."""
+    for number in range(plan.rounds):
+        for server, found in pairs:
+            with found.attempt(number, "start and stop"), _serving(server, "tiny", plan) as service:
+                first_ms = _ask_once(service, server, "tiny")
+                found.take(number, {"ready_s": service.ready_s, "first_ms": first_ms, **_memory(service, server)})
+                _measure_http(service, server, number, "tiny", 64, plan.seconds)
+                found.take(number, {"loaded_mb": service.memory_mb()})
+                service.stop()
+                found.take(number, {"stop_s": service.stop_s})
+            if not server.is_triton:
+                continue
+            with found.attempt(number, f"{_MODELS} models"):
+                with _serving(server, "tiny", plan, f"--models={_MODELS}") as service:
+                    found.take(number, {"ten/ready_s": service.ready_s})
+                    service.stop()
+                    found.take(number, {"ten/stop_s": service.stop_s})
+
+
+def _in_turn(services: list[tuple[Service, Pair]], plan: Plan, what: str, prefix: str, measure: Measure) -> None:
+    """Measure all servers round by round, but for those where it failed."""
+    for number in range(plan.rounds):
+        for service, (server, found) in services:
+            if not found.has_failed(what):
+                with found.attempt(number, what):
+                    numbers = measure(service, server, number)
+                    found.take(number, {f"{prefix}/{name}": value for name, value in numbers.items()})
+
+
+@contextlib.contextmanager
+def _all_serving(
+    pairs: list[Pair], workload: str, plan: Plan, what: str, *more: str
+) -> Iterator[list[tuple[Service, Pair]]]:
+    """Have all serve that can, and check their answers."""
+    services: list[tuple[Service, Pair]] = []
+    with contextlib.ExitStack() as stack:
+        for server, found in pairs:
+            with found.attempt(0, what):
+                stack.enter_context(found.attempt(plan.rounds - 1, f"{what}, stop"))
+                service = stack.enter_context(_serving(server, workload, plan, *more))
+                _ask_once(service, server, workload)
+                services.append((service, (server, found)))
+        yield services
+
+
+def _serving(server: Server, workload: str, plan: Plan, *more: str) -> AbstractContextManager[Service]:
+    log = plan.logs / f"{server.name}-{workload}{''.join(more)}.log"
+    arguments = [*server.arguments, f"--workload={workload}", *more]
     return running(server.script, arguments, server.contender.python, server.contender.variables, log)
 
 
-def _measure_http(service: Service, server: Server, workload: str, concurrency: int, plan: Plan) -> dict[str, float]:
+def _measure_http(
+    service: Service, server: Server, number: int, workload: str, concurrency: int, seconds: int
+) -> dict[str, float]:
     url = f"http://127.0.0.1:{service.http_port}{server.path(workload)}"
-    request = server.request(workload)
     events = STREAM_LENGTH if workload == STREAM else 0
-    with contextlib.suppress(LoadError):  # what fails does so again below
-        measure_http(url, request, concurrency, _WARM_UP_S, events)
+    request = server.request(workload)
+    return _measure_wrk(service, url, request, concurrency, seconds, events, warm_up=number == 0)
+
+
+def _measure_wrk(
+    service: Service,
+    url: str,
+    request: tuple[bytes, str, int],
+    concurrency: int,
+    seconds: int,
+    events: int = 0,
+    *,
+    warm_up: bool,
+) -> dict[str, float]:
+    if warm_up:
+        with contextlib.suppress(LoadError):  # what fails does so again below
+            measure_http(url, request, concurrency, _WARM_UP_S, events)
     before_s = service.cpu_s()
-    load = measure_http(url, request, concurrency, plan.seconds, events)
+    load = measure_http(url, request, concurrency, seconds, events)
     used_s = service.cpu_s() - before_s
-    return {**asdict(load), "cpu_us": used_s / (load.throughput * plan.seconds) * 1e6}
+    return {**asdict(load), "cpu_us": used_s / (load.throughput * seconds) * 1e6}
 
 
 def _memory(service: Service, server: Server) -> dict[str, float]:
@@ -203,7 +267,3 @@ def _ask_once(service: Service, server: Server, workload: str) -> float:
     if wrong:
         raise ServiceError(f"{server.name} answered {workload} with {wrong}: {answer[-100:]!r}")
     return took_ms
-
-
-def _named(prefix: str, found: dict[str, float]) -> dict[str, float]:
-    return {f"{prefix}/{name}": value for name, value in found.items()}

@@ -127,31 +127,37 @@ def running(
     Raises:
         ServiceError: if it does not start, or does not stop.
     """
-    _adopt_orphans()
     http_port, grpc_port, metrics_port = _free_ports(3)
     command = [str(python), str(_FOLDER / script), *arguments]
     command += [f"--http-port={http_port}", f"--grpc-port={grpc_port}", f"--metrics-port={metrics_port}"]
     log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=output,
+            env=dict(environment),
+            cwd=log.parent,
+            text=True,
+            start_new_session=True,
+        )
+    with process:
+        try:
+            service = Service(process, http_port, grpc_port, log)
+            yield service
+            if process.poll() is None:
+                service.stop()
+        finally:
+            _end(process)
+
+
+@contextlib.contextmanager
+def no_orphans() -> Iterator[None]:
+    """End whatever servers leave behind, at the end of the ``with`` block that they run in."""
+    _adopt_orphans()
     try:
-        with log.open("w") as output:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=output,
-                env=dict(environment),
-                cwd=log.parent,
-                text=True,
-                start_new_session=True,
-            )
-        with process:
-            try:
-                service = Service(process, http_port, grpc_port, log)
-                yield service
-                if process.poll() is None:
-                    service.stop()
-            finally:
-                _end(process)
+        yield
     finally:
         _end_descendants()
 
