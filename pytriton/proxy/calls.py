@@ -6,6 +6,7 @@ Bells and messages have the shape that ``protocol`` gives them; ``docs/wire.md``
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
@@ -15,12 +16,23 @@ import numpy as np
 from pytriton.exceptions import PyTritonInferenceError
 from pytriton.model_config.datatypes import BYTES_CODE, DTYPE_BY_CODE
 from pytriton.proxy.elements import bytes_array
-from pytriton.proxy.message import MessageReader, MessageWriter, ParameterValue, Tensor, bits_of, signed
+from pytriton.proxy.message import (
+    MessageReader,
+    MessageWriter,
+    ParameterValue,
+    Tensor,
+    WrittenMessage,
+    bits_of,
+    signed,
+)
 from pytriton.proxy.types import Array
 
 _FINAL = 1
 _RESPONSE = 2
 _FAILED = 4
+_FLAGS = 16  # first byte of the word that has these, behind the message's first two
+
+_SHORT = 512  # bytes of a message that is worth being kept
 
 
 class ServiceBell(enum.IntEnum):
@@ -244,6 +256,31 @@ class MetricMessage:
     buckets: Sequence[float] = ()
 
 
+def write_call(call: Call, inputs: list[CallInput], batch: int) -> MessageWriter | WrittenMessage:
+    """Lays a call's head out, or finds it among those of late: a model mostly asks the same again and again."""
+    if batch > 0 or call.request_id or call.correlation_id or call.parameters:
+        return encode_call(call, inputs, batch)
+    outputs = None if call.outputs is None else tuple(call.outputs)
+    return _write_call(
+        call.model, call.version, outputs, call.flags, call.priority, call.timeout_us, tuple(inputs), batch
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _write_call(
+    model: str,
+    version: int,
+    outputs: tuple[str, ...] | None,
+    flags: int,
+    priority: int,
+    timeout_us: int,
+    inputs: tuple[CallInput, ...],
+    batch: int,
+) -> WrittenMessage:
+    call = Call(model, {}, version, outputs, flags=flags, priority=priority, timeout_us=timeout_us)
+    return WrittenMessage(encode_call(call, list(inputs), batch))
+
+
 def encode_call(call: Call, inputs: list[CallInput], batch: int) -> MessageWriter:
     """Lays a call's head out."""
     writer = MessageWriter()
@@ -299,6 +336,25 @@ def encode_reply(message: CallReplyMessage) -> MessageWriter:
             words += (datatype, offset, size, len(shape))
             words += shape
     return writer
+
+
+def read_reply(message: Array) -> CallReplyMessage:
+    """Reads the head of a reply, or finds it among those of late. The result is not to be changed.
+
+    Args:
+        message: Its bytes.
+    """
+    if len(message) > _SHORT:
+        return decode_reply(MessageReader(message, 0, len(message)))
+    data = message.tobytes()
+    if len(data) > _FLAGS and data[_FLAGS] & _FAILED:  # each has an exception of its own
+        return decode_reply(MessageReader(data, 0, len(data)))
+    return _read_reply(data)
+
+
+@functools.lru_cache(maxsize=256)
+def _read_reply(data: bytes) -> CallReplyMessage:
+    return decode_reply(MessageReader(data, 0, len(data)))
 
 
 def decode_reply(reader: MessageReader) -> CallReplyMessage:

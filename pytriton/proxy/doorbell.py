@@ -1,12 +1,14 @@
 """What a thread sleeps on until a bell has come. Twin of ``backend/doorbell.h``.
 
-Bells themselves travel over the channel's socket. To sleep at a socket costs much more than at a futex, so a worker and
-a model instance in lock-step share two words in memory, one for each side, which count the bells that were sent to it.
+Bells themselves travel over the channel's socket. To sleep at a socket costs much more than at a futex, so both sides
+share words in memory.
 """
 
 from __future__ import annotations
 
 import ctypes
+import mmap
+import os
 import platform
 from typing import Any
 
@@ -31,8 +33,31 @@ def can_sleep_there() -> bool:
     return _FUTEX is not None
 
 
+class Bed:
+    """Where a thread of the other side sleeps that many workers send bells to.
+
+    Args:
+        fd: A page of shared memory, which is closed. Its first word is 1 while the thread sleeps.
+    """
+
+    def __init__(self, fd: int) -> None:
+        """Maps the page."""
+        try:
+            self._page = mmap.mmap(fd, mmap.PAGESIZE)
+        finally:
+            os.close(fd)
+        self._word = memoryview(self._page).cast("I")
+        self._address = ctypes.addressof(ctypes.c_uint32.from_buffer(self._page))
+
+    def wake(self) -> None:
+        """Wakes the thread, if it sleeps."""
+        if self._word[0] and can_sleep_there():
+            self._word[0] = 0
+            _syscall(_FUTEX, self._address, _FUTEX_WAKE, 1, None)
+
+
 class Doorbell:
-    """The worker's end.
+    """The worker's end of two words, one for each side, that count the bells which were sent to it.
 
     Args:
         memory: A mapping of the backend's arena.

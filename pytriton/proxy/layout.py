@@ -11,7 +11,7 @@ import numpy as np
 from pytriton.model_config.datatypes import BYTES_CODE
 from pytriton.proxy.arena import Arena
 from pytriton.proxy.elements import bytes_parts
-from pytriton.proxy.message import MessageWriter, Tensor, aligned
+from pytriton.proxy.message import MessageWriter, Tensor, WrittenMessage, aligned
 from pytriton.proxy.types import Array
 
 _SMALL = 4096  # bytes; of more than that, NumPy makes the copy while other threads run
@@ -44,7 +44,7 @@ class Layout:
         self.size += aligned(size)
         return Tensor(offset, size, shape)
 
-    def write(self, head: MessageWriter, arena: Arena, keep: object = None) -> tuple[int, int]:
+    def write(self, head: MessageWriter | WrittenMessage, arena: Arena, keep: object = None) -> tuple[int, int]:
         """Copies a message and its arrays into a block of the arena.
 
         Args:

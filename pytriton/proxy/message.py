@@ -158,6 +158,23 @@ class MessageWriter:
         return bytes(buffer)
 
 
+class WrittenMessage:
+    """A message that is written already, to be written again."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, message: MessageWriter) -> None:
+        self._data = message.to_bytes()
+
+    def head_size(self) -> int:
+        """See `MessageWriter.head_size`."""
+        return len(self._data)
+
+    def write_to(self, buffer: Any, offset: int) -> None:
+        """See `MessageWriter.write_to`."""
+        buffer[offset : offset + len(self._data)] = self._data
+
+
 class MessageReader:
     """Takes a message apart that lies in ``buffer`` at ``offset``.
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pytriton.proxy.message import Column, MessageReader, MessageWriter, ParameterValue, Tensor, signed
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 """Raised whenever the layout changes; a different version on the other side is refused."""
 
 _HAS_ROWS = 1

@@ -12,7 +12,7 @@ import itertools
 import socket
 import struct
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 
 import numpy as np
@@ -32,10 +32,10 @@ from pytriton.proxy.calls import (
     ModelOrder,
     Reply,
     ServiceBell,
-    encode_call,
     encode_log,
     encode_metric,
     encode_model,
+    write_call,
 )
 from pytriton.proxy.elements import as_bytes
 from pytriton.proxy.error_code import ErrorCode
@@ -122,8 +122,13 @@ class Services:
             PyTritonBadParameterError: An input is no array, or has a dtype that Triton does not have.
             ArenaError: There is no room for the inputs.
         """
-        replies = list(itertools.islice(_replies(self.stream(call, timeout_s)), 2))
-        return _only_reply(replies, call)
+        stream = self.stream(call, timeout_s)
+        first = next(stream, None)
+        if first is not None and first.final:
+            return first
+        second = next(stream, None)
+        stream.cancel()
+        return _only_reply([reply for reply in (first, second) if reply is not None], call)
 
     async def ainfer(self, call: Call, timeout_s: float | None = None) -> Reply:
         """The same in an event loop. The request is cancelled when the task is."""
@@ -287,7 +292,7 @@ class Services:
                     f"parameter {key!r} of a request to model {call.model!r} is {value!r}: use str, bool, int or float"
                 )
         try:
-            head = encode_call(call, inputs, batch)
+            head = write_call(call, inputs, batch)
             return self._switchboard.ask(ServiceBell.CALL, head, layout, loop=loop)
         except struct.error as error:
             raise PyTritonBadParameterError(
@@ -311,13 +316,6 @@ class Services:
             raise PyTritonInferenceError("the server replied with nothing", ErrorCode.INTERNAL)
         assert result is not None
         return result
-
-
-def _replies(stream: Stream) -> Iterator[Reply]:
-    try:
-        yield from stream
-    finally:
-        stream.cancel()
 
 
 def _only_reply(replies: list[Reply], call: Call) -> Reply:

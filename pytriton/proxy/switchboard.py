@@ -20,10 +20,11 @@ import numpy as np
 
 from pytriton.exceptions import PyTritonInferenceError, PyTritonInvalidOperationError
 from pytriton.proxy.arena import PeerArena, SharedArena
-from pytriton.proxy.calls import CallTensor, Reply, ServiceBell, decode_reply
+from pytriton.proxy.calls import CallTensor, Reply, ServiceBell, read_reply
+from pytriton.proxy.doorbell import Bed, Doorbell, can_sleep_there
 from pytriton.proxy.error_code import ErrorCode
 from pytriton.proxy.layout import Layout
-from pytriton.proxy.message import MessageReader, MessageWriter, ProtocolError
+from pytriton.proxy.message import MessageWriter, ProtocolError, WrittenMessage
 from pytriton.proxy.protocol import BELL, PROTOCOL_VERSION, Bell
 from pytriton.proxy.spin import Spin
 from pytriton.proxy.waiter import Waiter
@@ -31,6 +32,7 @@ from pytriton.proxy.waiter import Waiter
 LOGGER = logging.getLogger(__name__)
 
 _HANDSHAKE_S = 5.0
+_NAP_S = 0.25  # and then it looks whether the server is there
 _NOTHING = np.empty(0, np.uint8)
 _GONE = "the server is gone, or has unloaded the model"
 
@@ -53,6 +55,8 @@ class Switchboard:
         self._opening = threading.Lock()
         self._arena: SharedArena | None = None
         self._peer: PeerArena | None = None
+        self._doorbell: Doorbell | None = None  # where the thread that reads sleeps
+        self._bed: Bed | None = None
         self._last = 0
         self._waiters: dict[int, Waiter] = {}
         self._queue: collections.deque[Waiter] = collections.deque()  # threads that wait for another that reads
@@ -63,7 +67,7 @@ class Switchboard:
     def ask(
         self,
         kind: ServiceBell,
-        head: MessageWriter,
+        head: MessageWriter | WrittenMessage,
         layout: Layout,
         *,
         replies: bool = True,
@@ -183,6 +187,8 @@ class Switchboard:
             self._waiters.clear()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # a thread that reads is told so
+        if self._doorbell is not None:
+            self._doorbell.wake()
         if self._arena is not None:
             self._arena.close()
         for waiter in waiters:
@@ -202,21 +208,28 @@ class Switchboard:
                 self._socket.settimeout(_HANDSHAKE_S)
                 try:
                     socket.send_fds(self._socket, [BELL.pack(ServiceBell.OPEN, 0, PROTOCOL_VERSION, 0)], [arena.fd])
-                    data, fds, _, _ = socket.recv_fds(self._socket, BELL.size, 1)
+                    data, fds, _, _ = socket.recv_fds(self._socket, BELL.size, 2)
                 except OSError as error:
                     arena.close()
                     raise PyTritonInvalidOperationError(_GONE) from error
-                if len(data) != BELL.size or not fds or BELL.unpack(data)[0] != ServiceBell.OPENED:
+                if len(data) != BELL.size or len(fds) != 2 or BELL.unpack(data)[0] != ServiceBell.OPENED:
                     arena.close()
+                    for fd in fds:
+                        os.close(fd)
                     raise PyTritonInvalidOperationError(_GONE)
                 self._socket.setblocking(True)
                 self._peer = PeerArena(fds[0])
+                self._bed = Bed(fds[1])
+                if can_sleep_there():
+                    self._doorbell = Doorbell(self._peer.memory, BELL.unpack(data)[2], _NAP_S)
                 self._arena = arena
             return self._arena
 
     def _send(self, bell: Bell) -> None:
         try:
             self._socket.send(BELL.pack(*bell), socket.MSG_NOSIGNAL)
+            if self._bed is not None:
+                self._bed.wake()
         except OSError as error:
             self.close()
             raise PyTritonInvalidOperationError(_GONE) from error
@@ -241,8 +254,16 @@ class Switchboard:
             self._hand_over()
 
     def _is_rung(self, left_ms: float | None) -> bool:
-        """Waits for a bell. Returns whether one came in time."""
-        return bool(self._spin.wait(lambda: self._poll.poll(0) or None, lambda: self._poll.poll(left_ms) or None))
+        """Waits for a bell, or for a while. Returns whether one may have come."""
+        doorbell = self._doorbell
+        if doorbell is None or (left_ms is not None and left_ms < _NAP_S * 1000):
+            return bool(self._spin.wait(lambda: self._poll.poll(0) or None, lambda: self._poll.poll(left_ms) or None))
+
+        def nap() -> object:
+            doorbell.sleep()
+            return doorbell.has_rung() or self._poll.poll(0) or None  # the latter where the server is gone
+
+        return bool(self._spin.wait(lambda: doorbell.has_rung() or None, nap))
 
     def _follow(self, waiter: Waiter, deadline: float | None) -> bool:
         """Waits until there is something for this one, or it is to read. Returns whether that was in time."""
@@ -289,6 +310,8 @@ class Switchboard:
             return False
         if len(data) != BELL.size:
             return False
+        if self._doorbell is not None:
+            self._doorbell.hear()
         kind, number, offset, size = BELL.unpack(data)
         reply: Reply | int = offset
         if kind == ServiceBell.REPLY:
@@ -318,7 +341,7 @@ class Switchboard:
             no_room = "there is no room for the response in shared memory"
             return Reply(error=PyTritonInferenceError(no_room, ErrorCode.UNAVAILABLE))
         lease = peer.lease(offset, size)  # given back when this returns
-        message = decode_reply(MessageReader(lease, 0, size))
+        message = read_reply(lease)
         tensors = {}
         for name, datatype, position, length, shape in message.outputs:
             tensors[name] = CallTensor(datatype, shape, peer.lease(position, length) if position >= 0 else _NOTHING)
@@ -328,7 +351,7 @@ class Switchboard:
             message.model,
             message.version,
             message.request_id,
-            message.parameters,
+            dict(message.parameters),
             message.error,
         )
 

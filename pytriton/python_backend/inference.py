@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytriton.exceptions import PyTritonError
+from pytriton.model_config.datatypes import DTYPE_BY_CODE
 from pytriton.proxy.arena import ArenaError
+from pytriton.proxy.calls import Call, CallTensor, Reply
+from pytriton.proxy.streams import Stream
 from pytriton.python_backend.datatypes import BF16, OPAQUE
 from pytriton.python_backend.errors import TritonError, TritonModelException
 from pytriton.python_backend.request import InferenceRequest
 from pytriton.python_backend.response import InferenceResponse
 from pytriton.python_backend.server import services
 from pytriton.python_backend.tensor import Tensor, texts_of, unchecked
-
-if TYPE_CHECKING:
-    from pytriton.proxy.calls import Call, CallTensor, Reply
-    from pytriton.proxy.streams import Stream
 
 _FAILURES = (PyTritonError, ArenaError)
 
@@ -78,8 +77,6 @@ class ResponseIterator(Iterator[InferenceResponse], AsyncIterator[InferenceRespo
 
 
 def _call_of(request: InferenceRequest) -> Call:
-    from pytriton.proxy.calls import Call
-
     return Call(
         request.model_name(),
         {tensor.name(): _input_of(tensor) for tensor in request.inputs()},
@@ -97,8 +94,6 @@ def _input_of(tensor: Tensor) -> Any:
     array = tensor._array
     if array.dtype is not OPAQUE:
         return texts_of(array)
-    from pytriton.proxy.calls import CallTensor
-
     return CallTensor(BF16, array.shape, array.ravel().view("u1"))
 
 
@@ -111,8 +106,6 @@ def _response_of(reply: Reply) -> InferenceResponse:
 
 
 def _tensor_of(name: str, tensor: CallTensor) -> Tensor:
-    from pytriton.model_config.datatypes import DTYPE_BY_CODE
-
     if tensor.datatype == BF16 and DTYPE_BY_CODE[BF16] is OPAQUE:
         return unchecked(name, tensor.data.view(OPAQUE).reshape(tensor.shape))
     return unchecked(name, tensor.array())

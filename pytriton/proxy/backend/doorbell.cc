@@ -1,6 +1,7 @@
 #include "doorbell.h"
 
 #include <linux/futex.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -12,26 +13,47 @@ namespace pytriton {
 namespace {
 
 constexpr int64_t kBackendsWord = 64;
+constexpr int64_t kPage = 4096;
 
-static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t) && std::atomic<uint32_t>::is_always_lock_free,
-              "a futex is a plain word");
+using Word = std::atomic<uint32_t>;
+
+static_assert(sizeof(Word) == sizeof(uint32_t) && Word::is_always_lock_free, "a futex is a plain word");
+
+// Sleeps while the word is `seen`.
+void WaitAt(Word* word, uint32_t seen, int timeout_ms) {
+  const timespec timeout = {timeout_ms / 1000, timeout_ms % 1000 * 1'000'000L};
+  syscall(SYS_futex, word, FUTEX_WAIT, seen, &timeout, nullptr, 0);
+}
+
+void WakeAt(Word* word) { syscall(SYS_futex, word, FUTEX_WAKE, 1, nullptr, nullptr, 0); }
+
+FileDescriptor NewPage() {
+  FileDescriptor file(memfd_create("pytriton", MFD_CLOEXEC));
+  if (!file.valid() || ftruncate(file.get(), kPage) != 0) throw ArenaError("cannot create a page of shared memory");
+  return file;
+}
 
 }  // namespace
 
+Bed::Bed() : file_(NewPage()), page_(file_.get(), kPage), word_(reinterpret_cast<Word*>(page_.data())) {}
+
+void Bed::Wait(int timeout_ms) const { WaitAt(word_, 1, timeout_ms); }
+
+void Bed::Wake() {
+  if (word_->exchange(0) != 0) WakeAt(word_);
+}
+
 Doorbell::Doorbell(char* memory)
-    : workers_(reinterpret_cast<std::atomic<uint32_t>*>(memory)),
-      own_(reinterpret_cast<std::atomic<uint32_t>*>(memory + kBackendsWord)) {}
+    : workers_(reinterpret_cast<Word*>(memory)), own_(reinterpret_cast<Word*>(memory + kBackendsWord)) {}
 
 void Doorbell::Sleep(int timeout_ms) const {
   const uint32_t seen = own_->load(std::memory_order_acquire);
-  if (static_cast<int32_t>(seen - heard_) > 0) return;
-  const timespec timeout = {timeout_ms / 1000, timeout_ms % 1000 * 1'000'000L};
-  syscall(SYS_futex, own_, FUTEX_WAIT, seen, &timeout, nullptr, 0);
+  if (static_cast<int32_t>(seen - heard_) <= 0) WaitAt(own_, seen, timeout_ms);
 }
 
 void Doorbell::Ring() {
   workers_->fetch_add(1, std::memory_order_release);
-  syscall(SYS_futex, workers_, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+  WakeAt(workers_);
 }
 
 }  // namespace pytriton

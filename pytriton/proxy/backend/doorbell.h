@@ -1,16 +1,44 @@
 // What a thread sleeps on until a bell has come. Twin of `doorbell.py`.
 //
-// Bells themselves travel over the channel's socket. To sleep at a socket costs much more than at a futex, so a worker
-// and a model instance in lock-step share two words in memory, one for each side, which count the bells that were sent
-// to it.
+// Bells themselves travel over the channel's socket. To sleep at a socket costs much more than at a futex, so both sides
+// share words in memory.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
+#include "arena.h"
+
 namespace pytriton {
 
-// The backend's end.
+// Where one thread sleeps that many workers send bells to: a word in a page of its own, which is 1 while it sleeps.
+class Bed {
+ public:
+  Bed();
+
+  // The page.
+  int fd() const { return file_.get(); }
+
+  // Sleeps until a worker wakes this thread, for so long at most, or not at all where `is_quiet` says that something has
+  // come: that is asked once workers see that they have to wake it.
+  template <typename IsQuiet>
+  void Sleep(int timeout_ms, const IsQuiet& is_quiet) {
+    word_->store(1);
+    if (is_quiet()) Wait(timeout_ms);
+    word_->store(0);
+  }
+
+  void Wake();
+
+ private:
+  void Wait(int timeout_ms) const;
+
+  FileDescriptor file_;
+  Mapping page_;
+  std::atomic<uint32_t>* word_;
+};
+
+// The backend's end of two words, one for each side, that count the bells which were sent to it.
 class Doorbell {
  public:
   // Bytes of shared memory that it takes: the worker's word, and 64 bytes further the backend's.

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -51,6 +52,10 @@ void ServiceChannel::Close() {
   if (closed_.exchange(true)) return;
   SetCapacity(0);
   shutdown(socket_.get(), SHUT_RDWR);  // the thread that receives hears of it
+  {
+    const std::lock_guard<std::mutex> lock(send_mutex_);
+    if (doorbell_.valid()) doorbell_.Ring();  // so that the worker looks at the socket
+  }
   const std::lock_guard<std::mutex> lock(calls_mutex_);
   for (const auto& [number, inference] : calls_) inference->Cancel();
 }
@@ -115,7 +120,14 @@ void ServiceChannel::Open(const Bell& bell, FileDescriptor file) {
   worker_arena_ = PeerArena(std::move(file));
   arena_ = std::make_shared<Arena>();
   context_->on_arena(arena_);
-  Send({ToWord(ServiceBell::kOpened), 0, 0, 0}, arena_->fd());
+  const Block doorbell = arena_->Allocate(Doorbell::kSize);
+  std::memset(doorbell.data, 0, Doorbell::kSize);
+  const std::lock_guard<std::mutex> lock(send_mutex_);
+  const Bell opened = {ToWord(ServiceBell::kOpened), 0, doorbell.offset, Doorbell::kSize};
+  if (!SendBell(socket_.get(), opened, MSG_DONTWAIT, arena_->fd(), context_->bed.fd())) {
+    throw ChannelError("the worker does not wait for what it has asked for");
+  }
+  doorbell_ = Doorbell(doorbell.data);
 }
 
 void ServiceChannel::Call(const Bell& bell) {
@@ -211,19 +223,25 @@ bool ServiceChannel::Reply(int64_t number, const CallReplyMessage& message) {
   return false;
 }
 
-bool ServiceChannel::Send(const Bell& bell, int fd) {
+bool ServiceChannel::Send(const Bell& bell) {
   const std::lock_guard<std::mutex> lock(send_mutex_);
   if (closed_) return false;
-  if (unsent_.empty() && SendBell(socket_.get(), bell, MSG_DONTWAIT, fd)) return true;
+  if (unsent_.empty() && SendNow(bell)) return true;
   if (errno != EAGAIN && errno != EWOULDBLOCK && unsent_.empty()) return false;
   unsent_.push_back(bell);
   if (unsent_.size() == 1) Want(true);
   return true;
 }
 
+bool ServiceChannel::SendNow(const Bell& bell) {
+  if (!SendBell(socket_.get(), bell, MSG_DONTWAIT)) return false;
+  if (doorbell_.valid()) doorbell_.Ring();
+  return true;
+}
+
 void ServiceChannel::Flush() {
   const std::lock_guard<std::mutex> lock(send_mutex_);
-  while (!unsent_.empty() && SendBell(socket_.get(), unsent_.front(), MSG_DONTWAIT)) unsent_.pop_front();
+  while (!unsent_.empty() && SendNow(unsent_.front())) unsent_.pop_front();
   if (unsent_.empty()) Want(false);
 }
 

@@ -14,6 +14,7 @@
 #include "arena.h"
 #include "callers.h"
 #include "calls.h"
+#include "doorbell.h"
 #include "inference.h"
 #include "metrics.h"
 #include "model_control.h"
@@ -24,6 +25,7 @@ namespace pytriton {
 // What all channels of the backend share.
 struct ServiceContext {
   FileDescriptor poll;  // the epoll instance of the thread that receives
+  Bed bed;              // where it sleeps at busy times
   OutputAllocator allocator;
   MetricFamilies families;
   Capacities capacities;
@@ -73,7 +75,8 @@ class ServiceChannel : public std::enable_shared_from_this<ServiceChannel> {
   void DoWithModel(const Bell& bell);
   void DoWithMetric(const Bell& bell);
   void Fail(int64_t number, TRITONSERVER_Error_Code code, const std::string& message);
-  bool Send(const Bell& bell, int fd = -1);
+  bool Send(const Bell& bell);
+  bool SendNow(const Bell& bell);
   void Want(bool writable);
   Callers CallersOfBatch(int64_t batch);
 
@@ -94,6 +97,7 @@ class ServiceChannel : public std::enable_shared_from_this<ServiceChannel> {
   std::map<int64_t, Inference*> calls_;
   std::mutex send_mutex_;
   std::deque<Bell> unsent_;
+  Doorbell doorbell_;  // in the arena, with that
 };
 
 }  // namespace pytriton

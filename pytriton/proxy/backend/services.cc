@@ -22,6 +22,8 @@ namespace {
 constexpr uint64_t kStop = 0;  // channels count from 1
 constexpr std::chrono::seconds kPatience(5);
 constexpr std::chrono::milliseconds kLookEvery(10);
+constexpr std::chrono::seconds kBusyFor(1);  // after the last bell
+constexpr int kNapMs = 10;                   // not all that comes wakes who sleeps in the bed
 
 std::string SystemError(const char* what) { return std::string(what) + ": " + std::strerror(errno); }
 
@@ -43,6 +45,7 @@ Services::~Services() {
   if (!thread_.joinable()) return;
   const uint64_t one = 1;
   static_cast<void>(write(stop_.get(), &one, sizeof(one)) == sizeof(one));
+  context_->bed.Wake();
   thread_.join();
   std::vector<std::weak_ptr<ServiceChannel>> channels;
   for (const auto& [number, channel] : channels_) {
@@ -89,8 +92,18 @@ std::shared_ptr<ServiceChannel> Services::Find(int64_t number) {
 
 void Services::Run() {
   std::array<epoll_event, 16> events;
+  const auto come = [&](int timeout_ms) {
+    return epoll_wait(context_->poll.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
+  };
+  auto busy_until = std::chrono::steady_clock::now();
   while (true) {
-    const int count = epoll_wait(context_->poll.get(), events.data(), static_cast<int>(events.size()), -1);
+    int count = 0;
+    if (std::chrono::steady_clock::now() < busy_until) {
+      context_->bed.Sleep(kNapMs, [&] { return (count = come(0)) <= 0; });
+    } else {
+      count = come(-1);
+    }
+    if (count > 0) busy_until = std::chrono::steady_clock::now() + kBusyFor;
     for (int i = 0; i < count; ++i) {
       if (events[i].data.u64 == kStop) return;
       const auto number = static_cast<int64_t>(events[i].data.u64);

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from wiring import TIMEOUT_S, bell_of, channels, wait_until
+from wiring import TIMEOUT_S, BackendsDoorbell, bell_of, channels, wait_until
 
 from pytriton.proxy.arena import Arena, PeerArena
 from pytriton.proxy.doorbell import DOORBELL_SIZE, Doorbell
@@ -16,26 +16,11 @@ from pytriton.proxy.worker import Worker
 BATCH = Bell(BellKind.BATCH, 1, 64, 64)
 
 
-class Backend:
-    """The other side of a doorbell: rings as the backend does, and hears the worker."""
-
-    def __init__(self):
-        self.arena = Arena(1 << 20)
-        self.offset = self.arena.allocate(DOORBELL_SIZE)
-        self.peer = PeerArena(os.dup(self.arena.fd))
-        self.words = memoryview(self.peer.memory)[self.offset : self.offset + DOORBELL_SIZE].cast("I")
-        self.waker = Doorbell(self.peer.memory, self.offset, 0.2)
-
-    def ring(self):
-        self.words[0] += 1
-        self.waker.wake()
-
-
 @pytest.fixture
 def backend():
-    made = Backend()
-    yield made
-    made.arena.close()
+    arena = Arena(1 << 20)
+    yield BackendsDoorbell(arena)
+    arena.close()
 
 
 @pytest.fixture
@@ -94,7 +79,7 @@ def test_counts_may_run_over(backend, ends):
 
     backends.send(BATCH)
     backend.words[0] = 0
-    backend.waker.wake()
+    backend.wake()
 
     assert workers.receive() == BATCH
     workers.send(BATCH)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import mmap
+import os
 import socket
 import threading
 import time
 
 import psutil
 import pytest
+from wiring import BackendsDoorbell
 
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.proxy.arena import Arena, PeerArena
 from pytriton.proxy.calls import ServiceBell
+from pytriton.proxy.doorbell import DOORBELL_SIZE
 from pytriton.proxy.layout import Layout
 from pytriton.proxy.message import MessageWriter
 from pytriton.proxy.protocol import BELL, PROTOCOL_VERSION
@@ -30,6 +34,11 @@ class Server:
         self._socket.settimeout(PATIENCE_S)
         self.board = Switchboard(theirs)
         self._arena = Arena(1 << 20)
+        self._doorbell = BackendsDoorbell(self._arena)
+        page = os.memfd_create("bed")
+        os.truncate(page, mmap.PAGESIZE)
+        self._page = page
+        self.bed = mmap.mmap(page, mmap.PAGESIZE)
         opening = threading.Thread(target=self._open)
         opening.start()
         self.board._open()
@@ -39,7 +48,9 @@ class Server:
         data, (fd,), _, _ = socket.recv_fds(self._socket, BELL.size, 1)
         assert BELL.unpack(data) == (ServiceBell.OPEN, 0, PROTOCOL_VERSION, 0)
         self.peer = PeerArena(fd)
-        socket.send_fds(self._socket, [BELL.pack(ServiceBell.OPENED, 0, 0, 0)], [self._arena.fd])
+        opened = BELL.pack(ServiceBell.OPENED, 0, self._doorbell.offset, DOORBELL_SIZE)
+        socket.send_fds(self._socket, [opened], [self._arena.fd, self._page])
+        os.close(self._page)
 
     def ask(self, loop: asyncio.AbstractEventLoop | None = None) -> Waiter:
         waiter = self.board.ask(ServiceBell.METRIC, MessageWriter(), Layout(), loop=loop)
@@ -50,6 +61,7 @@ class Server:
 
     def answer(self, waiter: Waiter) -> None:
         self._socket.send(BELL.pack(ServiceBell.DONE, waiter.number, 10 * waiter.number, 0))
+        self._doorbell.ring()
 
     def close(self) -> None:
         self._socket.close()
@@ -211,3 +223,20 @@ def test_tidying_takes_what_came_for_nobody(server: Server) -> None:
     server.board.tidy(time.monotonic())
     assert server.board._waiters == {}
     assert server.board.in_use() == 0
+
+
+def test_a_reply_ends_the_sleep_of_whoever_reads(server: Server) -> None:
+    (waiter,), (thread,) = waiting(server, 1)
+    time.sleep(0.05)  # it sleeps by now; if not, the test passes all the same
+    begin = time.monotonic()
+    server.answer(waiter)
+    assert thread.finish() == 10 * waiter.number
+    assert time.monotonic() - begin < 0.2  # before it would have woken up by itself
+
+
+def test_a_server_that_sleeps_is_woken_by_a_question_and_one_that_is_awake_is_left_alone(server: Server) -> None:
+    server.ask()
+    assert server.bed[0] == 0
+    server.bed[0] = 1
+    server.ask()
+    assert server.bed[0] == 0

@@ -13,6 +13,7 @@ from pytriton.model_config.model_spec import ModelSpec
 from pytriton.proxy.arena import Arena, PeerArena
 from pytriton.proxy.batch import Batch
 from pytriton.proxy.channel import Channel
+from pytriton.proxy.doorbell import DOORBELL_SIZE, Doorbell
 from pytriton.proxy.message import ABSENT, Column, MessageReader, aligned
 from pytriton.proxy.message import Tensor as Place
 from pytriton.proxy.protocol import BatchMessage, Bell, BellKind, decode_answers, decode_result, encode_batch
@@ -28,6 +29,24 @@ def packed(array):
         return np.ascontiguousarray(array).tobytes()
     items = array.ravel().tolist()
     return np.array([len(item) for item in items], np.uint32).tobytes() + b"".join(items)
+
+
+class BackendsDoorbell:
+    """The other side of a doorbell: rings as the backend does, and hears the worker."""
+
+    def __init__(self, arena):
+        self.arena = arena
+        self.offset = arena.allocate(DOORBELL_SIZE)
+        memory = PeerArena(os.dup(arena.fd)).memory
+        self.words = memoryview(memory)[self.offset : self.offset + DOORBELL_SIZE].cast("I")
+        self._workers = Doorbell(memory, self.offset, 0.2)
+
+    def ring(self):
+        self.words[0] += 1
+        self.wake()
+
+    def wake(self):
+        self._workers.wake()
 
 
 class Wire:
