@@ -19,7 +19,6 @@ from contenders import CONTENDERS, PROTOCOLS, Places, Server, prepare
 from environments import (
     PERF_ANALYZER_REQUIREMENT,
     REPOSITORY,
-    PerfAnalyzer,
     SetupError,
     git_description,
     prepare_peer,

@@ -112,7 +112,9 @@ def measure_workload(pairs: list[Pair], workload: str, instances: int, plan: Pla
                 plan,
                 f"{name}, HTTP, c{concurrency}",
                 f"http/{workload}/{concurrency}/{instances}",
-                lambda *whose, c=concurrency: _measure_http(*whose, workload, c, plan.seconds),
+                lambda service, server, number, c=concurrency: _measure_http(
+                    service, server, number, workload, c, plan.seconds
+                ),
             )
         perf_analyzer = plan.perf_analyzer
         if perf_analyzer is None or workload not in ("tiny", "image") or instances > 1:
@@ -154,11 +156,11 @@ def measure_lifecycle(pairs: list[Pair], plan: Plan) -> None:
                 found.take(number, {"stop_s": service.stop_s})
             if not server.is_triton:
                 continue
-            with found.attempt(number, f"{_MODELS} models"):
-                with _serving(server, "tiny", plan, f"--models={_MODELS}") as service:
-                    found.take(number, {"ten/ready_s": service.ready_s})
-                    service.stop()
-                    found.take(number, {"ten/stop_s": service.stop_s})
+            models = f"--models={_MODELS}"
+            with found.attempt(number, f"{_MODELS} models"), _serving(server, "tiny", plan, models) as service:
+                found.take(number, {"ten/ready_s": service.ready_s})
+                service.stop()
+                found.take(number, {"ten/stop_s": service.stop_s})
 
 
 def _in_turn(services: list[tuple[Service, Pair]], plan: Plan, what: str, prefix: str, measure: Measure) -> None:

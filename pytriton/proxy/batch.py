@@ -13,8 +13,8 @@ from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.datatypes import BYTES_CODE, DTYPE_BY_CODE
 from pytriton.proxy.arena import Lease
 from pytriton.proxy.elements import bytes_array
-from pytriton.proxy.message import Column, MessageReader
-from pytriton.proxy.protocol import BatchMessage, Details, decode_batch
+from pytriton.proxy.message import Column
+from pytriton.proxy.protocol import BatchMessage, Details, read_batch
 from pytriton.proxy.signature import Signature
 from pytriton.proxy.types import Array, Request
 
@@ -40,9 +40,8 @@ class Batch:
 
     def __init__(self, lease: Lease, signature: Signature) -> None:
         """Reads the message at the start of ``lease``."""
-        reader = MessageReader(lease, 0, lease.nbytes)
-        self._message: BatchMessage = decode_batch(reader)
-        self._data_offset = reader.data_offset
+        self._message: BatchMessage
+        self._message, self._data_offset = read_batch(lease)
         self._lease = lease
         self._signature = signature
         self._is_stacked = all(column.stacked for column in self._message.columns)

@@ -175,6 +175,20 @@ class WrittenMessage:
         buffer[offset : offset + len(self._data)] = self._data
 
 
+def parts_of(buffer: Any, offset: int, size: int) -> tuple[int, int]:
+    """Where in a message the heap and the data start.
+
+    Raises:
+        ProtocolError: It says that its parts lie outside of it.
+    """
+    if size < _TEXT.size:
+        raise ProtocolError("a message is too short to have a head")
+    heap_offset, data_offset = _TEXT.unpack_from(buffer, offset)
+    if not _TEXT.size <= heap_offset <= data_offset <= size:
+        raise ProtocolError("a message says that its parts lie outside of it")
+    return heap_offset, data_offset
+
+
 class MessageReader:
     """Takes a message apart that lies in ``buffer`` at ``offset``.
 
@@ -185,11 +199,7 @@ class MessageReader:
     __slots__ = ("_buffer", "_heap_size", "_heap_start", "_position", "_words", "data_offset")
 
     def __init__(self, buffer: Any, offset: int, size: int) -> None:
-        if size < _TEXT.size:
-            raise ProtocolError("a message is too short to have a head")
-        heap_offset, self.data_offset = _TEXT.unpack_from(buffer, offset)
-        if not _TEXT.size <= heap_offset <= self.data_offset <= size:
-            raise ProtocolError("a message says that its parts lie outside of it")
+        heap_offset, self.data_offset = parts_of(buffer, offset, size)
         self._buffer = buffer
         self._heap_start = offset + heap_offset
         self._heap_size = self.data_offset - heap_offset

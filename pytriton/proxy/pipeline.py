@@ -39,7 +39,7 @@ from pytriton.proxy.types import Response
 LOGGER = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 0.05
-_TRIM_AFTER_S = 1.0
+_TRIM_AFTER_S = 5.0
 
 
 class Pipeline:

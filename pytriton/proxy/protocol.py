@@ -6,11 +6,12 @@ Bells (32 bytes on a socket) say where in shared memory a message lies. ``messag
 from __future__ import annotations
 
 import enum
+import functools
 import struct
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from pytriton.proxy.message import Column, MessageReader, MessageWriter, ParameterValue, Tensor, signed
+from pytriton.proxy.message import Column, MessageReader, MessageWriter, ParameterValue, Tensor, parts_of, signed
 
 PROTOCOL_VERSION = 5
 """Raised whenever the layout changes; a different version on the other side is refused."""
@@ -22,6 +23,9 @@ _RESPONSE = 2
 _FAILED = 4
 _HAS_PARAMETERS = 8
 _MASK = (1 << 64) - 1
+
+_FLAGS_AT = 24  # of a batch's head: the first byte of the word with `_HAS_ROWS` and `_HAS_DETAILS`
+_SHORT = 1024  # bytes of a head that is worth being kept
 
 
 class BellKind(enum.IntEnum):
@@ -219,6 +223,29 @@ def decode_batch(reader: MessageReader) -> BatchMessage:
     columns = reader.columns(request_count)
     details = [_read_details(reader) for _ in range(request_count)] if flags & _HAS_DETAILS else []
     return BatchMessage(request_count, rows, columns, details)
+
+
+def read_batch(message: Any) -> tuple[BatchMessage, int]:
+    """Reads a batch's head, or finds it among those of late: most requests differ in nothing but their data.
+
+    Args:
+        message: A buffer that starts with it.
+
+    Returns:
+        The head, which is not to be changed, and where the data starts.
+    """
+    size = len(message)
+    _, data_offset = parts_of(message, 0, size)
+    if data_offset <= _SHORT:
+        head: bytes = struct.unpack_from(f"{data_offset}s", message)[0]
+        if data_offset > _FLAGS_AT and not head[_FLAGS_AT] & _HAS_DETAILS:
+            return _read_batch(head), data_offset
+    return decode_batch(MessageReader(message, 0, size)), data_offset
+
+
+@functools.lru_cache(maxsize=256)
+def _read_batch(head: bytes) -> BatchMessage:
+    return decode_batch(MessageReader(head, 0, len(head)))
 
 
 def _read_details(reader: MessageReader) -> Details:

@@ -32,7 +32,7 @@ LOGGER = logging.getLogger(__name__)
 
 InferenceCallable = Callable[..., Any]
 
-_TRIM_AFTER_S = 1.0
+_TRIM_AFTER_S = 5.0
 
 ENDED = "the model is being unloaded, or the process that serves it ends"
 """What clients are told of streams that end before their time."""

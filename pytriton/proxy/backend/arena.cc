@@ -187,6 +187,11 @@ size_t Arena::in_use() {
   return used_.size();
 }
 
+int64_t Arena::allocations() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return allocations_;
+}
+
 PeerArena::PeerArena(FileDescriptor file) {
   struct stat status = {};
   if (fstat(file.get(), &status) != 0) throw ArenaError(SystemError("cannot look at the other side's shared memory"));

@@ -93,6 +93,9 @@ class Arena {
   // Blocks that the other side has not released yet.
   size_t in_use();
 
+  // How often a block was taken.
+  int64_t allocations();
+
  private:
   struct FreeBlock {
     int64_t offset;

@@ -6,6 +6,7 @@
 #include "housekeeper.h"
 #include "instance.h"
 #include "json.h"
+#include "malloc_settings.h"
 #include "python_backend.h"
 #include "services.h"
 #include "triton_api.h"
@@ -79,6 +80,7 @@ TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend* backend) {
                                       std::to_string(kTritonBackendApiMajor) +
                                       ".x: use a Triton 2.x server, or a pytriton made for this one");
     }
+    pytriton::KeepFreedMemory();
     auto state = std::make_unique<Backend>();
     state->python = NewPythonBackend(backend, &state->services);
     Check(TRITONBACKEND_BackendSetState(backend, state.get()));

@@ -4,12 +4,14 @@
 #include <chrono>
 #include <utility>
 
+#include "malloc_settings.h"
+
 namespace pytriton {
 
 namespace {
 
 constexpr std::chrono::milliseconds kPeriod(500);
-constexpr std::chrono::seconds kIdle(1);  // how long a block stays free before its pages are given back
+constexpr std::chrono::seconds kIdle(5);  // how long memory stays unused before it is given back
 
 // Those that are still held elsewhere; forgets the others.
 template <typename T>
@@ -47,6 +49,20 @@ void Housekeeper::Watch(const std::shared_ptr<Arena>& arena) {
   arenas_.push_back(arena);
 }
 
+// Once no batch has been written for a while.
+void Housekeeper::TidyHeap(const std::vector<std::shared_ptr<Arena>>& arenas) {
+  int64_t allocations = 0;
+  for (const std::shared_ptr<Arena>& arena : arenas) allocations += arena->allocations();
+  const Arena::Clock::time_point now = Arena::Clock::now();
+  if (allocations != allocations_) {
+    allocations_ = allocations;
+    tidy_at_ = now + kIdle;
+  } else if (tidy_at_ && now >= *tidy_at_) {
+    tidy_at_.reset();
+    ReturnFreedMemory();
+  }
+}
+
 void Housekeeper::Run() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (!stop_.wait_for(lock, kPeriod, [this] { return stopping_; })) {
@@ -54,6 +70,7 @@ void Housekeeper::Run() {
     const std::vector<std::shared_ptr<Owner>> owners = Living(&owners_);
     lock.unlock();
     for (const std::shared_ptr<Arena>& arena : arenas) arena->Trim(Arena::Clock::now() - kIdle);
+    TidyHeap(arenas);
     for (const std::shared_ptr<Owner>& owner : owners) owner->UnloadIfGone();
     lock.lock();
   }

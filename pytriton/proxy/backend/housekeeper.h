@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -27,12 +28,15 @@ class Housekeeper {
 
  private:
   void Run();
+  void TidyHeap(const std::vector<std::shared_ptr<Arena>>& arenas);
 
   std::mutex mutex_;
   std::condition_variable stop_;
   bool stopping_ = false;
   std::vector<std::weak_ptr<Arena>> arenas_;
   std::vector<std::weak_ptr<Owner>> owners_;
+  int64_t allocations_ = 0;  // so far, in all arenas
+  std::optional<Arena::Clock::time_point> tidy_at_;
   std::thread thread_;
 };
 
