@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,9 +113,7 @@ def measure_workload(pairs: list[Pair], workload: str, instances: int, plan: Pla
                 plan,
                 f"{name}, HTTP, c{concurrency}",
                 f"http/{workload}/{concurrency}/{instances}",
-                lambda service, server, number, c=concurrency: _measure_http(
-                    service, server, number, workload, c, plan.seconds
-                ),
+                partial(_measure_http, workload=workload, concurrency=concurrency, seconds=plan.seconds),
             )
         perf_analyzer = plan.perf_analyzer
         if perf_analyzer is None or workload not in ("tiny", "image") or instances > 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextvars import ContextVar
@@ -184,10 +183,13 @@ class TritonContext:
         return TritonContext(self.model_configs, requests, rows, self._caller)
 
     def _services(self, name: str, for_coroutines: str | None = None) -> Services:
-        if for_coroutines is not None and asyncio._get_running_loop() is not None:
-            raise PyTritonInvalidOperationError(
-                f"triton_context.{name} would hold up the event loop that it is called in: use {for_coroutines}"
-            )
+        if for_coroutines is not None:
+            import asyncio
+
+            if asyncio._get_running_loop() is not None:
+                raise PyTritonInvalidOperationError(
+                    f"triton_context.{name} would hold up the event loop that it is called in: use {for_coroutines}"
+                )
         services, _ = self._caller
         return services or current()
 

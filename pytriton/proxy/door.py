@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 import pathlib
-import secrets
 import socket
 import threading
 from collections.abc import Collection
@@ -50,7 +49,7 @@ class Door:
 
     def admit(self, worker: Worker) -> AdmissionMessage:
         """Lets one model instance connect to a worker."""
-        ticket = secrets.randbits(62)
+        ticket = int.from_bytes(os.urandom(8), "little") >> 2
         with self._lock:
             self._tickets[ticket] = worker
         signature = worker.signature

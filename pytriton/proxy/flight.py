@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
+from typing import TYPE_CHECKING
 
 from pytriton.proxy.batch import Batch
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class Flight:

@@ -6,7 +6,6 @@ loop of their model, generators in threads.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 import inspect
@@ -14,7 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.model_config.datatypes import BYTES_CODE
@@ -35,6 +34,9 @@ from pytriton.proxy.services import CALLER, Services, of_process
 from pytriton.proxy.signature import Signature
 from pytriton.proxy.threads import ThreadPool
 from pytriton.proxy.types import Response
+
+if TYPE_CHECKING:
+    import asyncio
 
 LOGGER = logging.getLogger(__name__)
 
@@ -191,6 +193,8 @@ class Pipeline:
             self._send_all(flight, await returned)
 
     async def _stream_async(self, flight: Flight, steps: Any) -> None:
+        import asyncio
+
         try:
             async for step in steps:
                 self._send(flight, step)
@@ -300,6 +304,8 @@ class Pipeline:
         model = self._signature.model
         if flight.is_wanted:
             return None if error is None else failure_of(error, model)
+        import asyncio
+
         if error is not None and not isinstance(error, asyncio.CancelledError):
             LOGGER.warning("The inference callable of model %r failed when it was to end.", model, exc_info=error)
         if flight.end_reason is None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytriton.proxy.arena import Arena, ArenaError
 from pytriton.proxy.channel import Channel
@@ -17,6 +16,9 @@ from pytriton.proxy.protocol import Answer, AnswerOutput, AnswersMessage, Bell, 
 from pytriton.proxy.responses import code_of
 from pytriton.proxy.signature import Signature
 from pytriton.proxy.types import Array
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class Reply(NamedTuple):

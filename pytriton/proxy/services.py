@@ -6,7 +6,6 @@ for each direction. `current` finds the one that belongs to the call that is bei
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
 import socket
@@ -14,6 +13,7 @@ import struct
 import weakref
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -45,6 +45,9 @@ from pytriton.proxy.streams import AsyncStream, Stream
 from pytriton.proxy.switchboard import Switchboard
 from pytriton.proxy.types import Array
 from pytriton.proxy.waiter import Waiter
+
+if TYPE_CHECKING:
+    import asyncio
 
 SERVICES_FD = 4
 """The file descriptor that a worker process may find its service channel under."""
@@ -159,6 +162,8 @@ class Services:
 
     def astream(self, call: Call, timeout_s: float | None = None) -> AsyncStream:
         """The same for ``async for``, in the event loop that is running."""
+        import asyncio
+
         return AsyncStream(self._switchboard, self._call(call, asyncio.get_running_loop()), call, timeout_s)
 
     def log(self, level: LogLevel, message: str, file: str = "pytriton", line: int = 0) -> None:

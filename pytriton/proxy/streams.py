@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 
@@ -76,6 +75,8 @@ class AsyncStream(_Responses, AsyncIterator[Reply]):
 
     async def __anext__(self) -> Reply:
         """Waits for the next response."""
+        import asyncio
+
         if self._ended:
             raise StopAsyncIteration
         try:

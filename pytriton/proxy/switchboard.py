@@ -6,7 +6,6 @@ reply. Event loops read where no thread does.
 
 from __future__ import annotations
 
-import asyncio
 import collections
 import contextlib
 import logging
@@ -15,6 +14,7 @@ import select
 import socket
 import threading
 import time
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from pytriton.proxy.message import MessageWriter, ProtocolError, WrittenMessage
 from pytriton.proxy.protocol import BELL, PROTOCOL_VERSION, Bell
 from pytriton.proxy.spin import Spin
 from pytriton.proxy.waiter import Waiter
+
+if TYPE_CHECKING:
+    import asyncio
 
 LOGGER = logging.getLogger(__name__)
 
@@ -136,6 +139,8 @@ class Switchboard:
 
     async def wait_async(self, waiter: Waiter, deadline: float | None) -> Reply | int | None:
         """The same in the loop that the question was asked in."""
+        import asyncio
+
         while True:
             with self._lock:
                 reply, is_gone = self._taken(waiter)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import queue
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
 
 _LAST_S = 1.0  # for tasks that are cancelled, some of which do not let themselves be
 
@@ -27,6 +30,8 @@ class EventLoop:
 
     def get(self) -> asyncio.AbstractEventLoop:
         """The loop, which runs."""
+        import asyncio  # late, as everywhere in a worker: it takes a sixth of their start, and most have no loop
+
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -64,6 +69,8 @@ class EventLoop:
 
     @staticmethod
     def _run(loop: asyncio.AbstractEventLoop) -> None:
+        import asyncio
+
         asyncio.set_event_loop(loop)
         try:
             loop.run_forever()

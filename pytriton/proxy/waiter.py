@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import collections
 import contextlib
 import threading
+from typing import TYPE_CHECKING
 
 from pytriton.proxy.calls import Reply
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class Waiter:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 import os
@@ -266,6 +265,8 @@ class Worker:
         try:
             returned = self._infer_func(self._requests_of(batch))
             if type(returned) not in (StackedOutputs, list, tuple) and inspect.isawaitable(returned):
+                import asyncio
+
                 returned = asyncio.run_coroutine_threadsafe(_awaited(returned), self._loop.get()).result()
             end = time.monotonic_ns()
             columns, failures, parameters = collect_outputs(returned, batch, signature)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import importlib.util
 import inspect
@@ -86,6 +85,8 @@ def load(order: OrderMessage) -> Loaded:
             instance.finalize()
 
     def is_ready() -> bool:
+        import asyncio
+
         ready = instance.is_ready()
         return bool(asyncio.run(_awaited(ready)) if inspect.isawaitable(ready) else ready)
 
