@@ -71,8 +71,15 @@ class Service:
 
     def cpu_s(self) -> float:
         """Count the seconds of a processor that the server's processes have taken so far."""
+        return self._cpu_s(self._pids())
+
+    def own_cpu_s(self) -> float:
+        """Count those of the process `pid` alone."""
+        return self._cpu_s({self.pid})
+
+    def _cpu_s(self, pids: set[int]) -> float:
         ticks = 0
-        for pid in self._pids():
+        for pid in pids:
             with contextlib.suppress(OSError):
                 fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
                 ticks += int(fields[11]) + int(fields[12])
