@@ -69,6 +69,16 @@ class Service:
                 f"the process still ran {_STOP_TIMEOUT_S:.0f} s after stop(); its log: {self.log}"
             ) from error
 
+    def pause(self) -> None:
+        """Stop its processes: some servers take processor time when nobody asks them."""
+        for pid in self._pids():
+            _signal(pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Have them go on."""
+        for pid in self._pids():
+            _signal(pid, signal.SIGCONT)
+
     def cpu_s(self) -> float:
         """Count the seconds of a processor that the server's processes have taken so far."""
         return self._cpu_s(self._pids())
@@ -150,13 +160,18 @@ def running(
             start_new_session=True,
         )
     with process:
+        started: set[int] = set()
         try:
             service = Service(process, http_port, grpc_port, log)
+            started = _descendants(process.pid)
             yield service
+            service.resume()
             if process.poll() is None:
                 service.stop()
         finally:
             _end(process)
+            for pid in started:  # some leave processes behind
+                _signal(pid, signal.SIGKILL)
 
 
 @contextlib.contextmanager
@@ -167,6 +182,11 @@ def no_orphans() -> Iterator[None]:
         yield
     finally:
         _end_descendants()
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -201,8 +221,7 @@ def _adopt_orphans() -> None:
 def _end_descendants() -> None:
     while True:
         for pid in _descendants(os.getpid()):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            _signal(pid, signal.SIGKILL)
         try:
             os.waitpid(-1, 0)
         except ChildProcessError:

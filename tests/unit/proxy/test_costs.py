@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import collections
+import os
 import sys
+import threading
 import tracemalloc
 
 import numpy as np
 import pytest
+from wiring import TIMEOUT_S, BackendsDoorbell, bell_of, channels
 
 from pytriton.decorators import batch
 from pytriton.model_config import Tensor
+from pytriton.proxy import doorbell
+from pytriton.proxy.protocol import Bell, BellKind
 from pytriton.proxy.worker import Worker
 
 LIMIT = 2000 if sys.version_info >= (3, 12) else 2300  # instructions; 1,870 with Python 3.12, 2,070 with 3.11
@@ -92,3 +98,52 @@ def test_a_batch_of_many_requests_takes_little_memory(serve, infer_func, limit):
         tracemalloc.stop()
 
     assert peak - before < limit
+
+
+SYSTEM_CALLS = {"recv", "recv_into", "recvmsg", "send", "sendmsg", "poll", "select", "sched_yield", "getpid", "read"}
+
+
+@pytest.mark.parametrize("requests", [1, 64])
+def test_a_batch_takes_four_system_calls(wire, monkeypatch, requests):
+    """A bell each way, and at the doorbell a sleep and a ring."""
+    calls = collections.Counter()
+    futex = doorbell._syscall
+
+    def count_futex(*arguments):
+        calls["futex"] += threading.current_thread() is not threading.main_thread()
+        return futex(*arguments)
+
+    def count(frame, event, arg):
+        if event == "c_call" and arg.__name__ in SYSTEM_CALLS:
+            calls[arg.__name__] += 1
+
+    monkeypatch.setattr(doorbell, "_syscall", count_futex)
+    monkeypatch.setenv("PYTRITON_SPIN", "0")  # how often it yields is up to the machine
+    connection = wire(INPUT, OUTPUT)
+    bell = BackendsDoorbell(connection.arena)
+    bell.words[0] = bell.words[16] = 0
+    worker = Worker(batched, connection.signature)
+    ours, theirs = channels()
+    threading.setprofile(count)
+    try:
+        worker.start(theirs, os.dup(connection.arena.fd), doorbell=bell.offset)
+    finally:
+        threading.setprofile(None)
+    _, fd, _ = ours.receive_fds()
+    os.close(fd)
+
+    def serve(count):
+        for _ in range(count):
+            place = connection.lay_down([{"x": np.zeros((1, 16), np.float32)}] * requests)
+            ours.send(Bell(BellKind.BATCH, 1, *place))
+            bell.ring()
+            assert bell_of(ours).kind == BellKind.RESULT
+
+    serve(5)
+    calls.clear()
+    serve(100)
+    ours.close()
+    worker.close(TIMEOUT_S)
+
+    assert calls["send"] == 100
+    assert calls.total() <= 410  # naps end now and then, and bells may come before it sleeps

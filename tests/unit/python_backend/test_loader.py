@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
 import pathlib
 import sys
+import threading
 import traceback
+import types
 
 import numpy as np
 import pytest
@@ -246,3 +249,42 @@ def test_batches_in_flight_depend_on_execute(repository, execute, decoupled, in_
     loaded = loader.load(repository(BARE.replace("def", execute), config_of(decoupled=decoupled)))
     worker = Worker(loaded.infer_func, loaded.signature)
     assert (worker.in_flight, worker.in_turn) == (in_flight, in_turn)
+
+
+ON_A_DEVICE = """
+import torch
+
+class TritonPythonModel:
+    def __init__(self):
+        assert torch.cuda.device == {made}
+
+    def execute(self, requests):
+        assert torch.cuda.device == {made}
+        return requests
+"""
+
+
+@pytest.mark.parametrize(("kind", "device"), [("GPU", 3), ("CPU", None)])
+def test_a_model_uses_the_device_of_its_instance(repository, monkeypatch, kind, device):
+    """In the thread that loads it, and in the one that calls it. There is no GPU here: PyTorch is made up."""
+    devices = threading.local()
+
+    class Cuda:
+        device = property(lambda _: getattr(devices, "number", None))
+
+        def is_available(self):
+            return True
+
+        def set_device(self, number):
+            devices.number = number
+
+    torch = types.ModuleType("torch")
+    torch.cuda = Cuda()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+
+    loaded = loader.load(repository(ON_A_DEVICE.format(made=device), kind=kind, device="3"))
+    model = loaded.infer_func._model
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        batch = types.SimpleNamespace(_batch=None)
+        requests = pool.submit(model.requests, [batch]).result()
+        assert pool.submit(model.execute, requests).result() == requests
