@@ -46,6 +46,7 @@ class Server:
         protocol: how requests are written, of `PROTOCOLS`.
         workloads: what it can serve.
         is_bound: whether it is no contender but a bound of them.
+        is_restless: whether it takes processor time when nobody asks it, and is stopped while others are asked.
         note: what a reader of its numbers should know.
     """
 
@@ -55,6 +56,7 @@ class Server:
     protocol: str = "kserve"
     workloads: tuple[str, ...] = NAMES
     is_bound: bool = False
+    is_restless: bool = False
     note: str = ""
 
     @property
@@ -193,7 +195,9 @@ def _of_packages(
     def prepare(places: Places) -> Server:
         wanted = [*requirements, NETWORK_REQUIREMENT, "numpy"]
         python, variables = environment(places.cache / name, places.python, wanted)
-        return Server(Contender(name, title, python, variables), f"serve_{name}.py", protocol=protocol, note=note)
+        contender = Contender(name, title, python, variables)
+        restless = name == "litserve"  # its workers ask for requests again and again
+        return Server(contender, f"serve_{name}.py", protocol=protocol, is_restless=restless, note=note)
 
     return prepare
 

@@ -95,8 +95,7 @@ Measure = Callable[[Service, Server, int], dict[str, float]]
 def measure_workload(pairs: list[Pair], workload: str, instances: int, plan: Plan) -> None:
     """Measure throughput, latency and processor time.
 
-    All servers are started, and are asked in turn while the others are stopped, so that whatever else the machine does
-    in a minute meets them all.
+    All servers are started, and are asked in turn, so that whatever else the machine does in a minute meets them all.
 
     Args:
         pairs: whose.
@@ -167,7 +166,7 @@ def _in_turn(services: list[tuple[Service, Pair]], plan: Plan, what: str, prefix
     for number in range(plan.rounds):
         for service, (server, found) in services:
             if not found.has_failed(what):
-                with found.attempt(number, what), _awake(service):
+                with found.attempt(number, what), _awake(service, server):
                     numbers = measure(service, server, number)
                     found.take(number, {f"{prefix}/{name}": value for name, value in numbers.items()})
 
@@ -184,18 +183,21 @@ def _all_serving(
                 stack.enter_context(found.attempt(plan.rounds - 1, f"{what}, stop"))
                 service = stack.enter_context(_serving(server, workload, plan, *more))
                 _ask_once(service, server, workload)
-                service.pause()
+                if server.is_restless:
+                    service.pause()
                 services.append((service, (server, found)))
         yield services
 
 
 @contextlib.contextmanager
-def _awake(service: Service) -> Iterator[None]:
-    service.resume()
+def _awake(service: Service, server: Server) -> Iterator[None]:
+    if server.is_restless:
+        service.resume()
     try:
         yield
     finally:
-        service.pause()
+        if server.is_restless:
+            service.pause()
 
 
 def _serving(server: Server, workload: str, plan: Plan, *more: str) -> AbstractContextManager[Service]:
