@@ -108,10 +108,10 @@ void Count(int request_count, int64_t rows) {
   }
   rusage after = {};
   getrusage(RUSAGE_THREAD, &after);
-  std::printf("allocations=%g\n", static_cast<double>(counts.allocations - total.allocations) / kBatches);
-  std::printf("copied_bytes=%g\n", static_cast<double>(counts.copied_bytes - total.copied_bytes) / kBatches);
-  std::printf("system_calls=%g\n", static_cast<double>(counts.system_calls - total.system_calls) / kBatches);
-  std::printf("context_switches=%g\n", static_cast<double>(after.ru_nvcsw - before.ru_nvcsw) / kBatches);
+  std::printf("allocations=%.2f\n", static_cast<double>(counts.allocations - total.allocations) / kBatches);
+  std::printf("copied_bytes=%.2f\n", static_cast<double>(counts.copied_bytes - total.copied_bytes) / kBatches);
+  std::printf("system_calls=%.2f\n", static_cast<double>(counts.system_calls - total.system_calls) / kBatches);
+  std::printf("context_switches=%.2f\n", static_cast<double>(after.ru_nvcsw - before.ru_nvcsw) / kBatches);
 }
 
 }  // namespace

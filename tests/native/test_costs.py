@@ -35,7 +35,7 @@ def test_a_batch_is_waited_for_once(costs: Any) -> None:
 
 def test_a_request_takes_few_allocations(costs: Any) -> None:
     few, many = costs(8, 16)["allocations"], costs(64, 16)["allocations"]
-    assert (many - few) / 56 <= 20
+    assert (many - few) / 56 <= 13  # 11.2, those of the fake server among them
 
 
 def test_a_tensor_is_copied_once_on_its_way_in_and_once_on_its_way_out(costs: Any) -> None:

@@ -1,7 +1,7 @@
 // What a thread sleeps on until a bell has come. Twin of `doorbell.py`.
 //
-// Bells themselves travel over the channel's socket. To sleep at a socket costs much more than at a futex, so both sides
-// share words in memory.
+// Bells themselves travel over the channel's socket. To sleep at a socket costs much more than at a futex, so both
+// sides share words in memory.
 #pragma once
 
 #include <atomic>
@@ -19,8 +19,8 @@ class Bed {
   // The page.
   int fd() const { return file_.get(); }
 
-  // Sleeps until a worker wakes this thread, for so long at most, or not at all where `is_quiet` says that something has
-  // come: that is asked once workers see that they have to wake it.
+  // Sleeps until a worker wakes this thread, for so long at most, or not at all where `is_quiet` says that something
+  // has come: that is asked once workers see that they have to wake it.
   template <typename IsQuiet>
   void Sleep(int timeout_ms, const IsQuiet& is_quiet) {
     word_->store(1);
