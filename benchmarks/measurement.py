@@ -145,7 +145,7 @@ def measure_lifecycle(pairs: list[Pair], plan: Plan) -> None:
     """Measure start, first request, memory and stop of one model; start and stop of ten. One server runs at a time."""
     for number in range(plan.rounds):
         for server, found in pairs:
-            with found.attempt(number, "start and stop"), _serving(server, "tiny", plan) as service:
+            with found.attempt(number, "start and stop"), serving(server, "tiny", plan.logs) as service:
                 first_ms = _ask_once(service, server, "tiny")
                 found.take(number, {"ready_s": service.ready_s, "first_ms": first_ms, **_memory(service, server)})
                 _measure_http(service, server, number, "tiny", 64, plan.seconds)
@@ -155,7 +155,7 @@ def measure_lifecycle(pairs: list[Pair], plan: Plan) -> None:
             if not server.is_triton:
                 continue
             models = f"--models={_MODELS}"
-            with found.attempt(number, f"{_MODELS} models"), _serving(server, "tiny", plan, models) as service:
+            with found.attempt(number, f"{_MODELS} models"), serving(server, "tiny", plan.logs, models) as service:
                 found.take(number, {"ten/ready_s": service.ready_s})
                 service.stop()
                 found.take(number, {"ten/stop_s": service.stop_s})
@@ -166,7 +166,7 @@ def _in_turn(services: list[tuple[Service, Pair]], plan: Plan, what: str, prefix
     for number in range(plan.rounds):
         for service, (server, found) in services:
             if not found.has_failed(what):
-                with found.attempt(number, what), _awake(service, server):
+                with found.attempt(number, what), _awake(service) if server.is_restless else contextlib.nullcontext():
                     numbers = measure(service, server, number)
                     found.take(number, {f"{prefix}/{name}": value for name, value in numbers.items()})
 
@@ -181,7 +181,7 @@ def _all_serving(
         for server, found in pairs:
             with found.attempt(0, what):
                 stack.enter_context(found.attempt(plan.rounds - 1, f"{what}, stop"))
-                service = stack.enter_context(_serving(server, workload, plan, *more))
+                service = stack.enter_context(serving(server, workload, plan.logs, *more))
                 _ask_once(service, server, workload)
                 if server.is_restless:
                     service.pause()
@@ -190,18 +190,24 @@ def _all_serving(
 
 
 @contextlib.contextmanager
-def _awake(service: Service, server: Server) -> Iterator[None]:
-    if server.is_restless:
-        service.resume()
+def _awake(service: Service) -> Iterator[None]:
+    service.resume()
     try:
         yield
     finally:
-        if server.is_restless:
-            service.pause()
+        service.pause()
 
 
-def _serving(server: Server, workload: str, plan: Plan, *more: str) -> AbstractContextManager[Service]:
-    log = plan.logs / f"{server.name}-{workload}{''.join(more)}.log"
+def serving(server: Server, workload: str, logs: Path, *more: str) -> AbstractContextManager[Service]:
+    """Have a contender serve a workload for the length of a ``with`` block.
+
+    Args:
+        server: whose.
+        workload: what.
+        logs: folder for what it prints.
+        more: arguments of its script.
+    """
+    log = logs / f"{server.name}-{workload}{''.join(more)}.log"
     arguments = [*server.arguments, f"--workload={workload}", *more]
     return running(server.script, arguments, server.contender.python, server.contender.variables, log)
 

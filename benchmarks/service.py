@@ -170,7 +170,7 @@ def running(
                 service.stop()
         finally:
             _end(process)
-            for pid in started:  # some leave processes behind
+            for pid in started & _descendants(os.getpid()):  # some leave processes behind
                 _signal(pid, signal.SIGKILL)
 
 

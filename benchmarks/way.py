@@ -18,8 +18,9 @@ from typing import Any
 from command import parser, positive, run
 from contenders import CONTENDERS, Places, Server
 from load import TOKEN, measure_http
+from measurement import serving
 from report import heading, markdown_table
-from service import Service, running
+from service import Service
 
 _STAGES = ("queue", "compute_input", "compute_infer", "compute_output")
 _WARM_UP_S = 1
@@ -65,11 +66,8 @@ def _profile(options: argparse.Namespace) -> None:
         with contextlib.ExitStack() as stack:
             services = []
             for server in servers:
-                log = options.cache / "logs" / f"way-{server.name}-{workload}.log"
-                arguments = [*server.arguments, f"--workload={workload}"]
-                environment = server.contender.variables
-                serving = running(server.script, arguments, server.contender.python, environment, log)
-                services.append((server, stack.enter_context(serving)))
+                service = stack.enter_context(serving(server, workload, options.cache / "logs"))
+                services.append((server, service))
             for concurrency in options.concurrency:
                 found: list[list[Way]] = [[], []]
                 for number in range(options.rounds + 1):

@@ -47,6 +47,10 @@ def default_capacity() -> int:
     return min(_MAX_CAPACITY, 1 << (capacity - 1).bit_length())
 
 
+TRIM_AFTER_S = 5.0
+"""How long a block has been free when its pages are given back."""
+
+
 class Arena:
     """The arena that this side allocates in. Used by one thread."""
 
@@ -201,15 +205,20 @@ class Lease(np.ndarray[Any, np.dtype[np.uint8]]):
             arena.words[self._index] = 0
 
 
+def mapped(fd: int) -> mmap.mmap:
+    """All of the shared memory behind ``fd``, which is closed."""
+    try:
+        return mmap.mmap(fd, os.fstat(fd).st_size)
+    finally:
+        os.close(fd)
+
+
 class PeerArena:
     """The arena that the other side allocates in."""
 
     def __init__(self, fd: int) -> None:
         """Maps the arena behind ``fd``, which is closed, as large as it is."""
-        try:
-            self.memory = mmap.mmap(fd, os.fstat(fd).st_size)
-        finally:
-            os.close(fd)
+        self.memory = mapped(fd)
         self.words: memoryview[int] | None = memoryview(self.memory).cast("q")
         """The arena as words; None in a fork, where leases have no say about blocks that the parent uses."""
         _peer_arenas.add(self)

@@ -7,10 +7,10 @@ share words in memory.
 from __future__ import annotations
 
 import ctypes
-import mmap
-import os
 import platform
 from typing import Any
+
+from pytriton.proxy.arena import mapped
 
 DOORBELL_SIZE = 128
 """Bytes of shared memory that it takes: a word of 32 bits for the worker, and 64 bytes further one for the backend."""
@@ -42,12 +42,9 @@ class Bed:
 
     def __init__(self, fd: int) -> None:
         """Maps the page."""
-        try:
-            self._page = mmap.mmap(fd, mmap.PAGESIZE)
-        finally:
-            os.close(fd)
-        self._word = memoryview(self._page).cast("I")
-        self._address = ctypes.addressof(ctypes.c_uint32.from_buffer(self._page))
+        page = mapped(fd)
+        self._word = memoryview(page).cast("I")
+        self._address = ctypes.addressof(ctypes.c_uint32.from_buffer(page))
 
     def wake(self) -> None:
         """Wakes the thread, if it sleeps."""

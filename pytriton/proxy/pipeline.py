@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.model_config.datatypes import BYTES_CODE
-from pytriton.proxy.arena import Arena, PeerArena
+from pytriton.proxy.arena import TRIM_AFTER_S, Arena, PeerArena
 from pytriton.proxy.batch import Batch
 from pytriton.proxy.channel import Channel
 from pytriton.proxy.context import MODEL
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 0.05
-_TRIM_AFTER_S = 5.0
 
 
 class Pipeline:
@@ -327,11 +326,11 @@ class Pipeline:
                 self._stop(flight)
         self._replies.retry()
         if not self._flights:
-            before = time.monotonic() - _TRIM_AFTER_S
+            before = time.monotonic() - TRIM_AFTER_S
             self._replies.trim(before)
             if self._services is not None:
                 self._services.tidy(before)
-        self._look_in(_LOOK_EVERY_S if self._flights or self._replies.are_due else _TRIM_AFTER_S)
+        self._look_in(_LOOK_EVERY_S if self._flights or self._replies.are_due else TRIM_AFTER_S)
 
     def _look_in(self, delay_s: float) -> None:
         if self._next_look is not None:

@@ -126,11 +126,13 @@ class Services:
             ArenaError: There is no room for the inputs.
         """
         stream = self.stream(call, timeout_s)
-        first = next(stream, None)
-        if first is not None and first.final:
-            return first
-        second = next(stream, None)
-        stream.cancel()
+        try:
+            first = next(stream, None)
+            if first is not None and first.final:
+                return first
+            second = next(stream, None)
+        finally:
+            stream.cancel()
         return _only_reply([reply for reply in (first, second) if reply is not None], call)
 
     async def ainfer(self, call: Call, timeout_s: float | None = None) -> Reply:

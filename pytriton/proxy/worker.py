@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pytriton.exceptions import PyTritonUnrecoverableError
-from pytriton.proxy.arena import Arena, ArenaError, PeerArena
+from pytriton.proxy.arena import TRIM_AFTER_S, Arena, ArenaError, PeerArena
 from pytriton.proxy.batch import Batch
 from pytriton.proxy.calls import CURRENT_BATCH
 from pytriton.proxy.channel import Channel
@@ -30,8 +30,6 @@ from pytriton.proxy.threads import EventLoop, ThreadPool
 LOGGER = logging.getLogger(__name__)
 
 InferenceCallable = Callable[..., Any]
-
-_TRIM_AFTER_S = 5.0
 
 ENDED = "the model is being unloaded, or the process that serves it ends"
 """What clients are told of streams that end before their time."""
@@ -240,7 +238,7 @@ class Worker:
         while True:
             bell = channel.receive()
             if bell is None:
-                before = time.monotonic() - _TRIM_AFTER_S
+                before = time.monotonic() - TRIM_AFTER_S
                 arena.trim(before)
                 services, _ = CALLER.get()
                 if services is not None:

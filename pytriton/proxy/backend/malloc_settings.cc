@@ -16,11 +16,11 @@ constexpr int kKept = 256 * kMiB;            // at the end of a heap
 constexpr int kMore = 16 * kMiB;             // by which a heap grows at a time
 
 bool IsSetByUser() {
-  constexpr std::string_view kVariables[] = {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_"};
+  constexpr const char* kVariables[] = {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_"};
   const char* tunables = std::getenv("GLIBC_TUNABLES");
   return (tunables != nullptr && std::string_view(tunables).find("glibc.malloc.") != std::string_view::npos) ||
          std::any_of(std::begin(kVariables), std::end(kVariables),
-                     [](std::string_view name) { return std::getenv(name.data()) != nullptr; });
+                     [](const char* name) { return std::getenv(name) != nullptr; });
 }
 
 }  // namespace
