@@ -151,6 +151,8 @@ def are_requests(value: Any) -> bool:
 
 def requests_of(name: str, args: Arguments) -> tuple[Requests, Arguments]:
     """The list of requests that a decorator was given, and what follows it."""
+    if args and type(args[0]) is WholeBatch:
+        return args[0], args[1:]
     if args and isinstance(args[0], type):  # since Python 3.13, classmethod does not bind what it wraps
         raise PyTritonValidationError(
             f"@{name} takes a list of requests, but was given the class {args[0].__name__}: put it above @classmethod"

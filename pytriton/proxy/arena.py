@@ -79,14 +79,20 @@ class Arena:
         Raises:
             ArenaError: There is no room.
         """
-        self._collect(_COLLECT_PER_ALLOCATION)
         order = max(_MIN_ORDER, (size + BLOCK_HEADER - 1).bit_length())
+        used = self._used
+        if used and used[0][1] == order and self._words[used[0][0] >> 3] == 0:
+            offset = used.popleft()[0]  # the oldest is free by now, and of the right size, as mostly
+            self._words[offset >> 3] = 1
+            used.append((offset, order, keep))
+            return offset + BLOCK_HEADER
+        self._collect(_COLLECT_PER_ALLOCATION)
         if order >= len(self._free):
             raise ArenaError(f"results of {size} bytes are larger than shared memory may be ({self.capacity} bytes)")
         free = self._free[order]
         offset = free.pop()[0] if free else self._split(order)
         self._words[offset >> 3] = 1
-        self._used.append((offset, order, keep))
+        used.append((offset, order, keep))
         return offset + BLOCK_HEADER
 
     def trim(self, before: float) -> None:
@@ -187,6 +193,10 @@ class SharedArena(Arena):
             super().close()
 
 
+_new_array = np.ndarray.__new__
+_BYTE: np.dtype[np.uint8] = np.dtype(np.uint8)
+
+
 class Lease(np.ndarray[Any, np.dtype[np.uint8]]):
     """The bytes of a block of the other side's arena.
 
@@ -199,10 +209,12 @@ class Lease(np.ndarray[Any, np.dtype[np.uint8]]):
     _index: int
 
     def __del__(self) -> None:
-        # Slices of a lease are of its class, but are no leases: they lack the arena.
-        arena = getattr(self, "_arena", None)
-        if arena is not None and arena.words is not None:
-            arena.words[self._index] = 0
+        try:
+            words = self._arena.words
+        except AttributeError:  # slices of a lease are of its class, but are no leases
+            return
+        if words is not None:
+            words[self._index] = 0
 
 
 def mapped(fd: int) -> mmap.mmap:
@@ -225,7 +237,7 @@ class PeerArena:
 
     def lease(self, offset: int, size: int) -> Lease:
         """``size`` bytes of the block that starts at ``offset``; they stay valid while anything refers to them."""
-        lease: Lease = np.ndarray.__new__(Lease, (size,), np.uint8, self.memory, offset)
+        lease = _new_array(Lease, (size,), _BYTE, self.memory, offset)
         lease._arena = self
         lease._index = (offset - BLOCK_HEADER) >> 3
         return lease

@@ -30,7 +30,6 @@ class Batch:
         "_callbacks",
         "_columns",
         "_data_offset",
-        "_is_stacked",
         "_lease",
         "_message",
         "_signature",
@@ -44,7 +43,6 @@ class Batch:
         self._message, self._data_offset = read_batch(lease)
         self._lease = lease
         self._signature = signature
-        self._is_stacked = all(column.stacked for column in self._message.columns)
         self._stacked: dict[str, Array] | None = None
         self._columns: dict[int, Array] | None = None
         self._starts: list[int] | None = None
@@ -133,9 +131,9 @@ class Batch:
 
     def stacked(self) -> dict[str, Array] | None:
         """Every input as one array over all requests; None where the requests differ in inputs or in shapes."""
-        if self._stacked is None and self._is_stacked:
+        if self._stacked is None and self._message.is_stacked:
             names = self._signature.inputs
-            self._stacked = {names[position]: array for position, array in self._stacked_columns().items()}
+            self._stacked = {names[column.position]: self._array(column, 0) for column in self._message.columns}
         return self._stacked
 
     def inputs_of(self, request: int) -> dict[str, Array]:
@@ -160,6 +158,10 @@ class Batch:
 
     def offset_of(self, arrays: Sequence[Array]) -> int | None:
         """Where in the batch's data arrays lie back to back; None where they do not lie there so."""
+        if self._stacked is not None and len(arrays) == 1:
+            for column, array in zip(self._message.columns, self._stacked.values()):
+                if array is arrays[0] and array.flags.c_contiguous:
+                    return column.tensors[0].offset
         start = _address(self._lease)
         first = end = _address(arrays[0])
         if not start + self._data_offset <= first < start + self._lease.nbytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Union
 
 ALIGNMENT = 64
@@ -54,7 +54,7 @@ class Column(NamedTuple):
     position: int
     datatype: int
     stacked: bool
-    tensors: list[Tensor]
+    tensors: Sequence[Tensor]
     in_batch: bool = False
 
 
@@ -110,7 +110,7 @@ class MessageWriter:
         self.words += (len(self._heap), len(data))
         self._heap += data
 
-    def columns(self, columns: list[Column]) -> None:
+    def columns(self, columns: Sequence[Column]) -> None:
         """Adds the inputs or outputs of a batch."""
         words = self.words
         words.append(len(columns))

@@ -8,10 +8,20 @@ from __future__ import annotations
 import enum
 import functools
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pytriton.proxy.message import Column, MessageReader, MessageWriter, ParameterValue, Tensor, parts_of, signed
+from pytriton.proxy.message import (
+    Column,
+    MessageReader,
+    MessageWriter,
+    ParameterValue,
+    Tensor,
+    WrittenMessage,
+    parts_of,
+    signed,
+)
 
 PROTOCOL_VERSION = 5
 """Raised whenever the layout changes; a different version on the other side is refused."""
@@ -24,6 +34,8 @@ _FAILED = 4
 _HAS_PARAMETERS = 8
 _MASK = (1 << 64) - 1
 
+_TIMES = struct.Struct("<2q")
+_TIMES_AT = 24  # of a result's head
 _FLAGS_AT = 24  # of a batch's head: the first byte of the word with `_HAS_ROWS` and `_HAS_DETAILS`
 _SHORT = 1024  # bytes of a head that is worth being kept
 
@@ -97,6 +109,11 @@ class BatchMessage:
     columns: list[Column]
     details: list[Details]
 
+    @functools.cached_property
+    def is_stacked(self) -> bool:
+        """Whether every input is stacked."""
+        return all(column.stacked for column in self.columns)
+
 
 RESCHEDULE = -1
 """In place of a failure's code: the request has not failed, but goes back to the server, which sends it again."""
@@ -122,7 +139,7 @@ class ResultMessage:
     compute_start_ns: int
     compute_end_ns: int
     failures: list[Failure]
-    columns: list[Column]
+    columns: Sequence[Column]
     parameters: dict[int, dict[str, ParameterValue]] = field(default_factory=dict)
 
 
@@ -277,6 +294,17 @@ def encode_result(message: ResultMessage) -> MessageWriter:
         writer.parameters(parameters)
     writer.columns(message.columns)
     return writer
+
+
+@functools.lru_cache(maxsize=256)
+def encode_outputs(request_count: int, columns: tuple[Column, ...]) -> WrittenMessage:
+    """A result that has nothing but outputs, and no times yet: most of a model's results differ in nothing else."""
+    return WrittenMessage(encode_result(ResultMessage(request_count, 0, 0, [], columns)))
+
+
+def set_times(buffer: Any, offset: int, times_ns: tuple[int, int]) -> None:
+    """Puts the times into the result that lies in a buffer."""
+    _TIMES.pack_into(buffer, offset + _TIMES_AT, *times_ns)
 
 
 def decode_result(reader: MessageReader) -> ResultMessage:

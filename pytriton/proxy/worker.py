@@ -31,6 +31,8 @@ LOGGER = logging.getLogger(__name__)
 
 InferenceCallable = Callable[..., Any]
 
+_RESULTS = frozenset({StackedOutputs, list, tuple})  # which are not to be awaited
+
 ENDED = "the model is being unloaded, or the process that serves it ends"
 """What clients are told of streams that end before their time."""
 
@@ -251,7 +253,7 @@ class Worker:
                     Batch(peer.lease(bell.offset, bell.size), self._signature), arena
                 )
             self._last_ns = time.monotonic_ns()
-            channel.send(Bell(BellKind.RESULT, bell.sequence, offset, size))
+            channel.send((BellKind.RESULT, bell.sequence, offset, size))
             if unrecoverable is not None and self._on_unrecoverable is not None:
                 self._on_unrecoverable(unrecoverable)
 
@@ -262,7 +264,7 @@ class Worker:
         start = end = time.monotonic_ns()
         try:
             returned = self._infer_func(self._requests_of(batch))
-            if type(returned) not in (StackedOutputs, list, tuple) and inspect.isawaitable(returned):
+            if type(returned) not in _RESULTS and inspect.isawaitable(returned):
                 import asyncio
 
                 returned = asyncio.run_coroutine_threadsafe(_awaited(returned), self._loop.get()).result()
