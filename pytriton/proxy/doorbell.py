@@ -13,9 +13,10 @@ from typing import Any
 from pytriton.proxy.arena import mapped
 
 DOORBELL_SIZE = 128
-"""Bytes of shared memory that it takes: a word of 32 bits for the worker, and 64 bytes further one for the backend."""
+"""Bytes of shared memory that it takes: a word of 32 bits for the worker, and 64 bytes further two for the backend."""
 
 _BACKEND = 64 // 4  # index of the backend's word
+_HEARD = _BACKEND + 1  # of the one that tells the backend how many bells the worker has taken
 _FUTEX_WAIT, _FUTEX_WAKE = 0, 1
 _MASK = 0xFFFFFFFF
 
@@ -75,8 +76,9 @@ class Doorbell:
         return self._words[0] != self._heard
 
     def hear(self) -> None:
-        """Notes that a bell was taken."""
+        """Notes that a bell was taken, for the other side to see too."""
         self._heard = (self._heard + 1) & _MASK
+        self._words[_HEARD] = self._heard
 
     def sleep(self) -> None:
         """Sleeps until it rings, is woken, or has slept for long enough."""

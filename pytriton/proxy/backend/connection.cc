@@ -48,7 +48,9 @@ Bell Connection::RoundTrip(int64_t offset, int64_t size, const std::function<voi
   Send(sequence, offset, size);
   Bell answer;
   const uint64_t begin = Now();
-  if (!spin_.Try([&] { return (!doorbell_.valid() || doorbell_.HasRung()) && channel_.ReceiveNow(&answer); })) {
+  const auto arrived = [&] { return (!doorbell_.valid() || doorbell_.HasRung()) && channel_.ReceiveNow(&answer); };
+  // A worker that has not taken the batch by now may wait for this very processor.
+  if (!spin_.Try(arrived, [&] { return !doorbell_.valid() || doorbell_.IsHeard(); })) {
     while (!Await(&answer)) waiting();
   }
   if (doorbell_.valid()) doorbell_.Hear();

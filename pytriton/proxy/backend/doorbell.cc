@@ -44,7 +44,9 @@ void Bed::Wake() {
 }
 
 Doorbell::Doorbell(char* memory)
-    : workers_(reinterpret_cast<Word*>(memory)), own_(reinterpret_cast<Word*>(memory + kBackendsWord)) {}
+    : workers_(reinterpret_cast<Word*>(memory)),
+      own_(reinterpret_cast<Word*>(memory + kBackendsWord)),
+      taken_(own_ + 1) {}
 
 void Doorbell::Sleep(int timeout_ms) const {
   const uint32_t seen = own_->load(std::memory_order_acquire);

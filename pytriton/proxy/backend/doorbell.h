@@ -41,7 +41,7 @@ class Bed {
 // The backend's end of two words, one for each side, that count the bells which were sent to it.
 class Doorbell {
  public:
-  // Bytes of shared memory that it takes: the worker's word, and 64 bytes further the backend's.
+  // Bytes of shared memory that it takes: the worker's word, and 64 bytes further the backend's two.
   static constexpr int64_t kSize = 128;
 
   // There is none.
@@ -52,6 +52,8 @@ class Doorbell {
 
   // Whether the worker has sent a bell that was not heard yet.
   bool HasRung() const { return static_cast<int32_t>(own_->load(std::memory_order_acquire) - heard_) > 0; }
+  // Whether the worker has taken all bells that were sent to it.
+  bool IsHeard() const { return taken_->load(std::memory_order_relaxed) == workers_->load(std::memory_order_relaxed); }
   // Notes that a bell was taken.
   void Hear() { ++heard_; }
   // Sleeps until the worker rings, for so long at most.
@@ -62,6 +64,7 @@ class Doorbell {
  private:
   std::atomic<uint32_t>* workers_ = nullptr;
   std::atomic<uint32_t>* own_ = nullptr;
+  std::atomic<uint32_t>* taken_ = nullptr;
   uint32_t heard_ = 0;
 };
 

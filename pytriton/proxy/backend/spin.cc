@@ -53,9 +53,9 @@ bool Spin::Begin() {
   return true;
 }
 
-bool Spin::GoOn() const {
+int64_t Spin::Yield() const {
   sched_yield();  // to whoever has something to do
-  return Time(CLOCK_MONOTONIC) < end_ns_;
+  return Time(CLOCK_MONOTONIC);
 }
 
 void Spin::End() {

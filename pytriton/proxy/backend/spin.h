@@ -9,12 +9,13 @@ namespace pytriton {
 // What one waits for again and again, and how long it took. Used by one thread at a time.
 class Spin {
  public:
-  // Asks `arrived` until it says yes, as long as that is likely to pay. Returns whether it did.
-  template <typename Arrived>
-  bool Try(const Arrived& arrived) {
+  // Asks `arrived` until it says yes, as long as that is likely to pay: not for long unless `begun` says that it is
+  // being worked on. Returns whether it did.
+  template <typename Arrived, typename Begun>
+  bool Try(const Arrived& arrived, const Begun& begun) {
     if (!Begin()) return false;
     bool has_arrived = false;
-    while (!has_arrived && GoOn()) has_arrived = arrived();
+    while (!has_arrived && GoOn(begun)) has_arrived = arrived();
     End();
     return has_arrived;
   }
@@ -24,9 +25,15 @@ class Spin {
 
  private:
   static constexpr int kLeastRest = 8;
+  static constexpr int64_t kSoonNs = 60'000;
 
   bool Begin();
-  bool GoOn() const;
+  template <typename Begun>
+  bool GoOn(const Begun& begun) const {
+    const int64_t now = Yield();
+    return now < end_ns_ && (now < begin_ns_ + kSoonNs || begun());
+  }
+  int64_t Yield() const;
   void End();
 
   int64_t usual_ns_ = INT64_MAX / 16;  // how long it takes, as a moving average

@@ -49,6 +49,18 @@ def receiving(channel):
     return thread, got
 
 
+def test_the_backend_sees_whether_its_bell_was_taken(backend, ends):
+    backends, workers = ends
+
+    for _ in range(2):
+        backends.send(BATCH)
+        backend.ring()
+        assert not backend.is_heard
+
+        assert workers.receive() == BATCH
+        assert backend.is_heard
+
+
 def test_a_ring_wakes_who_sleeps_there_and_the_bell_is_taken(backend, ends):
     backends, workers = ends
     thread, got = receiving(workers)

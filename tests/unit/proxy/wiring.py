@@ -48,6 +48,10 @@ class BackendsDoorbell:
     def wake(self):
         self._workers.wake()
 
+    @property
+    def is_heard(self):
+        return self.words[17] == self.words[0]
+
 
 class Wire:
     """Both sides of a connection: lays batches down as the backend does, and reads results as it does.
