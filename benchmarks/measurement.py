@@ -162,9 +162,10 @@ def measure_lifecycle(pairs: list[Pair], plan: Plan) -> None:
 
 
 def _in_turn(services: list[tuple[Service, Pair]], plan: Plan, what: str, prefix: str, measure: Measure) -> None:
-    """Measure all servers round by round, but for those where it failed."""
+    """Measure all servers round by round, each round from another one on, but for those where it failed."""
     for number in range(plan.rounds):
-        for service, (server, found) in services:
+        first = number % len(services) if services else 0
+        for service, (server, found) in services[first:] + services[:first]:
             if not found.has_failed(what):
                 with found.attempt(number, what), _awake(service) if server.is_restless else contextlib.nullcontext():
                     numbers = measure(service, server, number)
