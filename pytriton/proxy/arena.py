@@ -83,14 +83,14 @@ class Arena:
         used = self._used
         if used and used[0][1] == order and self._words[used[0][0] >> 3] == 0:
             offset = used.popleft()[0]  # the oldest is free by now, and of the right size, as mostly
-            self._words[offset >> 3] = 1
-            used.append((offset, order, keep))
-            return offset + BLOCK_HEADER
-        self._collect(_COLLECT_PER_ALLOCATION)
-        if order >= len(self._free):
-            raise ArenaError(f"results of {size} bytes are larger than shared memory may be ({self.capacity} bytes)")
-        free = self._free[order]
-        offset = free.pop()[0] if free else self._split(order)
+        else:
+            self._collect(_COLLECT_PER_ALLOCATION)
+            if order >= len(self._free):
+                raise ArenaError(
+                    f"results of {size} bytes are larger than shared memory may be ({self.capacity} bytes)"
+                )
+            free = self._free[order]
+            offset = free.pop()[0] if free else self._split(order)
         self._words[offset >> 3] = 1
         used.append((offset, order, keep))
         return offset + BLOCK_HEADER

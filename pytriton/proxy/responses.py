@@ -174,10 +174,7 @@ def write_result(
     """
     layout = Layout()
     laid_out = tuple([_lay_out(column, batch, signature, layout) for column in columns])
-    keep = None
-    for column in laid_out:
-        if column.in_batch:
-            keep = batch.lease
+    keep = batch.lease if any(column.in_batch for column in laid_out) else None
     if failures or parameters:
         writer = encode_result(ResultMessage(batch.request_count, *times_ns, failures, laid_out, parameters))
         return layout.write(writer, arena, keep)
