@@ -11,6 +11,7 @@ from pathlib import Path
 from environments import REPOSITORY, Contender, SetupError, interpreter, ours_in, prepare_ours
 from load import LoadError
 from service import ServiceError, no_orphans
+from sharing import by_thread
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
@@ -58,7 +59,7 @@ def run(name: str, measure: Callable[[], None]) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda received, _frame: sys.exit(128 + received))
     try:
-        with no_orphans():
+        with by_thread(), no_orphans():
             measure()
     except (SetupError, ServiceError, LoadError) as error:
         print(f"{name}: {error}", file=sys.stderr)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from sharing import is_by_session
 from workloads import STREAM, STREAM_LENGTH, WORKLOADS
 
 Results = dict[str, Any]
@@ -49,6 +50,7 @@ def machine() -> dict[str, str]:
         "processor": _processor(),
         "cores": str(len(os.sched_getaffinity(0))),
         "kernel": platform.release(),
+        "shared": "by session" if is_by_session() else "by thread",
         "date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC",
     }
 
@@ -57,7 +59,8 @@ def heading(what: str, rounds: int, where: dict[str, str] | None = None) -> str:
     """Say what was measured, how often, where and when."""
     where = where or machine()
     often = f"{rounds} rounds in turn" if rounds != 1 else "1 round"
-    return f"{what}; {often}; {where['processor']}, {where['cores']} cores, Linux {where['kernel']}; {where['date']}."
+    cores = f"{where['processor']}, {where['cores']} cores, shared {where['shared']}"
+    return f"{what}; {often}; {cores}; Linux {where['kernel']}; {where['date']}."
 
 
 def spread(values: Sequence[float], digits: int) -> str:

@@ -65,13 +65,11 @@ class Spin:
 
     def _spin(self, ask: Callable[[], Optional[_Thing]], begin: int) -> Optional[_Thing]:  # noqa: UP045
         end = begin + 2 * self._usual_ns + _SLACK_NS
-        begin_cpu = time.thread_time_ns()
         thing = ask()
         while thing is None and time.monotonic_ns() < end:
             os.sched_yield()  # to whoever has something to do
             thing = ask()
-        wall = time.monotonic_ns() - begin
-        if 2 * (time.thread_time_ns() - begin_cpu) < wall:  # others want the processor, or the interpreter
+        if thing is None:
             self._rest = self._next_rest
             self._next_rest = min(2 * self._next_rest, _MOST_REST)
         else:

@@ -23,6 +23,7 @@ from pytriton.proxy.message import ProtocolError
 from pytriton.proxy.pipeline import Pipeline
 from pytriton.proxy.protocol import Bell, BellKind
 from pytriton.proxy.responses import StackedOutputs, collect_outputs, write_result
+from pytriton.proxy.scheduling import wake_soon
 from pytriton.proxy.services import CALLER, Services, of_process
 from pytriton.proxy.signature import Signature
 from pytriton.proxy.threads import EventLoop, ThreadPool
@@ -215,6 +216,7 @@ class Worker:
     def _run(self, channel: Channel, peer_fd: int, services: Services | None, doorbell: int) -> None:
         MODEL.set(self._signature.spec)
         CALLER.set((of_process() or services, CURRENT_BATCH))
+        wake_soon()
         arena = Arena()
         try:
             peer = PeerArena(peer_fd)

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "accounts.h"
+#include "scheduling.h"
 
 namespace pytriton {
 
@@ -44,6 +45,8 @@ void Connection::Send(int64_t sequence, int64_t offset, int64_t size) {
 }
 
 Bell Connection::RoundTrip(int64_t offset, int64_t size, const std::function<void()>& waiting) {
+  static thread_local const bool wakes_soon = WakeSoon();
+  static_cast<void>(wakes_soon);
   const int64_t sequence = NextSequence();
   Send(sequence, offset, size);
   Bell answer;

@@ -19,9 +19,9 @@ constexpr int kMostRest = 1024;
 
 std::atomic<int> spinning{0};
 
-int64_t Time(clockid_t clock) {
+int64_t Time() {
   timespec now = {};
-  clock_gettime(clock, &now);
+  clock_gettime(CLOCK_MONOTONIC, &now);
   return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
 }
 
@@ -47,25 +47,23 @@ bool Spin::Begin() {
     --spinning;
     return false;
   }
-  begin_ns_ = Time(CLOCK_MONOTONIC);
+  begin_ns_ = Time();
   end_ns_ = begin_ns_ + 2 * usual_ns_ + kSlackNs;
-  begin_cpu_ns_ = Time(CLOCK_THREAD_CPUTIME_ID);
   return true;
 }
 
 int64_t Spin::Yield() const {
   sched_yield();  // to whoever has something to do
-  return Time(CLOCK_MONOTONIC);
+  return Time();
 }
 
-void Spin::End() {
+void Spin::End(bool has_arrived) {
   --spinning;
-  const int64_t wall_ns = Time(CLOCK_MONOTONIC) - begin_ns_;
-  if (2 * (Time(CLOCK_THREAD_CPUTIME_ID) - begin_cpu_ns_) < wall_ns) {  // others want the processor
+  if (has_arrived) {
+    next_rest_ = std::max(next_rest_ / 2, kLeastRest);
+  } else {
     rest_ = next_rest_;
     next_rest_ = std::min(2 * next_rest_, kMostRest);
-  } else {
-    next_rest_ = std::max(next_rest_ / 2, kLeastRest);
   }
 }
 

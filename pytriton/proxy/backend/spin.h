@@ -16,7 +16,7 @@ class Spin {
     if (!Begin()) return false;
     bool has_arrived = false;
     while (!has_arrived && GoOn(begun)) has_arrived = arrived();
-    End();
+    End(has_arrived);
     return has_arrived;
   }
 
@@ -34,14 +34,13 @@ class Spin {
     return now < end_ns_ && (now < begin_ns_ + kSoonNs || begun());
   }
   int64_t Yield() const;
-  void End();
+  void End(bool has_arrived);
 
   int64_t usual_ns_ = INT64_MAX / 16;  // how long it takes, as a moving average
   int rest_ = 0;                       // so many times more it is not tried
   int next_rest_ = kLeastRest;
   int64_t begin_ns_ = 0;
   int64_t end_ns_ = 0;
-  int64_t begin_cpu_ns_ = 0;
 };
 
 }  // namespace pytriton

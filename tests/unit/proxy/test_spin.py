@@ -32,18 +32,14 @@ class Post:
 
 
 class Clock:
-    """Time that passes by a microsecond whenever somebody looks, all of it at the processor."""
+    """Time that passes by a microsecond whenever somebody looks."""
 
     def __init__(self):
         self.now_ns = 0
-        self.has_the_processor = True
 
     def monotonic_ns(self):
         self.now_ns += 1000
         return self.now_ns
-
-    def thread_time_ns(self):
-        return self.now_ns if self.has_the_processor else 0
 
 
 @pytest.fixture
@@ -111,14 +107,27 @@ def test_nothing_may_come(spin):
     assert spin.wait(lambda: None, lambda: None) is None
 
 
-def test_it_rests_where_others_want_the_processor_and_longer_each_time(spin, clock):
+def test_it_rests_when_it_was_awake_in_vain_and_longer_each_time(spin):
     busy(spin)
-    clock.has_the_processor = False
-
-    ways = [Post().wait(spin) for _ in range(40)]
+    asked = []
+    for _ in range(40):
+        post = Post()
+        post.comes_after = float("inf")
+        post.wait(spin)
+        asked.append(post.asked > 0)
 
     # Awake once, 8 times asleep, awake once, 16 times asleep.
-    assert [number for number, way in enumerate(ways) if way == "awake"] == [0, 9, 26]
+    assert [number for number, was_awake in enumerate(asked) if was_awake] == [0, 9, 26]
+
+
+def test_it_rests_less_once_it_was_awake_for_good_reason(spin):
+    busy(spin)
+    for _ in range(9 + 17):  # the second rest of 16 is over
+        post = Post()
+        post.comes_after = float("inf")
+        post.wait(spin)
+
+    assert [Post().wait(spin) for _ in range(3)] == ["awake"] * 3
 
 
 def test_one_thread_of_a_process_spins_at_a_time(spin):
