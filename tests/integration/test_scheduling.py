@@ -1,0 +1,66 @@
+"""The threads that a batch passes through ask the kernel for short turns, where it grants and tells them."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import platform
+import threading
+
+import pytest
+from serving import bind_floats, send_floats, server_of
+
+from pytriton.decorators import batch
+
+SHORT_NS = 100_000
+
+
+def turns_of(pid):
+    """How long the turns of a process's threads are, in nanoseconds; empty where the kernel does not tell."""
+    turns = {}
+    for thread in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        for line in (thread / "sched").read_text().splitlines():
+            if line.startswith("se.slice"):
+                turns[int(thread.name)] = int(line.split()[-1])
+    return turns
+
+
+@pytest.fixture(autouse=True)
+def _granted():
+    release = tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2])
+    if release < (6, 12) or not pathlib.Path("/proc/self/sched").exists() or not turns_of(os.getpid()):
+        pytest.skip("turns cannot be asked for, or the kernel does not tell them")
+
+
+def test_the_thread_of_the_model_in_the_server_and_that_of_the_callable_take_short_turns(triton, name):
+    threads = []
+
+    @batch
+    def infer(x):
+        threads.append(threading.get_native_id())
+        return {"y": x}
+
+    server = server_of(triton).pid
+    before = turns_of(server)
+    bind_floats(triton, name, infer)
+    send_floats(triton, name, [1])
+
+    assert turns_of(os.getpid())[threads[0]] == SHORT_NS
+    after = turns_of(server)
+    assert [after[thread] for thread in after if thread not in before].count(SHORT_NS) == 1
+
+
+def test_threads_that_a_callable_starts_have_the_usual_turns(triton, name):
+    started = []
+
+    @batch
+    def infer(x):
+        thread = threading.Thread(target=lambda: started.append(turns_of(os.getpid())[threading.get_native_id()]))
+        thread.start()
+        thread.join()
+        return {"y": x}
+
+    bind_floats(triton, name, infer)
+    send_floats(triton, name, [1])
+
+    assert started == [turns_of(os.getpid())[os.getpid()]] != [SHORT_NS]
