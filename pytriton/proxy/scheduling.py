@@ -16,9 +16,9 @@ _SLICE_NS = 100_000
 def wake_soon() -> None:
     """Has the calling thread run soon after it is woken, and lose little time when it yields.
 
-    It asks for turns of 100 us, where the usual ones are of 3 ms: more often, not more of the processor's time. Linux
-    6.12 and later heed it. Nothing is asked for where the thread has a policy or a nice value of its own. The threads
-    that this one starts have the usual turns.
+    It asks for turns of 100 us, where the usual ones are of 1 to 3 ms: more often, not more of the processor's time.
+    Linux 6.12 and later heed it. Nothing is asked for where the thread has a policy or a nice value of its own. The
+    threads that this one starts have the usual turns.
     """
     if _SET_ATTRIBUTES is None or os.sched_getscheduler(0) != os.SCHED_OTHER or os.getpriority(os.PRIO_PROCESS, 0):
         return

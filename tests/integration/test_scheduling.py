@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import platform
@@ -19,9 +20,10 @@ def turns_of(pid):
     """How long the turns of a process's threads are, in nanoseconds; empty where the kernel does not tell."""
     turns = {}
     for thread in pathlib.Path(f"/proc/{pid}/task").iterdir():
-        for line in (thread / "sched").read_text().splitlines():
-            if line.startswith("se.slice"):
-                turns[int(thread.name)] = int(line.split()[-1])
+        with contextlib.suppress(OSError):  # it has just ended
+            for line in (thread / "sched").read_text().splitlines():
+                if line.startswith("se.slice"):
+                    turns[int(thread.name)] = int(line.split()[-1])
     return turns
 
 

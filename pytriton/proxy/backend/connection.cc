@@ -45,8 +45,7 @@ void Connection::Send(int64_t sequence, int64_t offset, int64_t size) {
 }
 
 Bell Connection::RoundTrip(int64_t offset, int64_t size, const std::function<void()>& waiting) {
-  static thread_local const bool wakes_soon = WakeSoon();
-  static_cast<void>(wakes_soon);
+  [[maybe_unused]] static thread_local const bool wakes_soon = WakeSoon();
   const int64_t sequence = NextSequence();
   Send(sequence, offset, size);
   Bell answer;
