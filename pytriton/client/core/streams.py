@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 from pytriton.client.core import failures
+from pytriton.client.core.loops import is_being_cancelled
 from pytriton.client.core.over_grpc import AsyncioGrpcTransport
 from pytriton.client.core.requests import Request, tensors_of, wanted_of
 from pytriton.client.core.servers import Server
@@ -51,6 +52,7 @@ class Stream:
         }
         self._responses = self._client.stream_infer(_once(message), headers=server.headers(request.headers))
         self._url = server.url
+        self._is_late = False
 
     async def receive(self, timeout_s: float | None = None) -> Any:
         """Waits for the next response.
@@ -67,17 +69,20 @@ class Stream:
             PyTritonClientClosedError: The client was closed meanwhile.
         """
         timeout_s = timeout_s or self._timeout_s
+        # Not by `asyncio.wait_for`: up to Python 3.11 it loses a cancellation that comes together with a response.
+        timer = asyncio.get_running_loop().call_later(timeout_s, self._give_up)
         try:
-            result, error = await asyncio.wait_for(self._responses.__anext__(), timeout_s)
+            result, error = await self._responses.__anext__()
         except StopAsyncIteration:
             return None
-        except asyncio.TimeoutError:
-            self.cancel()
-            raise failures.timed_out(self._url, self._timeout_s) from None
         except asyncio.CancelledError:
+            if self._is_late and not is_being_cancelled():
+                raise failures.timed_out(self._url, self._timeout_s) from None
             raise self._transport.cancelled() from None
         except Exception as error:
             raise self._transport.failed(self._client, error, timeout_s) from error
+        finally:
+            timer.cancel()
         if error is not None:
             self.cancel()
             raise failures.answered_in_stream(self._url, str(error.message())) from error
@@ -86,6 +91,10 @@ class Stream:
     def cancel(self) -> None:
         """Has the server stop."""
         self._responses.cancel()
+
+    def _give_up(self) -> None:
+        self._is_late = True
+        self.cancel()
 
 
 async def open_stream(session: Session, request: Request) -> tuple[Stream, Any]:

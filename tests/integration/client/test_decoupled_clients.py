@@ -420,7 +420,8 @@ def test_a_generator_is_bound(triton, name, streamer, number):
         assert client.all([number]) == [[each] for each in range(number)]
 
 
-def test_leaving_the_loop_early_ends_a_bound_generator(triton, name, streamer):
+def bind_endless(triton, name):
+    """Binds a model that answers without a pause; returns an event that it sets at the end of a stream."""
     ended = threading.Event()
 
     def endless_requests(requests):
@@ -433,10 +434,24 @@ def test_leaving_the_loop_early_ends_a_bound_generator(triton, name, streamer):
             ended.set()
 
     bind_floats(triton, name, endless_requests, config=DECOUPLED)
+    return ended
+
+
+def test_leaving_the_loop_early_ends_a_bound_generator(triton, name, streamer):
+    ended = bind_endless(triton, name)
     with streamer(url_of(triton, "grpc"), name) as client:
         client.after_the_loop = lambda: ended.wait(30)
         assert client.first(3, [1]) == [[0], [1], [2]]
         assert ended.wait(30)
+
+
+def test_a_stream_can_be_left_in_the_moment_in_which_a_response_comes(triton, name, streamer):
+    ended = bind_endless(triton, name)
+    for _ in range(10):
+        ended.clear()
+        with streamer(url_of(triton, "grpc"), name) as client:
+            client.first(3, [1])
+            assert ended.wait(10)
 
 
 def test_threads_of_streams_end(triton, name):
