@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import platform
 import signal
 import tempfile
 
@@ -29,6 +30,15 @@ def home():
     with tempfile.TemporaryDirectory(prefix="pt-") as folder, pytest.MonkeyPatch.context() as environment:
         environment.setenv("PYTRITON_HOME", folder)
         yield pathlib.Path(folder)
+
+
+@pytest.fixture
+def grants_turns():
+    """Skips the test where threads cannot ask the kernel for turns of another length, or it does not tell them."""
+    release = tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2])
+    turns = pathlib.Path("/proc/self/sched")
+    if release < (6, 12) or not turns.exists() or "se.slice" not in turns.read_text():
+        pytest.skip("turns cannot be asked for, or the kernel does not tell them")
 
 
 @pytest.fixture

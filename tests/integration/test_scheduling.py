@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-import platform
 import threading
 
 import pytest
 from serving import bind_floats, send_floats, server_of
 
 from pytriton.decorators import batch
+
+pytestmark = pytest.mark.usefixtures("grants_turns")
 
 SHORT_NS = 100_000
 
@@ -25,13 +26,6 @@ def turns_of(pid):
                 if line.startswith("se.slice"):
                     turns[int(thread.name)] = int(line.split()[-1])
     return turns
-
-
-@pytest.fixture(autouse=True)
-def _granted():
-    release = tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2])
-    if release < (6, 12) or not pathlib.Path("/proc/self/sched").exists() or not turns_of(os.getpid()):
-        pytest.skip("turns cannot be asked for, or the kernel does not tell them")
 
 
 def test_the_thread_of_the_model_in_the_server_and_that_of_the_callable_take_short_turns(triton, name):

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import platform
 import threading
 
 import pytest
@@ -13,12 +12,9 @@ SHORT_NS = 100_000
 
 
 def turn():
-    """How long the calling thread's turns are, in nanoseconds; None where the kernel does not tell."""
-    try:
-        lines = pathlib.Path("/proc/thread-self/sched").read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[-1]) for line in lines if line.startswith("se.slice")), None)
+    """How long the calling thread's turns are, in nanoseconds."""
+    lines = pathlib.Path("/proc/thread-self/sched").read_text().splitlines()
+    return next(int(line.split()[-1]) for line in lines if line.startswith("se.slice"))
 
 
 def in_a_thread(*steps):
@@ -32,12 +28,9 @@ def in_a_thread(*steps):
 
 
 @pytest.fixture
-def usual():
+def usual(grants_turns):
     """How long the turns are that the kernel gives to threads which ask for nothing."""
-    release = tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2])
     (found,) = in_a_thread(turn)
-    if release < (6, 12) or found is None:
-        pytest.skip("turns cannot be asked for, or the kernel does not tell them")
     return found
 
 

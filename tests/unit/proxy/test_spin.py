@@ -107,27 +107,31 @@ def test_nothing_may_come(spin):
     assert spin.wait(lambda: None, lambda: None) is None
 
 
-def test_it_rests_when_it_was_awake_in_vain_and_longer_each_time(spin):
-    busy(spin)
-    asked = []
-    for _ in range(40):
+def awake_in_vain(spin, times):
+    """Waits that often for what does not come soon; returns the numbers of those for which it was awake."""
+    numbers = []
+    for number in range(times):
         post = Post()
         post.comes_after = float("inf")
         post.wait(spin)
-        asked.append(post.asked > 0)
+        if post.asked:
+            numbers.append(number)
+    return numbers
+
+
+def test_it_rests_when_it_was_awake_in_vain_and_longer_each_time(spin):
+    busy(spin)
 
     # Awake once, 8 times asleep, awake once, 16 times asleep.
-    assert [number for number, was_awake in enumerate(asked) if was_awake] == [0, 9, 26]
+    assert awake_in_vain(spin, 40) == [0, 9, 26]
 
 
 def test_it_rests_less_once_it_was_awake_for_good_reason(spin):
     busy(spin)
-    for _ in range(9 + 17):  # the second rest of 16 is over
-        post = Post()
-        post.comes_after = float("inf")
-        post.wait(spin)
+    assert awake_in_vain(spin, 9 + 17) == [0, 9]  # the next rest would be of 32
 
     assert [Post().wait(spin) for _ in range(3)] == ["awake"] * 3
+    assert awake_in_vain(spin, 10) == [0, 9]
 
 
 def test_one_thread_of_a_process_spins_at_a_time(spin):
