@@ -40,13 +40,12 @@ class Channel:
         Raises:
             OSError: The other side is gone.
         """
-        data = BELL.pack(*bell)
-        if fds:
-            socket.send_fds(self._socket, [data], fds)
+        if self._doorbell is not None:
+            self._doorbell.ring_for(bell)
+        elif fds:
+            socket.send_fds(self._socket, [BELL.pack(*bell)], fds)
         else:
-            self._socket.send(data, socket.MSG_NOSIGNAL)
-            if self._doorbell is not None:
-                self._doorbell.ring()
+            self._socket.send(BELL.pack(*bell), socket.MSG_NOSIGNAL)
 
     def receive(self) -> Bell | None:
         """Waits for a bell.
@@ -61,8 +60,8 @@ class Channel:
             return self._spin.wait(self.receive_now, self._sleep)
         return self._spin.wait(self._receive_rung, self._sleep_at_doorbell)
 
-    def sleep_at(self, memory: Any, offset: int) -> None:
-        """Has `receive` wait at a doorbell in shared memory, and `send` ring there, once the handshake is over."""
+    def ring_at(self, memory: Any, offset: int) -> None:
+        """Has bells travel by a doorbell in shared memory, once the handshake is over: batches here, results back."""
         self._doorbell = Doorbell(memory, offset, IDLE_S / _LOOKS)
 
     def _sleep(self) -> Bell | None:
@@ -72,8 +71,9 @@ class Channel:
         doorbell = self._doorbell
         if doorbell is None or not doorbell.has_rung():
             return None
-        bell = self._receive(socket.MSG_DONTWAIT)
-        doorbell.hear()
+        bell = doorbell.take()
+        if bell is None:
+            self._check_peer()
         return bell
 
     def _sleep_at_doorbell(self) -> Bell | None:
@@ -84,8 +84,12 @@ class Channel:
             bell = self._receive_rung()
             if bell is not None:
                 return bell
-            self._receive(socket.MSG_DONTWAIT | socket.MSG_PEEK)  # whether the other side is gone
+            self._check_peer()
         return None
+
+    def _check_peer(self) -> None:
+        """Raises EOFError where the other side is gone."""
+        self._receive(socket.MSG_DONTWAIT | socket.MSG_PEEK)
 
     def _receive(self, flags: int) -> Bell | None:
         try:

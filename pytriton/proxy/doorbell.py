@@ -1,7 +1,7 @@
 """What a thread sleeps on until a bell has come. Twin of ``backend/doorbell.h``.
 
-Bells themselves travel over the channel's socket. To sleep at a socket costs much more than at a futex, so both sides
-share words in memory.
+To sleep at a socket costs much more than at a futex, so both sides share words in memory. In lock-step, where one bell
+is on its way at a time, it lies beside them; other bells travel over a socket.
 """
 
 from __future__ import annotations
@@ -11,18 +11,26 @@ import platform
 from typing import Any
 
 from pytriton.proxy.arena import mapped
+from pytriton.proxy.protocol import Bell, BellKind
 
 DOORBELL_SIZE = 128
-"""Bytes of shared memory that it takes: a word of 32 bits for the worker, and 64 bytes further two for the backend."""
+"""Bytes of shared memory that it takes: a word of 32 bits and a bell for the worker, and 64 bytes further two words and
+a bell for the backend."""
 
-_BACKEND = 64 // 4  # index of the backend's word
-_HEARD = _BACKEND + 1  # of the one that tells the backend how many bells the worker has taken
-_FUTEX_WAIT, _FUTEX_WAKE = 0, 1
+_BACKEND = 64  # where the backend's half starts
+_HEARD = (_BACKEND + 4) // 4  # index of the word that tells the backend how many bells the worker has taken
+_OFFSET, _SIZE, _SEQUENCE = 1, 2, 3  # of a bell, as words of 64 bits in its half
+_BACKENDS_OFFSET, _BACKENDS_SIZE, _BACKENDS_SEQUENCE = 9, 10, 11
+_FUTEX_WAIT, _FUTEX_WAKE, _FUTEX_WAKE_OP = 0, 1, 5
+_ADD_1 = 1 << 28 | 1 << 12  # what `_FUTEX_WAKE_OP` does to the word
 _MASK = 0xFFFFFFFF
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine())
+_SLEEP_OR_WAKE = (ctypes.c_long, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p)
 _syscall = ctypes.CDLL(None).syscall  # it lets go of the GIL
-_syscall.argtypes = (ctypes.c_long, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p)
+_syscall.argtypes = _SLEEP_OR_WAKE
+_syscall_on_two_words = ctypes.CDLL(None).syscall
+_syscall_on_two_words.argtypes = (*_SLEEP_OR_WAKE, ctypes.c_void_p, ctypes.c_uint32)
 
 
 class _Timespec(ctypes.Structure):
@@ -64,12 +72,15 @@ class Doorbell:
     """
 
     def __init__(self, memory: Any, offset: int, patience_s: float) -> None:
-        self._words = memoryview(memory)[offset : offset + DOORBELL_SIZE].cast("I")
+        both = memoryview(memory)[offset : offset + DOORBELL_SIZE]
+        self._words = both.cast("I")
+        self._bells = both.cast("q")
         self._own = ctypes.addressof(ctypes.c_uint32.from_buffer(memory, offset))
-        self._backends = self._own + 4 * _BACKEND
+        self._backends = self._own + _BACKEND
         self._keep = memory
         self._patience = _Timespec(0, int(patience_s * 1e9))
-        self._rung = self._heard = 0
+        self._heard = 0
+        self._sequence = 0  # of the batch that was taken last
 
     def has_rung(self) -> bool:
         """Whether a bell has come that was not heard yet."""
@@ -80,6 +91,16 @@ class Doorbell:
         self._heard = (self._heard + 1) & _MASK
         self._words[_HEARD] = self._heard
 
+    def take(self) -> Bell | None:
+        """Takes the batch that has rung, and lies beside the word; None is the other side's end."""
+        self.hear()
+        bells = self._bells
+        sequence = bells[_SEQUENCE]  # written last
+        if sequence == self._sequence:
+            return None
+        self._sequence = sequence
+        return tuple.__new__(Bell, (BellKind.BATCH, sequence, bells[_OFFSET], bells[_SIZE]))
+
     def sleep(self) -> None:
         """Sleeps until it rings, is woken, or has slept for long enough."""
         _syscall(_FUTEX, self._own, _FUTEX_WAIT, self._heard, ctypes.addressof(self._patience))
@@ -89,7 +110,15 @@ class Doorbell:
         _syscall(_FUTEX, self._own, _FUTEX_WAKE, 1, None)
 
     def ring(self) -> None:
-        """Tells the other side that a bell was sent to it."""
-        self._rung = (self._rung + 1) & _MASK
-        self._words[_BACKEND] = self._rung
-        _syscall(_FUTEX, self._backends, _FUTEX_WAKE, 1, None)
+        """Tells the other side that a bell was sent to it, or that this side ends."""
+        # The kernel counts: what was written before is seen by whoever sees the count, on any machine.
+        _syscall_on_two_words(_FUTEX, self._backends, _FUTEX_WAKE_OP, 1, None, self._backends, _ADD_1)
+
+    def ring_for(self, bell: tuple[int, int, int, int]) -> None:
+        """The same for a result that is to lie beside the word."""
+        _, sequence, offset, size = bell
+        bells = self._bells
+        bells[_BACKENDS_OFFSET] = offset
+        bells[_BACKENDS_SIZE] = size
+        bells[_BACKENDS_SEQUENCE] = sequence
+        self.ring()

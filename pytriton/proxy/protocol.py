@@ -23,7 +23,7 @@ from pytriton.proxy.message import (
     signed,
 )
 
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 """Raised whenever the layout changes; a different version on the other side is refused."""
 
 _HAS_ROWS = 1

@@ -224,7 +224,7 @@ class Worker:
                 doorbell = 0
             channel.send(Bell(BellKind.WELCOME, 0, doorbell, 0), arena.fd, *self._owner_fds)
             if doorbell:
-                channel.sleep_at(peer.memory, doorbell)
+                channel.ring_at(peer.memory, doorbell)
             self._serve(channel, peer, arena)
         except (EOFError, OSError):
             LOGGER.debug("An instance of model %r disconnected.", self._signature.model)

@@ -40,8 +40,12 @@ Connection::Connection(AdmissionMessage admission, int service_fd)
 }
 
 void Connection::Send(int64_t sequence, int64_t offset, int64_t size) {
-  channel_.Send({static_cast<int64_t>(BellKind::kBatch), sequence, offset, size});
-  if (doorbell_.valid()) doorbell_.Ring();
+  const Bell bell = {static_cast<int64_t>(BellKind::kBatch), sequence, offset, size};
+  if (doorbell_.valid()) {
+    doorbell_.Ring(bell);
+  } else {
+    channel_.Send(bell);
+  }
 }
 
 Bell Connection::RoundTrip(int64_t offset, int64_t size, const std::function<void()>& waiting) {
@@ -50,12 +54,10 @@ Bell Connection::RoundTrip(int64_t offset, int64_t size, const std::function<voi
   Send(sequence, offset, size);
   Bell answer;
   const uint64_t begin = Now();
-  const auto arrived = [&] { return (!doorbell_.valid() || doorbell_.HasRung()) && channel_.ReceiveNow(&answer); };
   // A worker that has not taken the batch by now may wait for this very processor.
-  if (!spin_.Try(arrived, [&] { return !doorbell_.valid() || doorbell_.IsHeard(); })) {
+  if (!spin_.Try([&] { return ReceiveNow(&answer); }, [&] { return !doorbell_.valid() || doorbell_.IsHeard(); })) {
     while (!Await(&answer)) waiting();
   }
-  if (doorbell_.valid()) doorbell_.Hear();
   spin_.Came(static_cast<int64_t>(Now() - begin));
   if (answer.kind != static_cast<int64_t>(BellKind::kResult) || answer.sequence != sequence) {
     throw ProtocolError("the worker answered out of turn");
@@ -63,10 +65,24 @@ Bell Connection::RoundTrip(int64_t offset, int64_t size, const std::function<voi
   return answer;
 }
 
+bool Connection::ReceiveNow(Bell* answer) {
+  if (!doorbell_.valid()) return channel_.ReceiveNow(answer);
+  if (!doorbell_.HasRung()) return false;
+  *answer = doorbell_.Take();
+  if (answer->sequence != sequence_) CheckAlive();  // the worker rings when it closes, too
+  return true;
+}
+
 bool Connection::Await(Bell* answer) {
   if (!doorbell_.valid()) return channel_.Receive(answer);
   doorbell_.Sleep(kPatienceMs);
-  return channel_.ReceiveNow(answer);
+  if (ReceiveNow(answer)) return true;
+  CheckAlive();
+  return false;
+}
+
+void Connection::CheckAlive() const {
+  if (!alive()) throw ChannelError("the worker is gone");
 }
 
 void Connection::Close() {

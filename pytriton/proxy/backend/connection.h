@@ -50,8 +50,12 @@ class Connection {
   void Close();
 
  private:
-  // Waits for a while for the answer to a batch; whether it came.
+  // Takes the answer to a batch, if it has come; whether it had.
+  bool ReceiveNow(Bell* answer);
+  // Waits for it for a while; whether it came.
   bool Await(Bell* answer);
+  // Throws ChannelError when the worker is gone.
+  void CheckAlive() const;
 
   const AdmissionMessage model_;
   Channel channel_;

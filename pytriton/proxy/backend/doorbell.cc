@@ -13,6 +13,7 @@ namespace pytriton {
 namespace {
 
 constexpr int64_t kBackendsWord = 64;
+constexpr int64_t kSlot = 8;  // behind a side's first word
 constexpr int64_t kPage = 4096;
 
 using Word = std::atomic<uint32_t>;
@@ -43,14 +44,38 @@ void Bed::Wake() {
   if (word_->exchange(0) != 0) WakeAt(word_);
 }
 
+// A bell in memory. Its sequence is written last: whoever closes the connection rings at any time.
+struct Doorbell::Slot {
+  int64_t offset;
+  int64_t size;
+  std::atomic<int64_t> sequence;
+};
+
 Doorbell::Doorbell(char* memory)
     : workers_(reinterpret_cast<Word*>(memory)),
       own_(reinterpret_cast<Word*>(memory + kBackendsWord)),
-      taken_(own_ + 1) {}
+      taken_(own_ + 1),
+      workers_slot_(reinterpret_cast<Slot*>(memory + kSlot)),
+      own_slot_(reinterpret_cast<const Slot*>(memory + kBackendsWord + kSlot)) {
+  static_assert(sizeof(Slot) == 24 && std::atomic<int64_t>::is_always_lock_free, "the worker writes plain words");
+}
 
 void Doorbell::Sleep(int timeout_ms) const {
   const uint32_t seen = own_->load(std::memory_order_acquire);
   if (static_cast<int32_t>(seen - heard_) <= 0) WaitAt(own_, seen, timeout_ms);
+}
+
+Bell Doorbell::Take() {
+  ++heard_;
+  const int64_t sequence = own_slot_->sequence.load(std::memory_order_acquire);
+  return {static_cast<int64_t>(BellKind::kResult), sequence, own_slot_->offset, own_slot_->size};
+}
+
+void Doorbell::Ring(const Bell& bell) {
+  workers_slot_->offset = bell.offset;
+  workers_slot_->size = bell.size;
+  workers_slot_->sequence.store(bell.sequence, std::memory_order_release);
+  Ring();
 }
 
 void Doorbell::Ring() {

@@ -1,13 +1,14 @@
 // What a thread sleeps on until a bell has come. Twin of `doorbell.py`.
 //
-// Bells themselves travel over the channel's socket. To sleep at a socket costs much more than at a futex, so both
-// sides share words in memory.
+// To sleep at a socket costs much more than at a futex, so both sides share words in memory. In lock-step, where one
+// bell is on its way at a time, it lies beside them; other bells travel over a socket.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
 #include "arena.h"
+#include "protocol.h"
 
 namespace pytriton {
 
@@ -41,7 +42,8 @@ class Bed {
 // The backend's end of two words, one for each side, that count the bells which were sent to it.
 class Doorbell {
  public:
-  // Bytes of shared memory that it takes: the worker's word, and 64 bytes further the backend's two.
+  // Bytes of shared memory that it takes: the worker's word and a bell for it, and 64 bytes further the backend's two
+  // words and a bell for that.
   static constexpr int64_t kSize = 128;
 
   // There is none.
@@ -54,17 +56,23 @@ class Doorbell {
   bool HasRung() const { return static_cast<int32_t>(own_->load(std::memory_order_acquire) - heard_) > 0; }
   // Whether the worker has taken all bells that were sent to it.
   bool IsHeard() const { return taken_->load(std::memory_order_relaxed) == workers_->load(std::memory_order_relaxed); }
-  // Notes that a bell was taken.
-  void Hear() { ++heard_; }
+  // Takes the result that has rung, and lies beside the word. It is an earlier one where the worker rang for its end.
+  Bell Take();
   // Sleeps until the worker rings, for so long at most.
   void Sleep(int timeout_ms) const;
   // Tells the worker that a bell was sent to it.
   void Ring();
+  // The same for a bell that is to lie beside the word.
+  void Ring(const Bell& bell);
 
  private:
+  struct Slot;
+
   std::atomic<uint32_t>* workers_ = nullptr;
   std::atomic<uint32_t>* own_ = nullptr;
   std::atomic<uint32_t>* taken_ = nullptr;
+  Slot* workers_slot_ = nullptr;
+  const Slot* own_slot_ = nullptr;
   uint32_t heard_ = 0;
 };
 

@@ -15,7 +15,7 @@
 namespace pytriton {
 
 // Raised whenever the layout changes; a different version on the other side is refused.
-constexpr int64_t kProtocolVersion = 6;
+constexpr int64_t kProtocolVersion = 7;
 
 // Tensor data starts at multiples of this, so that any vector instruction may read it.
 constexpr int64_t kAlignment = 64;

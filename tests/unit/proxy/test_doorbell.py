@@ -6,14 +6,13 @@ import time
 
 import numpy as np
 import pytest
-from wiring import TIMEOUT_S, BackendsDoorbell, bell_of, channels, wait_until
+from hypothesis import given
+from hypothesis import strategies as st
+from wiring import TIMEOUT_S, BackendsDoorbell, channels, wait_until
 
 from pytriton.proxy.arena import Arena, PeerArena
-from pytriton.proxy.doorbell import DOORBELL_SIZE, Doorbell
 from pytriton.proxy.protocol import Bell, BellKind
 from pytriton.proxy.worker import Worker
-
-BATCH = Bell(BellKind.BATCH, 1, 64, 64)
 
 
 @pytest.fixture
@@ -27,7 +26,7 @@ def backend():
 def ends(backend):
     """A channel of the backend's, and one that sleeps at the doorbell."""
     backends, workers = channels()
-    workers.sleep_at(PeerArena(os.dup(backend.arena.fd)).memory, backend.offset)
+    workers.ring_at(PeerArena(os.dup(backend.arena.fd)).memory, backend.offset)
     yield backends, workers
     backends.close()
     workers.close()
@@ -50,62 +49,60 @@ def receiving(channel):
 
 
 def test_the_backend_sees_whether_its_bell_was_taken(backend, ends):
-    backends, workers = ends
+    _, workers = ends
 
-    for _ in range(2):
-        backends.send(BATCH)
-        backend.ring()
+    for sequence in (1, 2):
+        backend.ring_for(sequence, 64, 64)
         assert not backend.is_heard
 
-        assert workers.receive() == BATCH
+        assert workers.receive() == Bell(BellKind.BATCH, sequence, 64, 64)
         assert backend.is_heard
 
 
 def test_a_ring_wakes_who_sleeps_there_and_the_bell_is_taken(backend, ends):
-    backends, workers = ends
+    _, workers = ends
     thread, got = receiving(workers)
 
     begin = time.monotonic()
-    backends.send(BATCH)
-    backend.ring()
+    backend.ring_for(1, 64, 128)
     thread.join(TIMEOUT_S)
 
-    assert got == [BATCH]
+    assert got == [Bell(BellKind.BATCH, 1, 64, 128)]
     assert time.monotonic() - begin < 0.2  # before it would have woken up by itself
 
 
-def test_bells_that_came_before_are_taken_one_by_one(backend, ends):
-    backends, workers = ends
-    bells = [Bell(BellKind.BATCH, sequence, 64, 64) for sequence in (1, 2, 3)]
-    for bell in bells:
-        backends.send(bell)
-        backend.ring()
-
-    assert [workers.receive() for _ in bells] == bells
-
-
 def test_counts_may_run_over(backend, ends):
-    backends, workers = ends
-    workers._doorbell._heard = workers._doorbell._rung = 0xFFFFFFFF
-    backend.words[0] = 0xFFFFFFFF
+    _, workers = ends
+    workers._doorbell._heard = 0xFFFFFFFF
+    backend.words[0] = backend.words[16] = 0xFFFFFFFF
 
-    backends.send(BATCH)
-    backend.words[0] = 0
-    backend.wake()
+    backend.ring_for(1, 64, 64)
 
-    assert workers.receive() == BATCH
-    workers.send(BATCH)
-    assert backend.words[16] == 0
+    assert workers.receive().sequence == 1
+    workers.send(Bell(BellKind.RESULT, 1, 64, 64))
+    assert backend.rung == 0
 
 
-def test_whoever_sends_rings(backend, ends):
-    backends, workers = ends
+@given(st.lists(st.tuples(*[st.integers(0, 2**63 - 1)] * 3), max_size=4))
+def test_bells_arrive_as_they_were_sent(places):
+    arena = Arena(1 << 16)
+    backend = BackendsDoorbell(arena)
+    backends, workers = channels()
+    workers.ring_at(PeerArena(os.dup(arena.fd)).memory, backend.offset)
+    last = 0
+    for sequence, offset, size in places:
+        if sequence == last:
+            continue
+        last = sequence
+        backend.ring_for(sequence, offset, size)
+        assert workers.receive() == Bell(BellKind.BATCH, sequence, offset, size)
 
-    workers.send(BATCH)
-    workers.send(BATCH)
-
-    assert backend.words[16] == 2
-    assert bell_of(backends) == BATCH
+        workers.send(Bell(BellKind.RESULT, sequence, offset, size))
+        assert backend.result == Bell(BellKind.RESULT, sequence, offset, size)
+    assert backend.rung == backend.words[0]
+    backends.close()
+    workers.close()
+    arena.close()
 
 
 def test_silence_is_reported(ends):
@@ -137,31 +134,49 @@ def test_closing_wakes_who_sleeps_on_this_side(ends):
     assert isinstance(got[0], EOFError)
 
 
+@pytest.mark.parametrize("rings", [True, False], ids=["that rings", "that is killed"])
+def test_the_end_is_noticed_behind_a_batch(backend, ends, rings):
+    backends, workers = ends
+    backend.ring_for(1, 64, 64)
+    backends.close()
+    if rings:
+        backend.ring()
+
+    assert workers.receive().sequence == 1
+    with pytest.raises(EOFError):
+        workers.receive()
+
+
+def test_closing_rings_for_no_result(backend, ends):
+    _, workers = ends
+    workers.send(Bell(BellKind.RESULT, 1, 64, 64))
+
+    workers.close()
+
+    assert backend.rung == 2
+    assert backend.result.sequence == 1
+
+
 @pytest.fixture
 def lock_step(wire):
     """A worker that sleeps at a doorbell: the connection, the backend's end of the channel, and the doorbell."""
     connection = wire()
-    offset = connection.arena.allocate(DOORBELL_SIZE)
-    words = memoryview(connection.arena.memory)[offset : offset + DOORBELL_SIZE].cast("I")
-    words[0] = words[16] = 0
+    backend = BackendsDoorbell(connection.arena)
     worker = Worker(lambda requests: [[request["x"]] * 2 for request in requests], connection.signature)
     ours, theirs = channels()
-    worker.start(theirs, os.dup(connection.arena.fd), doorbell=offset)
-    yield connection, ours, offset, words
+    worker.start(theirs, os.dup(connection.arena.fd), doorbell=backend.offset)
+    yield connection, ours, backend
     ours.close()
     worker.close(TIMEOUT_S)
 
 
 def test_a_worker_in_lock_step_says_that_it_sleeps_there(lock_step):
-    connection, ours, offset, words = lock_step
+    connection, ours, backend = lock_step
     welcome, fd, _ = ours.receive_fds()
     os.close(fd)
 
-    ours.send(Bell(BellKind.BATCH, 1, *connection.lay_down([{"x": np.zeros((1, 3), np.float32)}])))
-    words[0] += 1
-    Doorbell(connection.peer.memory, offset, 0.2).wake()
+    backend.ring_for(1, *connection.lay_down([{"x": np.zeros((1, 3), np.float32)}]))
 
-    assert welcome.offset == offset
-    result = bell_of(ours)
-    assert (result.kind, result.sequence) == (BellKind.RESULT, 1)
-    wait_until(lambda: words[16] == 1)  # it rings when it has sent
+    assert welcome.offset == backend.offset
+    wait_until(lambda: backend.rung == 1)
+    assert backend.result.sequence == 1

@@ -38,12 +38,20 @@ class BackendsDoorbell:
         self.arena = arena
         self.offset = arena.allocate(DOORBELL_SIZE)
         memory = PeerArena(os.dup(arena.fd)).memory
-        self.words = memoryview(memory)[self.offset : self.offset + DOORBELL_SIZE].cast("I")
+        both = memoryview(memory)[self.offset : self.offset + DOORBELL_SIZE]
+        both[:] = bytes(DOORBELL_SIZE)
+        self.words = both.cast("I")
+        self._bells = both.cast("q")
         self._workers = Doorbell(memory, self.offset, 0.2)
 
     def ring(self):
-        self.words[0] += 1
+        self.words[0] = (self.words[0] + 1) & 0xFFFFFFFF
         self.wake()
+
+    def ring_for(self, sequence, offset, size):
+        """Rings for a batch."""
+        self._bells[1], self._bells[2], self._bells[3] = offset, size, sequence
+        self.ring()
 
     def wake(self):
         self._workers.wake()
@@ -51,6 +59,17 @@ class BackendsDoorbell:
     @property
     def is_heard(self):
         return self.words[17] == self.words[0]
+
+    @property
+    def rung(self):
+        """How often the worker rang."""
+        return self.words[16]
+
+    @property
+    def result(self):
+        """The bell that the worker rang for last."""
+        offset, size, sequence = self._bells[9:12]
+        return Bell(BellKind.RESULT, sequence, offset, size)
 
 
 class Wire:
