@@ -80,8 +80,10 @@ class Channel:
         for _ in range(_LOOKS):
             if self._is_closed or self._doorbell is None:
                 raise EOFError
-            self._doorbell.sleep()
+            was_woken = self._doorbell.sleep()
             bell = self._receive_rung()
+            if bell is None and was_woken:
+                bell = self._spin.expect(self._receive_rung)
             if bell is not None:
                 return bell
             self._check_peer()

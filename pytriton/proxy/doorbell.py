@@ -101,9 +101,9 @@ class Doorbell:
         self._sequence = sequence
         return tuple.__new__(Bell, (BellKind.BATCH, sequence, bells[_OFFSET], bells[_SIZE]))
 
-    def sleep(self) -> None:
-        """Sleeps until it rings, is woken, or has slept for long enough."""
-        _syscall(_FUTEX, self._own, _FUTEX_WAIT, self._heard, ctypes.addressof(self._patience))
+    def sleep(self) -> bool:
+        """Sleeps until it rings, is woken, or has slept for long enough. Returns whether it was woken."""
+        return 0 == _syscall(_FUTEX, self._own, _FUTEX_WAIT, self._heard, ctypes.addressof(self._patience))
 
     def wake(self) -> None:
         """Wakes who sleeps on this side."""

@@ -63,6 +63,19 @@ class Spin:
         self._usual_ns += (waited - self._usual_ns) >> 3
         return thing
 
+    def expect(self, ask: Callable[[], Optional[_Thing]]) -> Optional[_Thing]:  # noqa: UP045
+        """Waits awake, for a while, for a thing that was announced."""
+        thing = None
+        if self._is_allowed and _spinning.acquire(blocking=False):
+            try:
+                end = time.monotonic_ns() + _LONGEST_NS
+                while thing is None and time.monotonic_ns() < end:
+                    os.sched_yield()
+                    thing = ask()
+            finally:
+                _spinning.release()
+        return thing
+
     def _spin(self, ask: Callable[[], Optional[_Thing]], begin: int) -> Optional[_Thing]:  # noqa: UP045
         end = begin + 2 * self._usual_ns + _SLACK_NS
         thing = ask()

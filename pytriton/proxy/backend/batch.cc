@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 #include "bytes_tensor.h"
@@ -256,6 +257,11 @@ void Batch::LayOut() {
     if (column.stacked) data_size_ += Aligned(column.tensors[0].size);
     if (present) message_.columns.push_back(std::move(column));
   }
+}
+
+int64_t Batch::byte_size() const {
+  return std::accumulate(views_.begin(), views_.end(), int64_t{0},
+                         [](int64_t sum, const InputView& each) { return sum + each.byte_size; });
 }
 
 Block Batch::Write(Arena* arena, int64_t* size) {

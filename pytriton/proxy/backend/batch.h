@@ -44,6 +44,9 @@ class Batch {
   int64_t total_rows() const { return total_rows_; }
   bool wants(size_t request, size_t output) const { return wanted_[request * model_.outputs.size() + output] != 0; }
 
+  // Of all inputs.
+  int64_t byte_size() const;
+
   // Copies the requests into a block of the arena: the message, then the tensors, those of one input side by side. Sets
   // `size` to the message's size.
   Block Write(Arena* arena, int64_t* size);

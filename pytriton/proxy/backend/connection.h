@@ -36,6 +36,11 @@ class Connection {
   // Whether the worker is there, waiting for a batch.
   bool alive() const { return channel_.Idle(); }
 
+  // Wakes a worker in lock-step for a batch that is about to be laid down.
+  void Announce() {
+    if (doorbell_.valid()) doorbell_.Nudge();
+  }
+
   // Rings for a batch that lies in the arena at `offset` and waits for its result; calls `waiting` now and then while
   // it does.
   Bell RoundTrip(int64_t offset, int64_t size, const std::function<void()>& waiting);

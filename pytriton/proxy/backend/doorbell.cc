@@ -71,6 +71,8 @@ Bell Doorbell::Take() {
   return {static_cast<int64_t>(BellKind::kResult), sequence, own_slot_->offset, own_slot_->size};
 }
 
+void Doorbell::Nudge() { WakeAt(workers_); }
+
 void Doorbell::Ring(const Bell& bell) {
   workers_slot_->offset = bell.offset;
   workers_slot_->size = bell.size;

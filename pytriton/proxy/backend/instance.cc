@@ -16,6 +16,8 @@ namespace pytriton {
 
 namespace {
 
+constexpr int64_t kWorthAnnouncing = 1 << 16;  // bytes, which take longer to copy than to say that they come
+
 constexpr int kLoadTimeoutMs = 10000;
 constexpr int kReconnectTimeoutMs = 500;  // requests are waiting
 constexpr uint64_t kStartTimeoutNs = 30'000'000'000;
@@ -210,6 +212,7 @@ void Instance::ExecuteOne(TRITONBACKEND_Request** requests, uint32_t request_cou
 std::vector<Outcome> Instance::Infer(Connection* connection, Batch* batch, Timing* timing) {
   try {
     int64_t size = 0;
+    if (batch->byte_size() >= kWorthAnnouncing) connection->Announce();
     const Block block = batch->Write(connection->arena().get(), &size);
     const Bell bell = connection->RoundTrip(block.offset, size, [&] {
       for (size_t i = 0; i < batch->requests().size(); ++i) {
