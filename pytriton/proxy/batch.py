@@ -14,7 +14,7 @@ from pytriton.model_config.datatypes import BYTES_CODE, DTYPE_BY_CODE
 from pytriton.proxy.arena import Lease
 from pytriton.proxy.elements import bytes_array
 from pytriton.proxy.message import Column
-from pytriton.proxy.protocol import BatchMessage, Details, read_batch
+from pytriton.proxy.protocol import Details, read_batch, read_details
 from pytriton.proxy.signature import Signature
 from pytriton.proxy.types import Array, Request
 
@@ -30,6 +30,8 @@ class Batch:
         "_callbacks",
         "_columns",
         "_data_offset",
+        "_details",
+        "_details_start",
         "_lease",
         "_message",
         "_signature",
@@ -39,8 +41,8 @@ class Batch:
 
     def __init__(self, lease: Lease, signature: Signature) -> None:
         """Reads the message at the start of ``lease``."""
-        self._message: BatchMessage
-        self._message, self._data_offset = read_batch(lease)
+        self._message, self._data_offset, self._details_start = read_batch(lease)
+        self._details: list[Details] | None = None if self._details_start else []
         self._lease = lease
         self._signature = signature
         self._stacked: dict[str, Array] | None = None
@@ -101,7 +103,7 @@ class Batch:
 
     def requests(self) -> list[Request]:
         """The requests, each of which looks its inputs up when they are first asked for."""
-        details = self._message.details
+        details = self._all_details()
         if not details:
             return [BatchRequest(self, index) for index in range(self._message.request_count)]
         requests: list[Request] = []
@@ -121,12 +123,12 @@ class Batch:
 
     def details(self, request: int) -> Details:
         """What a request brings besides its tensors."""
-        details = self._message.details
+        details = self._all_details()
         return details[request] if details else _NO_DETAILS
 
     def requested_outputs(self, request: int) -> list[int] | None:
         """Indices of the outputs that the client wants, or None when it wants all."""
-        details = self._message.details
+        details = self._all_details()
         return details[request].outputs if details else None
 
     def stacked(self) -> dict[str, Array] | None:
@@ -171,6 +173,12 @@ class Batch:
                 return None
             end += array.nbytes
         return first - start - self._data_offset if end <= start + self._lease.nbytes else None
+
+    def _all_details(self) -> list[Details]:
+        """Those of each request, or none; read when they are first asked for."""
+        if self._details is None:
+            self._details = read_details(self._lease, self._message.request_count, self._details_start)
+        return self._details
 
     def _stacked_columns(self) -> dict[int, Array]:
         """The stacked inputs by position: made once, for strings are decoded for it."""

@@ -103,7 +103,8 @@ class Doorbell:
 
     def sleep(self) -> bool:
         """Sleeps until it rings, is woken, or has slept for long enough. Returns whether it was woken."""
-        return 0 == _syscall(_FUTEX, self._own, _FUTEX_WAIT, self._heard, ctypes.addressof(self._patience))
+        failed: int = _syscall(_FUTEX, self._own, _FUTEX_WAIT, self._heard, ctypes.addressof(self._patience))
+        return not failed
 
     def wake(self) -> None:
         """Wakes who sleeps on this side."""

@@ -269,7 +269,7 @@ class Pipeline:
     def _reply_of(self, flight: Flight, request: int, item: object, final: bool, now_ns: int) -> Reply:
         if isinstance(item, BaseException):
             return Reply(flight, request, final, now_ns, failure_of(item, self._signature.model, request))
-        outputs = checked_outputs(item, flight.batch.requested_outputs(request), self._signature)
+        outputs = checked_outputs(item, flight.batch, request, self._signature)
         for position, array in outputs.items():
             if code_of(array, position, self._signature) == BYTES_CODE:
                 outputs[position] = as_bytes(array)

@@ -17,6 +17,7 @@ from pytriton.proxy.message import (
     MessageReader,
     MessageWriter,
     ParameterValue,
+    ProtocolError,
     Tensor,
     WrittenMessage,
     parts_of,
@@ -27,7 +28,6 @@ PROTOCOL_VERSION = 7
 """Raised whenever the layout changes; a different version on the other side is refused."""
 
 _HAS_ROWS = 1
-_HAS_DETAILS = 2
 _FINAL = 1
 _RESPONSE = 2
 _FAILED = 4
@@ -36,7 +36,8 @@ _MASK = (1 << 64) - 1
 
 _TIMES = struct.Struct("<2q")
 _TIMES_AT = 24  # of a result's head
-_FLAGS_AT = 24  # of a batch's head: the first byte of the word with `_HAS_ROWS` and `_HAS_DETAILS`
+_STARTS = struct.Struct("<3q")  # of a batch's heap, data and details
+_DETAILS_START = 2  # which of the words has the last of them
 _SHORT = 1024  # bytes of a head that is worth being kept
 
 
@@ -210,9 +211,11 @@ def encode_batch(message: BatchMessage) -> MessageWriter:
     """Lays a batch's head out."""
     writer = MessageWriter()
     words = writer.words
-    words += (message.request_count, (_HAS_ROWS if message.rows else 0) | (_HAS_DETAILS if message.details else 0))
+    words += (0, message.request_count, _HAS_ROWS if message.rows else 0)
     words += message.rows
     writer.columns(message.columns)
+    if message.details:
+        words[_DETAILS_START] = len(words)
     for details in message.details:
         writer.text(details.id)
         words.append(-1 if details.outputs is None else len(details.outputs))
@@ -235,34 +238,56 @@ def _write_envelope(writer: MessageWriter, envelope: Envelope) -> None:
 
 def decode_batch(reader: MessageReader) -> BatchMessage:
     """Reads a batch's head."""
+    details_start = reader.word()
+    message = _decode_tensors(reader)
+    if details_start:
+        if details_start != reader.position:
+            raise ProtocolError("a batch has details elsewhere than it says")
+        message.details += [_read_details(reader) for _ in range(message.request_count)]
+    return message
+
+
+def _decode_tensors(reader: MessageReader) -> BatchMessage:
     request_count, flags = reader.count(), reader.word()
     rows = list(reader.take(request_count)) if flags & _HAS_ROWS else []
-    columns = reader.columns(request_count)
-    details = [_read_details(reader) for _ in range(request_count)] if flags & _HAS_DETAILS else []
-    return BatchMessage(request_count, rows, columns, details)
+    return BatchMessage(request_count, rows, reader.columns(request_count), [])
 
 
-def read_batch(message: Any) -> tuple[BatchMessage, int]:
-    """Reads a batch's head, or finds it among those of late: most requests differ in nothing but their data.
+def read_batch(message: Any) -> tuple[BatchMessage, int, int]:
+    """Reads a batch's head but for the details, or finds it among those of late: most differ in nothing else.
 
     Args:
         message: A buffer that starts with it.
 
     Returns:
-        The head, which is not to be changed, and where the data starts.
+        The head without details, which is not to be changed; where the data starts; and where `read_details` finds the
+        details, 0 where there are none.
     """
     size = len(message)
-    _, data_offset = parts_of(message, 0, size)
-    if data_offset <= _SHORT:
-        head: bytes = struct.unpack_from(f"{data_offset}s", message)[0]
-        if data_offset > _FLAGS_AT and not head[_FLAGS_AT] & _HAS_DETAILS:
-            return _read_batch(head), data_offset
-    return decode_batch(MessageReader(message, 0, size)), data_offset
+    heap_offset, data_offset = parts_of(message, 0, size)
+    if heap_offset < _STARTS.size:
+        raise ProtocolError("a batch is too short to have a head")
+    _, _, details_start = _STARTS.unpack_from(message)
+    end = 8 * details_start or heap_offset
+    if not _STARTS.size <= end <= heap_offset:
+        raise ProtocolError("a batch says that its details lie outside of it")
+    words: bytes = struct.unpack_from(f"{end - _STARTS.size}s", message, _STARTS.size)[0]
+    read = _read_again if end <= _SHORT else _read_tensors
+    return read(words), data_offset, details_start
 
 
-@functools.lru_cache(maxsize=256)
-def _read_batch(head: bytes) -> BatchMessage:
-    return decode_batch(MessageReader(head, 0, len(head)))
+def read_details(message: Any, request_count: int, start: int) -> list[Details]:
+    """Reads the details of a batch's requests, which `read_batch` has found."""
+    reader = MessageReader(message, 0, len(message))
+    reader.skip_to(start)
+    return [_read_details(reader) for _ in range(request_count)]
+
+
+def _read_tensors(words: bytes) -> BatchMessage:
+    return _decode_tensors(MessageReader.of_words(words))
+
+
+_read_again = functools.lru_cache(maxsize=256)(_read_tensors)
 
 
 def _read_details(reader: MessageReader) -> Details:

@@ -122,27 +122,28 @@ def collect_outputs(
             continue
         if type(response) is Response and response.parameters:
             parameters[request] = response.parameters
-        for index, array in checked_outputs(response, batch.requested_outputs(request), signature).items():
+        for index, array in checked_outputs(response, batch, request, signature).items():
             column = arrays.setdefault(index, [None] * len(responses))
             column[request] = array
     return [OutputColumn(index, None, column) for index, column in arrays.items()], failures, parameters
 
 
-def checked_outputs(response: object, requested: list[int] | None, signature: Signature) -> dict[int, Array]:
+def checked_outputs(response: object, batch: Batch, request: int, signature: Signature) -> dict[int, Array]:
     """The outputs of one response, by position.
 
     Args:
         response: A dictionary, list or tuple of arrays, or a request.
-        requested: Which outputs the client wants; None is all.
+        batch: The batch of the request that it responds to.
+        request: The request's number in it.
         signature: What was declared of the model.
 
     Raises:
         PyTritonValidationError: Something does not fit what was declared.
     """
     by_index = _by_index(_as_outputs(response), signature)
-    if not signature.loose:
-        _check_requested(by_index, requested, signature)
     outputs = signature.outputs
+    if len(by_index) < len(outputs) and not signature.loose:
+        _check_requested(by_index, batch.requested_outputs(request), signature)
     return {index: _checked(array, outputs[index], signature) for index, array in by_index.items()}
 
 
@@ -307,11 +308,7 @@ def _by_index(outputs: Outputs, signature: Signature) -> dict[int, Array]:
 
 
 def _check_requested(by_index: dict[int, Array], requested: list[int] | None, signature: Signature) -> None:
-    if requested is None:
-        if len(by_index) == len(signature.outputs):
-            return
-        requested = list(range(len(signature.outputs)))
-    for index in requested:
+    for index in range(len(signature.outputs)) if requested is None else requested:
         if index not in by_index:
             raise PyTritonValidationError(
                 f"the inference callable did not return the output {signature.outputs[index].name!r}"

@@ -37,6 +37,8 @@ from pytriton.proxy.protocol import (
     encode_batch,
     encode_registration,
     encode_result,
+    read_batch,
+    read_details,
 )
 
 # The library is the session's, and holds no state.
@@ -235,6 +237,25 @@ def test_a_message_can_lie_anywhere(message: Any, before: bytes, behind: bytes) 
     assert reader.data_offset == len(head)
 
 
+@settings
+@given(batches(100))
+def test_the_details_of_a_batch_can_be_read_later(message: BatchMessage) -> None:
+    data = encode(message) + bytes(100)
+    for _ in range(2):  # the second time, it is found among those of late
+        head, data_offset, start = read_batch(data)
+        some_details = read_details(data, head.request_count, start) if start else []
+        assert comparable(dataclasses.replace(head, details=some_details)) == comparable(message)
+        assert data_offset == len(data) - 100
+
+
+@pytest.mark.parametrize("start", [1, 7, 2**60, -1, LEAST])
+def test_details_that_lie_outside_of_a_batch_are_refused(start: int) -> None:
+    with pytest.raises(ProtocolError):
+        read_batch(words_of(start, 1, 0, 0))
+    with pytest.raises(ProtocolError):
+        read_details(words_of(start, 1, 0, 0), 1, start)
+
+
 def test_a_batch_of_many_requests_with_many_tensors_comes_through(library: ctypes.CDLL) -> None:
     count = 500
     ragged = [Tensor(64 * i, i, (1, *range(i % 7))) if i % 3 else ABSENT for i in range(count)]
@@ -322,21 +343,25 @@ def words_of(*words: int) -> bytes:
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        (0, (-1, 0, 0)),
-        (0, (2**62, 1, 0)),
-        (0, (2**62, 2, 0)),
-        (0, (1, 0, -1)),
-        (0, (1, 0, 2**62)),
-        (0, (2**62, 0, 1, 0, 11, 0)),
-        (0, (1, 0, 2**62, 0, 11, 1, -1, 0, -3)),
-        (0, (1, 0, 1, 0, 11, 1, -1, 0, 2**62)),
-        (0, (1, 0, 1, 0, 11, 1, -1, 0, 1)),
-        (0, (1, 2, 0, 0, 0, 2**62, 0)),
-        (0, (1, 2, 0, 0, 0, -1, 2**62)),
-        (0, (1, 2, 0, 0, 0, -1, -1)),
-        (0, (1, 2, 0, -1, 0, -1, 0)),
-        (0, (1, 2, 0, 0, -1, -1, 0)),
-        (0, (1, 2, 0, 0, 2**62, -1, 0)),
+        (0, (0, -1, 0, 0)),
+        (0, (0, 2**62, 1, 0)),
+        (0, (6, 2**62, 0, 0)),
+        (0, (0, 1, 0, -1)),
+        (0, (0, 1, 0, 2**62)),
+        (0, (0, 2**62, 0, 1, 0, 11, 0)),
+        (0, (0, 1, 0, 2**62, 0, 11, 1, -1, 0, -3)),
+        (0, (0, 1, 0, 1, 0, 11, 1, -1, 0, 2**62)),
+        (0, (0, 1, 0, 1, 0, 11, 1, -1, 0, 1)),
+        (0, (6, 1, 0, 0, 0, 0, 2**62, 0)),
+        (0, (6, 1, 0, 0, 0, 0, -1, 2**62)),
+        (0, (6, 1, 0, 0, 0, 0, -1, -1)),
+        (0, (6, 1, 0, 0, -1, 0, -1, 0)),
+        (0, (6, 1, 0, 0, 0, -1, -1, 0)),
+        (0, (6, 1, 0, 0, 0, 2**62, -1, 0)),
+        (0, (5, 1, 0, 0, 0, 0, -1, 0, 0)),
+        (0, (7, 1, 0, 0, 0, 0, -1, 0, 0)),
+        (0, (2**60, 1, 0, 0, 0, 0, -1, 0, 0)),
+        (0, (-1, 1, 0, 0, 0, 0, -1, 0, 0)),
         (1, (1, 0, 0, 2**62, 0)),
         (1, (1, 0, 0, -1, 0)),
         (2, (0, 0, 0, 0, 0)),

@@ -8,7 +8,6 @@ namespace {
 
 constexpr int64_t kInBatch = 2;  // of a column: it is stacked, and no part of the message
 constexpr int64_t kHasRows = 1;
-constexpr int64_t kHasDetails = 2;
 constexpr int64_t kFinal = 1;
 constexpr int64_t kResponse = 2;
 constexpr int64_t kFailed = 4;
@@ -204,22 +203,27 @@ std::vector<Parameter> MessageReader::ReadParameters() {
 }
 
 void Encode(const BatchMessage& message, MessageWriter* writer) {
+  const int64_t details_start = writer->word_count();
+  writer->Word(0);
   writer->Word(message.request_count);
-  writer->Word((message.rows.empty() ? 0 : kHasRows) | (message.details.empty() ? 0 : kHasDetails));
+  writer->Word(message.rows.empty() ? 0 : kHasRows);
   for (int64_t rows : message.rows) writer->Word(rows);
   WriteColumns(message.columns, writer);
+  if (!message.details.empty()) writer->SetWord(details_start, writer->word_count());
   for (const Details& details : message.details) WriteDetails(details, writer);
 }
 
 BatchMessage DecodeBatch(MessageReader* reader) {
   BatchMessage message;
+  const int64_t details_start = reader->Word();
   message.request_count = ReadRequestCount(reader);
   const int64_t flags = reader->Word();
   if (flags & kHasRows) {
     for (int64_t i = 0; i < message.request_count; ++i) message.rows.push_back(reader->Word());
   }
   message.columns = ReadColumns(message.request_count, reader);
-  if (flags & kHasDetails) {
+  if (details_start != 0) {
+    if (details_start != reader->position()) throw ProtocolError("a batch has details elsewhere than it says");
     for (int64_t i = 0; i < message.request_count; ++i) message.details.push_back(ReadDetails(reader));
   }
   return message;

@@ -228,6 +228,9 @@ class MessageWriter {
     heap_.clear();
   }
   void Word(int64_t value) { words_.push_back(value); }
+  void SetWord(int64_t position, int64_t value) { words_[position] = value; }
+  // How many words there are so far.
+  int64_t word_count() const { return static_cast<int64_t>(words_.size()); }
   void Text(std::string_view text) {
     Word(static_cast<int64_t>(heap_.size()));
     Word(static_cast<int64_t>(text.size()));
@@ -252,6 +255,8 @@ class MessageReader {
   MessageReader(const char* message, int64_t size);
 
   int64_t Word();
+  // How many words lie before the next one.
+  int64_t position() const { return position_; }
   // A word that counts things of at least `words` words each: what cannot fit is refused before it is allocated.
   int64_t Count(int64_t words = 1);
   std::string_view Text();

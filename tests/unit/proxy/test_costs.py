@@ -15,6 +15,7 @@ from wiring import TIMEOUT_S, BackendsDoorbell, channels, wait_until
 from pytriton.decorators import batch
 from pytriton.model_config import Tensor
 from pytriton.proxy import doorbell
+from pytriton.proxy.protocol import Details
 from pytriton.proxy.worker import Worker
 
 LIMIT = 1400 if sys.version_info >= (3, 12) else 1550  # instructions; 1,319 with Python 3.12, 1,452 with 3.11
@@ -34,10 +35,10 @@ def listed(requests):
 def serve(wire):
     """Makes functions that serve a batch of so many requests once."""
 
-    def make(infer_func, requests):
+    def make(infer_func, requests, details=()):
         connection = wire(INPUT, OUTPUT)
         worker = Worker(infer_func, connection.signature)
-        place = connection.lay_down([{"x": np.zeros((1, 16), np.float32)}] * requests)
+        place = connection.lay_down([{"x": np.zeros((1, 16), np.float32)}] * requests, details)
 
         def once():
             worker._infer(connection.batch_at(*place), connection.results)
@@ -75,6 +76,12 @@ def test_a_batch_takes_as_much_python_for_many_requests_as_for_one(serve):
 
     assert many == one
     assert one < LIMIT
+
+
+def test_ids_and_parameters_that_nobody_asks_for_take_no_python(serve):
+    details = [Details(f"id {request}", parameters={"n": request}) for request in range(64)]
+
+    assert instructions(serve(batched, 64, details)) < instructions(serve(batched, 64)) + 10
 
 
 def test_a_request_in_a_list_takes_little_python(serve):
