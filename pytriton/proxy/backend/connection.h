@@ -36,9 +36,9 @@ class Connection {
   // Whether the worker is there, waiting for a batch.
   bool alive() const { return channel_.Idle(); }
 
-  // Wakes a worker in lock-step for a batch that is about to be laid down.
+  // Wakes a worker in lock-step for a batch that is about to be laid down, where it may wait awake for that.
   void Announce() {
-    if (doorbell_.valid()) doorbell_.Nudge();
+    if (doorbell_.valid() && Spin::IsAllowed()) doorbell_.Nudge();
   }
 
   // Rings for a batch that lies in the arena at `offset` and waits for its result; calls `waiting` now and then while

@@ -25,8 +25,7 @@ int64_t Time() {
   return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
 }
 
-// So many threads of this process may spin at a time: no more than half of the processors, and none of a single one.
-int Limit() {
+int CountAllowed() {
   const char* wanted = std::getenv("PYTRITON_SPIN");
   if (wanted != nullptr && std::string(wanted) == "0") return 0;
   cpu_set_t processors;
@@ -34,16 +33,23 @@ int Limit() {
   return CPU_COUNT(&processors) / 2;
 }
 
+// So many threads of this process may spin at a time: no more than half of the processors, and none of a single one.
+int Limit() {
+  static const int limit = CountAllowed();
+  return limit;
+}
+
 }  // namespace
 
+bool Spin::IsAllowed() { return Limit() > 0; }
+
 bool Spin::Begin() {
-  static const int limit = Limit();
   if (usual_ns_ > kLongestNs) return false;
   if (rest_ > 0) {
     --rest_;
     return false;
   }
-  if (spinning.fetch_add(1) >= limit) {
+  if (spinning.fetch_add(1) >= Limit()) {
     --spinning;
     return false;
   }

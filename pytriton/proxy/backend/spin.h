@@ -9,6 +9,9 @@ namespace pytriton {
 // What one waits for again and again, and how long it took. Used by one thread at a time.
 class Spin {
  public:
+  // Whether the machine and the environment let anyone wait so.
+  static bool IsAllowed();
+
   // Asks `arrived` until it says yes, as long as that is likely to pay: not for long unless `begun` says that it is
   // being worked on. Returns whether it did.
   template <typename Arrived, typename Begun>

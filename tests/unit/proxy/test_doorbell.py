@@ -71,6 +71,23 @@ def test_a_ring_wakes_who_sleeps_there_and_the_bell_is_taken(backend, ends):
     assert time.monotonic() - begin < 0.2  # before it would have woken up by itself
 
 
+def test_who_is_woken_without_a_ring_waits_on(backend, ends):
+    _, workers = ends
+    thread, got = receiving(workers)
+
+    backend.wake()  # a batch is being laid down
+    backend.ring_for(1, 64, 64)
+    thread.join(TIMEOUT_S)
+    assert got == [Bell(BellKind.BATCH, 1, 64, 64)]
+
+    thread, got = receiving(workers)
+    backend.wake()  # but none comes
+    time.sleep(0.01)
+    backend.ring_for(2, 64, 64)
+    thread.join(TIMEOUT_S)
+    assert got == [Bell(BellKind.BATCH, 2, 64, 64)]
+
+
 def test_counts_may_run_over(backend, ends):
     _, workers = ends
     workers._doorbell._heard = 0xFFFFFFFF
