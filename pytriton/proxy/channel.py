@@ -1,7 +1,7 @@
 """The narrow path between a model instance and its worker. Twin of ``backend/channel.h``.
 
-A Unix SEQPACKET socket carries bells and, in the handshake, the file descriptors of the arenas. It costs two thread
-wake-ups per round trip and tells at once when the other side is gone.
+A Unix SEQPACKET socket carries the handshake, with the file descriptors of the arenas, and bells, unless these lie at a
+doorbell. It costs two thread wake-ups per round trip and tells at once when the other side is gone.
 """
 
 from __future__ import annotations

@@ -206,29 +206,10 @@ class MessageReader:
         self._words: tuple[int, ...] = struct.unpack_from(f"<{heap_offset // 8}q", buffer, offset)
         self._position = 2
 
-    @classmethod
-    def of_words(cls, words: bytes) -> MessageReader:
-        """Takes some words of a message apart, which name no texts and no data."""
-        reader = cls.__new__(cls)
-        reader._buffer, reader._heap_start, reader._heap_size, reader.data_offset = b"", 0, 0, 0
-        reader._words = struct.unpack(f"<{len(words) // 8}q", words)
-        reader._position = 0
-        return reader
-
     @property
     def position(self) -> int:
         """How many words lie before the next one."""
         return self._position
-
-    def skip_to(self, position: int) -> None:
-        """Goes on there.
-
-        Raises:
-            ProtocolError: It is not in the message.
-        """
-        if not 0 <= position <= len(self._words):
-            raise ProtocolError("a message ends too early")
-        self._position = position
 
     def word(self) -> int:
         """The next word."""

@@ -36,8 +36,10 @@ _MASK = (1 << 64) - 1
 
 _TIMES = struct.Struct("<2q")
 _TIMES_AT = 24  # of a result's head
-_STARTS = struct.Struct("<3q")  # of a batch's heap, data and details
-_DETAILS_START = 2  # which of the words has the last of them
+_PARTS = struct.Struct("<2q")  # where a message's heap and data start
+_WORD = struct.Struct("<q")
+_DETAILS_START = 2  # which word of a batch says where its details start
+_TENSORS_AT = 24  # the byte behind that
 _SHORT = 1024  # bytes of a head that is worth being kept
 
 
@@ -265,13 +267,13 @@ def read_batch(message: Any) -> tuple[BatchMessage, int, int]:
     """
     size = len(message)
     heap_offset, data_offset = parts_of(message, 0, size)
-    if heap_offset < _STARTS.size:
+    if heap_offset < _TENSORS_AT:
         raise ProtocolError("a batch is too short to have a head")
-    _, _, details_start = _STARTS.unpack_from(message)
+    (details_start,) = _WORD.unpack_from(message, 8 * _DETAILS_START)
     end = 8 * details_start or heap_offset
-    if not _STARTS.size <= end <= heap_offset:
+    if not _TENSORS_AT <= end <= heap_offset:
         raise ProtocolError("a batch says that its details lie outside of it")
-    words: bytes = struct.unpack_from(f"{end - _STARTS.size}s", message, _STARTS.size)[0]
+    words: bytes = struct.unpack_from(f"{end - _TENSORS_AT}s", message, _TENSORS_AT)[0]
     read = _read_again if end <= _SHORT else _read_tensors
     return read(words), data_offset, details_start
 
@@ -279,12 +281,13 @@ def read_batch(message: Any) -> tuple[BatchMessage, int, int]:
 def read_details(message: Any, request_count: int, start: int) -> list[Details]:
     """Reads the details of a batch's requests, which `read_batch` has found."""
     reader = MessageReader(message, 0, len(message))
-    reader.skip_to(start)
+    reader.take(start - reader.position)
     return [_read_details(reader) for _ in range(request_count)]
 
 
 def _read_tensors(words: bytes) -> BatchMessage:
-    return _decode_tensors(MessageReader.of_words(words))
+    size = _PARTS.size + len(words)
+    return _decode_tensors(MessageReader(_PARTS.pack(size, size) + words, 0, size))  # of them alone
 
 
 _read_again = functools.lru_cache(maxsize=256)(_read_tensors)

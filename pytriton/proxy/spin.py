@@ -68,23 +68,24 @@ class Spin:
         thing = None
         if self._is_allowed and _spinning.acquire(blocking=False):
             try:
-                end = time.monotonic_ns() + _LONGEST_NS
-                while thing is None and time.monotonic_ns() < end:
-                    os.sched_yield()
-                    thing = ask()
+                thing = _ask_until(time.monotonic_ns() + _LONGEST_NS, ask)
             finally:
                 _spinning.release()
         return thing
 
     def _spin(self, ask: Callable[[], Optional[_Thing]], begin: int) -> Optional[_Thing]:  # noqa: UP045
-        end = begin + 2 * self._usual_ns + _SLACK_NS
-        thing = ask()
-        while thing is None and time.monotonic_ns() < end:
-            os.sched_yield()  # to whoever has something to do
-            thing = ask()
+        thing = _ask_until(begin + 2 * self._usual_ns + _SLACK_NS, ask)
         if thing is None:
             self._rest = self._next_rest
             self._next_rest = min(2 * self._next_rest, _MOST_REST)
         else:
             self._next_rest = max(self._next_rest // 2, _LEAST_REST)
         return thing
+
+
+def _ask_until(end: int, ask: Callable[[], Optional[_Thing]]) -> Optional[_Thing]:  # noqa: UP045
+    thing = ask()
+    while thing is None and time.monotonic_ns() < end:
+        os.sched_yield()  # to whoever has something to do
+        thing = ask()
+    return thing

@@ -258,6 +258,11 @@ def test_details_that_lie_outside_of_a_batch_are_refused(start: int) -> None:
         read_details(words_of(start, 1, 0, 0), 1, start)
 
 
+def test_a_heap_that_starts_in_the_midst_of_a_word_is_no_other_error() -> None:
+    with pytest.raises(ProtocolError):
+        read_batch(struct.pack("<3q", 27, 32, 0) + bytes(8))
+
+
 def test_a_batch_of_many_requests_with_many_tensors_comes_through(library: ctypes.CDLL) -> None:
     count = 500
     ragged = [Tensor(64 * i, i, (1, *range(i % 7))) if i % 3 else ABSENT for i in range(count)]

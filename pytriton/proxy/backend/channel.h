@@ -1,6 +1,6 @@
-// The narrow path between a model instance and its worker: a Unix SEQPACKET socket that carries bells and, in the
-// handshake, the file descriptors of the arenas. It costs two thread wake-ups per round trip and tells at once when the
-// other side is gone. Twin of `channel.py`.
+// The narrow path between a model instance and its worker: a Unix SEQPACKET socket that carries the handshake, with the
+// file descriptors of the arenas, and bells, unless these lie at a doorbell. It costs two thread wake-ups per round
+// trip and tells at once when the other side is gone. Twin of `channel.py`.
 #pragma once
 
 #include <sys/types.h>
