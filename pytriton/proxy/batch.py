@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -32,46 +32,38 @@ class Batch:
         "_data_offset",
         "_details",
         "_details_start",
-        "_lease",
         "_message",
         "_signature",
         "_stacked",
         "_starts",
+        "lease",
+        "request_count",
+        "rows",
     )
 
     def __init__(self, lease: Lease, signature: Signature) -> None:
         """Reads the message at the start of ``lease``."""
         self._message, self._data_offset, self._details_start = read_batch(lease)
+        self.lease = lease
+        """The block that the batch lies in."""
+        self.request_count = self._message.request_count
+        """How many requests there are."""
+        self.rows = self._message.rows
+        """First dimension of each request; empty where the model does not batch."""
         self._details: list[Details] | None = None if self._details_start else []
-        self._lease = lease
         self._signature = signature
         self._stacked: dict[str, Array] | None = None
         self._columns: dict[int, Array] | None = None
         self._starts: list[int] | None = None
         self._callbacks: dict[int, list[Callable[[], None]]] | None = None
 
-    @property
-    def request_count(self) -> int:
-        """How many requests there are."""
-        return self._message.request_count
-
-    @property
-    def lease(self) -> Lease:
-        """The block that the batch lies in."""
-        return self._lease
-
-    @property
-    def rows(self) -> list[int]:
-        """First dimension of each request; empty where the model does not batch."""
-        return self._message.rows
-
     def cancelled(self) -> bytes:
         """A byte for each request: 1 when it is cancelled."""
-        return self._lease[self._data_offset : self._data_offset + self._message.request_count].tobytes()
+        return self.lease[self._data_offset : self._data_offset + self.request_count].tobytes()
 
     def is_cancelled(self, request: int) -> bool:
         """Whether nobody wants a request any more."""
-        return bool(self._lease[self._data_offset + request])
+        return bool(self.lease[self._data_offset + request])
 
     def on_cancel(self, request: int, callback: Callable[[], None]) -> Callable[[], None]:
         """Has a callback called when `cancel` is; returns a function that prevents it."""
@@ -105,7 +97,7 @@ class Batch:
         """The requests, each of which looks its inputs up when they are first asked for."""
         details = self._all_details()
         if not details:
-            return [BatchRequest(self, index) for index in range(self._message.request_count)]
+            return [BatchRequest(self, index) for index in range(self.request_count)]
         requests: list[Request] = []
         outputs = self._signature.outputs
         for index, each in enumerate(details):
@@ -142,7 +134,7 @@ class Batch:
         """The inputs of one request, by name."""
         stacked = self.stacked()
         if stacked is not None:
-            if self._message.request_count == 1:
+            if self.request_count == 1:
                 return stacked
             start, stop = self._span(request)
             return {name: array[start:stop] for name, array in stacked.items()}
@@ -164,20 +156,20 @@ class Batch:
             for column, array in zip(self._message.columns, self._stacked.values()):
                 if array is arrays[0] and array.flags.c_contiguous:
                     return column.tensors[0].offset
-        start = _address(self._lease)
+        start = _address(self.lease)
         first = end = _address(arrays[0])
-        if not start + self._data_offset <= first < start + self._lease.nbytes:
+        if not start + self._data_offset <= first < start + self.lease.nbytes:
             return None
         for array in arrays:
             if not array.flags.c_contiguous or _address(array) != end:
                 return None
             end += array.nbytes
-        return first - start - self._data_offset if end <= start + self._lease.nbytes else None
+        return first - start - self._data_offset if end <= start + self.lease.nbytes else None
 
     def _all_details(self) -> list[Details]:
         """Those of each request, or none; read when they are first asked for."""
         if self._details is None:
-            self._details = read_details(self._lease, self._message.request_count, self._details_start)
+            self._details = read_details(self.lease, self.request_count, self._details_start)
         return self._details
 
     def _stacked_columns(self) -> dict[int, Array]:
@@ -191,7 +183,7 @@ class Batch:
     def _span(self, request: int) -> tuple[int, int]:
         if self._starts is None:
             self._starts = [0]
-            for rows in self._message.rows:
+            for rows in self.rows:
                 self._starts.append(self._starts[-1] + rows)
         return self._starts[request], self._starts[request + 1]
 
@@ -200,8 +192,9 @@ class Batch:
         offset = self._data_offset + tensor.offset
         shape = () if column.position in self._signature.scalar_inputs else tensor.shape
         if column.datatype == BYTES_CODE:
-            return bytes_array(self._lease, offset, shape)
-        return np.ndarray(shape, DTYPE_BY_CODE[column.datatype], cast(Any, self._lease), offset)
+            return bytes_array(self.lease, offset, shape)
+        buffer: Any = self.lease
+        return np.ndarray(shape, DTYPE_BY_CODE[column.datatype], buffer, offset)
 
 
 def _address(array: Array) -> int:
@@ -257,12 +250,7 @@ class WholeBatch(Sequence[Request]):
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
-        self._requests: list[Request] | None = None
-
-    @property
-    def is_untouched(self) -> bool:
-        """Whether no request has been asked for."""
-        return self._requests is None
+        self._requests: list[Request] | None = None  # once one has been asked for
 
     def requests(self) -> list[Request]:
         """The requests as a list, always the same."""
@@ -341,7 +329,7 @@ def common_inputs(requests: Sequence[Mapping[str, Array]]) -> KeysView[str] | No
 def _whole_batch(requests: Sequence[Any]) -> Batch | None:
     """The batch that the requests are, all of it, in order, and as it came."""
     if type(requests) is WholeBatch:
-        if requests.is_untouched:
+        if requests._requests is None:
             return requests.batch
         requests = requests.requests()
     if not requests or type(requests[0]) is not BatchRequest:

@@ -20,7 +20,8 @@ from pytriton.proxy.signature import OutputSignature, Signature
 from pytriton.proxy.types import Array, Request, Response, described
 
 _WORTH_A_LOOK = 1 << 14  # bytes; to find out where arrays lie costs as much as to copy so many
-_PLAIN_OUTPUTS = frozenset({dict, list, tuple})
+_LISTS = frozenset({list, tuple})
+_PLAIN_OUTPUTS = _LISTS | {dict}
 
 Outputs = Union[Mapping[str, Array], Sequence[Array]]
 
@@ -175,7 +176,7 @@ def write_result(
     """
     layout = Layout()
     laid_out = tuple([_lay_out(column, batch, signature, layout) for column in columns])
-    keep = batch.lease if any(column.in_batch for column in laid_out) else None
+    keep = batch.lease if any([column.in_batch for column in laid_out]) else None
     if failures or parameters:
         writer = encode_result(ResultMessage(batch.request_count, *times_ns, failures, laid_out, parameters))
         return layout.write(writer, arena, keep)
@@ -276,7 +277,7 @@ def _place(array: Array, outputs: Outputs) -> str:
 
 
 def _arrays(outputs: Outputs) -> Iterable[Array]:
-    if isinstance(outputs, (dict, Mapping)):
+    if type(outputs) not in _LISTS and isinstance(outputs, (dict, Mapping)):
         return outputs.values()
     return outputs
 
