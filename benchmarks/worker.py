@@ -49,10 +49,10 @@ class Rig:
         self._read = PeerArena(os.dup(self._results.fd))
         marks, data = aligned(requests), requests * size * 4
         column = Column(0, _FLOAT32, True, [Place(marks, data, (requests, size))])
-        head = encode_batch(BatchMessage(requests, [1] * requests, [column], []))
-        self._size = head.head_size() + marks + data
+        head = encode_batch(BatchMessage(requests, [1] * requests, [column], [])).to_bytes()
+        self._size = len(head) + marks + data
         self._offset = self._server.allocate(self._size)
-        head.write_to(self._server.memory, self._offset)
+        self._server.memory[self._offset : self._offset + len(head)] = head
 
     def serve(self) -> None:
         """Serve the batch once, as a worker does from bell to bell."""

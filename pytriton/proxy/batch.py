@@ -109,10 +109,6 @@ class Batch:
             requests.append(request)
         return requests
 
-    def whole(self) -> WholeBatch:
-        """The requests for a callable that joins them, and mostly has no use for each."""
-        return WholeBatch(self)
-
     def details(self, request: int) -> Details:
         """What a request brings besides its tensors."""
         details = self._all_details()
@@ -241,7 +237,7 @@ class BatchRequest(Request):
 
 
 class WholeBatch(Sequence[Request]):
-    """The requests of a batch, which are made when one is asked for.
+    """The requests of a batch, for a callable that joins them: each is made when one is asked for.
 
     Only decorators of this package are handed it, and they hand lists on.
     """

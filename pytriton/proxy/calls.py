@@ -21,7 +21,6 @@ from pytriton.proxy.message import (
     MessageWriter,
     ParameterValue,
     Tensor,
-    WrittenMessage,
     bits_of,
     signed,
 )
@@ -256,10 +255,10 @@ class MetricMessage:
     buckets: Sequence[float] = ()
 
 
-def write_call(call: Call, inputs: list[CallInput], batch: int) -> MessageWriter | WrittenMessage:
+def write_call(call: Call, inputs: list[CallInput], batch: int) -> bytes:
     """Lays a call's head out, or finds it among those of late: a model mostly asks the same again and again."""
     if batch > 0 or call.request_id or call.correlation_id or call.parameters:
-        return encode_call(call, inputs, batch)
+        return encode_call(call, inputs, batch).to_bytes()
     outputs = None if call.outputs is None else tuple(call.outputs)
     return _write_call(
         call.model, call.version, outputs, call.flags, call.priority, call.timeout_us, tuple(inputs), batch
@@ -276,9 +275,9 @@ def _write_call(
     timeout_us: int,
     inputs: tuple[CallInput, ...],
     batch: int,
-) -> WrittenMessage:
+) -> bytes:
     call = Call(model, {}, version, outputs, flags=flags, priority=priority, timeout_us=timeout_us)
-    return WrittenMessage(encode_call(call, list(inputs), batch))
+    return encode_call(call, list(inputs), batch).to_bytes()
 
 
 def encode_call(call: Call, inputs: list[CallInput], batch: int) -> MessageWriter:

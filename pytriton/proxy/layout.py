@@ -11,7 +11,7 @@ import numpy as np
 from pytriton.model_config.datatypes import BYTES_CODE
 from pytriton.proxy.arena import Arena
 from pytriton.proxy.elements import bytes_parts
-from pytriton.proxy.message import MessageWriter, Tensor, WrittenMessage, aligned
+from pytriton.proxy.message import Tensor, aligned
 from pytriton.proxy.types import Array
 
 _SMALL = 4096  # bytes; of more than that, NumPy makes the copy while other threads run
@@ -21,10 +21,12 @@ _BUILTIN = 1  # dtypes of other packages may be unknown to the buffer protocol
 class Layout:
     """Which array goes where, relative to the message's data."""
 
-    __slots__ = ("_arrays", "_joined", "size")
+    __slots__ = ("_arrays", "_joined", "keep", "size")
 
     def __init__(self) -> None:
         self.size = 0
+        self.keep: object = None
+        """What is kept alive until the other side has read the message."""
         self._arrays: list[tuple[int, Array]] = []
         self._joined: list[tuple[int, tuple[int, ...], Sequence[Array]]] = []
 
@@ -44,13 +46,12 @@ class Layout:
         self.size += aligned(size)
         return Tensor(offset, size, shape)
 
-    def write(self, head: MessageWriter | WrittenMessage, arena: Arena, keep: object = None) -> tuple[int, int]:
+    def write(self, head: bytes, arena: Arena) -> tuple[int, int]:
         """Copies a message and its arrays into a block of the arena.
 
         Args:
-            head: The message.
+            head: The message without its data.
             arena: Where it goes.
-            keep: Kept alive until the other side has read it.
 
         Returns:
             Offset and size of the message.
@@ -58,12 +59,11 @@ class Layout:
         Raises:
             ArenaError: There is no room.
         """
-        head_size = head.head_size()
-        size = head_size + self.size
-        offset = arena.allocate(size, keep)
-        head.write_to(arena.memory, offset)
-        data = offset + head_size
+        size = len(head) + self.size
+        offset = arena.allocate(size, self.keep)
+        data = offset + len(head)
         memory = arena.memory
+        memory[offset:data] = head
         for position, shape, arrays in self._joined:
             whole: Array = np.ndarray(shape, arrays[0].dtype, cast(Any, memory), data + position)
             np.concatenate(arrays, out=whole)

@@ -136,57 +136,13 @@ class MessageWriter:
                 words.append(ParameterType.STRING)
                 self.text(value)
 
-    def head_size(self) -> int:
-        """Bytes before the data; the data is meant to start right there."""
-        return aligned(len(self.words) * 8 + len(self._heap))
-
-    def write_to(self, buffer: Any, offset: int) -> None:
-        """Writes words and heap into a writable buffer."""
+    def to_bytes(self) -> bytes:
+        """The message's head: the data is meant to start right behind it."""
         words = self.words
         count = len(words)
-        words[0] = count * 8
-        words[1] = self.head_size()
-        struct.pack_into(f"<{count}q", buffer, offset, *words)
-        if self._heap:
-            start = offset + count * 8
-            buffer[start : start + len(self._heap)] = self._heap
-
-    def to_bytes(self) -> bytes:
-        """The message on its own, without data."""
-        buffer = bytearray(self.head_size())
-        self.write_to(buffer, 0)
-        return bytes(buffer)
-
-
-class WrittenMessage:
-    """A message that is written already, to be written again."""
-
-    __slots__ = ("_data",)
-
-    def __init__(self, message: MessageWriter) -> None:
-        self._data = message.to_bytes()
-
-    def head_size(self) -> int:
-        """See `MessageWriter.head_size`."""
-        return len(self._data)
-
-    def write_to(self, buffer: Any, offset: int) -> None:
-        """See `MessageWriter.write_to`."""
-        buffer[offset : offset + len(self._data)] = self._data
-
-
-def parts_of(buffer: Any, offset: int, size: int) -> tuple[int, int]:
-    """Where in a message the heap and the data start.
-
-    Raises:
-        ProtocolError: It says that its parts lie outside of it.
-    """
-    if size < _TEXT.size:
-        raise ProtocolError("a message is too short to have a head")
-    heap_offset, data_offset = _TEXT.unpack_from(buffer, offset)
-    if not _TEXT.size <= heap_offset <= data_offset <= size:
-        raise ProtocolError("a message says that its parts lie outside of it")
-    return heap_offset, data_offset
+        size = count * 8 + len(self._heap)
+        words[0], words[1] = count * 8, aligned(size)
+        return struct.pack(f"<{count}q{len(self._heap)}s{words[1] - size}x", *words, self._heap)
 
 
 class MessageReader:
@@ -199,7 +155,11 @@ class MessageReader:
     __slots__ = ("_buffer", "_heap_size", "_heap_start", "_position", "_words", "data_offset")
 
     def __init__(self, buffer: Any, offset: int, size: int) -> None:
-        heap_offset, self.data_offset = parts_of(buffer, offset, size)
+        if size < _TEXT.size:
+            raise ProtocolError("a message is too short to have a head")
+        heap_offset, self.data_offset = _TEXT.unpack_from(buffer, offset)
+        if not _TEXT.size <= heap_offset <= self.data_offset <= size:
+            raise ProtocolError("a message says that its parts lie outside of it")
         self._buffer = buffer
         self._heap_start = offset + heap_offset
         self._heap_size = self.data_offset - heap_offset

@@ -19,8 +19,6 @@ from pytriton.proxy.message import (
     ParameterValue,
     ProtocolError,
     Tensor,
-    WrittenMessage,
-    parts_of,
     signed,
 )
 
@@ -37,9 +35,9 @@ _MASK = (1 << 64) - 1
 _TIMES = struct.Struct("<2q")
 _TIMES_AT = 24  # of a result's head
 _PARTS = struct.Struct("<2q")  # where a message's heap and data start
-_WORD = struct.Struct("<q")
 _DETAILS_START = 2  # which word of a batch says where its details start
-_TENSORS_AT = 24  # the byte behind that
+_PARTS_OF_BATCH = struct.Struct("<3q")
+_TENSORS_AT = _PARTS_OF_BATCH.size
 _SHORT = 1024  # bytes of a head that is worth being kept
 
 
@@ -266,13 +264,12 @@ def read_batch(message: Any) -> tuple[BatchMessage, int, int]:
         details, 0 where there are none.
     """
     size = len(message)
-    heap_offset, data_offset = parts_of(message, 0, size)
-    if heap_offset < _TENSORS_AT:
+    if size < _TENSORS_AT:
         raise ProtocolError("a batch is too short to have a head")
-    (details_start,) = _WORD.unpack_from(message, 8 * _DETAILS_START)
+    heap_offset, data_offset, details_start = _PARTS_OF_BATCH.unpack_from(message)
     end = 8 * details_start or heap_offset
-    if not _TENSORS_AT <= end <= heap_offset:
-        raise ProtocolError("a batch says that its details lie outside of it")
+    if not _TENSORS_AT <= end <= heap_offset <= data_offset <= size:
+        raise ProtocolError("a batch says that its parts lie outside of it")
     words: bytes = struct.unpack_from(f"{end - _TENSORS_AT}s", message, _TENSORS_AT)[0]
     read = _read_again if end <= _SHORT else _read_tensors
     return read(words), data_offset, details_start
@@ -325,9 +322,9 @@ def encode_result(message: ResultMessage) -> MessageWriter:
 
 
 @functools.lru_cache(maxsize=256)
-def encode_outputs(request_count: int, columns: tuple[Column, ...]) -> WrittenMessage:
+def encode_outputs(request_count: int, columns: tuple[Column, ...]) -> bytes:
     """A result that has nothing but outputs, and no times yet: most of a model's results differ in nothing else."""
-    return WrittenMessage(encode_result(ResultMessage(request_count, 0, 0, [], columns)))
+    return encode_result(ResultMessage(request_count, 0, 0, [], columns)).to_bytes()
 
 
 def set_times(buffer: Any, offset: int, times_ns: tuple[int, int]) -> None:

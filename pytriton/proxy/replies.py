@@ -147,7 +147,7 @@ class Replies:
             answers.append(
                 Answer(flight.sequence, request, final, response, *times, failure, laid_out, parameters or {})
             )
-        offset, size = layout.write(encode_answers(AnswersMessage(answers)), self._arena)
+        offset, size = layout.write(encode_answers(AnswersMessage(answers)).to_bytes(), self._arena)
         self._channel.send(Bell(BellKind.ANSWERS, 0, offset, size))
 
     def _write_alone(self, reply: Reply) -> None:

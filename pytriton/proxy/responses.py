@@ -20,8 +20,7 @@ from pytriton.proxy.signature import OutputSignature, Signature
 from pytriton.proxy.types import Array, Request, Response, described
 
 _WORTH_A_LOOK = 1 << 14  # bytes; to find out where arrays lie costs as much as to copy so many
-_LISTS = frozenset({list, tuple})
-_PLAIN_OUTPUTS = _LISTS | {dict}
+_PLAIN_OUTPUTS = frozenset({dict, list, tuple})
 
 Outputs = Union[Mapping[str, Array], Sequence[Array]]
 
@@ -176,11 +175,10 @@ def write_result(
     """
     layout = Layout()
     laid_out = tuple([_lay_out(column, batch, signature, layout) for column in columns])
-    keep = batch.lease if any([column.in_batch for column in laid_out]) else None
     if failures or parameters:
         writer = encode_result(ResultMessage(batch.request_count, *times_ns, failures, laid_out, parameters))
-        return layout.write(writer, arena, keep)
-    offset, size = layout.write(encode_outputs(batch.request_count, laid_out), arena, keep)
+        return layout.write(writer.to_bytes(), arena)
+    offset, size = layout.write(encode_outputs(batch.request_count, laid_out), arena)
     set_times(arena.memory, offset, times_ns)
     return offset, size
 
@@ -207,6 +205,7 @@ def _lay_out_whole(
         size = math.prod(shape) * arrays[0].itemsize
         offset = batch.offset_of(arrays) if size >= _WORTH_A_LOOK else None
         if offset is not None:
+            layout.keep = batch.lease
             return Column(position, code, True, (Tensor(offset, size, shape),), in_batch=True)
     return Column(position, code, True, (layout.add(arrays, shape, code),))
 
@@ -277,9 +276,9 @@ def _place(array: Array, outputs: Outputs) -> str:
 
 
 def _arrays(outputs: Outputs) -> Iterable[Array]:
-    if type(outputs) not in _LISTS and isinstance(outputs, (dict, Mapping)):
-        return outputs.values()
-    return outputs
+    if isinstance(outputs, (list, tuple)):
+        return outputs
+    return outputs.values() if isinstance(outputs, (dict, Mapping)) else outputs
 
 
 def _by_index(outputs: Outputs, signature: Signature) -> dict[int, Array]:

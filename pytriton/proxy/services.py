@@ -40,7 +40,7 @@ from pytriton.proxy.calls import (
 from pytriton.proxy.elements import as_bytes
 from pytriton.proxy.error_code import ErrorCode
 from pytriton.proxy.layout import Layout
-from pytriton.proxy.message import MessageWriter, float_of
+from pytriton.proxy.message import float_of
 from pytriton.proxy.streams import AsyncStream, Stream
 from pytriton.proxy.switchboard import Switchboard
 from pytriton.proxy.types import Array
@@ -170,7 +170,9 @@ class Services:
 
     def log(self, level: LogLevel, message: str, file: str = "pytriton", line: int = 0) -> None:
         """Writes a line into the server's log, and does not wait for it."""
-        self._switchboard.ask(ServiceBell.LOG, encode_log(level, message, file, line), Layout(), replies=False)
+        self._switchboard.ask(
+            ServiceBell.LOG, encode_log(level, message, file, line).to_bytes(), Layout(), replies=False
+        )
 
     def load_model(self, name: str, config: str = "", files: Mapping[str, bytes] | None = None) -> None:
         """Loads a model, or loads it anew.
@@ -307,16 +309,16 @@ class Services:
             ) from error
 
     def _model(self, message: ModelMessage, layout: Layout | None = None) -> int:
-        return self._result(ServiceBell.MODEL, encode_model(message), layout or Layout())
+        return self._result(ServiceBell.MODEL, encode_model(message).to_bytes(), layout or Layout())
 
     def _metric(self, message: MetricMessage) -> int:
-        return self._result(ServiceBell.METRIC, encode_metric(message), Layout())
+        return self._result(ServiceBell.METRIC, encode_metric(message).to_bytes(), Layout())
 
     def _tell(self, message: MetricMessage) -> None:
         with contextlib.suppress(PyTritonInvalidOperationError):
-            self._switchboard.ask(ServiceBell.METRIC, encode_metric(message), Layout(), replies=False)
+            self._switchboard.ask(ServiceBell.METRIC, encode_metric(message).to_bytes(), Layout(), replies=False)
 
-    def _result(self, kind: ServiceBell, head: MessageWriter, layout: Layout) -> int:
+    def _result(self, kind: ServiceBell, head: bytes, layout: Layout) -> int:
         result = self._switchboard.wait(self._switchboard.ask(kind, head, layout), None)
         if isinstance(result, Reply):
             result.check()

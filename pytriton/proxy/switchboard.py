@@ -24,7 +24,7 @@ from pytriton.proxy.calls import CallTensor, Reply, ServiceBell, read_reply
 from pytriton.proxy.doorbell import Bed, Doorbell, can_sleep_there
 from pytriton.proxy.error_code import ErrorCode
 from pytriton.proxy.layout import Layout
-from pytriton.proxy.message import MessageWriter, ProtocolError, WrittenMessage
+from pytriton.proxy.message import ProtocolError
 from pytriton.proxy.protocol import BELL, PROTOCOL_VERSION, Bell
 from pytriton.proxy.spin import Spin
 from pytriton.proxy.waiter import Waiter
@@ -70,7 +70,7 @@ class Switchboard:
     def ask(
         self,
         kind: ServiceBell,
-        head: MessageWriter | WrittenMessage,
+        head: bytes,
         layout: Layout,
         *,
         replies: bool = True,

@@ -12,7 +12,7 @@ from typing import Any
 
 from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.proxy.arena import TRIM_AFTER_S, Arena, ArenaError, PeerArena
-from pytriton.proxy.batch import Batch
+from pytriton.proxy.batch import Batch, WholeBatch
 from pytriton.proxy.calls import CURRENT_BATCH
 from pytriton.proxy.channel import Channel
 from pytriton.proxy.context import MODEL
@@ -63,7 +63,7 @@ class Worker:
     ) -> None:
         """Keeps the callable; `start` has it called."""
         self._infer_func = infer_func
-        self._requests_of = Batch.whole if joins_requests(infer_func) else Batch.requests
+        self._requests_of = WholeBatch if joins_requests(infer_func) else Batch.requests
         self._signature = signature
         self._on_unrecoverable = on_unrecoverable
         self._owner_fds = () if owner_fd is None else (owner_fd,)

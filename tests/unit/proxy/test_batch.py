@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config import ModelConfig, Tensor
-from pytriton.proxy.batch import Batch, stack_requests
+from pytriton.proxy.batch import Batch, WholeBatch, stack_requests
 from pytriton.proxy.protocol import Details
 from pytriton.proxy.types import Request
 
@@ -56,16 +56,16 @@ def test_requests_lie_side_by_side_and_are_joined_without_a_copy(wire):
 
 
 def test_a_whole_batch_is_joined_without_making_its_requests(wire):
-    whole = wire().batch({"x": floats(2)}, {"x": floats(1)}).whole()
+    whole = WholeBatch(wire().batch({"x": floats(2)}, {"x": floats(1)}))
 
     inputs, rows = stack_requests(whole)
 
     assert (inputs["x"].shape, rows, len(whole)) == ((3, 3), [2, 1], 2)
-    assert whole.is_untouched
+    assert whole._requests is None
 
 
 def test_a_whole_batch_is_a_sequence_of_requests_and_what_is_changed_in_them_holds(wire):
-    whole = wire().batch({"x": floats(2)}, {"x": floats(1)}).whole()
+    whole = WholeBatch(wire().batch({"x": floats(2)}, {"x": floats(1)}))
 
     first, second = whole
     second["x"] = floats(1, start=90)

@@ -53,7 +53,7 @@ class Server:
         os.close(self._page)
 
     def ask(self, loop: asyncio.AbstractEventLoop | None = None) -> Waiter:
-        waiter = self.board.ask(ServiceBell.METRIC, MessageWriter(), Layout(), loop=loop)
+        waiter = self.board.ask(ServiceBell.METRIC, MessageWriter().to_bytes(), Layout(), loop=loop)
         kind, number, offset, size = BELL.unpack(self._socket.recv(BELL.size))
         assert (kind, number) == (ServiceBell.METRIC, waiter.number)
         self.peer.lease(offset, size)  # and given back
@@ -184,7 +184,7 @@ def test_whoever_waits_is_told_that_the_server_is_gone(server: Server) -> None:
     for thread in threads:
         assert "the server is gone" in str(thread.finish())
     with pytest.raises(PyTritonInvalidOperationError, match="the server is gone"):
-        server.board.ask(ServiceBell.METRIC, MessageWriter(), Layout())
+        server.board.ask(ServiceBell.METRIC, MessageWriter().to_bytes(), Layout())
 
 
 def test_a_loop_that_waits_is_told_that_the_server_is_gone(server: Server) -> None:

@@ -126,14 +126,13 @@ class Wire:
                 datas += data.ljust(aligned(len(data)), b"\0")
             columns.append(Column(position, CODE_BY_DTYPE[present[0].dtype], stacked, tensors))
         rows = [len(next(iter(request.values()))) for request in requests] if self.signature.batching else []
-        writer = encode_batch(BatchMessage(len(requests), rows, columns, list(details)))
-        size = writer.head_size() + len(datas)
-        offset = self.arena.allocate(size)
-        writer.write_to(self.arena.memory, offset)
-        start = offset + writer.head_size()
+        message = encode_batch(BatchMessage(len(requests), rows, columns, list(details))).to_bytes()
+        offset = self.arena.allocate(len(message) + len(datas))
+        start = offset + len(message)
+        self.arena.memory[offset:start] = message
         self.arena.memory[start : start + len(datas)] = bytes(datas)
         self._marks[offset] = self._data = start
-        return offset, size
+        return offset, len(message) + len(datas)
 
     def cancel(self, offset, request):
         """Says of a request of the batch at ``offset`` that it is cancelled."""
