@@ -41,7 +41,7 @@ class Channel:
             OSError: The other side is gone.
         """
         if self._doorbell is not None:
-            self._doorbell.ring_for(bell)
+            self._doorbell.ring(bell)
         elif fds:
             socket.send_fds(self._socket, [BELL.pack(*bell)], fds)
         else:
@@ -58,7 +58,25 @@ class Channel:
         """
         if self._doorbell is None:
             return self._spin.wait(self.receive_now, self._sleep)
-        return self._spin.wait(self._receive_rung, self._sleep_at_doorbell)
+        return self._spin.wait(self._doorbell.take, self._sleep_at_doorbell)
+
+    def receive_data(self) -> None:
+        """Waits for the data of the batch whose head was received, awake for a while.
+
+        Raises:
+            EOFError: The other side is gone.
+        """
+        if (doorbell := self._doorbell) is None:
+            raise EOFError
+        has_come = self._spin.expect(doorbell.has_data)
+        while not has_come:
+            if self._is_closed:
+                raise EOFError
+            doorbell.sleep()
+            has_come = doorbell.has_data()
+            if not has_come:
+                self._check_peer()
+        doorbell.hear()
 
     def ring_at(self, memory: Any, offset: int) -> None:
         """Has bells travel by a doorbell in shared memory, once the handshake is over: batches here, results back."""
@@ -67,23 +85,16 @@ class Channel:
     def _sleep(self) -> Bell | None:
         return self._receive(0)
 
-    def _receive_rung(self) -> Bell | None:
-        doorbell = self._doorbell
-        if doorbell is None or not doorbell.has_rung():
-            return None
-        bell = doorbell.take()
-        if bell is None:
-            self._check_peer()
-        return bell
-
     def _sleep_at_doorbell(self) -> Bell | None:
+        if (doorbell := self._doorbell) is None:
+            raise EOFError
+        if doorbell.rang_for_end:
+            self._check_peer()
         for _ in range(_LOOKS):
-            if self._is_closed or self._doorbell is None:
+            if self._is_closed:
                 raise EOFError
-            was_woken = self._doorbell.sleep()
-            bell = self._receive_rung()
-            if bell is None and was_woken:
-                bell = self._spin.expect(self._receive_rung)
+            doorbell.sleep()
+            bell = doorbell.take()
             if bell is not None:
                 return bell
             self._check_peer()

@@ -11,7 +11,7 @@ import platform
 from typing import Any
 
 from pytriton.proxy.arena import mapped
-from pytriton.proxy.protocol import Bell, BellKind
+from pytriton.proxy.protocol import Bell
 
 DOORBELL_SIZE = 128
 """Bytes of shared memory that it takes: a word of 32 bits and a bell for the worker, and 64 bytes further two words and
@@ -19,7 +19,7 @@ a bell for the backend."""
 
 _BACKEND = 64  # where the backend's half starts
 _HEARD = (_BACKEND + 4) // 4  # index of the word that tells the backend how many bells the worker has taken
-_OFFSET, _SIZE, _SEQUENCE = 1, 2, 3  # of a bell, as words of 64 bits in its half
+_OFFSET, _SIZE, _SEQUENCE, _KIND, _WHOLE = 1, 2, 3, 4, 5  # of a bell, as words of 64 bits in its half
 _BACKENDS_OFFSET, _BACKENDS_SIZE, _BACKENDS_SEQUENCE = 9, 10, 11
 _FUTEX_WAIT, _FUTEX_WAKE, _FUTEX_WAKE_OP = 0, 1, 5
 _ADD_1 = 1 << 28 | 1 << 12  # what `_FUTEX_WAKE_OP` does to the word
@@ -81,6 +81,8 @@ class Doorbell:
         self._patience = _Timespec(0, int(patience_s * 1e9))
         self._heard = 0
         self._sequence = 0  # of the batch that was taken last
+        self.rang_for_end = False
+        """Whether it has rung without a batch, as it does when the other side ends."""
 
     def has_rung(self) -> bool:
         """Whether a bell has come that was not heard yet."""
@@ -92,34 +94,36 @@ class Doorbell:
         self._words[_HEARD] = self._heard
 
     def take(self) -> Bell | None:
-        """Takes the batch that has rung, and lies beside the word; None is the other side's end."""
-        self.hear()
+        """Takes the batch that has rung, if one has, and lies beside the word."""
+        words = self._words
+        if words[0] == self._heard:
+            return None
+        self._heard = words[_HEARD] = (self._heard + 1) & _MASK
         bells = self._bells
         sequence = bells[_SEQUENCE]  # written last
         if sequence == self._sequence:
+            self.rang_for_end = True
             return None
         self._sequence = sequence
-        return tuple.__new__(Bell, (BellKind.BATCH, sequence, bells[_OFFSET], bells[_SIZE]))
+        return tuple.__new__(Bell, (bells[_KIND], sequence, bells[_OFFSET], bells[_SIZE]))
 
-    def sleep(self) -> bool:
-        """Sleeps until it rings, is woken, or has slept for long enough. Returns whether it was woken."""
-        failed: int = _syscall(_FUTEX, self._own, _FUTEX_WAIT, self._heard, ctypes.addressof(self._patience))
-        return not failed
+    def has_data(self) -> bool | None:
+        """Whether the data have come of the batch that was taken last; None if not."""
+        return self._bells[_WHOLE] == self._sequence or None
+
+    def sleep(self) -> None:
+        """Sleeps until it rings, is woken, or has slept for long enough."""
+        _syscall(_FUTEX, self._own, _FUTEX_WAIT, self._heard, ctypes.addressof(self._patience))
 
     def wake(self) -> None:
         """Wakes who sleeps on this side."""
         _syscall(_FUTEX, self._own, _FUTEX_WAKE, 1, None)
 
-    def ring(self) -> None:
-        """Tells the other side that a bell was sent to it, or that this side ends."""
+    def ring(self, result: tuple[int, int, int, int] | None = None) -> None:
+        """Tells the other side that there is a result, whose bell is to lie beside the word, or that this side ends."""
+        if result is not None:
+            bells = self._bells
+            _, sequence, bells[_BACKENDS_OFFSET], bells[_BACKENDS_SIZE] = result
+            bells[_BACKENDS_SEQUENCE] = sequence
         # The kernel counts: what was written before is seen by whoever sees the count, on any machine.
         _syscall_on_two_words(_FUTEX, self._backends, _FUTEX_WAKE_OP, 1, None, self._backends, _ADD_1)
-
-    def ring_for(self, bell: tuple[int, int, int, int]) -> None:
-        """The same for a result that is to lie beside the word."""
-        _, sequence, offset, size = bell
-        bells = self._bells
-        bells[_BACKENDS_OFFSET] = offset
-        bells[_BACKENDS_SIZE] = size
-        bells[_BACKENDS_SEQUENCE] = sequence
-        self.ring()

@@ -22,7 +22,7 @@ from pytriton.proxy.message import (
     signed,
 )
 
-PROTOCOL_VERSION = 7
+PROTOCOL_VERSION = 8
 """Raised whenever the layout changes; a different version on the other side is refused."""
 
 _HAS_ROWS = 1
@@ -50,6 +50,7 @@ class BellKind(enum.IntEnum):
     RESULT = 4
     ANSWERS = 5
     RETURNED = 6
+    HEAD = 7
 
 
 class Bell(NamedTuple):

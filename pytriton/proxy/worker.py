@@ -32,6 +32,7 @@ LOGGER = logging.getLogger(__name__)
 
 InferenceCallable = Callable[..., Any]
 
+_BATCHES = frozenset({BellKind.BATCH, BellKind.HEAD})
 _RESULTS = frozenset({StackedOutputs, list, tuple})  # which are not to be awaited
 
 ENDED = "the model is being unloaded, or the process that serves it ends"
@@ -248,12 +249,14 @@ class Worker:
                 if services is not None:
                     services.tidy(before)
                 continue
-            if bell.kind != BellKind.BATCH:
+            if bell.kind not in _BATCHES:
                 raise ProtocolError(f"a bell of kind {bell.kind} rang, which only a newer server could know")
             with self._turn:
-                offset, size, unrecoverable = self._infer(
-                    Batch(peer.lease(bell.offset, bell.size), self._signature), arena
-                )
+                batch = Batch(peer.lease(bell.offset, bell.size), self._signature)
+                if bell.kind == BellKind.HEAD:
+                    channel.receive_data()
+                offset, size, unrecoverable = self._infer(batch, arena)
+                del batch  # so that its block is free by the time that the server has the result
             self._last_ns = time.monotonic_ns()
             channel.send((BellKind.RESULT, bell.sequence, offset, size))
             if unrecoverable is not None and self._on_unrecoverable is not None:

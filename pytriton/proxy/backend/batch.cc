@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <numeric>
 #include <utility>
 
 #include "bytes_tensor.h"
@@ -259,29 +258,28 @@ void Batch::LayOut() {
   }
 }
 
-int64_t Batch::byte_size() const {
-  return std::accumulate(views_.begin(), views_.end(), int64_t{0},
-                         [](int64_t sum, const InputView& each) { return sum + each.byte_size; });
-}
-
 Block Batch::Write(Arena* arena, int64_t* size) {
-  LayOut();
-  MessageWriter writer;
-  Encode(message_, &writer);
-  *size = writer.head_size() + data_size_;
-  const Block block = arena->Allocate(*size);
-  writer.CopyTo(block.data);
+  const Block block = WriteHead(arena, size);
   try {
-    CopyTo(block.data + writer.head_size());
+    WriteData();
   } catch (...) {
     arena->Discard(block);
     throw;
   }
-  arena_ = arena;
-  block_ = block;
-  marks_ = block.data + writer.head_size();
-  std::memset(marks_, 0, requests_.size());
   return block;
+}
+
+Block Batch::WriteHead(Arena* arena, int64_t* size) {
+  LayOut();
+  MessageWriter writer;
+  Encode(message_, &writer);
+  *size = writer.head_size() + data_size_;
+  block_ = arena->Allocate(*size);
+  arena_ = arena;
+  writer.CopyTo(block_.data);
+  marks_ = block_.data + writer.head_size();
+  std::memset(marks_, 0, requests_.size());
+  return block_;
 }
 
 void Batch::Cancel(size_t request) const {
@@ -289,19 +287,19 @@ void Batch::Cancel(size_t request) const {
   if (arena_->IsInUse(block_)) __atomic_store_n(marks_ + request, 1, __ATOMIC_RELEASE);
 }
 
-void Batch::CopyTo(char* data) const {
+void Batch::WriteData() const {
   for (const Column& column : message_.columns) {
     const std::string& name = model_.inputs[column.position];
     // BYTES: lengths go in front, contents behind them; both of all requests where they are stacked.
     const Tensor& whole = column.tensors[0];
-    char* target = data + whole.offset;
+    char* target = marks_ + whole.offset;
     char* contents = target + ElementCount(whole.shape.data(), whole.shape.size()) * kLengthSize;
     for (size_t i = 0; i < requests_.size(); ++i) {
       const InputView& each = view(i, column.position);
       if (each.input == nullptr) continue;
       const int64_t count = ElementCount(each.shape, each.rank);
       if (!column.stacked) {
-        target = data + column.tensors[i].offset;
+        target = marks_ + column.tensors[i].offset;
         contents = target + count * kLengthSize;
       }
       if (column.datatype == TRITONSERVER_TYPE_BYTES) {

@@ -44,12 +44,12 @@ class Batch {
   int64_t total_rows() const { return total_rows_; }
   bool wants(size_t request, size_t output) const { return wanted_[request * model_.outputs.size() + output] != 0; }
 
-  // Of all inputs.
-  int64_t byte_size() const;
-
   // Copies the requests into a block of the arena: the message, then the tensors, those of one input side by side. Sets
   // `size` to the message's size.
   Block Write(Arena* arena, int64_t* size);
+  // The two halves of it. The latter fails only where memory is wanting: the requests were looked through.
+  Block WriteHead(Arena* arena, int64_t* size);
+  void WriteData() const;
 
   // The data of the message, once it is written: whether requests are cancelled, and the tensors.
   const char* data() const { return marks_; }
@@ -62,7 +62,6 @@ class Batch {
  private:
   void Examine(TRITONBACKEND_Request* request);
   void LayOut();
-  void CopyTo(char* data) const;
   bool Stackable(size_t input) const;
   const InputView& view(size_t request, size_t input) const { return views_[request * model_.inputs.size() + input]; }
 

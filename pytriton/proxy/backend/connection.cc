@@ -48,10 +48,19 @@ void Connection::Send(int64_t sequence, int64_t offset, int64_t size) {
   }
 }
 
+void Connection::Announce(int64_t offset, int64_t size) {
+  if (!doorbell_.valid() || !Spin::IsAllowed()) return;
+  doorbell_.Ring({static_cast<int64_t>(BellKind::kHead), NextSequence(), offset, size});
+  is_announced_ = true;
+}
+
 Bell Connection::RoundTrip(int64_t offset, int64_t size, const std::function<void()>& waiting) {
   [[maybe_unused]] static thread_local const bool wakes_soon = WakeSoon();
-  const int64_t sequence = NextSequence();
-  Send(sequence, offset, size);
+  if (std::exchange(is_announced_, false)) {
+    doorbell_.RingForData();
+  } else {
+    Send(NextSequence(), offset, size);
+  }
   Bell answer;
   const uint64_t begin = Now();
   // A worker that has not taken the batch by now may wait for this very processor.
@@ -59,7 +68,7 @@ Bell Connection::RoundTrip(int64_t offset, int64_t size, const std::function<voi
     while (!Await(&answer)) waiting();
   }
   spin_.Came(static_cast<int64_t>(Now() - begin));
-  if (answer.kind != static_cast<int64_t>(BellKind::kResult) || answer.sequence != sequence) {
+  if (answer.kind != static_cast<int64_t>(BellKind::kResult) || answer.sequence != sequence_) {
     throw ProtocolError("the worker answered out of turn");
   }
   return answer;

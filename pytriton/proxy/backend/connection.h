@@ -36,13 +36,11 @@ class Connection {
   // Whether the worker is there, waiting for a batch.
   bool alive() const { return channel_.Idle(); }
 
-  // Wakes a worker in lock-step for a batch that is about to be laid down, where it may wait awake for that.
-  void Announce() {
-    if (doorbell_.valid() && Spin::IsAllowed()) doorbell_.Nudge();
-  }
-
-  // Rings for a batch that lies in the arena at `offset` and waits for its result; calls `waiting` now and then while
-  // it does.
+  // Rings for a batch of which the head lies in the arena at `offset`, so that a worker in lock-step wakes up and reads
+  // it while the data are being copied. Only where it may wait awake for them.
+  void Announce(int64_t offset, int64_t size);
+  // Rings for a batch that lies in the arena at `offset`, or for the data of one that was announced, and waits for its
+  // result; calls `waiting` now and then while it does.
   Bell RoundTrip(int64_t offset, int64_t size, const std::function<void()>& waiting);
 
   // The two halves of it, for workers that take many batches at a time. Receiving gives up after a while, and returns
@@ -70,6 +68,7 @@ class Connection {
   Doorbell doorbell_;  // where the worker sleeps at one
   Spin spin_;          // for results
   int64_t sequence_ = 0;
+  bool is_announced_ = false;  // the batch that is to be rung for
 };
 
 }  // namespace pytriton

@@ -49,6 +49,8 @@ struct Doorbell::Slot {
   int64_t offset;
   int64_t size;
   std::atomic<int64_t> sequence;
+  int64_t kind;
+  std::atomic<int64_t> whole;  // the sequence of the last batch whose data have come behind its head
 };
 
 Doorbell::Doorbell(char* memory)
@@ -57,7 +59,7 @@ Doorbell::Doorbell(char* memory)
       taken_(own_ + 1),
       workers_slot_(reinterpret_cast<Slot*>(memory + kSlot)),
       own_slot_(reinterpret_cast<const Slot*>(memory + kBackendsWord + kSlot)) {
-  static_assert(sizeof(Slot) == 24 && std::atomic<int64_t>::is_always_lock_free, "the worker writes plain words");
+  static_assert(sizeof(Slot) == 40 && std::atomic<int64_t>::is_always_lock_free, "the worker writes plain words");
 }
 
 void Doorbell::Sleep(int timeout_ms) const {
@@ -71,9 +73,8 @@ Bell Doorbell::Take() {
   return {static_cast<int64_t>(BellKind::kResult), sequence, own_slot_->offset, own_slot_->size};
 }
 
-void Doorbell::Nudge() { WakeAt(workers_); }
-
 void Doorbell::Ring(const Bell& bell) {
+  workers_slot_->kind = bell.kind;
   workers_slot_->offset = bell.offset;
   workers_slot_->size = bell.size;
   workers_slot_->sequence.store(bell.sequence, std::memory_order_release);
@@ -82,6 +83,13 @@ void Doorbell::Ring(const Bell& bell) {
 
 void Doorbell::Ring() {
   workers_->fetch_add(1, std::memory_order_release);
+  WakeAt(workers_);
+}
+
+void Doorbell::RingForData() {
+  // It counts as rung for by the time that it is seen.
+  workers_->fetch_add(1, std::memory_order_relaxed);
+  workers_slot_->whole.store(workers_slot_->sequence.load(std::memory_order_relaxed), std::memory_order_release);
   WakeAt(workers_);
 }
 

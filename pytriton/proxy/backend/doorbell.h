@@ -60,12 +60,12 @@ class Doorbell {
   Bell Take();
   // Sleeps until the worker rings, for so long at most.
   void Sleep(int timeout_ms) const;
-  // Wakes the worker, if it sleeps, for a bell that comes soon.
-  void Nudge();
   // Tells the worker that a bell was sent to it.
   void Ring();
   // The same for a bell that is to lie beside the word.
   void Ring(const Bell& bell);
+  // Tells the worker that the data have come of the batch whose head was rung for last.
+  void RingForData();
 
  private:
   struct Slot;

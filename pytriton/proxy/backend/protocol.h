@@ -15,12 +15,20 @@
 namespace pytriton {
 
 // Raised whenever the layout changes; a different version on the other side is refused.
-constexpr int64_t kProtocolVersion = 7;
+constexpr int64_t kProtocolVersion = 8;
 
 // Tensor data starts at multiples of this, so that any vector instruction may read it.
 constexpr int64_t kAlignment = 64;
 
-enum class BellKind : int64_t { kHello = 1, kWelcome = 2, kBatch = 3, kResult = 4, kAnswers = 5, kReturned = 6 };
+enum class BellKind : int64_t {
+  kHello = 1,
+  kWelcome = 2,
+  kBatch = 3,
+  kResult = 4,
+  kAnswers = 5,
+  kReturned = 6,
+  kHead = 7
+};
 
 // What travels on the socket. `offset` and `size` tell where the message lies in the sender's arena.
 struct Bell {

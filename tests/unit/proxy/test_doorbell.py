@@ -32,17 +32,17 @@ def ends(backend):
     workers.close()
 
 
-def receiving(channel):
+def receiving(receive):
     """Has a thread receive, and returns it when it sleeps, and what it got or was told."""
     got = []
 
-    def receive():
+    def receive_or_end():
         try:
-            got.append(channel.receive())
+            got.append(receive())
         except EOFError as error:
             got.append(error)
 
-    thread = threading.Thread(target=receive)
+    thread = threading.Thread(target=receive_or_end)
     thread.start()
     time.sleep(0.05)  # it sleeps by now; if not, the test passes all the same
     return thread, got
@@ -61,7 +61,7 @@ def test_the_backend_sees_whether_its_bell_was_taken(backend, ends):
 
 def test_a_ring_wakes_who_sleeps_there_and_the_bell_is_taken(backend, ends):
     _, workers = ends
-    thread, got = receiving(workers)
+    thread, got = receiving(workers.receive)
 
     begin = time.monotonic()
     backend.ring_for(1, 64, 128)
@@ -71,21 +71,50 @@ def test_a_ring_wakes_who_sleeps_there_and_the_bell_is_taken(backend, ends):
     assert time.monotonic() - begin < 0.2  # before it would have woken up by itself
 
 
-def test_who_is_woken_without_a_ring_waits_on(backend, ends):
+@pytest.mark.parametrize("spins", [True, False], ids=["awake", "asleep"])
+def test_the_data_of_a_batch_are_waited_for_behind_its_head(backend, ends, monkeypatch, spins):
     _, workers = ends
-    thread, got = receiving(workers)
+    monkeypatch.setattr(workers._spin, "_is_allowed", spins)
+    for sequence in (1, 2):
+        backend.ring_for(sequence, 64, 128, BellKind.HEAD)
+        assert workers.receive() == Bell(BellKind.HEAD, sequence, 64, 128)
 
-    backend.wake()  # a batch is being laid down
-    backend.ring_for(1, 64, 64)
-    thread.join(TIMEOUT_S)
-    assert got == [Bell(BellKind.BATCH, 1, 64, 64)]
+        thread, got = receiving(workers.receive_data)
+        assert not got
+        backend.ring_for_data()
+        thread.join(TIMEOUT_S)
+        assert got == [None]
+        assert backend.is_heard
 
-    thread, got = receiving(workers)
-    backend.wake()  # but none comes
-    time.sleep(0.01)
-    backend.ring_for(2, 64, 64)
+    backend.ring_for(3, 64, 64)
+    assert workers.receive() == Bell(BellKind.BATCH, 3, 64, 64)
+
+
+def test_data_that_came_before_the_head_was_taken_are_not_waited_for(backend, ends):
+    _, workers = ends
+    backend.ring_for(1, 64, 128, BellKind.HEAD)
+    backend.ring_for_data()
+
+    assert workers.receive() == Bell(BellKind.HEAD, 1, 64, 128)
+    assert not backend.is_heard
+    workers.receive_data()
+
+    assert backend.is_heard
+
+
+@pytest.mark.parametrize("rings", [True, False], ids=["that rings", "that is killed"])
+def test_the_end_of_the_other_side_is_noticed_by_who_waits_for_data(backend, ends, rings):
+    backends, workers = ends
+    backend.ring_for(1, 64, 128, BellKind.HEAD)
+    workers.receive()
+    thread, got = receiving(workers.receive_data)
+
+    backends.close()
+    if rings:
+        backend.ring()
     thread.join(TIMEOUT_S)
-    assert got == [Bell(BellKind.BATCH, 2, 64, 64)]
+
+    assert isinstance(got[0], EOFError)
 
 
 def test_counts_may_run_over(backend, ends):
@@ -131,7 +160,7 @@ def test_silence_is_reported(ends):
 @pytest.mark.parametrize("rings", [True, False], ids=["that rings", "that is killed"])
 def test_the_end_of_the_other_side_is_noticed(backend, ends, rings):
     backends, workers = ends
-    thread, got = receiving(workers)
+    thread, got = receiving(workers.receive)
 
     backends.close()
     if rings:
@@ -143,7 +172,7 @@ def test_the_end_of_the_other_side_is_noticed(backend, ends, rings):
 
 def test_closing_wakes_who_sleeps_on_this_side(ends):
     _, workers = ends
-    thread, got = receiving(workers)
+    thread, got = receiving(workers.receive)
 
     workers.close()
     thread.join(TIMEOUT_S)
@@ -197,3 +226,21 @@ def test_a_worker_in_lock_step_says_that_it_sleeps_there(lock_step):
     assert welcome.offset == backend.offset
     wait_until(lambda: backend.rung == 1)
     assert backend.result.sequence == 1
+
+
+def test_a_worker_in_lock_step_infers_once_the_data_are_there(lock_step):
+    connection, ours, backend = lock_step
+    _, fd, _ = ours.receive_fds()
+    results = PeerArena(fd)
+    offset, size = connection.lay_down([{"x": np.zeros((1, 3), np.float32)}])
+
+    backend.ring_for(1, offset, size, BellKind.HEAD)
+    wait_until(lambda: backend.is_heard)
+    data = offset + size - 64  # the only tensor is the message's last 64 bytes
+    connection.arena.memory[data : data + 12] = np.ones(3, np.float32).tobytes()
+    backend.ring_for_data()
+
+    wait_until(lambda: backend.rung == 1)
+    _, offset, size = backend.result[1:]
+    _, outputs = connection.read_result(results.memory, offset, size)
+    assert outputs["y"][0].tolist() == [[1, 1, 1]]

@@ -46,15 +46,17 @@ class BackendsDoorbell:
 
     def ring(self):
         self.words[0] = (self.words[0] + 1) & 0xFFFFFFFF
-        self.wake()
+        self._workers.wake()
 
-    def ring_for(self, sequence, offset, size):
-        """Rings for a batch."""
-        self._bells[1], self._bells[2], self._bells[3] = offset, size, sequence
+    def ring_for(self, sequence, offset, size, kind=BellKind.BATCH):
+        """Rings for a batch, or for the head of one."""
+        self._bells[1], self._bells[2], self._bells[4], self._bells[3] = offset, size, kind, sequence
         self.ring()
 
-    def wake(self):
-        self._workers.wake()
+    def ring_for_data(self):
+        """Rings for the data of the batch whose head was rung for."""
+        self._bells[5] = self._bells[3]
+        self.ring()
 
     @property
     def is_heard(self):
