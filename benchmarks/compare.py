@@ -28,13 +28,14 @@ from environments import (
 from load import wrk_version
 from measurement import Found, Pair, Plan, measure_bls, measure_lifecycle, measure_workload
 from plot import draw
-from report import Results, machine, write_report
+from report import MAIN, Results, machine, write_report
 from workloads import NAMES
 
 _COMPARED = [name for name in NAMES if name != "large"]
 _OTHERS = ["lifecycle", "bls"]
 _QUICK: dict[str, Any] = {
     "rounds": 1,
+    "main_rounds": 1,
     "seconds": 1,
     "workloads": ["tiny", "image"],
     "concurrency": [1, 64],
@@ -58,6 +59,8 @@ def _parse_arguments() -> argparse.Namespace:
     made.add_argument("--grpc-concurrency", type=positive, nargs="*", default=[1, 64], help="over gRPC")
     made.add_argument("--instances", type=positive, nargs="*", default=[2, 8], help="besides 1, of the tiny model")
     made.add_argument("--rounds", type=positive, default=5, help="how often each is measured, in turn")
+    main = "how often what the main table shows is measured; by default three times as often as the rest"
+    made.add_argument("--main-rounds", type=positive, help=main)
     made.add_argument("--seconds", type=positive, default=2, help="of one measurement")
     made.add_argument("--results", type=Path, default=REPOSITORY / "build" / "benchmarks" / "results")
     quick = "for a look: one short round of the tiny model and of the image; other arguments still count"
@@ -65,6 +68,7 @@ def _parse_arguments() -> argparse.Namespace:
     if made.parse_args().quick:
         made.set_defaults(**_QUICK)
     options = made.parse_args()
+    options.main_rounds = options.main_rounds or 3 * options.rounds
     options.results = options.results.resolve()
     return options
 
@@ -82,16 +86,19 @@ def _compare(options: argparse.Namespace) -> None:
             tools["perf_analyzer"] = f"of {PERF_ANALYZER_REQUIREMENT}"
         except SetupError as error:
             missing["perf_analyzer"] = str(error)
-    results = _no_results(servers, missing, tools)
     plan = Plan(
         options.concurrency,
         options.grpc_concurrency,
         options.seconds,
         options.rounds,
+        frozenset(key.rpartition("/")[0] for _, key, _ in MAIN),
+        options.main_rounds,
         options.cache / "logs",
         perf_analyzer,
     )
-    pairs = [(server, Found(server.name, [{} for _ in range(plan.rounds)])) for server in servers]
+    results = _no_results(servers, missing, tools) | {"rounds": plan.rounds, "main_rounds": plan.main_rounds}
+    most = max(plan.rounds, plan.main_rounds)
+    pairs = [(server, Found(server.name, [{} for _ in range(most)])) for server in servers]
     for measure in _measurements(pairs, plan, options):
         measure()
         _keep(pairs, results, options.results)

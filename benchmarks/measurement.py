@@ -34,6 +34,8 @@ class Plan:
         grpc_concurrency: requests at a time over gRPC.
         seconds: length of one measurement.
         rounds: how often each is taken.
+        main: which ones are taken more often, such as ``http/tiny/64/1``: protocol, workload, concurrency, instances.
+        main_rounds: how often these are.
         logs: folder for what the servers print.
         perf_analyzer: makes the load over gRPC; without it there is none.
     """
@@ -42,8 +44,14 @@ class Plan:
     grpc_concurrency: list[int]
     seconds: int
     rounds: int
+    main: frozenset[str]
+    main_rounds: int
     logs: Path
     perf_analyzer: PerfAnalyzer | None
+
+    def rounds_of(self, prefix: str) -> int:
+        """Tell how often a measurement is taken."""
+        return self.main_rounds if prefix in self.main else self.rounds
 
 
 @dataclass
@@ -163,7 +171,7 @@ def measure_lifecycle(pairs: list[Pair], plan: Plan) -> None:
 
 def _in_turn(services: list[tuple[Service, Pair]], plan: Plan, what: str, prefix: str, measure: Measure) -> None:
     """Measure all servers round by round, each round from another one on, but for those where it failed."""
-    for number in range(plan.rounds):
+    for number in range(plan.rounds_of(prefix)):
         first = number % len(services) if services else 0
         for service, (server, found) in services[first:] + services[:first]:
             if not found.has_failed(what):

@@ -74,8 +74,8 @@ def _draw(results: dict[str, Any], folder: Path) -> None:
         _draw_panel(axis, title, bars, results["contenders"])
     figure.get_layout_engine().set(h_pad=0.12, w_pad=0.12)
     where = results["machine"]
-    rounds = max(len(each["rounds"]) for each in results["contenders"].values())
-    bars_are = f"Bars: medians of {rounds} rounds; lines: lowest to highest" if rounds > 1 else "Bars: one round"
+    is_once = results["rounds"] == results["main_rounds"] == 1
+    bars_are = "Bars: one round" if is_once else "Bars: medians; lines: lowest to highest"
     figure.suptitle("Requests per second, one model that answers with its input", fontsize=13, fontweight="bold")
     figure.supxlabel(
         f"Blue: this project. Hatched: a bound, no contender. {bars_are}.\n"

@@ -19,7 +19,7 @@ Results = dict[str, Any]
 Column = tuple[str, str, int]
 """A column of a table: its heading, the numbers' name, and how many decimals they have."""
 
-_MAIN = [
+MAIN = [
     ("HTTP tiny c1", "http/tiny/1/1/throughput", 0),
     ("HTTP tiny c64", "http/tiny/64/1/throughput", 0),
     ("HTTP image c1", "http/image/1/1/throughput", 0),
@@ -27,6 +27,8 @@ _MAIN = [
     ("gRPC tiny c1", "grpc/tiny/1/1/throughput", 0),
     ("gRPC tiny c64", "grpc/tiny/64/1/throughput", 0),
 ]
+"""Columns of the main table."""
+
 _LIFE = [
     ("ready, s", "ready_s", 2),
     ("first request, ms", "first_ms", 1),
@@ -85,9 +87,13 @@ def write_report(results: Results, folder: Path) -> str:
     Returns:
         Its text.
     """
-    rounds = len(next(iter(results["contenders"].values()))["rounds"])
-    intro = heading(f"PyTriton at {results['commit']}", rounds, results["machine"])
-    parts = [f"{intro} Medians, with the lowest and the highest in brackets; cN: N requests at a time."]
+    intro = heading(f"PyTriton at {results['commit']}", results["rounds"], results["machine"])
+    more = (
+        ""
+        if results["main_rounds"] == results["rounds"]
+        else f"{results['main_rounds']} rounds of those in the first table. "
+    )
+    parts = [f"{intro} {more}Medians, with the lowest and the highest in brackets; cN: N requests at a time."]
     parts += [f"## {title}\n\n{body}" for title, body in _sections(results) if body]
     text = "\n\n".join(parts) + "\n"
     (folder / "report.md").write_text(text)
@@ -102,7 +108,7 @@ def values(results: Results, name: str, key: str) -> list[float]:
 def _sections(results: Results) -> list[tuple[str, str]]:
     """Titles and texts, which are empty where nothing was measured."""
     sections = [
-        ("Throughput, requests/s", _table(results, _MAIN)),
+        ("Throughput, requests/s", _table(results, MAIN)),
         ("PyTriton's throughput against others'", _ratios(results)),
     ]
     for workload, title in _titles().items():
@@ -164,10 +170,10 @@ def _ratios(results: Results) -> str:
     rows = []
     for ours in (name for name in _OURS if name in contenders):
         for other in (name for name in contenders if name not in _OURS):
-            cells = [_ratio(results, ours, other, key) for _, key, _ in _MAIN]
+            cells = [_ratio(results, ours, other, key) for _, key, _ in MAIN]
             if any(cells):
                 rows.append([f"{contenders[ours]['title']} against {contenders[other]['title']}", *cells])
-    return markdown_table(["", *(title for title, _, _ in _MAIN)], rows) if rows else ""
+    return markdown_table(["", *(title for title, _, _ in MAIN)], rows) if rows else ""
 
 
 def _ratio(results: Results, ours: str, other: str, key: str) -> str:
