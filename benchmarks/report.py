@@ -91,7 +91,7 @@ def write_report(results: Results, folder: Path) -> str:
     more = (
         ""
         if results["main_rounds"] == results["rounds"]
-        else f"{results['main_rounds']} rounds of those in the first table. "
+        else f"{results['main_rounds']} rounds of what the first table shows. "
     )
     parts = [f"{intro} {more}Medians, with the lowest and the highest in brackets; cN: N requests at a time."]
     parts += [f"## {title}\n\n{body}" for title, body in _sections(results) if body]
