@@ -21,6 +21,7 @@ from pytriton.proxy.types import Array, Request
 LOGGER = logging.getLogger(__name__)
 
 _NO_DETAILS = Details()
+_OF_DETAILS = frozenset({"parameters", "request_id", "requested_output_names"})
 
 
 class Batch:
@@ -94,20 +95,8 @@ class Batch:
                 LOGGER.exception("A callback of model %r failed, for a cancelled request.", self._signature.model)
 
     def requests(self) -> list[Request]:
-        """The requests, each of which looks its inputs up when they are first asked for."""
-        details = self._all_details()
-        if not details:
-            return [BatchRequest(self, index) for index in range(self.request_count)]
-        requests: list[Request] = []
-        outputs = self._signature.outputs
-        for index, each in enumerate(details):
-            request = BatchRequest(self, index)
-            request.parameters = each.parameters or None
-            request.request_id = each.id or None
-            if each.outputs is not None:
-                request.requested_output_names = [outputs[output].name for output in each.outputs]
-            requests.append(request)
-        return requests
+        """The requests, each of which looks up what it brings when that is first asked for."""
+        return [BatchRequest(self, index) for index in range(self.request_count)]
 
     def details(self, request: int) -> Details:
         """What a request brings besides its tensors."""
@@ -116,8 +105,12 @@ class Batch:
 
     def requested_outputs(self, request: int) -> list[int] | None:
         """Indices of the outputs that the client wants, or None when it wants all."""
-        details = self._all_details()
-        return details[request].outputs if details else None
+        return self.details(request).outputs
+
+    def requested_output_names(self, request: int) -> list[str] | None:
+        """Their names."""
+        outputs = self.requested_outputs(request)
+        return None if outputs is None else [self._signature.outputs[output].name for output in outputs]
 
     def stacked(self) -> dict[str, Array] | None:
         """Every input as one array over all requests; None where the requests differ in inputs or in shapes."""
@@ -199,19 +192,27 @@ def _address(array: Array) -> int:
 
 
 class BatchRequest(Request):
-    """A request that looks its inputs up in its batch when they are first asked for."""
+    """A request that looks its inputs, and what else it brings, up in its batch when they are first asked for."""
 
-    # Of the class: most requests have none of them, and a batch may have many requests.
+    # Of the class: a batch may have many requests.
     _data = None  # type: ignore[assignment]
-    parameters: dict[str, Any] | None = None
     span: Any | None = None
-    requested_output_names: list[str] | None = None
-    request_id: str | None = None
 
     def __init__(self, batch: Batch, index: int) -> None:
         """Stands for request number ``index`` of ``batch``."""
         self._batch = batch
         self._index = index
+
+    def __getattr__(self, name: str) -> Any:
+        """Called for what the request does not have yet."""
+        if name not in _OF_DETAILS:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        details = self._batch.details(self._index)
+        own = self.__dict__  # may have been given some of them
+        own.setdefault("parameters", details.parameters or None)
+        own.setdefault("request_id", details.id or None)
+        own.setdefault("requested_output_names", self._batch.requested_output_names(self._index))
+        return own[name]
 
     @property
     def data(self) -> dict[str, Array]:

@@ -89,7 +89,7 @@ TRITONBACKEND_Input Bytes(const std::string& name, std::vector<int64_t> shape, c
 }
 
 Model::Model(const std::string& name, int tensor_count, bool batching, Mode mode, Session session)
-    : session_(std::move(session)) {
+    : session_(std::move(session)), at_doorbell_(mode.at_doorbell) {
   admission_.socket = name + ".socket";
   admission_.batching = batching;
   admission_.in_flight = mode.in_flight;
@@ -113,7 +113,7 @@ Model::~Model() {
 }
 
 void Model::Bind(std::optional<int64_t> restarts) {
-  worker_ = std::make_unique<fake_worker::Worker>(admission_.socket, session_);
+  worker_ = std::make_unique<fake_worker::Worker>(admission_.socket, session_, at_doorbell_);
   const std::lock_guard<std::mutex> lock(pytriton::replies_mutex);
   pytriton::replies[model_.folder + "/1/worker"] = {admission_, "", restarts};
 }

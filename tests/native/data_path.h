@@ -80,6 +80,7 @@ struct Mode {
   int64_t in_flight = 0;
   bool decoupled = false;
   bool in_turn = false;
+  bool at_doorbell = false;
 };
 
 // A model that is served by a worker. Its inputs are A, B, ..., its outputs OUT_A, OUT_B, ...
@@ -124,6 +125,7 @@ class Model {
 
  private:
   const fake_worker::Session session_;
+  const bool at_doorbell_;
   pytriton::AdmissionMessage admission_;
   TRITONBACKEND_Backend backend_;
   TRITONBACKEND_Model model_;

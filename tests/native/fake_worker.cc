@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -189,21 +190,50 @@ std::string Reply::message() const {
   return message + data_;
 }
 
-Desk::Desk(FileDescriptor socket, std::vector<FileDescriptor> files)
+Desk::Desk(FileDescriptor socket, std::vector<FileDescriptor> files, int64_t doorbell)
     : socket_(std::move(socket)), files_(std::move(files)), peer_(std::move(files_[0])), arena_(int64_t{1} << 24) {
-  SendBell(socket_.get(), {static_cast<int64_t>(BellKind::kWelcome), 0, 0, 0}, 0, arena_.fd());
+  if (doorbell != 0) doorbell_.emplace(peer_, doorbell);
+  SendBell(socket_.get(), {static_cast<int64_t>(BellKind::kWelcome), 0, doorbell, 0}, 0, arena_.fd());
+}
+
+std::optional<Bell> Desk::NextBell(int timeout_ms) {
+  if (!doorbell_) {
+    pollfd events = {socket_.get(), POLLIN, 0};
+    Bell bell;
+    if (poll(&events, 1, timeout_ms) <= 0) return {};
+    gone_ = ReceiveBell(socket_.get(), &bell, 0) != sizeof(bell);
+    return gone_ ? std::nullopt : std::optional(bell);
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  while (timeout_ms < 0 || std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(timeout_ms)) {
+    if (const std::optional<Bell> bell = doorbell_->Take()) return bell;
+    gone_ = HasEnded();
+    if (gone_) break;
+  }
+  return {};
+}
+
+bool Desk::HasEnded() const {
+  char byte = 0;
+  return recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
 std::optional<Taken> Desk::Take(int timeout_ms) {
-  pollfd events = {socket_.get(), POLLIN, 0};
-  Bell bell;
-  if (poll(&events, 1, timeout_ms) <= 0) return {};
-  gone_ = ReceiveBell(socket_.get(), &bell, 0) != sizeof(bell);
-  if (gone_) return {};
-  if (bell.kind != static_cast<int64_t>(BellKind::kBatch)) ::fake_worker::Fail("a bell other than a batch's rang");
-  MessageReader reader(peer_.At(bell.offset, bell.size), bell.size);
-  Taken taken = {bell.sequence, bell.offset, bell.size, DecodeBatch(&reader), nullptr};
-  taken.data = peer_.At(bell.offset, bell.size) + reader.data_offset();
+  const std::optional<Bell> bell = NextBell(timeout_ms);
+  if (!bell) return {};
+  const bool is_head = doorbell_ && bell->kind == static_cast<int64_t>(BellKind::kHead);
+  if (!is_head && bell->kind != static_cast<int64_t>(BellKind::kBatch)) {
+    ::fake_worker::Fail("a bell other than a batch's rang");
+  }
+  MessageReader reader(peer_.At(bell->offset, bell->size), bell->size);
+  Taken taken = {bell->sequence, bell->offset, bell->size, DecodeBatch(&reader), nullptr};
+  taken.data = peer_.At(bell->offset, bell->size) + reader.data_offset();
+  if (!is_head) return taken;
+  ++heads_;
+  while (!doorbell_->HasData()) {
+    gone_ = HasEnded();
+    if (gone_) return {};
+  }
   return taken;
 }
 
@@ -214,7 +244,11 @@ bool Desk::SendMessage(BellKind kind, int64_t sequence, const std::string& messa
   return Ring({static_cast<int64_t>(kind), sequence, block.offset, size});
 }
 
-bool Desk::Ring(const Bell& bell) { return SendBell(socket_.get(), bell, 0); }
+bool Desk::Ring(const Bell& bell) {
+  if (!doorbell_) return SendBell(socket_.get(), bell, 0);
+  doorbell_->Ring(bell);
+  return true;
+}
 
 Session LockStep(Serve serve, size_t kept) {
   return [serve = std::move(serve), kept](Desk* desk) {
@@ -260,8 +294,10 @@ Answer Echo(const pytriton::BatchMessage& batch, const char* data) {
   return {Whole(EchoOf(batch), DataOf(batch, data)), {}};
 }
 
-Worker::Worker(const std::string& socket, Session session)
-    : session_(std::move(session)), listener_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+Worker::Worker(const std::string& socket, Session session, bool at_doorbell)
+    : session_(std::move(session)),
+      at_doorbell_(at_doorbell),
+      listener_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   std::snprintf(address.sun_path, sizeof(address.sun_path), "%s", socket.c_str());
@@ -312,7 +348,8 @@ void Worker::Connect(FileDescriptor connected) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (closing_) return;
-    desks_.push_back(std::make_unique<Desk>(std::move(connected), std::move(files)));
+    const int64_t doorbell = at_doorbell_ ? bell.offset : 0;
+    desks_.push_back(std::make_unique<Desk>(std::move(connected), std::move(files), doorbell));
     desk = desks_.back().get();
   }
   changed_.notify_all();

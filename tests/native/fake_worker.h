@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "arena.h"
+#include "fake_doorbell.h"
 #include "protocol.h"
 
 namespace fake_worker {
@@ -53,8 +54,9 @@ class Reply {
 // What a worker has of one connection.
 class Desk {
  public:
-  // `files` came with the hello: the backend's arena, and the end of a service channel where there is one.
-  Desk(pytriton::FileDescriptor socket, std::vector<pytriton::FileDescriptor> files);
+  // `files` came with the hello: the backend's arena, and the end of a service channel where there is one. `doorbell`
+  // is the offset of the one where batches are taken, 0 where they come over the socket.
+  Desk(pytriton::FileDescriptor socket, std::vector<pytriton::FileDescriptor> files, int64_t doorbell);
 
   // The next batch, once it is there; nothing when the other side is gone, or when none came in time.
   std::optional<Taken> Take(int timeout_ms = -1);
@@ -64,6 +66,8 @@ class Desk {
   bool Ring(const pytriton::Bell& bell);
   // Whether the last `Take` has found that the other side is gone.
   bool gone() const { return gone_; }
+  // How many batches were rung for by their heads, before their data were there.
+  int64_t heads() const { return heads_; }
   void Release(const Taken& taken) const { peer_.Release(taken.offset); }
   void HangUp() const { shutdown(socket_.get(), SHUT_RDWR); }
 
@@ -71,11 +75,16 @@ class Desk {
   const pytriton::PeerArena& peer() const { return peer_; }
 
  private:
+  std::optional<pytriton::Bell> NextBell(int timeout_ms);
+  bool HasEnded() const;
+
   const pytriton::FileDescriptor socket_;
   std::vector<pytriton::FileDescriptor> files_;
   const pytriton::PeerArena peer_;
   pytriton::Arena arena_;
+  std::optional<Doorbell> doorbell_;
   bool gone_ = false;
+  std::atomic<int64_t> heads_{0};
 };
 
 // What is done about a connection, which ends with it; in a thread of its own.
@@ -106,7 +115,7 @@ Answer Echo(const pytriton::BatchMessage& batch, const char* data);
 class Worker {
  public:
   // `socket` is where to listen. Without a session, the desks are for whoever asks for them.
-  Worker(const std::string& socket, Session session);
+  Worker(const std::string& socket, Session session, bool at_doorbell = false);
   ~Worker();
 
   int64_t connections() const { return connections_; }
@@ -120,6 +129,7 @@ class Worker {
   void Connect(pytriton::FileDescriptor connected);
 
   const Session session_;
+  const bool at_doorbell_;
   pytriton::FileDescriptor listener_;
   std::atomic<int64_t> connections_{0};
   std::mutex mutex_;

@@ -26,6 +26,12 @@ BEHAVIOURS = {
         "envelopes_reach_the_worker",
         "response_parameters_reach_the_client",
     ],
+    "data_path_doorbell": [
+        "small_batches_are_rung_for_once",
+        "large_batches_are_rung_for_by_their_heads",
+        "batches_of_any_size_come_back",
+        "a_worker_that_hangs_up_is_replaced",
+    ],
     "data_path_failures": [
         "bad_requests_fail_alone",
         "gpu_memory_is_refused",

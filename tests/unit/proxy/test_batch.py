@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import gc
 
 import numpy as np
@@ -174,6 +175,18 @@ def test_details_stay_with_their_request(wire):
     assert one.requested_output_names == ["z"]
     assert (other.request_id, other.parameters, other.requested_output_names) == (None, None, None)
     assert (batch.requested_outputs(0), batch.requested_outputs(1)) == ([1], None)
+
+
+def test_details_may_be_changed_before_they_are_looked_at(wire):
+    (request,) = wire().batch({"x": floats(1)}, details=[Details("first", [1], {"n": 1})]).requests()
+
+    request.request_id = "second"
+    other = copy.copy(request)
+
+    assert (request.parameters, request.request_id, request.requested_output_names) == ({"n": 1}, "second", ["z"])
+    assert (other.parameters, other.request_id) == ({"n": 1}, "second")
+    with pytest.raises(AttributeError, match="'BatchRequest' object has no attribute 'nonsense'"):
+        _ = request.nonsense
 
 
 def test_without_batching_a_request_has_no_batch_dimension(plain_wire):

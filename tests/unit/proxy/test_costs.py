@@ -78,10 +78,11 @@ def test_a_batch_takes_as_much_python_for_many_requests_as_for_one(serve):
     assert one < LIMIT
 
 
-def test_ids_and_parameters_that_nobody_asks_for_take_no_python(serve):
+@pytest.mark.parametrize("infer_func", [batched, listed])
+def test_ids_and_parameters_that_nobody_asks_for_take_no_python(serve, infer_func):
     details = [Details(f"id {request}", parameters={"n": request}) for request in range(64)]
 
-    assert instructions(serve(batched, 64, details)) < instructions(serve(batched, 64)) + 10
+    assert instructions(serve(infer_func, 64, details)) < instructions(serve(infer_func, 64)) + 10
 
 
 def test_a_request_in_a_list_takes_little_python(serve):

@@ -1,0 +1,36 @@
+// The worker's end of a doorbell, as `doorbell.py` has it. The layout is written down here once more.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+#include "arena.h"
+#include "protocol.h"
+
+namespace fake_worker {
+
+class Doorbell {
+ public:
+  // It lies at `offset` in the backend's arena, which outlives it.
+  Doorbell(const pytriton::PeerArena& arena, int64_t offset);
+
+  // The batch that has rung, or its head; nothing where none does for a while, or the other side has ended.
+  std::optional<pytriton::Bell> Take();
+  // Whether the data have come of the batch whose head was taken last; waits for them for a while.
+  bool HasData();
+  void Ring(const pytriton::Bell& result);
+
+ private:
+  struct Workers;
+  struct Backends;
+
+  void Sleep() const;
+
+  Workers* workers_;
+  Backends* backends_;
+  uint32_t heard_ = 0;
+  int64_t sequence_ = 0;  // of the batch that was taken last
+};
+
+}  // namespace fake_worker
