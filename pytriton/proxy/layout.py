@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -62,16 +62,20 @@ class Layout:
         size = len(head) + self.size
         offset = arena.allocate(size, self.keep)
         data = offset + len(head)
-        memory = arena.memory
+        memory: Any = arena.memory
         memory[offset:data] = head
         for position, shape, arrays in self._joined:
-            whole: Array = np.ndarray(shape, arrays[0].dtype, cast(Any, memory), data + position)
+            whole: Array = np.ndarray(shape, arrays[0].dtype, memory, data + position)
             np.concatenate(arrays, out=whole)
         for position, array in self._arrays:
-            start = data + position
-            if array.nbytes <= _SMALL and array.flags.c_contiguous and array.dtype.isbuiltin == _BUILTIN:
-                memory[start : start + array.nbytes] = cast(Any, array)  # a microsecond less than an array of its own
-                continue
-            target: Array = np.ndarray(array.shape, array.dtype, cast(Any, memory), start)
-            target[...] = array
+            put(array, memory, data + position)
         return offset, size
+
+
+def put(array: Array, memory: Any, start: int) -> None:
+    """Copies an array into memory, as one that is C-contiguous."""
+    if array.nbytes <= _SMALL and array.flags.c_contiguous and array.dtype.isbuiltin == _BUILTIN:
+        memory[start : start + array.nbytes] = array  # a microsecond less than an array of its own
+        return
+    target: Array = np.ndarray(array.shape, array.dtype, memory, start)
+    target[...] = array

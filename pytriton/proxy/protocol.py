@@ -32,8 +32,10 @@ _FAILED = 4
 _HAS_PARAMETERS = 8
 _MASK = (1 << 64) - 1
 
-_TIMES = struct.Struct("<2q")
-_TIMES_AT = 24  # of a result's head
+TIMES_AT = 24
+"""Where in a result the times are."""
+write_times = struct.Struct("<2q").pack_into
+"""Puts them there: into a buffer, at an offset."""
 _PARTS = struct.Struct("<2q")  # where a message's heap and data start
 _DETAILS_START = 2  # which word of a batch says where its details start
 _PARTS_OF_BATCH = struct.Struct("<3q")
@@ -326,11 +328,6 @@ def encode_result(message: ResultMessage) -> MessageWriter:
 def encode_outputs(request_count: int, columns: tuple[Column, ...]) -> bytes:
     """A result that has nothing but outputs, and no times yet: most of a model's results differ in nothing else."""
     return encode_result(ResultMessage(request_count, 0, 0, [], columns)).to_bytes()
-
-
-def set_times(buffer: Any, offset: int, times_ns: tuple[int, int]) -> None:
-    """Puts the times into the result that lies in a buffer."""
-    _TIMES.pack_into(buffer, offset + _TIMES_AT, *times_ns)
 
 
 def decode_result(reader: MessageReader) -> ResultMessage:

@@ -1,25 +1,21 @@
-"""What an inference callable returned, on its way to the server."""
+"""What an inference callable returned: sorted by outputs, and checked."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Union, cast
+from typing import Any, NamedTuple, Union
 
 import numpy as np
 
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.datatypes import BYTES_CODE, BYTES_KINDS, CODE_BY_DTYPE
-from pytriton.proxy.arena import Arena
 from pytriton.proxy.batch import Batch
 from pytriton.proxy.failure import failure_of
-from pytriton.proxy.layout import Layout
-from pytriton.proxy.message import ABSENT, Column, ParameterValue, Tensor
-from pytriton.proxy.protocol import Failure, ResultMessage, encode_outputs, encode_result, set_times
+from pytriton.proxy.message import ParameterValue
+from pytriton.proxy.protocol import Failure
 from pytriton.proxy.signature import OutputSignature, Signature
 from pytriton.proxy.types import Array, Request, Response, described
 
-_WORTH_A_LOOK = 1 << 14  # bytes; to find out where arrays lie costs as much as to copy so many
 _PLAIN_OUTPUTS = frozenset({dict, list, tuple})
 
 Outputs = Union[Mapping[str, Array], Sequence[Array]]
@@ -42,9 +38,9 @@ class StackedOutputs(Sequence[Outputs]):
     def __init__(self, outputs: object, rows: list[int]) -> None:
         """Checks that the rows add up."""
         self.rows = rows
-        self.outputs = _as_outputs(outputs)
+        self.outputs: Outputs = outputs  # type: ignore[assignment]  # if they are none, the next line says so
         total = sum(rows)
-        for array in _arrays(self.outputs):
+        for array in _arrays(outputs):
             if isinstance(array, np.ndarray) and array.ndim > 0 and len(array) != total:
                 raise PyTritonValidationError(
                     f"output {_place(array, self.outputs)} has {len(array)} rows, but the batch has {total}: its first "
@@ -147,96 +143,9 @@ def checked_outputs(response: object, batch: Batch, request: int, signature: Sig
     return {index: _checked(array, outputs[index], signature) for index, array in by_index.items()}
 
 
-def write_result(
-    columns: list[OutputColumn],
-    failures: list[Failure],
-    parameters: Parameters,
-    batch: Batch,
-    signature: Signature,
-    times_ns: tuple[int, int],
-    arena: Arena,
-) -> tuple[int, int]:
-    """Copies outputs into a block of the arena.
-
-    Args:
-        columns: The outputs.
-        failures: The requests that failed.
-        parameters: Parameters of responses.
-        batch: The requests.
-        signature: What was declared of the model.
-        times_ns: When the inference callable was called and when it returned (CLOCK_MONOTONIC).
-        arena: Where the result goes.
-
-    Returns:
-        Offset and size of the message.
-
-    Raises:
-        ArenaError: There is no room.
-    """
-    layout = Layout()
-    laid_out = tuple([_lay_out(column, batch, signature, layout) for column in columns])
-    if failures or parameters:
-        writer = encode_result(ResultMessage(batch.request_count, *times_ns, failures, laid_out, parameters))
-        return layout.write(writer.to_bytes(), arena)
-    offset, size = layout.write(encode_outputs(batch.request_count, laid_out), arena)
-    set_times(arena.memory, offset, times_ns)
-    return offset, size
-
-
-def _lay_out(column: OutputColumn, batch: Batch, signature: Signature, layout: Layout) -> Column:
-    position, stacked, arrays = column
-    code = _common_code(column, signature) if signature.loose else signature.outputs[position].code
-    if stacked is not None:
-        return _lay_out_whole(position, code, [stacked], stacked.shape, batch, layout)
-    if _stackable(arrays, batch):
-        shape = cast(Array, arrays[0]).shape
-        if len(arrays) > 1:
-            shape = (sum(batch.rows), *shape[1:])
-        return _lay_out_whole(position, code, cast("list[Array]", arrays), shape, batch, layout)
-    tensors = [ABSENT if array is None else layout.add([array], array.shape, code) for array in arrays]
-    return Column(position, code, False, tuple(tensors))
-
-
-def _lay_out_whole(
-    position: int, code: int, arrays: list[Array], shape: tuple[int, ...], batch: Batch, layout: Layout
-) -> Column:
-    """A stacked column; what is a large part of an input as it came is not copied, but left where it lies."""
-    if code != BYTES_CODE:
-        size = math.prod(shape) * arrays[0].itemsize
-        offset = batch.offset_of(arrays) if size >= _WORTH_A_LOOK else None
-        if offset is not None:
-            layout.keep = batch.lease
-            return Column(position, code, True, (Tensor(offset, size, shape),), in_batch=True)
-    return Column(position, code, True, (layout.add(arrays, shape, code),))
-
-
 def code_of(array: Array, position: int, signature: Signature) -> int:
     """The datatype that an output is sent as."""
     return CODE_BY_DTYPE[array.dtype] if signature.loose else signature.outputs[position].code
-
-
-def _common_code(column: OutputColumn, signature: Signature) -> int:
-    codes = {CODE_BY_DTYPE[array.dtype] for array in column.arrays if array is not None}
-    if len(codes) == 1:
-        return codes.pop()
-    dtypes = ", ".join(sorted({str(array.dtype) for array in column.arrays if array is not None}))
-    raise PyTritonValidationError(
-        f"output {signature.outputs[column.position].name!r} has several dtypes in the responses to one batch: {dtypes}"
-    )
-
-
-def _stackable(arrays: list[Array | None], batch: Batch) -> bool:
-    first = arrays[0]
-    if len(arrays) == 1:
-        return first is not None
-    return (
-        first is not None
-        and bool(batch.rows)
-        and all(
-            array is not None and array.shape[0] == rows and array.shape[1:] == first.shape[1:]
-            for array, rows in zip(arrays, batch.rows)
-        )
-    )
 
 
 def as_responses(returned: object, count: int) -> Sequence[object]:
@@ -275,10 +184,16 @@ def _place(array: Array, outputs: Outputs) -> str:
     return repr(list(outputs)[position]) if isinstance(outputs, Mapping) else f"number {position + 1}"
 
 
-def _arrays(outputs: Outputs) -> Iterable[Array]:
-    if isinstance(outputs, (list, tuple)):
-        return outputs
-    return outputs.values() if isinstance(outputs, (dict, Mapping)) else outputs
+def _arrays(outputs: object) -> Iterable[Array]:
+    """The arrays of outputs.
+
+    Raises:
+        PyTritonValidationError: It is something else.
+    """
+    if type(outputs) is dict:
+        return outputs.values()
+    outputs = _as_outputs(outputs)
+    return outputs.values() if isinstance(outputs, Mapping) else outputs
 
 
 def _by_index(outputs: Outputs, signature: Signature) -> dict[int, Array]:

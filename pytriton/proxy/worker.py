@@ -22,7 +22,8 @@ from pytriton.proxy.kind import in_flight_of, is_deferred, joins_requests, kind_
 from pytriton.proxy.message import ProtocolError
 from pytriton.proxy.pipeline import Pipeline
 from pytriton.proxy.protocol import Bell, BellKind
-from pytriton.proxy.responses import StackedOutputs, collect_outputs, write_result
+from pytriton.proxy.responses import StackedOutputs
+from pytriton.proxy.results import Results, write_result
 from pytriton.proxy.scheduling import wake_soon
 from pytriton.proxy.services import CALLER, Services, of_process
 from pytriton.proxy.signature import Signature
@@ -66,6 +67,7 @@ class Worker:
         self._infer_func = infer_func
         self._requests_of = WholeBatch if joins_requests(infer_func) else Batch.requests
         self._signature = signature
+        self._results = Results(signature)
         self._on_unrecoverable = on_unrecoverable
         self._owner_fds = () if owner_fd is None else (owner_fd,)
         name = f"pytriton-worker-{signature.model}"
@@ -274,8 +276,7 @@ class Worker:
 
                 returned = asyncio.run_coroutine_threadsafe(_awaited(returned), self._loop.get()).result()
             end = time.monotonic_ns()
-            columns, failures, parameters = collect_outputs(returned, batch, signature)
-            return (*write_result(columns, failures, parameters, batch, signature, (start, end), arena), None)
+            return (*self._results.write(returned, batch, (start, end), arena), None)
         except ArenaError as error:
             failure = failure_of(error, signature.model)
         except PyTritonUnrecoverableError as error:

@@ -1,37 +1,19 @@
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from wiring import TIMES, floats, listed, result_of
 
 from pytriton.decorators import batch as batched
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config import ModelConfig, Tensor
-from pytriton.proxy.arena import ArenaError, PeerArena
+from pytriton.proxy.arena import ArenaError
 from pytriton.proxy.error_code import ErrorCode
 from pytriton.proxy.failure import failure_of
 from pytriton.proxy.protocol import Details
-from pytriton.proxy.responses import StackedOutputs, collect_outputs, write_result
-
-TIMES = (1_000, 2_000)
-
-
-def floats(rows, columns=3, start=0):
-    return np.arange(start, start + rows * columns, dtype=np.float32).reshape(rows, columns)
-
-
-def result_of(connection, batch, returned):
-    """What the server gets when an inference callable returns that."""
-    columns, failures, parameters = collect_outputs(returned, batch, connection.signature)
-    offset, size = write_result(columns, failures, parameters, batch, connection.signature, TIMES, connection.results)
-    return connection.read_result(connection.results.memory, offset, size, batch.rows)
-
-
-def listed(outputs):
-    return {name: [None if each is None else each.tolist() for each in arrays] for name, arrays in outputs.items()}
+from pytriton.proxy.responses import StackedOutputs
 
 
 @pytest.fixture
@@ -287,97 +269,3 @@ def test_a_failure_is_one_sentence_and_a_traceback():
 
 def test_a_failure_of_validation_does_not_name_the_class():
     assert failure_of(PyTritonValidationError("wrong dtype"), "m", 3)[:3] == (3, 1, "model 'm': wrong dtype")
-
-
-LARGE = 1 << 14
-ONE = Tensor(name="y", shape=(-1,), dtype=np.float32)
-
-
-@pytest.fixture
-def large(wire):
-    """A connection, and a batch of two requests with large rows."""
-    connection = wire(outputs=[ONE])
-    return connection, connection.batch({"x": floats(2, LARGE)}, {"x": floats(1, LARGE, start=50)})
-
-
-def in_batch(result):
-    return [column.in_batch for column in result.columns]
-
-
-@pytest.mark.parametrize(
-    "infer",
-    [
-        batched(lambda x: {"y": x}),
-        batched(lambda x: {"y": x.view()[:]}),
-        lambda requests: [{"y": request["x"]} for request in requests],
-        lambda requests: [[request["x"]] for request in requests],
-    ],
-)
-def test_inputs_that_are_returned_as_they_came_stay_where_they_lie(large, infer):
-    connection, batch = large
-
-    result, outputs = result_of(connection, batch, infer(batch.requests()))
-
-    assert in_batch(result) == [True]
-    assert listed(outputs)["y"] == [floats(2, LARGE).tolist(), floats(1, LARGE, start=50).tolist()]
-
-
-def test_what_is_written_into_an_input_is_sent(large):
-    connection, batch = large
-
-    def negated(requests):
-        for request in requests:
-            request["x"][...] *= -1
-        return [[request["x"]] for request in requests]
-
-    result, outputs = result_of(connection, batch, negated(batch.requests()))
-
-    assert in_batch(result) == [True]
-    assert outputs["y"][1].tolist() == (-floats(1, LARGE, start=50)).tolist()
-
-
-@pytest.mark.parametrize(
-    "infer",
-    [
-        batched(lambda x: {"y": x + 1}),
-        batched(lambda x: {"y": x.copy()}),
-        batched(lambda x: {"y": x[::-1]}),
-        batched(lambda x: {"y": x[:, ::2]}),
-        batched(lambda x: {"y": np.concatenate([x[1:], x[:1]])}),
-        lambda requests: [{"y": request["x"][:, 1:]} for request in requests],
-        lambda requests: [{"y": request["x"][:1]} for request in requests],
-    ],
-)
-def test_all_other_outputs_are_copied(large, infer):
-    connection, batch = large
-    expected = [np.array(response["y"]) for response in infer(batch.requests())]
-
-    result, outputs = result_of(connection, batch, infer(batch.requests()))
-
-    assert in_batch(result) == [False]
-    assert all(map(np.array_equal, outputs["y"], expected))
-
-
-def test_an_input_of_another_batch_is_copied(wire):
-    connection = wire(outputs=[ONE])
-    other = connection.batch({"x": floats(1, LARGE, start=9)}).requests()[0]["x"]
-
-    result, outputs = result_of(connection, connection.batch({"x": floats(1, LARGE)}), [{"y": other}])
-
-    assert in_batch(result) == [False]
-    assert outputs["y"][0].tolist() == floats(1, LARGE, start=9).tolist()
-
-
-def test_a_batch_that_a_result_lies_in_is_held_until_the_result_is_released(wire):
-    connection = wire(outputs=[ONE])
-    batch = connection.batch({"x": floats(1, LARGE)})
-    columns, *_ = collect_outputs([[request["x"]] for request in batch.requests()], batch, connection.signature)
-
-    offset, _ = write_result(columns, [], {}, batch, connection.signature, TIMES, connection.results)
-    del batch, columns
-    connection_holds = connection.arena.in_use()
-    PeerArena(os.dup(connection.results.fd)).lease(offset, 64)  # which dies at once, as when the server has read it
-
-    assert connection_holds == 1
-    assert connection.results.in_use() == 0
-    assert connection.arena.in_use() == 0

@@ -17,10 +17,12 @@ from pytriton.proxy.doorbell import DOORBELL_SIZE, Doorbell
 from pytriton.proxy.message import ABSENT, Column, MessageReader, aligned
 from pytriton.proxy.message import Tensor as Place
 from pytriton.proxy.protocol import BatchMessage, Bell, BellKind, decode_answers, decode_result, encode_batch
+from pytriton.proxy.results import Results
 from pytriton.proxy.signature import Signature
 
 CAPACITY = 1 << 26
 TIMEOUT_S = 20
+TIMES = (1_000, 2_000)
 
 
 def packed(array):
@@ -98,6 +100,7 @@ class Wire:
         self.arena = Arena(CAPACITY)
         self.peer = PeerArena(os.dup(self.arena.fd))
         self.results = Arena(CAPACITY)
+        self.writer = Results(signature)
         self._marks = {}
 
     def close(self):
@@ -179,6 +182,20 @@ class Wire:
         items = np.empty(count, object)
         items[:] = [raw[4 * count :][start:end] for start, end in zip([0, *ends], ends, strict=False)]
         return items.reshape(tensor.shape)
+
+
+def floats(rows, columns=3, start=0):
+    return np.arange(start, start + rows * columns, dtype=np.float32).reshape(rows, columns)
+
+
+def result_of(connection, batch, returned):
+    """What the server gets when an inference callable returns that."""
+    offset, size = connection.writer.write(returned, batch, TIMES, connection.results)
+    return connection.read_result(connection.results.memory, offset, size, batch.rows)
+
+
+def listed(outputs):
+    return {name: [None if each is None else each.tolist() for each in arrays] for name, arrays in outputs.items()}
 
 
 def channels():

@@ -1,0 +1,222 @@
+"""How results are written: what is copied, what stays in the batch, and what those of one form have in common."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from wiring import TIMES, floats, listed, result_of
+
+from pytriton.decorators import batch as batched
+from pytriton.exceptions import PyTritonValidationError
+from pytriton.model_config import Tensor
+from pytriton.proxy import results
+from pytriton.proxy.arena import PeerArena
+from pytriton.proxy.protocol import Details
+from pytriton.proxy.responses import StackedOutputs
+
+LARGE = 1 << 14
+ONE = Tensor(name="y", shape=(-1,), dtype=np.float32)
+
+
+@pytest.fixture
+def large(wire):
+    """A connection, and a batch of two requests with large rows."""
+    connection = wire(outputs=[ONE])
+    return connection, connection.batch({"x": floats(2, LARGE)}, {"x": floats(1, LARGE, start=50)})
+
+
+def in_batch(result):
+    return [column.in_batch for column in result.columns]
+
+
+@pytest.mark.parametrize(
+    "infer",
+    [
+        batched(lambda x: {"y": x}),
+        batched(lambda x: {"y": x.view()[:]}),
+        lambda requests: [{"y": request["x"]} for request in requests],
+        lambda requests: [[request["x"]] for request in requests],
+    ],
+)
+def test_inputs_that_are_returned_as_they_came_stay_where_they_lie(large, infer):
+    connection, batch = large
+
+    result, outputs = result_of(connection, batch, infer(batch.requests()))
+
+    assert in_batch(result) == [True]
+    assert listed(outputs)["y"] == [floats(2, LARGE).tolist(), floats(1, LARGE, start=50).tolist()]
+
+
+def test_what_is_written_into_an_input_is_sent(large):
+    connection, batch = large
+
+    def negated(requests):
+        for request in requests:
+            request["x"][...] *= -1
+        return [[request["x"]] for request in requests]
+
+    result, outputs = result_of(connection, batch, negated(batch.requests()))
+
+    assert in_batch(result) == [True]
+    assert outputs["y"][1].tolist() == (-floats(1, LARGE, start=50)).tolist()
+
+
+@pytest.mark.parametrize(
+    "infer",
+    [
+        batched(lambda x: {"y": x + 1}),
+        batched(lambda x: {"y": x.copy()}),
+        batched(lambda x: {"y": x[::-1]}),
+        batched(lambda x: {"y": x[:, ::2]}),
+        batched(lambda x: {"y": np.concatenate([x[1:], x[:1]])}),
+        lambda requests: [{"y": request["x"][:, 1:]} for request in requests],
+        lambda requests: [{"y": request["x"][:1]} for request in requests],
+    ],
+)
+def test_all_other_outputs_are_copied(large, infer):
+    connection, batch = large
+    expected = [np.array(response["y"]) for response in infer(batch.requests())]
+
+    result, outputs = result_of(connection, batch, infer(batch.requests()))
+
+    assert in_batch(result) == [False]
+    assert all(map(np.array_equal, outputs["y"], expected))
+
+
+def test_an_input_of_another_batch_is_copied(wire):
+    connection = wire(outputs=[ONE])
+    other = connection.batch({"x": floats(1, LARGE, start=9)}).requests()[0]["x"]
+
+    result, outputs = result_of(connection, connection.batch({"x": floats(1, LARGE)}), [{"y": other}])
+
+    assert in_batch(result) == [False]
+    assert outputs["y"][0].tolist() == floats(1, LARGE, start=9).tolist()
+
+
+@pytest.mark.parametrize(
+    "infer", [batched(lambda x: {"y": x}), lambda requests: [[request["x"]] for request in requests]]
+)
+def test_a_batch_that_a_result_lies_in_is_held_until_the_result_is_released(wire, infer):
+    connection = wire(outputs=[ONE])
+    for _ in range(2):
+        batch = connection.batch({"x": floats(1, LARGE)})
+        returned = infer(batch.requests())
+
+        offset, _ = connection.writer.write(returned, batch, TIMES, connection.results)
+        del batch, returned
+        held = connection.arena.in_use()
+        PeerArena(os.dup(connection.results.fd)).lease(offset, 64)  # which dies at once, as when the server has read it
+
+        assert held == 1
+        assert connection.results.in_use() == 0
+        assert connection.arena.in_use() == 0
+
+
+def arrays():
+    """Functions that make an array with so many rows, laid out in one way or another."""
+
+    def make(drawn):
+        columns, start, layout = drawn
+
+        def array(rows):
+            made = np.arange(start, start + rows * columns).reshape(rows, columns).astype(np.float32)
+            return {"C": made, "F": np.asfortranarray(made), "cut": np.repeat(made, 2, 1)[:, ::2]}[layout]
+
+        return array
+
+    return st.tuples(st.integers(0, 5), st.integers(0, 1000), st.sampled_from(["C", "F", "cut"])).map(make)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+@given(
+    rows=st.lists(st.integers(1, 3), min_size=1, max_size=4),
+    results=st.lists(st.tuples(arrays(), arrays(), st.booleans()), min_size=2, max_size=6),
+)
+def test_results_of_any_form_are_read_as_they_were_written_whatever_came_before(wire, rows, results):
+    connection = wire()
+    for y, z, in_order in results:
+        batch = connection.batch(*[{"x": floats(count)} for count in rows])
+        outputs = {"y": y(sum(rows)), "z": z(sum(rows))}
+        returned = StackedOutputs(list(outputs.values()) if in_order else dict(reversed(outputs.items())), batch.rows)
+
+        result, read = result_of(connection, batch, returned)
+
+        assert (result.request_count, result.compute_start_ns, result.compute_end_ns) == (len(rows), *TIMES)
+        for name, array in outputs.items():
+            assert [each.tolist() for each in read[name]] == [
+                each.tolist() for each in np.split(array, np.cumsum(rows)[:-1])
+            ]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "reason"),
+    [
+        ({"y": floats(1), "z": floats(1).astype(np.float64)}, "output 'z' has dtype float64"),
+        ({"y": floats(1), "z": floats(1).astype(">f4")}, "output 'z' has dtype >f4"),
+        ({"y": floats(1), "z": floats(1)[None]}, "output 'z' has 1 rows|output 'z' has shape"),
+        ({"y": floats(1), "z": [[0.0] * 3]}, "output 'z' is a list"),
+        ({"y": floats(1), "a": floats(1)}, "an output 'a' that the model does not have"),
+        ({"y": floats(1)}, "did not return the output 'z'"),
+        ({"y": floats(1), "z": floats(1), "a": floats(1)}, "an output 'a' that the model does not have"),
+    ],
+)
+def test_outputs_are_checked_whatever_came_before(wire, outputs, reason):
+    connection = wire()
+
+    def batch():
+        return connection.batch({"x": floats(1)})
+
+    for _ in range(2):
+        result_of(connection, batch(), StackedOutputs({"y": floats(1), "z": floats(1)}, [1]))
+
+    for _ in range(2):
+        with pytest.raises(PyTritonValidationError, match=reason):
+            result_of(connection, batch(), StackedOutputs(outputs, [1]))
+
+
+def test_outputs_may_be_missing_where_nobody_wants_them_and_only_there(wire):
+    connection = wire()
+    unwanted = connection.batch({"x": floats(1)}, details=[Details(outputs=[0])])
+
+    for _ in range(2):
+        _, outputs = result_of(connection, unwanted, StackedOutputs({"y": floats(1)}, [1]))
+        assert listed(outputs) == {"y": [floats(1).tolist()]}
+
+    with pytest.raises(PyTritonValidationError, match="did not return the output 'z'"):
+        result_of(connection, connection.batch({"x": floats(1)}), StackedOutputs({"y": floats(1)}, [1]))
+
+
+def test_text_is_sent_whatever_its_form(wire):
+    connection = wire(outputs=[Tensor(name="y", shape=(-1,), dtype=bytes)])
+    batch = connection.batch({"x": floats(1)})
+
+    for text in (b"a", b"bcd", b""):
+        for array in (np.array([[text, b"x"]], object), np.array([[text, b"x"]])):
+            _, outputs = result_of(connection, batch, StackedOutputs({"y": array}, [1]))
+            assert listed(outputs) == {"y": [[[text, b"x"]]]}
+
+
+def test_large_outputs_of_one_form_are_copied_or_stay_in_the_batch(large):
+    connection, batch = large
+    x = batch.stacked()["x"]
+
+    for output, stays in [(x, True), (x + 1, False), (x, True), (x.copy(), False)]:
+        result, outputs = result_of(connection, batch, StackedOutputs({"y": output}, batch.rows))
+
+        assert in_batch(result) == [stays]
+        assert np.array_equal(np.concatenate(outputs["y"]), output)
+
+
+def test_no_more_forms_are_kept_than_there_is_use_for(wire):
+    connection = wire(outputs=[ONE])
+
+    for columns in [*range(2 * results._MOST_FORMS), 3]:
+        batch = connection.batch({"x": floats(1)})
+        _, outputs = result_of(connection, batch, StackedOutputs({"y": floats(1, columns)}, [1]))
+        assert listed(outputs) == {"y": [floats(1, columns).tolist()]}
+
+    assert len(connection.writer._forms) <= results._MOST_FORMS
