@@ -47,8 +47,11 @@ class Channel:
         else:
             self._socket.send(BELL.pack(*bell), socket.MSG_NOSIGNAL)
 
-    def receive(self) -> Bell | None:
+    def receive(self, *, is_busy: bool = False) -> Bell | None:
         """Waits for a bell.
+
+        Args:
+            is_busy: To sleep at once, for the processor is wanted elsewhere.
 
         Returns:
             The bell, or None when none came for ``IDLE_S`` seconds.
@@ -56,9 +59,12 @@ class Channel:
         Raises:
             EOFError: The other side is gone.
         """
-        if self._doorbell is None:
+        doorbell = self._doorbell
+        if is_busy:
+            return self._sleep() if doorbell is None else self._sleep_at_doorbell()
+        if doorbell is None:
             return self._spin.wait(self.receive_now, self._sleep)
-        return self._spin.wait(self._doorbell.take, self._sleep_at_doorbell)
+        return self._spin.wait(doorbell.take, self._sleep_at_doorbell)
 
     def receive_data(self) -> None:
         """Waits for the data of the batch whose head was received, awake for a while.

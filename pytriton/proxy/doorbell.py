@@ -78,7 +78,8 @@ class Doorbell:
         self._own = ctypes.addressof(ctypes.c_uint32.from_buffer(memory, offset))
         self._backends = self._own + _BACKEND
         self._keep = memory
-        self._patience = _Timespec(0, int(patience_s * 1e9))
+        self._timeout = _Timespec(0, int(patience_s * 1e9))
+        self._patience = ctypes.addressof(self._timeout)
         self._heard = 0
         self._sequence = 0  # of the batch that was taken last
         self.rang_for_end = False
@@ -113,7 +114,7 @@ class Doorbell:
 
     def sleep(self) -> None:
         """Sleeps until it rings, is woken, or has slept for long enough."""
-        _syscall(_FUTEX, self._own, _FUTEX_WAIT, self._heard, ctypes.addressof(self._patience))
+        _syscall(_FUTEX, self._own, _FUTEX_WAIT, self._heard, self._patience)
 
     def wake(self) -> None:
         """Wakes who sleeps on this side."""

@@ -17,6 +17,9 @@ _SLACK_NS = 20_000
 _LEAST_REST = 8
 _MOST_REST = 1024
 
+FEW_REQUESTS = 2
+"""Where a batch has more of them, clients wait in line, and the processor has better things to do than to wait."""
+
 _Thing = TypeVar("_Thing")
 
 _spinning = threading.Lock()  # held by the one thread that spins: others want the interpreter

@@ -27,6 +27,7 @@ from pytriton.proxy.results import Results, write_result
 from pytriton.proxy.scheduling import wake_soon
 from pytriton.proxy.services import CALLER, Services, of_process
 from pytriton.proxy.signature import Signature
+from pytriton.proxy.spin import FEW_REQUESTS
 from pytriton.proxy.threads import EventLoop, ThreadPool
 
 LOGGER = logging.getLogger(__name__)
@@ -242,8 +243,9 @@ class Worker:
                 self._threads.pop(threading.current_thread(), None)
 
     def _serve(self, channel: Channel, peer: PeerArena, arena: Arena) -> None:
+        is_busy = False
         while True:
-            bell = channel.receive()
+            bell = channel.receive(is_busy=is_busy)
             if bell is None:
                 before = time.monotonic() - TRIM_AFTER_S
                 arena.trim(before)
@@ -258,6 +260,7 @@ class Worker:
                 if bell.kind == BellKind.HEAD:
                     channel.receive_data()
                 offset, size, unrecoverable = self._infer(batch, arena)
+                is_busy = batch.request_count > FEW_REQUESTS
                 del batch  # so that its block is free by the time that the server has the result
             self._last_ns = time.monotonic_ns()
             channel.send((BellKind.RESULT, bell.sequence, offset, size))

@@ -54,7 +54,7 @@ void Connection::Announce(int64_t offset, int64_t size) {
   is_announced_ = true;
 }
 
-Bell Connection::RoundTrip(int64_t offset, int64_t size, const std::function<void()>& waiting) {
+Bell Connection::RoundTrip(int64_t offset, int64_t size, bool may_spin, const std::function<void()>& waiting) {
   [[maybe_unused]] static thread_local const bool wakes_soon = WakeSoon();
   if (std::exchange(is_announced_, false)) {
     doorbell_.RingForData();
@@ -63,8 +63,10 @@ Bell Connection::RoundTrip(int64_t offset, int64_t size, const std::function<voi
   }
   Bell answer;
   const uint64_t begin = Now();
+  const auto has_come = [&] { return ReceiveNow(&answer); };
   // A worker that has not taken the batch by now may wait for this very processor.
-  if (!spin_.Try([&] { return ReceiveNow(&answer); }, [&] { return !doorbell_.valid() || doorbell_.IsHeard(); })) {
+  const auto is_taken = [&] { return !doorbell_.valid() || doorbell_.IsHeard(); };
+  if (!may_spin || !spin_.Try(has_come, is_taken)) {
     while (!Await(&answer)) waiting();
   }
   spin_.Came(static_cast<int64_t>(Now() - begin));

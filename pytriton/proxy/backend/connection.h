@@ -40,8 +40,8 @@ class Connection {
   // it while the data are being copied. Only where it may wait awake for them.
   void Announce(int64_t offset, int64_t size);
   // Rings for a batch that lies in the arena at `offset`, or for the data of one that was announced, and waits for its
-  // result; calls `waiting` now and then while it does.
-  Bell RoundTrip(int64_t offset, int64_t size, const std::function<void()>& waiting);
+  // result, awake where it may; calls `waiting` now and then while it sleeps.
+  Bell RoundTrip(int64_t offset, int64_t size, bool may_spin, const std::function<void()>& waiting);
 
   // The two halves of it, for workers that take many batches at a time. Receiving gives up after a while, and returns
   // whether a bell has come.

@@ -214,13 +214,14 @@ std::vector<Outcome> Instance::Infer(Connection* connection, Batch* batch, Timin
   try {
     int64_t size = 0;
     const Block block = batch->WriteHead(connection->arena().get(), &size);
-    if (size >= kWorthAnnouncing) connection->Announce(block.offset, size);
+    const bool may_spin = Spin::IsFor(batch->requests().size());
+    if (may_spin && size >= kWorthAnnouncing) connection->Announce(block.offset, size);
     try {
       batch->WriteData();
     } catch (const std::bad_alloc&) {
       throw ChannelError("memory is wanting for the batch");  // and a worker that waits for its data has to be told
     }
-    const Bell bell = connection->RoundTrip(block.offset, size, [&] {
+    const Bell bell = connection->RoundTrip(block.offset, size, may_spin, [&] {
       for (size_t i = 0; i < batch->requests().size(); ++i) {
         if (CancellationOf(batch->requests()[i], timing->exec_start) != Cancellation::kNone) batch->Cancel(i);
       }

@@ -2,6 +2,7 @@
 // after it was woken. Twin of `spin.py`.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace pytriton {
@@ -11,6 +12,9 @@ class Spin {
  public:
   // Whether the machine and the environment let anyone wait so.
   static bool IsAllowed();
+  // Whether it may pay for a batch of so many requests: of more, clients wait in line, and the processor has better
+  // things to do than to wait.
+  static bool IsFor(size_t request_count) { return request_count <= kFewRequests; }
 
   // Asks `arrived` until it says yes, as long as that is likely to pay: not for long unless `begun` says that it is
   // being worked on. Returns whether it did.
@@ -27,6 +31,7 @@ class Spin {
   void Came(int64_t waited_ns);
 
  private:
+  static constexpr size_t kFewRequests = 2;
   static constexpr int kLeastRest = 8;
   static constexpr int64_t kSoonNs = 60'000;
 
