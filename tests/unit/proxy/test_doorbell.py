@@ -12,6 +12,7 @@ from wiring import TIMEOUT_S, BackendsDoorbell, channels, wait_until
 
 from pytriton.proxy.arena import Arena, PeerArena
 from pytriton.proxy.protocol import Bell, BellKind
+from pytriton.proxy.spin import Spin
 from pytriton.proxy.worker import Worker
 
 
@@ -69,6 +70,43 @@ def test_a_ring_wakes_who_sleeps_there_and_the_bell_is_taken(backend, ends):
 
     assert got == [Bell(BellKind.BATCH, 1, 64, 128)]
     assert time.monotonic() - begin < 0.2  # before it would have woken up by itself
+
+
+def spins(channel, monkeypatch):
+    """Every time that it may wait awake from now on."""
+    times = []
+    wait = channel._spin.wait
+
+    class Watched(Spin):
+        def wait(self, ask, sleep):
+            times.append(True)
+            return wait(ask, sleep)
+
+    monkeypatch.setattr(channel, "_spin", Watched())
+    return times
+
+
+@pytest.mark.parametrize("at_doorbell", [True, False], ids=["at a doorbell", "at a socket"])
+def test_where_the_processor_is_wanted_a_bell_is_slept_for(backend, ends, monkeypatch, at_doorbell):
+    backends, workers = ends
+    if not at_doorbell:
+        backends, workers = channels()
+    awake = spins(workers, monkeypatch)
+
+    for sequence, is_busy in enumerate([True, False, True, True], start=1):
+        awake.clear()
+        thread, got = receiving(lambda: workers.receive(is_busy=is_busy))  # noqa: B023
+        if at_doorbell:
+            backend.ring_for(sequence, 64, 64)
+        else:
+            backends.send(Bell(BellKind.BATCH, sequence, 64, 64))
+        thread.join(TIMEOUT_S)
+
+        assert got == [Bell(BellKind.BATCH, sequence, 64, 64)]
+        assert bool(awake) is not is_busy
+    if not at_doorbell:
+        backends.close()
+        workers.close()
 
 
 @pytest.mark.parametrize("spins", [True, False], ids=["awake", "asleep"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import pathlib
 import socket
@@ -13,7 +14,7 @@ import numpy as np
 import psutil
 import pytest
 import zmq
-from wiring import TIMEOUT_S, Instance, bell_of, channels
+from wiring import TIMEOUT_S, Instance, bell_of, channels, wait_until
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonUnrecoverableError
 from pytriton.model_config import ModelConfig
@@ -256,6 +257,23 @@ class TestWorker:
             ours.receive()
         assert psutil.Process().num_fds() <= files
         ours.close()
+
+    def test_it_may_wait_awake_unless_clients_wait_in_line(self, serve, monkeypatch):
+        _, instance = serve(double)
+        receive = Channel.receive
+        was_busy = []
+
+        def watched(channel, *, is_busy=False):
+            if channel is not instance.channel:
+                was_busy.append(is_busy)
+            return receive(channel, is_busy=is_busy)
+
+        instance.infer({"x": X})
+        monkeypatch.setattr(Channel, "receive", watched)
+        for requests in (2, 3, 2):
+            instance.infer(*[{"x": X}] * requests)
+
+        wait_until(lambda: [busy for busy, _ in itertools.groupby(was_busy)] == [False, True, False])
 
     def test_a_bell_that_it_does_not_know_ends_the_connection(self, serve):
         _, instance = serve(double)
