@@ -59,12 +59,11 @@ class Channel:
         Raises:
             EOFError: The other side is gone.
         """
-        doorbell = self._doorbell
-        if is_busy:
-            return self._sleep() if doorbell is None else self._sleep_at_doorbell()
-        if doorbell is None:
-            return self._spin.wait(self.receive_now, self._sleep)
-        return self._spin.wait(doorbell.take, self._sleep_at_doorbell)
+        if self._doorbell is None:
+            ask, sleep = self.receive_now, self._sleep
+        else:
+            ask, sleep = self._doorbell.take, self._sleep_at_doorbell
+        return sleep() if is_busy else self._spin.wait(ask, sleep)
 
     def receive_data(self) -> None:
         """Waits for the data of the batch whose head was received, awake for a while.

@@ -72,27 +72,19 @@ def test_a_ring_wakes_who_sleeps_there_and_the_bell_is_taken(backend, ends):
     assert time.monotonic() - begin < 0.2  # before it would have woken up by itself
 
 
-def spins(channel, monkeypatch):
-    """Every time that it may wait awake from now on."""
-    times = []
-    wait = channel._spin.wait
-
-    class Watched(Spin):
-        def wait(self, ask, sleep):
-            times.append(True)
-            return wait(ask, sleep)
-
-    monkeypatch.setattr(channel, "_spin", Watched())
-    return times
-
-
 @pytest.mark.parametrize("at_doorbell", [True, False], ids=["at a doorbell", "at a socket"])
 def test_where_the_processor_is_wanted_a_bell_is_slept_for(backend, ends, monkeypatch, at_doorbell):
     backends, workers = ends
     if not at_doorbell:
         backends, workers = channels()
-    awake = spins(workers, monkeypatch)
+    awake = []
+    wait = Spin.wait
 
+    def watched(spin, ask, sleep):
+        awake.append(spin)
+        return wait(spin, ask, sleep)
+
+    monkeypatch.setattr(Spin, "wait", watched)
     for sequence, is_busy in enumerate([True, False, True, True], start=1):
         awake.clear()
         thread, got = receiving(lambda: workers.receive(is_busy=is_busy))  # noqa: B023
