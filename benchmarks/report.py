@@ -177,11 +177,14 @@ def _ratios(results: Results) -> str:
 
 
 def _ratio(results: Results, ours: str, other: str, key: str) -> str:
-    mine, theirs = values(results, ours, key), values(results, other, key)
-    if not mine or not theirs:
+    """Write the median of the rounds' ratios: a minute in which the machine is slow is so for both."""
+    contenders = results["contenders"]
+    rounds = zip(contenders[ours]["rounds"], contenders[other]["rounds"], strict=True)
+    ratios = [mine[key] / theirs[key] for mine, theirs in rounds if key in mine and key in theirs]
+    if not ratios:
         return ""
-    ratio = statistics.median(mine) / statistics.median(theirs)
-    return f"{ratio:.0%}" if results["contenders"][other]["bound"] else f"{ratio:.2f}×"
+    ratio = statistics.median(ratios)
+    return f"{ratio:.0%}" if contenders[other]["bound"] else f"{ratio:.2f}×"
 
 
 def _how_asked(results: Results) -> list[str]:
