@@ -47,11 +47,11 @@ class Channel:
         else:
             self._socket.send(BELL.pack(*bell), socket.MSG_NOSIGNAL)
 
-    def receive(self, *, is_busy: bool = False) -> Bell | None:
+    def receive(self, met: int = 0) -> Bell | None:
         """Waits for a bell.
 
         Args:
-            is_busy: To sleep at once, for the processor is wanted elsewhere.
+            met: How many requests the batch before had.
 
         Returns:
             The bell, or None when none came for ``IDLE_S`` seconds.
@@ -63,7 +63,7 @@ class Channel:
             ask, sleep = self.receive_now, self._sleep
         else:
             ask, sleep = self._doorbell.take, self._sleep_at_doorbell
-        return sleep() if is_busy else self._spin.wait(ask, sleep)
+        return self._spin.wait(ask, sleep, met)
 
     def receive_data(self) -> None:
         """Waits for the data of the batch whose head was received, awake for a while.

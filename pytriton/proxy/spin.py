@@ -17,8 +17,8 @@ _SLACK_NS = 20_000
 _LEAST_REST = 8
 _MOST_REST = 1024
 
-FEW_REQUESTS = 2
-"""Where a batch has more of them, clients wait in line, and the processor has better things to do than to wait."""
+_FEW_REQUESTS = 2
+_CROWDED_FOR = 32  # batches, of which clients in line fill but some
 
 _Thing = TypeVar("_Thing")
 
@@ -32,24 +32,38 @@ def _may_spin() -> bool:
 class Spin:
     """What one waits for again and again, and how long it took. Used by one thread at a time."""
 
-    __slots__ = ("_is_allowed", "_next_rest", "_rest", "_usual_ns")
+    __slots__ = ("_crowded", "_is_allowed", "_next_rest", "_rest", "_usual_ns")
 
     def __init__(self) -> None:
         self._is_allowed = _may_spin()
         self._usual_ns = 10 * _LONGEST_NS  # how long it takes, as a moving average
+        self._crowded = 0  # for so many times
         self._rest = 0  # so many times more it is not tried
         self._next_rest = _LEAST_REST
 
-    def wait(self, ask: Callable[[], Optional[_Thing]], sleep: Callable[[], Optional[_Thing]]) -> Optional[_Thing]:  # noqa: UP045
+    def wait(
+        self,
+        ask: Callable[[], Optional[_Thing]],  # noqa: UP045
+        sleep: Callable[[], Optional[_Thing]],  # noqa: UP045
+        met: int = 0,
+    ) -> Optional[_Thing]:  # noqa: UP045
         """Waits for a thing.
 
         Args:
             ask: Returns it, or None where it has not come yet.
             sleep: Waits for it asleep; may give up.
+            met: How many requests came together before. Where there were many, clients wait in line, and for a while
+                the processor has better things to do than to wait.
 
         Returns:
             The thing, or None where ``sleep`` gave up.
         """
+        if met > _FEW_REQUESTS:
+            self._crowded = _CROWDED_FOR
+        elif self._crowded:
+            self._crowded -= 1
+        if self._crowded:
+            return sleep()
         begin = time.monotonic_ns()
         thing = None
         if self._usual_ns < _LONGEST_NS and self._is_allowed:

@@ -27,7 +27,6 @@ from pytriton.proxy.results import Results, write_result
 from pytriton.proxy.scheduling import wake_soon
 from pytriton.proxy.services import CALLER, Services, of_process
 from pytriton.proxy.signature import Signature
-from pytriton.proxy.spin import FEW_REQUESTS
 from pytriton.proxy.threads import EventLoop, ThreadPool
 
 LOGGER = logging.getLogger(__name__)
@@ -243,10 +242,11 @@ class Worker:
                 self._threads.pop(threading.current_thread(), None)
 
     def _serve(self, channel: Channel, peer: PeerArena, arena: Arena) -> None:
-        is_busy = False
+        met = 0
         while True:
-            bell = channel.receive(is_busy=is_busy)
+            bell = channel.receive(met)
             if bell is None:
+                met = 0
                 before = time.monotonic() - TRIM_AFTER_S
                 arena.trim(before)
                 services, _ = CALLER.get()
@@ -260,7 +260,7 @@ class Worker:
                 if bell.kind == BellKind.HEAD:
                     channel.receive_data()
                 offset, size, unrecoverable = self._infer(batch, arena)
-                is_busy = batch.request_count > FEW_REQUESTS
+                met = batch.request_count
                 del batch  # so that its block is free by the time that the server has the result
             self._last_ns = time.monotonic_ns()
             channel.send((BellKind.RESULT, bell.sequence, offset, size))

@@ -44,13 +44,17 @@ void LargeBatchesAreRungForByTheirHeads() {
   CHECK(model.desk().heads() == (pytriton::Spin::IsAllowed() ? kBatches : 0));
 }
 
-void ManyRequestsAreRungForOnce() {
+void ManyRequestsAreRungForOnceAndSoIsWhatComesNext() {
+  constexpr int kCrowdedFor = 32;
   std::mt19937_64 random(5);
   Model model = AtDoorbell("many", Echo);
   model.Load();
   const auto request = [&] { return model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {1, kLarge}, &random)}); };
   for (int i = 0; i < 20; ++i) model.CheckServed(BatchOf(request(), request(), request()));
+  for (int i = 1; i < kCrowdedFor; ++i) model.CheckServed(BatchOf(request(), request()));
   CHECK(model.desk().heads() == 0);
+  model.CheckServed(BatchOf(request(), request()));
+  CHECK(model.desk().heads() == (pytriton::Spin::IsAllowed() ? 1 : 0));
 }
 
 void BatchesOfAnySizeComeBack() {
@@ -83,7 +87,7 @@ void AWorkerThatHangsUpIsReplaced() {
 const Behaviours kBehaviours = {
     {"small_batches_are_rung_for_once", SmallBatchesAreRungForOnce},
     {"large_batches_are_rung_for_by_their_heads", LargeBatchesAreRungForByTheirHeads},
-    {"many_requests_are_rung_for_once", ManyRequestsAreRungForOnce},
+    {"many_requests_are_rung_for_once_and_so_is_what_comes_next", ManyRequestsAreRungForOnceAndSoIsWhatComesNext},
     {"batches_of_any_size_come_back", BatchesOfAnySizeComeBack},
     {"a_worker_that_hangs_up_is_replaced", AWorkerThatHangsUpIsReplaced},
 };

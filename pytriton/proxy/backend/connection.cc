@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kHandshakeTimeoutMs = 5000;
 constexpr int kPatienceMs = 50;
+constexpr int64_t kWorthAnnouncing = 1 << 16;  // bytes, which take longer to copy than to say that they come
 
 }  // namespace
 
@@ -48,13 +49,14 @@ void Connection::Send(int64_t sequence, int64_t offset, int64_t size) {
   }
 }
 
-void Connection::Announce(int64_t offset, int64_t size) {
-  if (!doorbell_.valid() || !Spin::IsAllowed()) return;
+void Connection::Announce(size_t request_count, int64_t offset, int64_t size) {
+  spin_.Met(request_count);
+  if (size < kWorthAnnouncing || !doorbell_.valid() || !Spin::IsAllowed() || spin_.IsCrowded()) return;
   doorbell_.Ring({static_cast<int64_t>(BellKind::kHead), NextSequence(), offset, size});
   is_announced_ = true;
 }
 
-Bell Connection::RoundTrip(int64_t offset, int64_t size, bool may_spin, const std::function<void()>& waiting) {
+Bell Connection::RoundTrip(int64_t offset, int64_t size, const std::function<void()>& waiting) {
   [[maybe_unused]] static thread_local const bool wakes_soon = WakeSoon();
   if (std::exchange(is_announced_, false)) {
     doorbell_.RingForData();
@@ -66,7 +68,7 @@ Bell Connection::RoundTrip(int64_t offset, int64_t size, bool may_spin, const st
   const auto has_come = [&] { return ReceiveNow(&answer); };
   // A worker that has not taken the batch by now may wait for this very processor.
   const auto is_taken = [&] { return !doorbell_.valid() || doorbell_.IsHeard(); };
-  if (!may_spin || !spin_.Try(has_come, is_taken)) {
+  if (!spin_.Try(has_come, is_taken)) {
     while (!Await(&answer)) waiting();
   }
   spin_.Came(static_cast<int64_t>(Now() - begin));

@@ -1,6 +1,8 @@
 // A model instance's connection to its worker: the channel, and an arena for each direction.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -36,12 +38,12 @@ class Connection {
   // Whether the worker is there, waiting for a batch.
   bool alive() const { return channel_.Idle(); }
 
-  // Rings for a batch of which the head lies in the arena at `offset`, so that a worker in lock-step wakes up and reads
-  // it while the data are being copied. Only where it may wait awake for them.
-  void Announce(int64_t offset, int64_t size);
+  // Rings for a batch of which the head lies in the arena at `offset`, where that pays: a worker in lock-step wakes up
+  // and reads it while the data are being copied, for which it waits awake.
+  void Announce(size_t request_count, int64_t offset, int64_t size);
   // Rings for a batch that lies in the arena at `offset`, or for the data of one that was announced, and waits for its
   // result, awake where it may; calls `waiting` now and then while it sleeps.
-  Bell RoundTrip(int64_t offset, int64_t size, bool may_spin, const std::function<void()>& waiting);
+  Bell RoundTrip(int64_t offset, int64_t size, const std::function<void()>& waiting);
 
   // The two halves of it, for workers that take many batches at a time. Receiving gives up after a while, and returns
   // whether a bell has come.

@@ -17,8 +17,6 @@ namespace pytriton {
 
 namespace {
 
-constexpr int64_t kWorthAnnouncing = 1 << 16;  // bytes, which take longer to copy than to say that they come
-
 constexpr int kLoadTimeoutMs = 10000;
 constexpr int kReconnectTimeoutMs = 500;  // requests are waiting
 constexpr uint64_t kStartTimeoutNs = 30'000'000'000;
@@ -214,14 +212,13 @@ std::vector<Outcome> Instance::Infer(Connection* connection, Batch* batch, Timin
   try {
     int64_t size = 0;
     const Block block = batch->WriteHead(connection->arena().get(), &size);
-    const bool may_spin = Spin::IsFor(batch->requests().size());
-    if (may_spin && size >= kWorthAnnouncing) connection->Announce(block.offset, size);
+    connection->Announce(batch->requests().size(), block.offset, size);
     try {
       batch->WriteData();
     } catch (const std::bad_alloc&) {
       throw ChannelError("memory is wanting for the batch");  // and a worker that waits for its data has to be told
     }
-    const Bell bell = connection->RoundTrip(block.offset, size, may_spin, [&] {
+    const Bell bell = connection->RoundTrip(block.offset, size, [&] {
       for (size_t i = 0; i < batch->requests().size(); ++i) {
         if (CancellationOf(batch->requests()[i], timing->exec_start) != Cancellation::kNone) batch->Cancel(i);
       }

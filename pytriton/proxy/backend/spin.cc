@@ -16,6 +16,8 @@ namespace {
 constexpr int64_t kLongestNs = 400'000;  // what usually takes longer is slept for
 constexpr int64_t kSlackNs = 20'000;
 constexpr int kMostRest = 1024;
+constexpr size_t kFewRequests = 2;
+constexpr int kCrowdedFor = 32;  // batches, of which clients in line fill but some
 
 std::atomic<int> spinning{0};
 
@@ -43,8 +45,12 @@ int Limit() {
 
 bool Spin::IsAllowed() { return Limit() > 0; }
 
+void Spin::Met(size_t request_count) {
+  crowded_ = request_count > kFewRequests ? kCrowdedFor : std::max(crowded_ - 1, 0);
+}
+
 bool Spin::Begin() {
-  if (usual_ns_ > kLongestNs) return false;
+  if (IsCrowded() || usual_ns_ > kLongestNs) return false;
   if (rest_ > 0) {
     --rest_;
     return false;

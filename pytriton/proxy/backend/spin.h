@@ -12,9 +12,10 @@ class Spin {
  public:
   // Whether the machine and the environment let anyone wait so.
   static bool IsAllowed();
-  // Whether it may pay for a batch of so many requests: of more, clients wait in line, and the processor has better
-  // things to do than to wait.
-  static bool IsFor(size_t request_count) { return request_count <= kFewRequests; }
+  // Notes that so many requests came together. Where there are many, clients wait in line, and for a while the
+  // processor has better things to do than to wait.
+  void Met(size_t request_count);
+  bool IsCrowded() const { return crowded_ > 0; }
 
   // Asks `arrived` until it says yes, as long as that is likely to pay: not for long unless `begun` says that it is
   // being worked on. Returns whether it did.
@@ -31,7 +32,6 @@ class Spin {
   void Came(int64_t waited_ns);
 
  private:
-  static constexpr size_t kFewRequests = 2;
   static constexpr int kLeastRest = 8;
   static constexpr int64_t kSoonNs = 60'000;
 
@@ -45,6 +45,7 @@ class Spin {
   void End(bool has_arrived);
 
   int64_t usual_ns_ = INT64_MAX / 16;  // how long it takes, as a moving average
+  int crowded_ = 0;                    // for so many batches
   int rest_ = 0;                       // so many times more it is not tried
   int next_rest_ = kLeastRest;
   int64_t begin_ns_ = 0;

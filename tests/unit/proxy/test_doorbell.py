@@ -73,21 +73,23 @@ def test_a_ring_wakes_who_sleeps_there_and_the_bell_is_taken(backend, ends):
 
 
 @pytest.mark.parametrize("at_doorbell", [True, False], ids=["at a doorbell", "at a socket"])
-def test_where_the_processor_is_wanted_a_bell_is_slept_for(backend, ends, monkeypatch, at_doorbell):
+def test_where_clients_wait_in_line_a_bell_is_slept_for(backend, ends, monkeypatch, at_doorbell):
     backends, workers = ends
     if not at_doorbell:
         backends, workers = channels()
+    workers._spin._is_allowed = True
     awake = []
-    wait = Spin.wait
+    spin = Spin._spin
 
-    def watched(spin, ask, sleep):
-        awake.append(spin)
-        return wait(spin, ask, sleep)
+    def watched(*args):
+        awake.append(args)
+        return spin(*args)
 
-    monkeypatch.setattr(Spin, "wait", watched)
-    for sequence, is_busy in enumerate([True, False, True, True], start=1):
+    monkeypatch.setattr(Spin, "_spin", watched)
+    for sequence, met in enumerate([1, 2, 3, 2], start=1):
         awake.clear()
-        thread, got = receiving(lambda: workers.receive(is_busy=is_busy))  # noqa: B023
+        workers._spin._usual_ns = workers._spin._rest = 0
+        thread, got = receiving(lambda: workers.receive(met))  # noqa: B023
         if at_doorbell:
             backend.ring_for(sequence, 64, 64)
         else:
@@ -95,7 +97,7 @@ def test_where_the_processor_is_wanted_a_bell_is_slept_for(backend, ends, monkey
         thread.join(TIMEOUT_S)
 
         assert got == [Bell(BellKind.BATCH, sequence, 64, 64)]
-        assert bool(awake) is not is_busy
+        assert bool(awake) is (sequence < 3)
     if not at_doorbell:
         backends.close()
         workers.close()

@@ -25,9 +25,9 @@ class Post:
         self.slept += 1
         return THING
 
-    def wait(self, spin):
+    def wait(self, spin, met=1):
         self.asked = self.slept = 0
-        assert spin.wait(self.ask, self.sleep) is THING
+        assert spin.wait(self.ask, self.sleep, met) is THING
         return "asleep" if self.slept else "awake"
 
 
@@ -132,6 +132,13 @@ def test_it_rests_less_once_it_was_awake_for_good_reason(spin):
 
     assert [Post().wait(spin) for _ in range(3)] == ["awake"] * 3
     assert awake_in_vain(spin, 10) == [0, 9]
+
+
+def test_where_clients_wait_in_line_it_is_slept_for_and_so_is_what_comes_next(spin):
+    busy(spin)
+
+    assert Post().wait(spin, met=2) == "awake"
+    assert [Post().wait(spin, met) for met in (3, *[1, 2] * 15, 1, 1, 1)] == ["asleep"] * 32 + ["awake"] * 2
 
 
 def test_one_thread_of_a_process_spins_at_a_time(spin):

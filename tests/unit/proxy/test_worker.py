@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import os
 import pathlib
 import socket
@@ -258,22 +257,24 @@ class TestWorker:
         assert psutil.Process().num_fds() <= files
         ours.close()
 
-    def test_it_may_wait_awake_unless_clients_wait_in_line(self, serve, monkeypatch):
-        _, instance = serve(double)
+    def test_whoever_waits_for_a_batch_knows_how_many_clients_came_together_before(self, serve, monkeypatch):
         receive = Channel.receive
-        was_busy = []
+        seen = []
 
-        def watched(channel, *, is_busy=False):
-            if channel is not instance.channel:
-                was_busy.append(is_busy)
-            return receive(channel, is_busy=is_busy)
+        def watched(channel, met=0):
+            seen.append((channel, met))
+            return receive(channel, met)
 
-        instance.infer({"x": X})
         monkeypatch.setattr(Channel, "receive", watched)
-        for requests in (2, 3, 2):
+        _, instance = serve(double)
+        for requests in (1, 3, 2):
             instance.infer(*[{"x": X}] * requests)
 
-        wait_until(lambda: [busy for busy, _ in itertools.groupby(was_busy)] == [False, True, False])
+        def known():
+            return [met for channel, met in seen if channel is not instance.channel]
+
+        wait_until(lambda: known()[-1] == 0)  # for nobody has come for a second
+        assert [met for met in known() if met] == [1, 3, 2]
 
     def test_a_bell_that_it_does_not_know_ends_the_connection(self, serve):
         _, instance = serve(double)
