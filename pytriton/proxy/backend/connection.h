@@ -38,8 +38,8 @@ class Connection {
   // Whether the worker is there, waiting for a batch.
   bool alive() const { return channel_.Idle(); }
 
-  // Rings for a batch of which the head lies in the arena at `offset`, where that pays: a worker in lock-step wakes up
-  // and reads it while the data are being copied, for which it waits awake.
+  // Tells of a batch whose head lies in the arena at `offset`. Rings for it where that pays: a worker in lock-step
+  // wakes up and reads it while the data are being copied, for which it waits awake.
   void Announce(size_t request_count, int64_t offset, int64_t size);
   // Rings for a batch that lies in the arena at `offset`, or for the data of one that was announced, and waits for its
   // result, awake where it may; calls `waiting` now and then while it sleeps.

@@ -273,7 +273,7 @@ class TestWorker:
         def known():
             return [met for channel, met in seen if channel is not instance.channel]
 
-        wait_until(lambda: known()[-1] == 0)  # for nobody has come for a second
+        wait_until(lambda: known()[-2:] == [2, 0])  # 0: nobody has come for a second
         assert [met for met in known() if met] == [1, 3, 2]
 
     def test_a_bell_that_it_does_not_know_ends_the_connection(self, serve):
