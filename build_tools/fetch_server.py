@@ -2,8 +2,8 @@
 
 The server comes out of the pinned, hash-checked wheel of ``nvidia-pytriton``, which pip downloads without its
 dependencies, so that pip's own configuration (index, proxy, certificates) applies. The wheel stays in the user's cache
-folder: a rebuild downloads nothing. Only the standard library is used, because this runs while the package is being
-built.
+folder: a rebuild downloads nothing. One thing is changed in it, see ``transfer_size.py``. Only the standard library is
+used, because this runs while the package is being built.
 
 The environment variable ``PYTRITON_SERVER_WHEEL`` names a copy of the wheel for builds that reach no registry.
 """
@@ -18,6 +18,8 @@ import sys
 import tempfile
 import zipfile
 from pathlib import Path, PurePosixPath
+
+import transfer_size
 
 REQUIREMENT = "nvidia-pytriton==0.7.0"
 WHEEL = "nvidia_pytriton-0.7.0-py3-none-manylinux_2_35_x86_64.whl"
@@ -113,13 +115,14 @@ def fetch(folder: Path) -> None:
         FetchError: the server cannot be had.
     """
     stamp = folder.with_name(f"{folder.name}.stamp")
-    state = f"{SHA256} {_sha256(Path(__file__))}\n"
+    state = f"{SHA256} {_sha256(Path(__file__))} {_sha256(Path(transfer_size.__file__))}\n"
     if stamp.is_file() and stamp.read_text() == state and folder.is_dir():
         return
     check_platform(_libc())
     folder.parent.mkdir(parents=True, exist_ok=True)
     stamp.unlink(missing_ok=True)
     extract(find_wheel(folder.parent), folder)
+    transfer_size.raise_transfer_size(folder / "bin" / "tritonserver")
     stamp.write_text(state)
 
 

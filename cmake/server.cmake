@@ -3,10 +3,11 @@
 find_package(Python 3.10 REQUIRED COMPONENTS Interpreter)
 set(server_dir ${CMAKE_CURRENT_BINARY_DIR}/tritonserver)
 set(fetch_script ${CMAKE_CURRENT_SOURCE_DIR}/build_tools/fetch_server.py)
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${fetch_script})
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
+  ${fetch_script} ${CMAKE_CURRENT_SOURCE_DIR}/build_tools/transfer_size.py)
 
 execute_process(
-  COMMAND ${Python_EXECUTABLE} ${fetch_script} ${server_dir}
+  COMMAND ${CMAKE_COMMAND} -E env --unset=PYTHONSAFEPATH ${Python_EXECUTABLE} ${fetch_script} ${server_dir}
   RESULT_VARIABLE fetch_result
   ERROR_VARIABLE fetch_error
   ERROR_STRIP_TRAILING_WHITESPACE)

@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import os
 import socket
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +24,7 @@ WHEEL_MEMBERS = {
     "nvidia_pytriton-0.7.0.dist-info/licenses/LICENSE": "Apache",
     "pytriton/__init__.py": "",
     "pytriton/tritonserver/bin/": "",
-    "pytriton/tritonserver/bin/tritonserver": "#!/bin/sh\n",
+    "pytriton/tritonserver/bin/tritonserver": "\x7fELF published",
     "pytriton/tritonserver/backends/python/libtriton_python.so": "x",
     "pytriton/tritonserver/caches/local/libtritoncache_local.so": "x",
     "pytriton/tritonserver/python_backend_stubs/3.12/triton_python_backend_stub": "x",
@@ -33,14 +34,27 @@ WHEEL_MEMBERS = {
 }
 
 
-@pytest.fixture
-def fetch_server() -> ModuleType:
-    """The build script, loaded afresh, so that a test may change its constants."""
-    spec = importlib.util.spec_from_file_location("fetch_server", REPOSITORY / "build_tools" / "fetch_server.py")
+def _load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, REPOSITORY / "build_tools" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def transfer_size() -> ModuleType:
+    """The module that changes the server, loaded afresh, so that a test may change its constants."""
+    return _load("transfer_size")
+
+
+@pytest.fixture
+def fetch_server(transfer_size: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The build script, loaded afresh; of the stand-in for the server, the fifth byte is a constant."""
+    monkeypatch.setattr(transfer_size, "CONSTANTS", [transfer_size.Constant(4, "", ord(" "), 1)])
+    monkeypatch.setattr(transfer_size, "SIZE", ord("+"))
+    monkeypatch.setitem(sys.modules, "transfer_size", transfer_size)
+    return _load("fetch_server")
 
 
 @pytest.fixture(autouse=True)
