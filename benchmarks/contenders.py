@@ -162,6 +162,15 @@ def _nvidia(places: Places) -> Server:
 
 def _ceiling(places: Places) -> Server:
     peer = prepare_peer(places.cache, places.python)
+    return _ceiling_in(_plain_server(peer), "ceiling", "Triton's ceiling", places)
+
+
+def _bundled_ceiling(places: Places) -> Server:
+    ours = _our_environment(places, "bundled", "")
+    return _ceiling_in(_plain_server(ours), "bundled", "the ceiling, in the bundled server", places)
+
+
+def _ceiling_in(server: str, name: str, title: str, places: Places) -> Server:
     backends = places.cache / "ceiling_backends"
     library = backends / "ceiling" / "libtriton_ceiling.so"
     source = Path(__file__).with_name("ceiling")
@@ -172,20 +181,19 @@ def _ceiling(places: Places) -> Server:
         run_command(["cmake", "-S", str(source), "-B", build, "-DCMAKE_BUILD_TYPE=Release"])
         run_command(["cmake", "--build", build])
         Path(build, library.name).replace(library)
-    contender = Contender("ceiling", "Triton's ceiling", peer.python, peer.variables)
-    arguments = [_plain_server(peer), f"--backend-directory={backends}", "--backend=ceiling"]
+    peer = prepare_peer(places.cache, places.python)
     return Server(
-        contender,
+        Contender(name, title, peer.python, peer.variables),
         "serve_repository.py",
-        arguments,
+        [server, f"--backend-directory={backends}", "--backend=ceiling"],
         workloads=("tiny", "image", "strings", "large"),
         is_bound=True,
         note="a backend in C++ that answers with its input at once: a bound, no contender",
     )
 
 
-def _plain_server(peer: Contender) -> str:
-    executable = site_packages(peer.python) / "pytriton" / "tritonserver" / "bin" / "tritonserver"
+def _plain_server(contender: Contender) -> str:
+    executable = site_packages(contender.python) / "pytriton" / "tritonserver" / "bin" / "tritonserver"
     return f"--server={shlex.quote(str(executable))} --model-repository={{repository}}"
 
 
@@ -212,6 +220,7 @@ CONTENDERS: dict[str, Callable[[Places], Server]] = {
     "peer": _peer,
     "nvidia": _nvidia,
     "ceiling": _ceiling,
+    "bundled": _bundled_ceiling,
     "litserve": _of_packages("litserve", "LitServe", ["litserve>=0.2"], "json", _LITSERVE_NOTE),
     "mosec": _of_packages("mosec", "mosec", ["mosec>=0.9"], "raw", _MOSEC_NOTE),
     "fastapi": _of_packages("fastapi", "FastAPI, uvicorn", ["fastapi", "uvicorn[standard]"], "raw", _FASTAPI_NOTE),

@@ -60,7 +60,7 @@ def main() -> int:
 
 def _profile(options: argparse.Namespace) -> None:
     places = Places(options.cache, options.python, options.ours_python)
-    servers = [CONTENDERS[name](places) for name in ("ours", "ceiling")]
+    servers = [CONTENDERS[name](places) for name in ("ours", "bundled")]
     columns: dict[str, list[Way]] = {}
     for workload in options.workloads:
         with contextlib.ExitStack() as stack:
