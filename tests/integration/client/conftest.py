@@ -11,6 +11,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 import asking
+from streamers import STREAMERS
 
 
 @pytest.fixture(scope="module")
@@ -43,3 +44,9 @@ def client(triton, name, kind, url):
     asking.bind_add_sub(triton, name, config=asking.config_for(kind))
     with asking.asking(kind, url, name) as client:
         yield client
+
+
+@pytest.fixture(params=STREAMERS)
+def streamer(request):
+    """A client of streams of each kind in turn."""
+    return STREAMERS[request.param]

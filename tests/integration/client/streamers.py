@@ -1,0 +1,79 @@
+"""Clients of streams, blocking and for asyncio, asked in the same way."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pytriton.client import AsyncioDecoupledModelClient, DecoupledModelClient
+
+
+class Blocking:
+    """A blocking client of streams, and what one does with it."""
+
+    of_one_answer = "ModelClient"  # its like for models that answer once
+
+    def __init__(self, url, model="floats", **arguments):
+        self.client = DecoupledModelClient(url, model, **arguments)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.client.close()
+
+    def all(self, *inputs, batch=False, **options):
+        ask = self.client.infer_batch if batch else self.client.infer_sample
+        return [answer["y"].tolist() for answer in ask(*inputs, **options)]
+
+    def first(self, count, *inputs, **options):
+        answers = []
+        for answer in self.client.infer_sample(*inputs, **options):
+            answers.append(answer["y"].tolist())
+            if len(answers) == count:
+                break
+        return answers
+
+
+class Asyncio(Blocking):
+    """The same with a client for asyncio, a new one for each call."""
+
+    of_one_answer = "AsyncioModelClient"
+
+    def __init__(self, url, model="floats", **arguments):
+        self.client = None
+        self._arguments = (url, model), arguments
+        AsyncioDecoupledModelClient(url, model, **arguments)
+
+    def __exit__(self, *_):
+        pass
+
+    def all(self, *inputs, batch=False, **options):
+        async def ask():
+            async with self._made() as client:
+                responses = (client.infer_batch if batch else client.infer_sample)(*inputs, **options)
+                return [answer["y"].tolist() async for answer in responses]
+
+        return asyncio.run(ask())
+
+    def first(self, count, *inputs, **options):
+        async def ask():
+            answers = []
+            async with self._made() as client:
+                async for answer in client.infer_sample(*inputs, **options):
+                    answers.append(answer["y"].tolist())
+                    if len(answers) == count:
+                        break
+                await asyncio.to_thread(self.after_the_loop)
+            return answers
+
+        return asyncio.run(ask())
+
+    def after_the_loop(self):
+        pass
+
+    def _made(self):
+        (url, model), arguments = self._arguments
+        return AsyncioDecoupledModelClient(url, model, **arguments)
+
+
+STREAMERS = {"blocking": Blocking, "asyncio": Asyncio}
