@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import dataclasses
 import logging
 import os
-import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from types import FrameType
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from pytriton.constants import (
@@ -34,6 +31,7 @@ from pytriton.process.instance import ProcessInstance
 from pytriton.proxy.registry import Registry
 from pytriton.server.config import TritonConfig
 from pytriton.server.control import check_url
+from pytriton.server.lifecycle import DEFAULT_POLICY, TritonLifecyclePolicy, policy_for
 from pytriton.server.local import LocalServer, overlaid
 from pytriton.server.remote import RemoteServer
 from pytriton.server.security import (
@@ -43,7 +41,7 @@ from pytriton.server.security import (
     TritonSecurityConfig,
 )
 from pytriton.server.settings_check import check_model
-from pytriton.server.vertex_ai import is_vertex_ai
+from pytriton.utils.signals import wake_on_signals
 from pytriton.utils.workspace import Workspace
 
 LOGGER = logging.getLogger(__name__)
@@ -70,26 +68,6 @@ __all__ = [
 ]
 
 
-@dataclasses.dataclass
-class TritonLifecyclePolicy:
-    """When the server starts, and how models get there.
-
-    Attributes:
-        launch_triton_on_startup: Start the server when the `Triton` object is made, so that it gets ready while the
-            models are being prepared, rather than in `Triton.run`.
-        local_model_store: What is bound before the server starts, and what `TritonConfig.model_repository` has, is
-            loaded by the server itself as it starts; it fails to start if a model cannot be loaded. By default, models
-            are loaded through the repository API once it is ready, as those are that are bound later.
-    """
-
-    launch_triton_on_startup: bool = True
-    local_model_store: bool = False
-
-
-_DEFAULT_POLICY = TritonLifecyclePolicy()
-# The server wants to find its default model when it starts.
-_VERTEX_AI_POLICY = TritonLifecyclePolicy(launch_triton_on_startup=False, local_model_store=True)
-
 _Self = TypeVar("_Self", bound="TritonBase")
 
 
@@ -107,7 +85,7 @@ class TritonBase:
         self,
         url: str,
         workspace: Workspace | str | os.PathLike[str] | None = None,
-        triton_lifecycle_policy: TritonLifecyclePolicy = _DEFAULT_POLICY,
+        triton_lifecycle_policy: TritonLifecyclePolicy = DEFAULT_POLICY,
         access_token: str | None = None,
     ) -> None:
         """Does not speak with the server yet."""
@@ -226,7 +204,7 @@ class TritonBase:
         assert server is not None
         failed = False
         try:
-            with _wake_on_signals(self._woken):
+            with wake_on_signals(self._woken):
                 while server is self._server and not server.failed:
                     if self._woken.wait(monitoring_period_s):
                         self._woken.clear()
@@ -378,7 +356,7 @@ class Triton(TritonBase):
         """Starts the server, unless the lifecycle policy leaves that to `run`."""
         self._config = overlaid(TritonConfig.from_env(), config or TritonConfig())
         self._access = AccessControl(security_config or TritonSecurityConfig(), self._config)
-        policy = triton_lifecycle_policy or (_VERTEX_AI_POLICY if is_vertex_ai(self._config) else _DEFAULT_POLICY)
+        policy = triton_lifecycle_policy or policy_for(self._config)
         url = f"http://{TRITON_LOCAL_IP}:{self._config.http_port or DEFAULT_HTTP_PORT}"
         super().__init__(url, workspace, policy, self._access.token)
         if self._config.exit_timeout_secs is not None:
@@ -463,24 +441,3 @@ class RemoteTriton(TritonBase):
     def __enter__(self) -> RemoteTriton:
         self.connect()
         return self
-
-
-@contextlib.contextmanager
-def _wake_on_signals(woken: threading.Event) -> Iterator[None]:
-    """Lets SIGINT and SIGTERM set the event, where this is the thread that hears of them."""
-
-    def wake(number: int, _: FrameType | None) -> None:
-        LOGGER.info("Stopping on %s.", signal.Signals(number).name)
-        woken.set()
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    # A signal that is ignored, as in a background job, stays ignored.
-    numbers = [each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) is not signal.SIG_IGN]
-    previous = {number: signal.signal(number, wake) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
