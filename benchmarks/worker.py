@@ -18,13 +18,13 @@ import numpy as np
 from pytriton.decorators import batch
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.model_config.model_spec import ModelSpec
-from pytriton.proxy.arena import Arena, PeerArena
-from pytriton.proxy.batch import Batch
-from pytriton.proxy.message import Column, aligned
-from pytriton.proxy.message import Tensor as Place
-from pytriton.proxy.protocol import BatchMessage, encode_batch
-from pytriton.proxy.signature import Signature
-from pytriton.proxy.worker import Worker
+from pytriton.proxy.tensors.batch import Batch
+from pytriton.proxy.tensors.signature import Signature
+from pytriton.proxy.transport.arena import Arena, PeerArena
+from pytriton.proxy.wire.encoding import Column, aligned
+from pytriton.proxy.wire.encoding import Tensor as Place
+from pytriton.proxy.wire.inference import BatchMessage, encode_batch
+from pytriton.proxy.worker.worker import Worker
 
 _FLOAT32 = 11
 _SECONDS = 0.02

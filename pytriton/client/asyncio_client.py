@@ -9,14 +9,14 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pytriton.client.base import BaseModelClient, check_count
-from pytriton.client.core import forks
+from pytriton.client.core import fork_safety
+from pytriton.client.core.cancellable_sleep import AsyncioPauses
+from pytriton.client.core.chunking import infer_in_parts
 from pytriton.client.core.failures import server_error
 from pytriton.client.core.inputs import Array
-from pytriton.client.core.parts import infer_in_parts
-from pytriton.client.core.pauses import AsyncioPauses
 from pytriton.client.core.requests import Request, options_of
+from pytriton.client.core.sansio import run_async
 from pytriton.client.core.session import Session
-from pytriton.client.core.steps import run_async
 from pytriton.client.core.transports import asyncio_transport
 from pytriton.client.exceptions import Failure, PyTritonClientError
 from pytriton.client.retry import RetryPolicy
@@ -100,7 +100,7 @@ class AsyncioModelClient(BaseModelClient):
         if self._closed:
             return
         self._closed = True
-        if self._process is not forks.process:
+        if self._process is not fork_safety.process:
             return
         self._pauses.end()
         with contextlib.suppress(PyTritonClientError):

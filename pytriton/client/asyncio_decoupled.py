@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from pytriton.client.asyncio_client import AsyncioModelClient
-from pytriton.client.core import forks
+from pytriton.client.core import fork_safety
 from pytriton.client.core.inputs import Array
 from pytriton.client.core.requests import Options, Request, options_of
 from pytriton.client.core.session import Session
@@ -104,7 +104,7 @@ class AsyncResponses(AsyncIterator[dict[str, Array]]):
         self._arguments = arguments
         self._request: Request | None = None
         self._stream: Stream | None = None
-        self._process = forks.process
+        self._process = fork_safety.process
         self._ended = False
 
     def __aiter__(self) -> AsyncResponses:
@@ -113,8 +113,8 @@ class AsyncResponses(AsyncIterator[dict[str, Array]]):
     async def __anext__(self) -> dict[str, Array]:
         if self._ended:
             raise StopAsyncIteration
-        if self._process is not forks.process:
-            raise forks.error("The stream")
+        if self._process is not fork_safety.process:
+            raise fork_safety.error("The stream")
         session = self._client._session
         try:
             if self._request is None or self._stream is None:
@@ -136,7 +136,7 @@ class AsyncResponses(AsyncIterator[dict[str, Array]]):
 
     def cancel(self) -> None:
         """Has the server stop."""
-        if not self._ended and self._stream is not None and self._process is forks.process:
+        if not self._ended and self._stream is not None and self._process is fork_safety.process:
             self._stream.cancel()
         self._ended = True
 

@@ -6,7 +6,7 @@ import abc
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from pytriton.client.core import forks
+from pytriton.client.core import fork_safety
 from pytriton.client.core.deadlines import check_timeout
 from pytriton.client.core.requests import Request
 from pytriton.client.core.session import DEFAULT_INFERENCE_TIMEOUT_S, DEFAULT_INIT_TIMEOUT_S, Session, Settings
@@ -76,7 +76,7 @@ class BaseModelClient(abc.ABC):
             convert_dtypes=convert_dtypes,
         )
         self._lazy_init = lazy_init
-        self._process = forks.process
+        self._process = fork_safety.process
         self._closed = False
         self._session = self._make_session(model_config)
         if not lazy_init:
@@ -121,12 +121,12 @@ class BaseModelClient(abc.ABC):
             raise PyTritonClientClosedError(
                 f"The client of model {self._settings.model_name!r} is closed; make another one."
             )
-        if self._process is not forks.process:
+        if self._process is not fork_safety.process:
             self._start_over()
 
     def _start_over(self) -> None:
         """Makes the client one of this process, which was forked from the one in which it was made."""
-        raise forks.error(f"The client of model {self._settings.model_name!r}")
+        raise fork_safety.error(f"The client of model {self._settings.model_name!r}")
 
     def _checked_rows(self, request: Request) -> Request:
         """Refuses a batch that the model does not take at once."""

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pytriton.client.base import BaseModelClient
-from pytriton.client.core import forks
+from pytriton.client.core import fork_safety
 from pytriton.client.core.inputs import Array
-from pytriton.client.core.loops import LoopThread
+from pytriton.client.core.loop_thread import LoopThread
 from pytriton.client.core.requests import Request, options_of
+from pytriton.client.core.sansio import Steps, run_async
 from pytriton.client.core.session import Session
-from pytriton.client.core.steps import Steps, run_async
 from pytriton.client.core.streams import check_settings, check_streams, results
 from pytriton.client.core.transports import asyncio_transport
 from pytriton.client.exceptions import PyTritonClientClosedError
@@ -108,14 +108,14 @@ class Responses(Iterator[dict[str, Array]]):
         self._request = request
         self._received: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._pump = client._loop.submit(functools.partial(_receive, client._session, request, self._received))
-        self._process = forks.process
+        self._process = fork_safety.process
         self._ended = False
 
     def __next__(self) -> dict[str, Array]:
         if self._ended:
             raise StopIteration
-        if self._process is not forks.process:
-            raise forks.error("The stream")
+        if self._process is not fork_safety.process:
+            raise fork_safety.error("The stream")
         result = self._received.get()
         if result is None or isinstance(result, BaseException):
             self._ended = True
@@ -126,7 +126,7 @@ class Responses(Iterator[dict[str, Array]]):
     def close(self) -> None:
         """Has the server stop; the same as leaving the loop early."""
         self._ended = True
-        if self._process is forks.process:
+        if self._process is fork_safety.process:
             self._pump.cancel()
 
     def __enter__(self) -> Responses:

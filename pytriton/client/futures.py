@@ -13,7 +13,7 @@ from pytriton.client.asyncio_client import AsyncioModelClient
 from pytriton.client.base import check_count
 from pytriton.client.core.deadlines import in_seconds
 from pytriton.client.core.inputs import Array
-from pytriton.client.core.loops import LoopThread
+from pytriton.client.core.loop_thread import LoopThread
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientQueueFullError,

@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pytriton.client.base import BaseModelClient
-from pytriton.client.core import forks
+from pytriton.client.core import fork_safety
+from pytriton.client.core.cancellable_sleep import Pauses
 from pytriton.client.core.deadlines import in_seconds
 from pytriton.client.core.failures import server_error
 from pytriton.client.core.inputs import Array
-from pytriton.client.core.pauses import Pauses
 from pytriton.client.core.requests import Options, Request, options_of
+from pytriton.client.core.sansio import Steps, run
 from pytriton.client.core.session import Session
-from pytriton.client.core.steps import Steps, run
 from pytriton.client.core.transports import blocking_transport
 from pytriton.client.exceptions import Failure, PyTritonClientError, PyTritonClientTimeoutError
 from pytriton.model_config.triton_model_config import TritonModelConfig
@@ -201,7 +201,7 @@ class ModelClient(BaseModelClient):
     def _request(
         self, inputs: Sequence[Any], named_inputs: dict[str, Any], options: Options | None, batch: bool
     ) -> Request:
-        if self._closed or self._process is not forks.process or not self._session.prepared:
+        if self._closed or self._process is not fork_safety.process or not self._session.prepared:
             self._check_open()
             self._prepare()
         return self._checked_rows(self._session.request(inputs, named_inputs, options, batch))
@@ -210,7 +210,7 @@ class ModelClient(BaseModelClient):
         self._preparing = threading.Lock()
         session, close = self._open_session(config)
         # Also when the client is forgotten, or the program ends: the server would keep shared memory for ever.
-        self._release = weakref.finalize(self, _close_in, forks.process, close)
+        self._release = weakref.finalize(self, _close_in, fork_safety.process, close)
         return session
 
     def _open_session(self, config: TritonModelConfig | None) -> tuple[Session, Callable[[], object]]:
@@ -225,7 +225,7 @@ class ModelClient(BaseModelClient):
         self._release.detach()
         self._session = self._make_session(before.current_config)
         self._session.prepared = before.prepared
-        self._process = forks.process
+        self._process = fork_safety.process
 
     def _connect(self) -> None:
         try:
@@ -255,7 +255,7 @@ class ModelClient(BaseModelClient):
 
 def _close_in(process: object, close: Callable[[], object]) -> None:
     """Closes what belongs to a process, in that process alone: another one may have been forked from it."""
-    if process is forks.process:
+    if process is fork_safety.process:
         close()
 
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pytriton.client.auth import create_auth_headers
 from pytriton.client.core.deadlines import check_timeout
-from pytriton.client.core.over_grpc import GrpcTransport
-from pytriton.client.core.over_http import HttpTransport, connect
+from pytriton.client.core.grpc_transport import GrpcTransport
+from pytriton.client.core.http_transport import HttpTransport, connect
 from pytriton.client.core.readiness import wait_until_ready
+from pytriton.client.core.sansio import run
 from pytriton.client.core.servers import Server
 from pytriton.client.core.session import DEFAULT_INIT_TIMEOUT_S, LATEST_MODEL_VERSION, version_of
-from pytriton.client.core.steps import run
 from pytriton.client.exceptions import PyTritonClientInvalidUrlError, PyTritonClientModelUnavailableError
 from pytriton.client.tls import TLSConfig
 from pytriton.client.url import TritonUrl

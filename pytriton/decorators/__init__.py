@@ -9,9 +9,9 @@ and so do generator functions of both kinds.
 from __future__ import annotations
 
 from pytriton.constants import TRITON_CONTEXT_FIELD_NAME
-from pytriton.decorators.of_arrays import ConstantPadder, first_value, group_by_values, pad_batch
-from pytriton.decorators.of_context import triton_context
-from pytriton.decorators.of_requests import batch, fill_optionals, group_by_keys, sample
+from pytriton.decorators.array import ConstantPadder, first_value, group_by_values, pad_batch
+from pytriton.decorators.context import triton_context
+from pytriton.decorators.request import batch, fill_optionals, group_by_keys, sample
 from pytriton.proxy.context import ModelConfigDict, TritonContext
 
 __all__ = [

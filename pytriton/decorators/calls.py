@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from pytriton.constants import TRITON_CONTEXT_FIELD_NAME
-from pytriton.decorators.stages import (
+from pytriton.decorators.ordering import (
     InferFunc,
 )
 from pytriton.decorators.streams import Within, failing_like, is_stream, map_stream
 from pytriton.proxy.context import CALL, Call, TritonContext
-from pytriton.proxy.responses import StackedOutputs
+from pytriton.proxy.tensors.outputs import StackedOutputs
 from pytriton.proxy.types import Request
 
 _RESULTS = frozenset({dict, list, tuple, StackedOutputs})

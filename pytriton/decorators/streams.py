@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.proxy.context import CALL, Call
-from pytriton.proxy.responses import StackedOutputs
+from pytriton.proxy.tensors.outputs import StackedOutputs
 from pytriton.proxy.types import Response
 
 Stream = Iterator[Any] | AsyncIterator[Any]

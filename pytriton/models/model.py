@@ -6,16 +6,17 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 
-from pytriton.decorators.stages import check_infer_func
+from pytriton.decorators.ordering import check_infer_func
 from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.model_config.model_spec import ModelSpec
-from pytriton.process.instance import Plan, ProcessInstance
+from pytriton.process.instance import ProcessInstance
+from pytriton.process.spec import Plan
 from pytriton.process.supervisor import ProcessWorker
-from pytriton.proxy.kind import check_kind
 from pytriton.proxy.registry import Registry
-from pytriton.proxy.signature import Signature
-from pytriton.proxy.threads import EventLoop
-from pytriton.proxy.worker import ENDED, InferenceCallable, Worker
+from pytriton.proxy.tensors.signature import Signature
+from pytriton.proxy.worker.execution_mode import check_kind
+from pytriton.proxy.worker.threads import EventLoop
+from pytriton.proxy.worker.worker import ENDED, InferenceCallable, Worker
 
 _numbers = itertools.count(1)
 

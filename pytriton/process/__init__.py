@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from pytriton.process.instance import ProcessInstance, load
+from pytriton.process.instance import ProcessInstance
+from pytriton.process.worker_main import load
 
 __all__ = ["ProcessInstance", "load"]

@@ -15,8 +15,10 @@ import threading
 from collections.abc import Callable
 
 import pytriton
-from pytriton.process.instance import Plan
-from pytriton.proxy.leash import Leash, OrderMessage, ReplyMessage, decode_reply, encode_order
+from pytriton.process.spec import Plan
+from pytriton.proxy.transport.control_channel import Leash
+from pytriton.proxy.wire.control import decode_reply
+from pytriton.proxy.wire.control import OrderMessage, ReplyMessage, encode_order
 from pytriton.server.files import own_files
 from pytriton.utils.ending import ending_of
 
@@ -26,7 +28,7 @@ _PROGRAM = """
 import sys
 _, fd, *sys.path[:] = sys.argv[1:]
 del sys.argv[1:]
-from pytriton.proxy.host import main
+from pytriton.proxy.worker.process_main import main
 main(int(fd))
 """
 _LOOK_EVERY_S = 0.2

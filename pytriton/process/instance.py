@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import pickle
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from pytriton.decorators.stages import check_infer_func, next_stage
+from pytriton.decorators.ordering import next_stage
 from pytriton.exceptions import PyTritonBadParameterError
-from pytriton.model_config.model_spec import ModelSpec
-from pytriton.process.pickling import pickled
-from pytriton.proxy.host import Loaded
-from pytriton.proxy.kind import check_kind
-from pytriton.proxy.leash import OrderMessage
-from pytriton.proxy.signature import Signature
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,65 +68,3 @@ class ProcessInstance:
                         f"ProcessInstance: env has {name!r}: {value!r}, which no environment variable can be; use "
                         "strings."
                     )
-
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """All that it takes to start the process of an instance, and to start it again, as things were in `Triton.bind`.
-
-    Attributes:
-        spec: The model.
-        number: Which of the model's instances it is, from 0.
-        payload: The spec, the factory and its arguments, pickled.
-        import_path: Where modules are imported from.
-        environment: The process's environment variables.
-        folder: Its working directory.
-    """
-
-    spec: ModelSpec
-    number: int
-    payload: bytes
-    import_path: tuple[str, ...]
-    environment: Mapping[str, str]
-    folder: Path
-
-    @classmethod
-    def of(cls, instance: ProcessInstance, spec: ModelSpec, number: int) -> Plan:
-        """Makes the plan of an instance.
-
-        Raises:
-            PyTritonBadParameterError: The factory or one of its arguments cannot be sent to another process.
-        """
-        try:
-            payload = pickled((spec, instance.factory, tuple(instance.args), dict(instance.kwargs)))
-        except Exception as error:
-            raise PyTritonBadParameterError(
-                f"Model {spec.name!r}: instance {number} cannot be sent to a process of its own: "
-                f"{type(error).__name__}: {error}; leave that out of the factory, its arguments and the variables that "
-                "it uses, and make it when the factory is called."
-            ) from error
-        environment = {**os.environ, **instance.env}
-        return cls(spec, number, payload, tuple(sys.path), environment, Path.cwd())
-
-    @property
-    def name(self) -> str:
-        """For messages."""
-        return f"model {self.spec.name!r} (instance {self.number})"
-
-
-def load(order: OrderMessage) -> Loaded:
-    """Makes the inference callable of a bound model; in its process.
-
-    Args:
-        order: With the payload of a plan.
-    """
-    spec, factory, args, kwargs = pickle.loads(order.payload)
-    infer_func = factory(*args, **kwargs)
-    check_kind(infer_func, spec)
-    check_infer_func(infer_func, spec)
-    close = getattr(infer_func, "close", None)
-    return Loaded(infer_func, Signature(spec), close if callable(close) else _nothing)
-
-
-def _nothing() -> None:
-    pass

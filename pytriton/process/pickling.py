@@ -9,7 +9,7 @@ from typing import Any
 import cloudpickle
 import wrapt
 
-from pytriton.decorators.stages import Stage
+from pytriton.decorators.ordering import Stage
 
 
 def pickled(value: object) -> bytes:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonUnrecoverableError
 from pytriton.process.child import Child
-from pytriton.process.instance import Plan
-from pytriton.proxy.leash import Order, OrderMessage, ReplyMessage
-from pytriton.proxy.protocol import AdmissionMessage
+from pytriton.process.spec import Plan
 from pytriton.proxy.registry import Standing
+from pytriton.proxy.wire.control import Order, OrderMessage, ReplyMessage
+from pytriton.proxy.wire.registration import AdmissionMessage
 
 LOGGER = logging.getLogger(__name__)
 

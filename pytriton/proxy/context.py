@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Optional, TypedDict
 
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.model_config.model_spec import ModelSpec
-from pytriton.proxy import calls
-from pytriton.proxy.batch import WholeBatch
-from pytriton.proxy.message import ParameterValue
-from pytriton.proxy.services import CALLER, Caller, Services, current
+from pytriton.proxy.services import messages as calls
+from pytriton.proxy.services.client import CALLER, Caller, Services, current
+from pytriton.proxy.tensors.batch import WholeBatch
 from pytriton.proxy.types import Array
+from pytriton.proxy.wire.encoding import ParameterValue
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -20,15 +20,15 @@ from typing import NamedTuple, Protocol
 
 import zmq
 
-from pytriton.proxy.door import Door, check_socket_path
-from pytriton.proxy.protocol import (
-    PROTOCOL_VERSION,
+from pytriton.proxy.wire.notification import PROTOCOL_VERSION
+from pytriton.proxy.wire.registration import (
     AdmissionMessage,
     RegistrationMessage,
     decode_registration,
     encode_admission,
 )
-from pytriton.proxy.worker import Worker
+from pytriton.proxy.worker.listener import Door, check_socket_path
+from pytriton.proxy.worker.worker import Worker
 
 LOGGER = logging.getLogger(__name__)
 

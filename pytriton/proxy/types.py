@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pytriton.proxy.message import ParameterValue
+from pytriton.proxy.wire.encoding import ParameterValue
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -9,7 +9,7 @@ from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.model_config.tensor import Tensor
-from pytriton.proxy.signature import Signature
+from pytriton.proxy.tensors.signature import Signature
 from pytriton.python_backend.datatypes import allow_bf16, triton_string_to_numpy
 
 _BF16 = "TYPE_BF16"

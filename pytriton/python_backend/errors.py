@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytriton.proxy.error_code import ErrorCode
+from pytriton.proxy.wire.error_code import ErrorCode
 
 
 class TritonError:

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from pytriton.proxy.batch import BatchRequest
-from pytriton.proxy.failure import RequestError, Rescheduled
-from pytriton.proxy.signature import Signature
+from pytriton.proxy.tensors.batch import BatchRequest
+from pytriton.proxy.tensors.failure import RequestError, Rescheduled
+from pytriton.proxy.tensors.signature import Signature
 from pytriton.python_backend.errors import TritonError, TritonModelException
 from pytriton.python_backend.request import ServedRequest
 from pytriton.python_backend.response import InferenceResponse

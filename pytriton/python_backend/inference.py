@@ -8,9 +8,9 @@ from typing import Any
 
 from pytriton.exceptions import PyTritonError
 from pytriton.model_config.datatypes import DTYPE_BY_CODE
-from pytriton.proxy.arena import ArenaError
-from pytriton.proxy.calls import Call, CallTensor, Reply
-from pytriton.proxy.streams import Stream
+from pytriton.proxy.services.messages import Call, CallTensor, Reply
+from pytriton.proxy.services.reply_stream import Stream
+from pytriton.proxy.transport.arena import ArenaError
 from pytriton.python_backend.datatypes import BF16, OPAQUE
 from pytriton.python_backend.errors import TritonError, TritonModelException
 from pytriton.python_backend.request import InferenceRequest

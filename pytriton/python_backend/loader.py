@@ -11,8 +11,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from pytriton.proxy.host import Loaded
-from pytriton.proxy.leash import OrderMessage
+from pytriton.proxy.wire.control import OrderMessage
+from pytriton.proxy.worker.loaded_model import Loaded
 from pytriton.python_backend import models, triton_python_backend_utils
 from pytriton.python_backend.config import ModelConfig
 from pytriton.python_backend.declaration import signature_of

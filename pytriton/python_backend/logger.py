@@ -67,6 +67,6 @@ def _write(level: int, message: str, caller: FrameType) -> None:
     except (TritonModelException, ImportError):
         print(f"{_LETTERS[level]} {file}:{line}] {message}", file=sys.stderr, flush=True)
         return
-    from pytriton.proxy.calls import LogLevel
+    from pytriton.proxy.wire.service import LogLevel
 
     server.log(LogLevel(level), str(message), file, line)

@@ -32,7 +32,7 @@ class MetricFamily:
             raise TritonModelException(
                 f"metric family {name!r} has kind {kind!r}: use MetricFamily.COUNTER, GAUGE or HISTOGRAM"
             )
-        from pytriton.proxy.calls import MetricKind
+        from pytriton.proxy.wire.service import MetricKind
 
         self._kind = kind
         self._services = services()

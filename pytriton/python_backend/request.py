@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pytriton.proxy.batch import Batch
-from pytriton.proxy.protocol import Details
+from pytriton.proxy.tensors.batch import Batch
+from pytriton.proxy.wire.inference import Details
 from pytriton.python_backend.errors import TritonModelException
 from pytriton.python_backend.flags import (
     TRITONSERVER_REQUEST_RELEASE_ALL,

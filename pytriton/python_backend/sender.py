@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from pytriton.proxy.failure import RequestError, Rescheduled
+from pytriton.proxy.tensors.failure import RequestError, Rescheduled
 from pytriton.proxy.types import Response
 from pytriton.python_backend.errors import TritonError, TritonModelException
 from pytriton.python_backend.flags import TRITONSERVER_RESPONSE_COMPLETE_FINAL

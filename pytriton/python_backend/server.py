@@ -8,7 +8,7 @@ from pytriton.exceptions import PyTritonError
 from pytriton.python_backend.errors import TritonModelException
 
 if TYPE_CHECKING:
-    from pytriton.proxy.services import Services
+    from pytriton.proxy.services.client import Services
 
 
 def services() -> Services:
@@ -17,7 +17,7 @@ def services() -> Services:
     Raises:
         TritonModelException: This process has no server.
     """
-    from pytriton.proxy.services import current
+    from pytriton.proxy.services.client import current
 
     try:
         return current()

@@ -22,7 +22,7 @@ from serving import (
 
 from pytriton.decorators import batch
 from pytriton.model_config import DynamicBatcher, ModelConfig, QueuePolicy, Tensor, TimeoutAction
-from pytriton.proxy.batch import stack_requests
+from pytriton.proxy.tensors.batch import stack_requests
 
 PATIENT = ModelConfig(max_batch_size=16, batcher=DynamicBatcher(max_queue_delay_microseconds=300_000))
 

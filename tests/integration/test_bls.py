@@ -32,7 +32,7 @@ from pytriton.decorators import batch, triton_context
 from pytriton.exceptions import PyTritonInferenceError
 from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
 from pytriton.model_config.datatypes import DATATYPES
-from pytriton.proxy.services import current
+from pytriton.proxy.services.client import current
 
 pytestmark = pytest.mark.usefixtures("callees")
 

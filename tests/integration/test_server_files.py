@@ -10,7 +10,7 @@ from serving import bind_floats, free_config, running_triton, send_floats, serve
 import pytriton
 from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonRuntimeError
-from pytriton.proxy.protocol import PROTOCOL_VERSION
+from pytriton.proxy.wire.notification import PROTOCOL_VERSION
 from pytriton.server.files import SERVER_PATH_VARIABLE, find_server
 from pytriton.triton import Triton
 

@@ -22,8 +22,9 @@ from serving import (
 )
 
 from pytriton.exceptions import PyTritonInferenceError, PyTritonInvalidOperationError
-from pytriton.proxy.calls import SEQUENCE_END, SEQUENCE_START, Call, LogLevel, MetricKind
-from pytriton.proxy.services import current
+from pytriton.proxy.services.client import current
+from pytriton.proxy.services.messages import Call
+from pytriton.proxy.wire.service import SEQUENCE_END, SEQUENCE_START, LogLevel, MetricKind
 
 
 @pytest.fixture(scope="module")

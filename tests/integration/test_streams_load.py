@@ -20,7 +20,7 @@ from running_streams import STEP_S, Running
 from serving import bind_floats, running_triton, wait_until
 from streaming import Doors, Stream, answers, bind_stream, number_of, one_by_one, row, streamed, together
 
-from pytriton.proxy.batch import Batch
+from pytriton.proxy.tensors.batch import Batch
 
 STREAM_COUNT = 1_000
 RESPONSE_COUNT = 50

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pytriton.proxy.arena import BLOCK_HEADER, Arena, ArenaError, Lease, PeerArena, default_capacity
+from pytriton.proxy.transport.arena import BLOCK_HEADER, Arena, ArenaError, Lease, PeerArena, default_capacity
 
 PAGE = 4096
 CAPACITY = 1 << 18

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytriton.proxy.arena import Arena, Lease, PeerArena
+from pytriton.proxy.transport.arena import Arena, Lease, PeerArena
 
 CAPACITY = 1 << 20
 BLOCKS = 1500

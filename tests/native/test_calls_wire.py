@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytriton.exceptions import PyTritonInferenceError
-from pytriton.proxy.calls import (
-    Call,
+from pytriton.proxy.services.messages import Call, decode_call, encode_call
+from pytriton.proxy.wire.service import decode_reply, encode_reply
+from pytriton.proxy.wire.encoding import MessageReader, ProtocolError, Tensor
+from pytriton.proxy.wire.service import (
     CallInput,
     CallReplyMessage,
     LogLevel,
@@ -22,15 +24,10 @@ from pytriton.proxy.calls import (
     ModelMessage,
     ModelOrder,
     ReplyOutput,
-    decode_call,
-    decode_reply,
-    encode_call,
     encode_log,
     encode_metric,
     encode_model,
-    encode_reply,
 )
-from pytriton.proxy.message import MessageReader, ProtocolError, Tensor
 
 CALL, REPLY, LOG, MODEL, METRIC = range(5, 10)
 DATA_SIZE = 1000

@@ -11,16 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytriton.proxy.leash import (
-    Order,
-    OrderMessage,
-    ReplyMessage,
-    decode_order,
-    decode_reply,
-    encode_order,
-    encode_reply,
-)
-from pytriton.proxy.protocol import AdmissionMessage
+from pytriton.proxy.wire.control import decode_reply, encode_reply
+from pytriton.proxy.wire.control import Order, OrderMessage, ReplyMessage, decode_order, encode_order
+from pytriton.proxy.wire.registration import AdmissionMessage
 
 settings = hypothesis.settings(deadline=None, max_examples=100, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 

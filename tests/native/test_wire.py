@@ -13,11 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytriton.proxy.message import ABSENT, ALIGNMENT, Column, MessageReader, ParameterValue, ProtocolError, Tensor
-from pytriton.proxy.protocol import (
-    BELL,
-    PROTOCOL_VERSION,
-    AdmissionMessage,
+from pytriton.proxy.wire.encoding import ABSENT, ALIGNMENT, Column, MessageReader, ParameterValue, ProtocolError, Tensor
+from pytriton.proxy.wire.inference import (
     Answer,
     AnswerOutput,
     AnswersMessage,
@@ -25,20 +22,24 @@ from pytriton.proxy.protocol import (
     Details,
     Envelope,
     Failure,
-    RegistrationMessage,
     ResultMessage,
-    decode_admission,
     decode_answers,
     decode_batch,
-    decode_registration,
     decode_result,
-    encode_admission,
     encode_answers,
     encode_batch,
-    encode_registration,
     encode_result,
     read_batch,
     read_details,
+)
+from pytriton.proxy.wire.notification import BELL, PROTOCOL_VERSION
+from pytriton.proxy.wire.registration import (
+    AdmissionMessage,
+    RegistrationMessage,
+    decode_admission,
+    decode_registration,
+    encode_admission,
+    encode_registration,
 )
 
 # The library is the session's, and holds no state.

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Sequence
 
 from pytriton.client.core.deadlines import Deadline, in_seconds
+from pytriton.client.core.sansio import Sleep, Steps
 from pytriton.client.core.servers import Server
-from pytriton.client.core.steps import Sleep, Steps
 from pytriton.client.exceptions import (
     Failure,
     PyTritonClientError,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Protocol
 
-from pytriton.client.core import forks
+from pytriton.client.core import fork_safety
 from pytriton.client.core.shared_memory import RegionPool
 from pytriton.client.url import TritonUrl
 
@@ -53,7 +53,7 @@ class Server:
         self._headers = headers
         self._absences = 0
         self._absent_until = 0.0
-        forks.keep_in_children(self)
+        fork_safety.keep_in_children(self)
 
     @functools.cached_property
     def library(self) -> ModuleType:

@@ -27,8 +27,8 @@ from pytriton.client.core.requests import (
     tensors_of,
     wanted_of,
 )
+from pytriton.client.core.sansio import Sleep, Steps
 from pytriton.client.core.servers import Balancer, Server
-from pytriton.client.core.steps import Sleep, Steps
 from pytriton.client.exceptions import (
     Failure,
     PyTritonClientInferenceServerError,

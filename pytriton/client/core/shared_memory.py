@@ -26,7 +26,7 @@ import numpy as np
 from pytriton.client.core.failures import is_answer, server_error
 from pytriton.client.core.inputs import Array
 from pytriton.client.core.requests import Request
-from pytriton.client.core.steps import Sleep, Steps
+from pytriton.client.core.sansio import Sleep, Steps
 from pytriton.client.exceptions import Failure, PyTritonClientError, PyTritonClientInferenceServerError
 from pytriton.model_config.datatypes import datatype_by_name
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig

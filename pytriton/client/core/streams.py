@@ -9,12 +9,12 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 from pytriton.client.core import failures
-from pytriton.client.core.loops import is_being_cancelled
-from pytriton.client.core.over_grpc import AsyncioGrpcTransport
+from pytriton.client.core.grpc_transport import AsyncioGrpcTransport
+from pytriton.client.core.loop_thread import is_being_cancelled
 from pytriton.client.core.requests import Request, tensors_of, wanted_of
+from pytriton.client.core.sansio import Steps, run_async
 from pytriton.client.core.servers import Server
 from pytriton.client.core.session import Session, Settings
-from pytriton.client.core.steps import Steps, run_async
 from pytriton.client.exceptions import (
     Failure,
     PyTritonClientError,

@@ -18,7 +18,7 @@ from pytriton.client import (
     FuturesModelClient,
     ModelClient,
 )
-from pytriton.client.core.loops import LoopThread
+from pytriton.client.core.loop_thread import LoopThread
 from pytriton.decorators import batch
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.model_config.triton_model_config import TritonModelConfig

@@ -12,7 +12,7 @@ from serving import bind_floats, client_of, held_model, wait_until
 
 from pytriton.client import AsyncioModelClient, ModelClient, PyTritonClientTimeoutError
 from pytriton.client.core import shared_memory
-from pytriton.client.core.steps import run
+from pytriton.client.core.sansio import run
 
 LARGE = np.ones(200_000, np.float32)
 

@@ -19,7 +19,7 @@ from pytriton.decorators import (
     sample,
     triton_context,
 )
-from pytriton.decorators.stages import check_infer_func
+from pytriton.decorators.ordering import check_infer_func
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
 from pytriton.model_config import Tensor
 

@@ -43,7 +43,7 @@ from pytriton.exceptions import (
     PyTritonValidationError,
 )
 from pytriton.proxy.context import CALL
-from pytriton.proxy.responses import StackedOutputs
+from pytriton.proxy.tensors.outputs import StackedOutputs
 from pytriton.proxy.types import Request, Response
 
 pytestmark = pytest.mark.filterwarnings("error")

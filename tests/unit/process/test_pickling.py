@@ -23,7 +23,7 @@ from pytriton.decorators import (
     sample,
     triton_context,
 )
-from pytriton.decorators.stages import Stage
+from pytriton.decorators.ordering import Stage
 from pytriton.model_config import Tensor
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.process.pickling import pickled

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from pytriton.model_config import ModelConfig, Tensor
-from pytriton.proxy.threads import EventLoop
-from pytriton.proxy.worker import Worker
+from pytriton.proxy.worker.threads import EventLoop
+from pytriton.proxy.worker.worker import Worker
 
 # Test modules are imported by their paths; what they share is found here.
 sys.path.insert(0, str(pathlib.Path(__file__).parent))

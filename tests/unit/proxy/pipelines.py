@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from pytriton.model_config import Tensor
-from pytriton.proxy.arena import Arena, PeerArena
-from pytriton.proxy.pipeline import Pipeline
-from pytriton.proxy.protocol import Bell, BellKind
-from pytriton.proxy.threads import EventLoop
+from pytriton.proxy.transport.arena import Arena, PeerArena
+from pytriton.proxy.wire.notification import Bell, BellKind
+from pytriton.proxy.worker.concurrent import Pipeline
+from pytriton.proxy.worker.threads import EventLoop
 
 INTERNAL, UNAVAILABLE = 1, 4
 SOON_S = 2  # in which what is to happen at once does, on a busy machine; the pipeline takes 0.05 s

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config import ModelConfig, Tensor
-from pytriton.proxy.batch import Batch, WholeBatch, stack_requests
-from pytriton.proxy.protocol import Details
+from pytriton.proxy.tensors.batch import Batch, WholeBatch, stack_requests
 from pytriton.proxy.types import Request
+from pytriton.proxy.wire.inference import Details
 
 
 def floats(rows, columns=3, start=0):

@@ -15,8 +15,8 @@ from wiring import TIMEOUT_S, BackendsDoorbell, channels, wait_until
 from pytriton.decorators import batch
 from pytriton.model_config import Tensor
 from pytriton.proxy import doorbell
-from pytriton.proxy.protocol import Details
-from pytriton.proxy.worker import Worker
+from pytriton.proxy.wire.inference import Details
+from pytriton.proxy.worker.worker import Worker
 
 LIMIT = 1080 if sys.version_info >= (3, 12) else 1180  # instructions; 1,014 with Python 3.12, 1,108 with 3.11
 INPUT, OUTPUT = ([Tensor(name=name, shape=(-1,), dtype=np.float32)] for name in "xy")

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wiring import TIMEOUT_S, BackendsDoorbell, channels, wait_until
 
-from pytriton.proxy.arena import Arena, PeerArena
-from pytriton.proxy.protocol import Bell, BellKind
-from pytriton.proxy.spin import Spin
-from pytriton.proxy.worker import Worker
+from pytriton.proxy.transport.adaptive_spin import Spin
+from pytriton.proxy.transport.arena import Arena, PeerArena
+from pytriton.proxy.wire.notification import Bell, BellKind
+from pytriton.proxy.worker.worker import Worker
 
 
 @pytest.fixture

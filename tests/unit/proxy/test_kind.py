@@ -7,7 +7,7 @@ import pytest
 import wrapt
 
 from pytriton.decorators import batch, group_by_keys, sample, triton_context
-from pytriton.proxy.kind import MAX_IN_FLIGHT, MAX_THREADS, Kind, in_flight_of, joins_requests, kind_of
+from pytriton.proxy.worker.execution_mode import MAX_IN_FLIGHT, MAX_THREADS, Kind, in_flight_of, joins_requests, kind_of
 
 
 def function(requests):

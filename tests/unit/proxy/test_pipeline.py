@@ -14,9 +14,9 @@ from wiring import TIMEOUT_S, bell_of, wait_until
 
 from pytriton.model_config import Tensor
 from pytriton.proxy.context import MODEL
-from pytriton.proxy.protocol import Details
-from pytriton.proxy.threads import ThreadPool
 from pytriton.proxy.types import Response
+from pytriton.proxy.wire.inference import Details
+from pytriton.proxy.worker.threads import ThreadPool
 
 
 class TestCoroutines:

@@ -14,8 +14,8 @@ from pipelines import SOON_S, UNAVAILABLE, one_by_one, threads, x, y
 from wiring import TIMEOUT_S, bell_of, channels, wait_until
 
 from pytriton.exceptions import PyTritonUnrecoverableError
-from pytriton.proxy.protocol import Bell, BellKind
-from pytriton.proxy.worker import ENDED
+from pytriton.proxy.wire.notification import Bell, BellKind
+from pytriton.proxy.worker.worker import ENDED
 
 
 class Ended:

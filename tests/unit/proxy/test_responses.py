@@ -9,11 +9,11 @@ from wiring import TIMES, floats, listed, result_of
 from pytriton.decorators import batch as batched
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config import ModelConfig, Tensor
-from pytriton.proxy.arena import ArenaError
-from pytriton.proxy.error_code import ErrorCode
-from pytriton.proxy.failure import failure_of
-from pytriton.proxy.protocol import Details
-from pytriton.proxy.responses import StackedOutputs
+from pytriton.proxy.tensors.failure import failure_of
+from pytriton.proxy.tensors.outputs import StackedOutputs
+from pytriton.proxy.transport.arena import ArenaError
+from pytriton.proxy.wire.error_code import ErrorCode
+from pytriton.proxy.wire.inference import Details
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from pytriton.decorators import batch as batched
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config import Tensor
 from pytriton.proxy import results
-from pytriton.proxy.arena import PeerArena
-from pytriton.proxy.protocol import Details
-from pytriton.proxy.responses import StackedOutputs
+from pytriton.proxy.tensors.outputs import StackedOutputs
+from pytriton.proxy.transport.arena import PeerArena
+from pytriton.proxy.wire.inference import Details
 
 LARGE = 1 << 14
 ONE = Tensor(name="y", shape=(-1,), dtype=np.float32)

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from pytriton.proxy.scheduling import wake_soon
+from pytriton.proxy.transport.time_slice import wake_soon
 
 SHORT_NS = 100_000
 

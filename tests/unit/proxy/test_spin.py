@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-import pytriton.proxy.spin as spinning
-from pytriton.proxy.spin import Spin
+import pytriton.proxy.transport.adaptive_spin as spinning
+from pytriton.proxy.transport.adaptive_spin import Spin
 
 THING = object()
 

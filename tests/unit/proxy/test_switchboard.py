@@ -14,14 +14,14 @@ import pytest
 from wiring import BackendsDoorbell
 
 from pytriton.exceptions import PyTritonInvalidOperationError
-from pytriton.proxy.arena import Arena, PeerArena
-from pytriton.proxy.calls import ServiceBell
-from pytriton.proxy.doorbell import DOORBELL_SIZE
-from pytriton.proxy.layout import Layout
-from pytriton.proxy.message import MessageWriter
-from pytriton.proxy.protocol import BELL, PROTOCOL_VERSION
-from pytriton.proxy.switchboard import Switchboard
-from pytriton.proxy.waiter import Waiter
+from pytriton.proxy.services.dispatcher import Switchboard
+from pytriton.proxy.services.pending_call import Waiter
+from pytriton.proxy.tensors.layout import Layout
+from pytriton.proxy.transport.arena import Arena, PeerArena
+from pytriton.proxy.transport.doorbell import DOORBELL_SIZE
+from pytriton.proxy.wire.encoding import MessageWriter
+from pytriton.proxy.wire.notification import BELL, PROTOCOL_VERSION
+from pytriton.proxy.wire.service import ServiceBell
 
 PATIENCE_S = 20.0
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 from wiring import TIMEOUT_S, wait_until
 
-from pytriton.proxy.threads import EventLoop, ThreadPool
+from pytriton.proxy.worker.threads import EventLoop, ThreadPool
 
 _numbers = itertools.count()
 

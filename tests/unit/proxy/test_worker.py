@@ -17,18 +17,16 @@ from wiring import TIMEOUT_S, Instance, bell_of, channels, wait_until
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonUnrecoverableError
 from pytriton.model_config import ModelConfig
-from pytriton.proxy.channel import Channel
-from pytriton.proxy.protocol import (
-    PROTOCOL_VERSION,
+from pytriton.proxy.registry import Registry, Standing
+from pytriton.proxy.transport.channel import Channel
+from pytriton.proxy.wire.notification import PROTOCOL_VERSION, Bell, BellKind
+from pytriton.proxy.wire.registration import (
     AdmissionMessage,
-    Bell,
-    BellKind,
     RegistrationMessage,
     decode_admission,
     encode_registration,
 )
-from pytriton.proxy.registry import Registry, Standing
-from pytriton.proxy.worker import Worker
+from pytriton.proxy.worker.worker import Worker
 
 X = np.ones((1, 3), np.float32)
 

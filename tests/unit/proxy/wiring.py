@@ -10,15 +10,16 @@ import numpy as np
 
 from pytriton.model_config.datatypes import BYTES_CODE, CODE_BY_DTYPE, DTYPE_BY_CODE
 from pytriton.model_config.model_spec import ModelSpec
-from pytriton.proxy.arena import Arena, PeerArena
-from pytriton.proxy.batch import Batch
-from pytriton.proxy.channel import Channel
-from pytriton.proxy.doorbell import DOORBELL_SIZE, Doorbell
-from pytriton.proxy.message import ABSENT, Column, MessageReader, aligned
-from pytriton.proxy.message import Tensor as Place
-from pytriton.proxy.protocol import BatchMessage, Bell, BellKind, decode_answers, decode_result, encode_batch
-from pytriton.proxy.results import Results
-from pytriton.proxy.signature import Signature
+from pytriton.proxy.tensors.batch import Batch
+from pytriton.proxy.tensors.result import Results
+from pytriton.proxy.tensors.signature import Signature
+from pytriton.proxy.transport.arena import Arena, PeerArena
+from pytriton.proxy.transport.channel import Channel
+from pytriton.proxy.transport.doorbell import DOORBELL_SIZE, Doorbell
+from pytriton.proxy.wire.encoding import ABSENT, Column, MessageReader, aligned
+from pytriton.proxy.wire.encoding import Tensor as Place
+from pytriton.proxy.wire.inference import BatchMessage, decode_answers, decode_result, encode_batch
+from pytriton.proxy.wire.notification import Bell, BellKind
 
 CAPACITY = 1 << 26
 TIMEOUT_S = 20

@@ -17,9 +17,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from declared import config_of
 from wiring import TIMEOUT_S, Instance, Wire
 
-from pytriton.proxy.leash import Order, OrderMessage
-from pytriton.proxy.threads import EventLoop
-from pytriton.proxy.worker import Worker
+from pytriton.proxy.wire.control import Order, OrderMessage
+from pytriton.proxy.worker.threads import EventLoop
+from pytriton.proxy.worker.worker import Worker
 from pytriton.python_backend import loader
 
 _numbers = itertools.count()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from declared import config_of, tensor
 
-from pytriton.proxy.protocol import RESCHEDULE, Details, Envelope
+from pytriton.proxy.wire.inference import RESCHEDULE, Details, Envelope
 
 ADD = """
     import triton_python_backend_utils as pb_utils

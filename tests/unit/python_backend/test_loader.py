@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from declared import config_of, tensor
 
-from pytriton.proxy.kind import MAX_IN_FLIGHT
-from pytriton.proxy.worker import Worker
+from pytriton.proxy.worker.execution_mode import MAX_IN_FLIGHT
+from pytriton.proxy.worker.worker import Worker
 from pytriton.python_backend import loader
 from pytriton.python_backend import triton_python_backend_utils as ours
 from pytriton.python_backend.errors import TritonModelException

@@ -13,10 +13,12 @@ import pytest
 from wiring import TIMEOUT_S, Wire, bell_of
 
 import pytriton
-from pytriton.proxy.arena import PeerArena
-from pytriton.proxy.channel import Channel
-from pytriton.proxy.leash import Leash, Order, OrderMessage, decode_reply, encode_order
-from pytriton.proxy.protocol import Bell, BellKind
+from pytriton.proxy.transport.arena import PeerArena
+from pytriton.proxy.transport.channel import Channel
+from pytriton.proxy.transport.control_channel import Leash
+from pytriton.proxy.wire.control import decode_reply
+from pytriton.proxy.wire.control import Order, OrderMessage, encode_order
+from pytriton.proxy.wire.notification import Bell, BellKind
 from pytriton.python_backend.declaration import signature_of
 
 PACKAGE = pathlib.Path(pytriton.__file__).parent

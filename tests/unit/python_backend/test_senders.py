@@ -9,7 +9,8 @@ import pytest
 from declared import config_of
 from wiring import TIMEOUT_S, bell_of, wait_until
 
-from pytriton.proxy.protocol import RESCHEDULE, BellKind
+from pytriton.proxy.wire.inference import RESCHEDULE
+from pytriton.proxy.wire.notification import BellKind
 
 DECOUPLED = config_of(decoupled=True)
 DROPPED = "the model dropped the request's response sender before it had sent the final flag"

@@ -1,0 +1,254 @@
+"""Speaking gRPC with a server, through tritonclient: blocking, and in asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pytriton.client.core import failures, fork_safety
+from pytriton.client.core.loop_thread import is_being_cancelled
+from pytriton.client.exceptions import PyTritonClientError, PyTritonClientValueError
+from pytriton.client.tls import TLSConfig
+from pytriton.client.url import TritonUrl
+
+_MAX_MESSAGE_BYTES = 2**31 - 1
+_CHANNEL_OPTIONS = [
+    ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+    # A new channel connects at once, and does not share the pauses between attempts of the one that it replaces.
+    ("grpc.use_local_subchannel_pool", 1),
+]
+# What is read as a dictionary, for answers of both protocols are read alike; and where in the answer that lies.
+_READ_AS_JSON: Mapping[str, Callable[[Any], Any]] = {
+    "get_model_config": lambda answer: answer["config"],
+    "get_model_repository_index": lambda answer: answer.get("models", []),
+    "get_inference_statistics": lambda answer: answer,
+}
+
+
+def outputs_of(result: Any) -> list[tuple[str, str, Sequence[int]]]:
+    """Lists what an ``InferResult`` holds: the name, the datatype and the shape of each output."""
+    return [(each.name, each.datatype, each.shape) for each in result.get_response().outputs]
+
+
+def channel_options(url: TritonUrl, tls: TLSConfig) -> dict[str, Any]:
+    """Arguments of tritonclient's clients, blocking and asyncio.
+
+    Args:
+        url: Where the server is.
+        tls: How the connection is encrypted.
+
+    Raises:
+        PyTritonClientValueError: The server's certificate shall not be verified, which gRPC cannot do.
+    """
+    options: dict[str, Any] = {"url": url.without_scheme, "channel_args": _CHANNEL_OPTIONS}
+    if url.secure:
+        if not tls.verify:
+            raise PyTritonClientValueError(
+                f"TLSConfig(verify=False) is for https:// alone, and the URL is {url.with_scheme}; name the file with "
+                "the server's certificate as root_certificates."
+            )
+        files = {
+            "root_certificates": tls.root_certificates,
+            "certificate_chain": tls.certificate_chain,
+            "private_key": tls.private_key or tls.certificate_chain,
+        }
+        options |= {"ssl": True} | {key: os.fspath(file) for key, file in files.items() if file is not None}
+    return options
+
+
+class GrpcTransport:
+    """A blocking connection to a server, for any number of threads.
+
+    Args:
+        url: Where the server is.
+        tls: How the connection is encrypted.
+        given: One of tritonclient's clients that is used for all, and left open.
+    """
+
+    def __init__(self, url: TritonUrl, tls: TLSConfig, given: Any = None) -> None:
+        """Does not connect yet."""
+        self.url = url
+        self._options = channel_options(url, tls)
+        self._given = given
+        self._client: Any = None
+        self._closed = False
+        self._lock = threading.Lock()
+
+    outputs_of = staticmethod(outputs_of)
+
+    def load(self) -> None:
+        """Imports tritonclient's client."""
+        import tritonclient.grpc  # noqa: F401
+
+    def call(self, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
+        """Calls a method of tritonclient's client.
+
+        Args:
+            method: Its name.
+            timeout_s: How long it may take, connecting included.
+            args: Its positional arguments.
+            kwargs: Its named arguments.
+
+        Raises:
+            PyTritonClientTimeoutError: It took longer.
+            PyTritonClientInferenceServerError: The server answered with an error, or cannot be reached, or the
+                connection broke, or something else than a Triton server answered.
+            PyTritonClientValueError: tritonclient refuses the arguments.
+            PyTritonClientClosedError: The transport is closed, or was closed meanwhile.
+        """
+        client = self._given or self._client or self._connect()
+        if method in _READ_AS_JSON:
+            kwargs["as_json"] = True
+        try:
+            answer = getattr(client, method)(*args, client_timeout=timeout_s, **kwargs)
+        except Exception as error:
+            if self._closed:
+                raise failures.closed_meanwhile() from None
+            translated = translate(self.url.with_scheme, error, timeout_s)
+            if not failures.is_answer(translated):
+                self._disconnect(client)
+            raise translated from error
+        return _READ_AS_JSON[method](answer) if method in _READ_AS_JSON else answer
+
+    def connect(self) -> Any:
+        """Makes another of tritonclient's clients, which is the caller's to close."""
+        import tritonclient.grpc
+
+        return tritonclient.grpc.InferenceServerClient(**self._options)
+
+    def close(self) -> None:
+        """Closes the connection; calls that wait for an answer end with an error."""
+        with self._lock:
+            self._closed = True
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _connect(self) -> Any:
+        with self._lock:
+            if self._closed:
+                raise failures.closed_meanwhile()
+            if self._client is None:
+                self._client = self.connect()
+            return self._client
+
+    def _disconnect(self, client: Any) -> None:
+        """Lets the next call connect anew; calls of other threads go on, and the last one closes the client."""
+        with self._lock:
+            if self._client is client:
+                self._client = None
+
+
+class AsyncioGrpcTransport:
+    """A connection to a server, for the tasks of an event loop.
+
+    Args:
+        url: Where the server is.
+        tls: How the connection is encrypted.
+    """
+
+    def __init__(self, url: TritonUrl, tls: TLSConfig) -> None:
+        """Does not connect yet."""
+        self.url = url
+        self._options = channel_options(url, tls)
+        self._client: Any = None
+        self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    outputs_of = staticmethod(outputs_of)
+
+    def load(self) -> None:
+        """Imports tritonclient's client."""
+        import tritonclient.grpc.aio  # noqa: F401
+
+    async def call(self, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
+        """Calls a method of tritonclient's client; see `GrpcTransport.call`."""
+        client = self.client()
+        if method in _READ_AS_JSON:
+            kwargs["as_json"] = True
+        try:
+            answer = await getattr(client, method)(*args, client_timeout=timeout_s, **kwargs)
+        except asyncio.CancelledError:
+            raise self.cancelled() from None
+        except Exception as error:
+            raise self.failed(client, error, timeout_s) from error
+        return _READ_AS_JSON[method](answer) if method in _READ_AS_JSON else answer
+
+    def client(self) -> Any:
+        """The client of tritonclient that calls go through now.
+
+        Raises:
+            PyTritonClientClosedError: The transport is closed.
+            PyTritonClientError: This process was forked from one that had such a client, and gRPC would mix up whose
+                answers come.
+        """
+        if self._closed:
+            raise failures.closed_meanwhile()
+        loop = asyncio.get_running_loop()
+        if self._client is None or self._loop is not loop:
+            import tritonclient.grpc.aio
+
+            _check_same_process()
+            self._loop = loop
+            self._client = tritonclient.grpc.aio.InferenceServerClient(**self._options)
+        return self._client
+
+    def failed(self, client: Any, error: Exception, timeout_s: float) -> Exception:
+        """Translates what a call raised, and lets the next one connect anew where the connection broke."""
+        if self._closed:
+            return failures.closed_meanwhile()
+        translated = translate(self.url.with_scheme, error, timeout_s)
+        if not failures.is_answer(translated) and self._client is client:
+            self._client = None
+        return translated
+
+    def cancelled(self) -> BaseException:
+        """What a call raises that was cancelled: gRPC does that to all when the channel is closed."""
+        return failures.closed_meanwhile() if self._closed and not is_being_cancelled() else asyncio.CancelledError()
+
+    async def close(self) -> None:
+        """Closes the connection; calls that wait for an answer end with an error."""
+        self._closed = True
+        client, self._client = self._client, None
+        if client is not None and self._loop is asyncio.get_running_loop():
+            await client.close()
+
+
+def translate(url: str, error: Exception, timeout_s: float) -> Exception:
+    """Translates what tritonclient or gRPC raised into what the clients raise.
+
+    Args:
+        url: The server's.
+        error: What was raised.
+        timeout_s: How long the answer was waited for.
+    """
+    import grpc
+    from tritonclient.utils import InferenceServerException
+
+    if isinstance(error, grpc.RpcError):
+        return failures.answered_over_grpc(url, str(error.code()), str(error.details()), timeout_s)
+    if isinstance(error, InferenceServerException):
+        return failures.answered_over_grpc(url, error.status(), str(error.message()), timeout_s)
+    if failures.is_closed(str(error)):
+        return failures.closed_meanwhile()
+    if isinstance(error, ValueError | TypeError | KeyError | AttributeError):
+        return failures.garbled(url, error)
+    return error
+
+
+_first_process: object = None
+"""The first that used gRPC in asyncio."""
+
+
+def _check_same_process() -> None:
+    global _first_process
+    _first_process = _first_process or fork_safety.process
+    if _first_process is not fork_safety.process:
+        raise PyTritonClientError(
+            "gRPC was used for asyncio, futures or streams in the process that this one was forked from, and does not "
+            "work for them here; use HTTP, or start processes with the method 'spawn' of multiprocessing."
+        )

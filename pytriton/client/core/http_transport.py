@@ -1,0 +1,330 @@
+"""Speaking HTTP with a server, through tritonclient: blocking, and in asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import http.client
+import json
+import os
+import ssl
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from pytriton.client.core import failures, fork_safety, gevent_hub
+from pytriton.client.core.loop_thread import is_being_cancelled
+from pytriton.client.exceptions import PyTritonClientClosedError
+from pytriton.client.tls import TLSConfig
+from pytriton.client.url import TritonUrl
+
+_HEALTH = "v2/health/ready"
+# What a decoder raises of an answer that is not Triton's.
+_NOT_DECODED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
+
+
+def outputs_of(result: Any) -> list[tuple[str, str, Sequence[int]]]:
+    """Lists what an ``InferResult`` holds: the name, the datatype and the shape of each output."""
+    return [(each["name"], each["datatype"], each["shape"]) for each in result.get_response().get("outputs", ())]
+
+
+class HttpTransport:
+    """A blocking connection to a server, for any number of threads.
+
+    tritonclient's client is for the one thread that made it: its sockets belong to that thread's hub. So each thread
+    has one of its own.
+
+    Args:
+        url: Where the server is.
+        tls: How the connection is encrypted.
+        given: One of tritonclient's clients that is used for all, and left open.
+    """
+
+    def __init__(self, url: TritonUrl, tls: TLSConfig, given: Any = None) -> None:
+        """Does not connect yet."""
+        self.url = url
+        self._tls = tls
+        self._given = given
+        self._threads = threading.local()
+        self._gevent: Any = None
+        self._waiting: set[_Waiting] = set()
+        self._closed = False
+
+    outputs_of = staticmethod(outputs_of)
+
+    def load(self) -> None:
+        """Imports tritonclient's client."""
+        import gevent
+        import tritonclient.http  # noqa: F401
+
+        self._gevent = gevent
+
+    def call(self, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
+        """Calls a method of tritonclient's client.
+
+        Args:
+            method: Its name.
+            timeout_s: How long it may take, connecting included.
+            args: Its positional arguments.
+            kwargs: Its named arguments.
+
+        Raises:
+            PyTritonClientTimeoutError: It took longer.
+            PyTritonClientInferenceServerError: The server answered with an error, or cannot be reached, or the
+                connection broke, or something else than a Triton server answered.
+            PyTritonClientValueError: tritonclient refuses the arguments.
+            PyTritonClientClosedError: The transport is closed, or was closed meanwhile.
+        """
+        client = self._client()
+        gevent = self._gevent
+        gevent_hub.THREADS.lookup_timeout_s = timeout_s
+        timeout = gevent.Timeout.start_new(timeout_s)
+        waiting = _Waiting(gevent)
+        self._waiting.add(waiting)
+        try:
+            try:
+                return self._ask(client, method, *args, **kwargs)
+            finally:  # before anything else that may wait
+                timeout.close()
+                waiting.end()
+                self._waiting.discard(waiting)
+        except _Closed:
+            self._disconnect()
+            raise failures.closed_meanwhile() from None
+        except gevent.Timeout as expired:
+            self._disconnect()
+            if expired is not timeout:
+                raise  # one of the program's own
+            raise failures.timed_out(self.url.with_scheme, timeout_s) from None
+        except PyTritonClientClosedError:
+            raise
+        except Exception as error:
+            translated = _translated(self.url.with_scheme, error, timeout_s)
+            if not failures.is_answer(translated):
+                self._disconnect()
+            raise translated from error
+        except BaseException:  # in the middle of an answer, which the next request must not read
+            self._disconnect()
+            raise
+
+    def close(self) -> None:
+        """Closes the connections of all threads; calls that wait for an answer end with an error."""
+        self._closed = True
+        for waiting in list(self._waiting):
+            waiting.interrupt()
+        self._threads = threading.local()
+
+    def _ask(self, client: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+        if self._closed:
+            raise failures.closed_meanwhile()
+        answer = getattr(client, method)(*args, **kwargs)
+        if answer is False and method == "is_server_ready":
+            response = client._get(_HEALTH, kwargs.get("headers"), None)
+            _check_not_restricted(response.status_code, response.read())
+        return answer
+
+    def _client(self) -> Any:
+        client = self._given or getattr(self._threads, "client", None)
+        if client is None or self._gevent is None:
+            self.load()
+            gevent_hub.prepare_thread()
+            if client is None:
+                try:
+                    client = self._threads.client = connect(self.url, self._tls)
+                except (OSError, ValueError) as error:  # a file that holds no certificate
+                    raise failures.unreachable(self.url.with_scheme, error) from error
+                gevent_hub.close_with_thread(client)
+        return client
+
+    def _disconnect(self) -> None:
+        self._threads.client = None
+
+
+class _Closed(BaseException):
+    """Is raised where a call waits, when its transport is closed by another thread."""
+
+
+class _Waiting:
+    """A call that waits for an answer, in this thread."""
+
+    def __init__(self, gevent: Any) -> None:
+        self._greenlet = gevent.getcurrent()
+        self._loop = gevent.get_hub().loop
+
+    def interrupt(self) -> None:
+        """Has the call raise `_Closed`, from any thread."""
+        with contextlib.suppress(ValueError):  # its thread has just ended
+            self._loop.run_callback_threadsafe(self._throw)
+
+    def end(self) -> None:
+        self._greenlet = None
+
+    def _throw(self) -> None:
+        if self._greenlet is not None:
+            self._greenlet.throw(_Closed())
+
+
+def connect(url: TritonUrl, tls: TLSConfig, network_timeout_s: float | None = None) -> Any:
+    """Makes tritonclient's own blocking client.
+
+    Args:
+        url: Where the server is.
+        tls: How the connection is encrypted.
+        network_timeout_s: How long connecting, and each wait for a part of an answer, may take; None is for ever.
+    """
+    options: dict[str, Any] = {}
+    if url.secure:
+        import gevent.ssl
+
+        context = _context(gevent.ssl.SSLContext, tls)
+        options = {"ssl": True, "insecure": not tls.verify, "ssl_context_factory": lambda **_: context}
+    return _client_class()(
+        url.without_scheme,
+        connection_timeout=network_timeout_s,
+        network_timeout=network_timeout_s,
+        **options,
+    )
+
+
+@functools.cache
+def _client_class() -> Any:
+    import tritonclient.http
+
+    class Client(tritonclient.http.InferenceServerClient):  # type: ignore[misc]
+        """Is left as it is in a process that was forked from its own."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            self._pid = os.getpid()
+            super().__init__(*args, **kwargs)
+
+        def __del__(self) -> None:
+            if not fork_safety.keep_of_parent(self, self._pid):
+                super().__del__()
+
+    return Client
+
+
+class AsyncioHttpTransport:
+    """A pool of connections to a server, for the tasks of an event loop.
+
+    Args:
+        url: Where the server is.
+        tls: How the connections are encrypted.
+        max_connections: How many there are at most; further requests wait for one.
+    """
+
+    def __init__(self, url: TritonUrl, tls: TLSConfig, max_connections: int) -> None:
+        """Does not connect yet."""
+        self.url = url
+        self._tls = tls
+        self._max_connections = max_connections
+        self._client: Any = None
+        self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    outputs_of = staticmethod(outputs_of)
+
+    def load(self) -> None:
+        """Imports tritonclient's client."""
+        import tritonclient.http.aio  # noqa: F401
+
+    async def call(self, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
+        """Calls a method of tritonclient's client; see `HttpTransport.call`."""
+        # aiohttp would ask for compression, on which the server spends more time than on the way.
+        headers = {"Accept-Encoding": "identity", **kwargs.pop("headers", {})}
+        try:
+            return await asyncio.wait_for(self._ask(method, *args, headers=headers, **kwargs), timeout_s)
+        except asyncio.TimeoutError:
+            raise failures.timed_out(self.url.with_scheme, timeout_s) from None
+        except asyncio.CancelledError:  # aiohttp does that to those who connect when it is closed
+            if self._closed and not is_being_cancelled():
+                raise failures.closed_meanwhile() from None
+            raise
+        except Exception as error:
+            if self._closed:
+                raise failures.closed_meanwhile() from None
+            raise _translated_of_aiohttp(self.url.with_scheme, error, timeout_s) from error
+
+    async def close(self) -> None:
+        """Closes all connections; calls that wait for an answer end with an error."""
+        self._closed = True
+        client, self._client = self._client, None
+        if client is not None and self._loop is asyncio.get_running_loop():
+            await client.close()
+
+    async def _ask(self, method: str, *args: Any, headers: dict[str, str], **kwargs: Any) -> Any:
+        client = self._connected()
+        answer = await getattr(client, method)(*args, headers=headers, **kwargs)
+        if answer is False and method == "is_server_ready":
+            response = await client._get(_HEALTH, headers, None)
+            _check_not_restricted(response.status, await response.read())
+        return answer
+
+    def _connected(self) -> Any:
+        if self._closed:
+            raise failures.closed_meanwhile()
+        loop = asyncio.get_running_loop()
+        if self._client is None or self._loop is not loop:
+            import tritonclient.http.aio
+
+            self._loop = loop
+            self._client = tritonclient.http.aio.InferenceServerClient(
+                self.url.without_scheme,
+                conn_limit=self._max_connections,
+                conn_timeout=None,
+                ssl=self.url.secure,
+                ssl_context=_context(ssl.SSLContext, self._tls) if self.url.secure else False,
+            )
+        return self._client
+
+
+def _context(context_class: type[ssl.SSLContext], tls: TLSConfig) -> ssl.SSLContext:
+    # Not ssl.create_default_context: its sockets block, and gevent could not end a call that takes too long.
+    context = context_class(ssl.PROTOCOL_TLS_CLIENT)
+    if tls.root_certificates is None:
+        context.load_default_certs()
+    else:
+        context.load_verify_locations(cafile=tls.root_certificates)
+    if tls.certificate_chain is not None:
+        context.load_cert_chain(tls.certificate_chain, tls.private_key)
+    if not tls.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _check_not_restricted(status: int, body: bytes) -> None:
+    """Raises what a server says that wants its token here; tritonclient takes it for one that is not ready."""
+    from tritonclient.utils import InferenceServerException
+
+    if status == http.HTTPStatus.FORBIDDEN:
+        raise InferenceServerException(json.loads(body)["error"], str(status))
+
+
+def _translated(url: str, error: Exception, timeout_s: float) -> Exception:
+    from tritonclient.utils import InferenceServerException
+
+    if isinstance(error, InferenceServerException):
+        return failures.answered_over_http(url, error)
+    if isinstance(error, TimeoutError):
+        return failures.timed_out(url, timeout_s)
+    if isinstance(error, http.client.HTTPException | ConnectionResetError | BrokenPipeError):
+        return failures.lost(url, error)
+    if isinstance(error, OSError):
+        return failures.unreachable(url, error)
+    if isinstance(error, _NOT_DECODED):
+        return failures.garbled(url, error)
+    return error
+
+
+def _translated_of_aiohttp(url: str, error: Exception, timeout_s: float) -> Exception:
+    import aiohttp
+
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return failures.unreachable(url, error)
+    if isinstance(error, aiohttp.ClientResponseError):
+        return failures.garbled(url, error)
+    if isinstance(error, aiohttp.ClientError):
+        return failures.lost(url, error)
+    return _translated(url, error, timeout_s)

@@ -1,0 +1,363 @@
+"""Decorators that take arrays, below ``@batch`` or ``@sample``."""
+
+from __future__ import annotations
+
+import collections
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pytriton.constants import TRITON_CONTEXT_FIELD_NAME
+from pytriton.decorators.calls import call_with, gather, members_of, padded_call, split_call, with_data
+from pytriton.decorators.ordering import (
+    ARRAYS,
+    FIRST_VALUES,
+    Arguments,
+    InferFunc,
+    Inputs,
+    arrays_of,
+    names_of,
+    requests_of,
+    shown,
+    stage_decorator,
+)
+from pytriton.decorators.side_by_side import Strand, interleave
+from pytriton.decorators.streams import RequestItems, Stream, failing_beside, items_of, makes_generators
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError, PyTritonValidationError
+from pytriton.model_config.datatypes import BYTES_KINDS
+from pytriton.proxy.context import CALL, Call, current_context
+from pytriton.proxy.types import Array, Response
+
+_PadFunction = Callable[[list[Inputs]], Sequence[Inputs]]
+
+
+def group_by_values(*keys: str, pad_fn: _PadFunction | None = None) -> Callable[[InferFunc], InferFunc]:
+    """Calls the function once for each group of rows that have the same values in some inputs, and joins the outputs.
+
+    Stands below ``@batch``. Made for inputs that a model can only take one value of at a time, such as a temperature.
+    Generators of several groups run side by side, each for the requests whose rows are in its group: their outputs are
+    not joined, and a request whose rows differ in the inputs fails.
+
+    Args:
+        keys: Names of the inputs whose values make a group.
+        pad_fn: Gives the outputs of all groups one shape, where they differ: takes and returns a list with a dictionary
+            of arrays per group. See `ConstantPadder`. Not for generators.
+
+    Raises:
+        PyTritonBadParameterError: No keys are given, or a ``pad_fn`` for a generator.
+        PyTritonValidationError: In a call: an input is missing, or the outputs of the groups cannot be joined. When it
+            is applied: it stands above a decorator that takes requests.
+
+    Examples:
+        >>> @batch
+        ... @group_by_values("power")
+        ... def raise_to(x, power):
+        ...     return {"y": x ** power[0]}
+        >>> requests = [{"x": np.array([[3]]), "power": np.array([[p]])} for p in (1, 2)]
+        >>> [each["y"].item() for each in raise_to(requests)]
+        [3, 9]
+    """
+    if not keys or not all(isinstance(key, str) for key in keys):
+        raise PyTritonBadParameterError(
+            f"group_by_values was given {keys!r}; give it the names of the inputs to group by, as in "
+            'group_by_values("temperature").'
+        )
+
+    @stage_decorator("group_by_values", ARRAYS, ARRAYS, None, functools.partial(group_by_values, *keys, pad_fn=pad_fn))
+    def decorator(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs) -> Any:
+        arrays = arrays_of("group_by_values", args, kwargs)
+        for key in keys:
+            if key not in arrays:
+                raise PyTritonValidationError(
+                    f"group_by_values({key!r}): the call has no such input, but {names_of(arrays)}; where it is "
+                    "optional, put @group_by_keys or @fill_optionals above @batch"
+                )
+        members: dict[tuple[Any, ...], list[int]] = {}
+        for row, values in enumerate(zip(*(arrays[key] for key in keys), strict=True)):
+            members.setdefault(tuple(map(_hashable, values)), []).append(row)
+        if len(members) <= 1:
+            return wrapped(*args, **kwargs)
+        groups = list(members.values())
+        whole = CALL.get()
+        calls = split_call(whole, groups)
+        results = [
+            call_with(call, None, wrapped, **kwargs | {name: array[_index(rows)] for name, array in arrays.items()})
+            for call, rows in zip(calls, groups, strict=True)
+        ]
+        return gather(
+            results,
+            lambda done: _join_groups(done, groups, pad_fn),
+            lambda streams: _interleave_groups(streams, whole, groups, keys, pad_fn),
+        )
+
+    def apply(wrapped: InferFunc) -> InferFunc:
+        if pad_fn is not None and makes_generators(wrapped):
+            raise _padded_generator(keys)
+        decorated: InferFunc = decorator(wrapped)
+        return decorated
+
+    return apply
+
+
+class ConstantPadder:
+    """Pads arrays with a constant, at the end of each dimension, to the largest of their shapes.
+
+    For `group_by_values`. The first dimension, the batch, is left as it is.
+
+    Args:
+        pad_value: What is added. Arrays of bytes or text are padded with empty ones where it is a number.
+
+    Examples:
+        >>> padded = ConstantPadder(0)([{"y": np.ones((1, 1))}, {"y": np.ones((1, 2))}])
+        >>> padded[0]["y"]
+        array([[1., 0.]])
+    """
+
+    def __init__(self, pad_value: Any = 0) -> None:
+        self.pad_value = pad_value
+
+    def __call__(self, batches_list: Sequence[Mapping[Any, Array]]) -> list[dict[Any, Array]]:
+        """Gives the arrays of each name one shape.
+
+        Args:
+            batches_list: Dictionaries of arrays by name.
+
+        Raises:
+            PyTritonValidationError: Arrays of one name differ in their number of dimensions, or the value does not fit
+                their dtype.
+        """
+        widest: dict[Any, tuple[int, ...]] = {}
+        for each in batches_list:
+            for name, array in each.items():
+                shape = array.shape[1:]
+                largest = widest.get(name, shape)
+                if len(shape) != len(largest):
+                    raise PyTritonValidationError(
+                        f"ConstantPadder: the arrays {name!r} have {len(largest) + 1} and {array.ndim} dimensions, and "
+                        "only their sizes may differ; return arrays with the same number of dimensions"
+                    )
+                widest[name] = tuple(map(max, largest, shape))
+        return [
+            {name: self._padded(name, array, widest[name]) for name, array in each.items()} for each in batches_list
+        ]
+
+    def _padded(self, name: Any, array: Array, shape: tuple[int, ...]) -> Array:
+        if array.shape[1:] == shape:
+            return array
+        value, dtype = self.pad_value, array.dtype
+        if dtype.kind in BYTES_KINDS:
+            if not isinstance(value, str | bytes):
+                value = b"" if dtype.kind in "OS" else ""
+            if dtype.kind in "SU":  # wide enough for the value
+                dtype = np.promote_types(dtype, np.asarray(value).dtype)
+        try:
+            padded = np.full((array.shape[0], *shape), value, dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise PyTritonValidationError(
+                f"ConstantPadder({value!r}) cannot pad the array {name!r}, whose dtype is {dtype}; use a value of "
+                "that dtype"
+            ) from error
+        padded[tuple(slice(size) for size in array.shape)] = array
+        return padded
+
+
+@stage_decorator("pad_batch", ARRAYS, ARRAYS)
+def pad_batch(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs) -> Any:
+    """Fills batches up to a size that the model prefers, by repeating the last row; cuts the outputs again.
+
+    Stands below ``@batch``. The size is the smallest of ``DynamicBatcher.preferred_batch_size`` and
+    ``ModelConfig.max_batch_size`` that holds the batch. Made for models that are compiled for a few batch sizes.
+
+    Raises:
+        PyTritonInvalidOperationError: In a call that does not come from the server.
+        PyTritonValidationError: When it is applied: it stands above a decorator that takes requests.
+    """
+    arrays = arrays_of("pad_batch", args, kwargs)
+    spec = current_context("@pad_batch").model_config
+    rows = len(next(iter(arrays.values()))) if arrays and spec.batching else 0
+    sizes = [*(spec.batcher.preferred_batch_size or ()), spec.max_batch_size]
+    wanted = min((size for size in sizes if size >= rows), default=rows)
+    if not rows or wanted == rows:
+        return wrapped(*args, **kwargs)
+    padded = {
+        name: np.concatenate([array, np.repeat(array[-1:], wanted - rows, axis=0)]) for name, array in arrays.items()
+    }
+
+    call = padded_call(CALL.get(), rows, wanted)
+
+    def cut(outputs: Any) -> Any:
+        if type(outputs) is not RequestItems:
+            return _without_padding(outputs, rows, wanted)
+        *others, last = outputs.of_requests  # the last request has the padding
+        last_rows = call[1][-1] if call is not None and call[1] else wanted
+        return RequestItems([*others, _without_padding(last, last_rows - (wanted - rows), last_rows)])
+
+    return call_with(call, cut, wrapped, **kwargs | padded)
+
+
+def first_value(
+    *keys: str, squeeze_single_values: bool = True, strict: bool = True
+) -> Callable[[InferFunc], InferFunc]:
+    """Hands inputs over as the value of their first row.
+
+    Stands below ``@batch`` (or above a function that takes requests, whose inputs it then replaces one request at a
+    time). Made for inputs that are the same for a whole batch: see `group_by_values`, which makes them so.
+
+    Args:
+        keys: Names of the inputs. One that a call lacks is passed over.
+        squeeze_single_values: Hand a single number or string over as a scalar, not as an array.
+        strict: Refuse rows that differ.
+
+    Raises:
+        PyTritonBadParameterError: A key is no name of an input.
+        PyTritonRuntimeError: In a call: rows differ, or there are none.
+        PyTritonValidationError: When it is applied: it stands above another decorator that takes requests or arrays.
+
+    Examples:
+        >>> @batch
+        ... @first_value("power")
+        ... def raise_to(x, power):
+        ...     return {"y": x ** power}
+        >>> raise_to([{"x": np.array([[3]]), "power": np.array([[2]])}])[0]["y"].item()
+        9
+    """
+    for key in keys:
+        if not isinstance(key, str) or not key or key == TRITON_CONTEXT_FIELD_NAME:
+            raise PyTritonBadParameterError(f"first_value cannot take the first value of {key!r}; use names of inputs.")
+
+    def taken(inputs: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: _first(key, inputs[key], squeeze_single_values, strict) for key in keys if key in inputs}
+
+    origin = functools.partial(first_value, *keys, squeeze_single_values=squeeze_single_values, strict=strict)
+
+    @stage_decorator("first_value", None, FIRST_VALUES, None, origin)
+    def decorator(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs) -> Any:
+        if not args:
+            return wrapped(**kwargs | taken(kwargs))
+        requests, rest = requests_of("first_value", args)
+        return wrapped([with_data(each, dict(each) | taken(each)) for each in requests], *rest, **kwargs)
+
+    return decorator
+
+
+def _hashable(value: Any) -> Any:
+    """Stands for a row's value in a dictionary."""
+    array = np.asarray(value)
+    content = tuple(array.ravel().tolist()) if array.dtype.hasobject else array.tobytes()
+    return array.shape, content
+
+
+def _index(rows: list[int]) -> Any:
+    """Rows side by side as a slice, which makes no copy."""
+    return slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] + 1 == len(rows) else rows
+
+
+def _join_groups(results: list[Any], groups: list[list[int]], pad_fn: _PadFunction | None) -> Any:
+    """Puts the outputs of groups of rows back in the order of the rows."""
+    named = [_by_name(each) for each in results]
+    if pad_fn is not None:
+        named = [dict(each) for each in pad_fn(named)]
+    if len(named) != len(groups) or any(each.keys() != named[0].keys() for each in named):
+        raise PyTritonValidationError(
+            f"@group_by_values made {len(groups)} calls, whose outputs {'behind pad_fn ' if pad_fn else ''}are "
+            f"{' and '.join(names_of(each) for each in named)}: return the same outputs from each"
+        )
+    order = np.argsort(np.concatenate(groups))
+    joined = {}
+    for name in named[0]:
+        arrays = [each[name] for each in named]
+        for array, rows in zip(arrays, groups, strict=True):
+            if not isinstance(array, np.ndarray) or array.shape[:1] != (len(rows),):
+                raise PyTritonValidationError(
+                    f"@group_by_values made a call with {len(rows)} rows, whose output {name!r} is {shown(array)}: "
+                    "return an array with as many rows"
+                )
+        if len({array.shape[1:] for array in arrays}) > 1:
+            raise PyTritonValidationError(
+                f"the groups' outputs {name!r} have shapes {[array.shape for array in arrays]}, which cannot be "
+                "joined: pass pad_fn=ConstantPadder() to group_by_values"
+            )
+        joined[name] = np.concatenate(arrays)[order]
+    return joined if isinstance(results[0], Mapping) else list(joined.values())
+
+
+def _interleave_groups(
+    streams: list[Any], call: Call, groups: list[list[int]], keys: tuple[str, ...], pad_fn: _PadFunction | None
+) -> Stream:
+    """Has the generators of groups of rows side by side, each for the requests whose rows they are."""
+    if pad_fn is not None:
+        raise _padded_generator(keys)
+    members = members_of(call, groups)
+    if members is None:
+        raise PyTritonValidationError(
+            f"@group_by_values made {len(groups)} generators, and does not know which requests they are for: put "
+            "@batch above it, and hand on the rows that @batch gives"
+        )
+    counts = collections.Counter(position for each in members for position in each)
+    spread = [position for position, count in counts.items() if count > 1]
+    error = PyTritonValidationError(
+        f"a request has rows with different values of {names_of(keys)}, whose responses cannot be joined: send one row "
+        "per request, or rows that have the same values"
+    )
+    if len(spread) == len(call[0]):
+        raise error
+    strands = [
+        Strand(
+            stream,
+            ([call[0][position] for position in each], list(each.values())),
+            [None if position in spread else position for position in each],
+            functools.partial(items_of, rows=list(each.values())),
+        )
+        for stream, each in zip(streams, members, strict=True)
+    ]
+    strands += [
+        Strand(failing_beside(streams[0], error), ([call[0][position]], None), [position], list) for position in spread
+    ]
+    return interleave(strands, len(call[0]), RequestItems)
+
+
+def _padded_generator(keys: tuple[str, ...]) -> PyTritonBadParameterError:
+    return PyTritonBadParameterError(
+        f"group_by_values({', '.join(map(repr, keys))}) has a pad_fn, but goes around a generator, and the outputs of "
+        "generators are not joined: leave pad_fn out."
+    )
+
+
+def _without_padding(outputs: Any, rows: int, padded_rows: int) -> Any:
+    def cut(array: Any) -> Any:
+        return array[:rows] if isinstance(array, np.ndarray) and array.shape[:1] == (padded_rows,) else array
+
+    if isinstance(outputs, Mapping):
+        named = {name: cut(array) for name, array in outputs.items()}
+        return Response(named, outputs.final) if isinstance(outputs, Response) else named
+    return list(map(cut, outputs)) if isinstance(outputs, list | tuple) else outputs
+
+
+def _by_name(outputs: Any) -> Inputs:
+    """Outputs by name, or by their position."""
+    if isinstance(outputs, Mapping):
+        return dict(outputs)
+    if isinstance(outputs, list | tuple):
+        return dict(enumerate(outputs))  # type: ignore[arg-type]
+    raise PyTritonValidationError(
+        f"@group_by_values made a call that returned {shown(outputs)}: return a dictionary of arrays by output name, "
+        "or a list or tuple of arrays in the order of the outputs"
+    )
+
+
+def _first(key: str, array: Any, squeeze: bool, strict: bool) -> Any:
+    rows = np.asarray(array)
+    if not rows.ndim:
+        return rows[()]
+    if not len(rows):
+        raise PyTritonRuntimeError(f"first_value({key!r}): this input has no rows; send at least one")
+    first = rows[0]
+    # NaN is not equal to itself, but is one value all the same.
+    if strict and not np.all(rows == first) and len(set(map(_hashable, rows))) > 1:
+        raise PyTritonRuntimeError(
+            f"first_value({key!r}): the rows of this input differ; put @group_by_values({key!r}) above it, or pass "
+            "strict=False"
+        )
+    return np.asarray(first).reshape(-1)[0] if squeeze and np.size(first) == 1 else first

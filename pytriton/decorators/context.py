@@ -1,0 +1,39 @@
+"""The decorator that hands the context of a call over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytriton.constants import TRITON_CONTEXT_FIELD_NAME
+from pytriton.decorators.ordering import (
+    Arguments,
+    InferFunc,
+    Inputs,
+    are_requests,
+    stage_decorator,
+)
+from pytriton.proxy.context import current_context
+
+
+@stage_decorator("triton_context", None, None)
+def triton_context(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs) -> Any:
+    """Hands a `TritonContext` over as the keyword argument ``triton_context``.
+
+    It knows the model's configuration, and the requests that the call is made for: under ``@batch`` and ``@sample``,
+    this is how request parameters and forwarded headers reach the function. It may stand above or below any other
+    decorator; the function learns the same.
+
+    Raises:
+        PyTritonInvalidOperationError: In a call that does not come from the server.
+
+    Examples:
+        >>> @batch
+        ... @triton_context
+        ... def generate(prompt, triton_context):
+        ...     temperatures = [each.get("temperature", 1) for each in triton_context.row_parameters]
+        ...     ...
+    """
+    context = current_context("@triton_context")
+    if args and are_requests(args[0]):
+        context = context._of(args[0])
+    return wrapped(*args, **kwargs | {TRITON_CONTEXT_FIELD_NAME: context})

@@ -1,0 +1,191 @@
+"""The order of decorators: what each takes and hands on, and what becomes of a wrong one."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+import wrapt
+
+from pytriton.exceptions import PyTritonValidationError
+from pytriton.model_config.model_spec import ModelSpec
+from pytriton.proxy.context import Requests
+from pytriton.proxy.tensors.batch import WholeBatch
+from pytriton.proxy.types import Array
+
+InferFunc = Callable[..., Any]
+Arguments = tuple[Any, ...]
+Inputs = dict[str, Any]
+REQUESTS = "a list of requests"
+ARRAYS = "arrays"
+FIRST_VALUES = "first values"
+ORDER = (
+    "the order, from top to bottom, is @fill_optionals, @group_by_keys, @batch or @sample, @group_by_values, "
+    "@pad_batch, @first_value, with @triton_context anywhere"
+)
+
+
+class Stage(wrapt.FunctionWrapper):  # type: ignore[type-arg]
+    """A callable with a decorator of this package, which refuses to stand above one that it does not fit."""
+
+    _self_name: str
+    _self_takes: str | None
+    _self_gives: str | None
+    _self_check: Callable[[ModelSpec], None] | None
+    _self_decorator: InferFunc
+
+    def __init__(self, wrapped: InferFunc, wrapper: InferFunc, enabled: Any = None) -> None:
+        below, own = next_stage(wrapped), type(self)
+        if below is not None and own._self_gives is not None and below._self_takes not in (None, own._self_gives):
+            raise PyTritonValidationError(
+                f"@{own._self_name} stands directly above @{below._self_name}, but hands {own._self_gives} on, while "
+                f"@{below._self_name} takes {below._self_takes}: {ORDER}"
+            )
+        super().__init__(wrapped, wrapper, enabled)
+
+
+def stage_decorator(
+    name: str,
+    takes: str | None,
+    gives: str | None,
+    check: Callable[[ModelSpec], None] | None = None,
+    origin: Callable[[], InferFunc] | None = None,
+) -> Callable[[InferFunc], InferFunc]:
+    """Makes a decorator of a wrapper.
+
+    Args:
+        name: The decorator's name.
+        takes: What it takes; None for anything.
+        gives: What it hands to the callable below it; None for what it took.
+        check: Raises an error if the decorator does not fit a model.
+        origin: Makes the decorator once more, in another process; None where it is found in its module.
+    """
+    traits: dict[str, Any] = {
+        "_self_name": name,
+        "_self_takes": takes,
+        "_self_gives": gives,
+        "_self_joins_requests": (takes, gives) == (REQUESTS, ARRAYS),
+        "_self_check": None if check is None else staticmethod(check),
+    }
+    proxy: Any = type("Stage", (Stage,), traits)
+    decorated = wrapt.decorator(proxy=proxy)
+
+    def made(wrapper: InferFunc) -> InferFunc:
+        decorator: Any = decorated(wrapper)
+        decorator._self_origin = origin
+        proxy._self_decorator = staticmethod(decorator)
+        return cast(InferFunc, decorator)
+
+    return made
+
+
+def check_infer_func(infer_func: InferFunc, spec: ModelSpec) -> None:
+    """Checks an inference callable's decorators, when it is bound.
+
+    Args:
+        infer_func: Anything that can be called, decorated or not.
+        spec: The model that it is bound as.
+
+    Raises:
+        PyTritonValidationError: ``@batch`` or ``@sample`` is missing at the top.
+        PyTritonBadParameterError: A default of `fill_optionals` does not fit the model.
+    """
+    top = next_stage(infer_func)
+    if top is not None and top._self_takes == ARRAYS:
+        raise PyTritonValidationError(
+            f"Model {spec.name!r}: its inference callable starts with @{top._self_name}, which takes arrays, but is "
+            f"called with a list of requests; put @batch above it: {ORDER}"
+        )
+    for stage in _stages(infer_func):
+        if stage._self_check is not None:
+            stage._self_check(spec)
+
+
+def next_stage(function: Any) -> Stage | None:
+    """The decorator of this package at the top of a callable, but for ``@triton_context``, which takes anything."""
+    for stage in _stages(function, follow=False):
+        if stage._self_name != "triton_context":
+            return stage
+    return None
+
+
+def _stages(function: Any, follow: bool = True) -> Iterator[Stage]:
+    """The decorators of this package around a function, from the top.
+
+    Args:
+        function: Anything that can be called.
+        follow: Find those below a decorator of the user's own too.
+    """
+    while True:
+        stage = _stage_of(function)
+        if stage is None and follow:
+            with_stage = inspect.unwrap(function, stop=lambda each: _stage_of(each) is not None)
+            stage = _stage_of(with_stage)
+        if stage is None:
+            return
+        yield stage
+        function = stage.__wrapped__
+
+
+def _stage_of(function: Any) -> Stage | None:
+    """The callable itself, or what its methods come from, if it is decorated."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    call = getattr(type(function), "__call__", None)  # noqa: B004  (of the type, where Python looks for it)
+    for each in (function, call):
+        for candidate in (each, getattr(each, "_self_parent", None), getattr(each, "__func__", None)):
+            if issubclass(type(candidate), Stage):
+                return candidate
+    return None
+
+
+def are_requests(value: Any) -> bool:
+    """Whether a value is a list of requests."""
+    if type(value) is WholeBatch:  # which makes its requests when one is asked for
+        return True
+    return isinstance(value, Sequence) and (not value or isinstance(value[0], Mapping))
+
+
+def requests_of(name: str, args: Arguments) -> tuple[Requests, Arguments]:
+    """The list of requests that a decorator was given, and what follows it."""
+    if args and type(args[0]) is WholeBatch:
+        return args[0], args[1:]
+    if args and isinstance(args[0], type):  # since Python 3.13, classmethod does not bind what it wraps
+        raise PyTritonValidationError(
+            f"@{name} takes a list of requests, but was given the class {args[0].__name__}: put it above @classmethod"
+        )
+    if not args or not are_requests(args[0]):
+        given = f"{shown(args[0])}" if args else "no positional argument"
+        raise PyTritonValidationError(
+            f"@{name} takes a list of requests, but was given {given}: put it above the decorator that unpacks them; "
+            f"{ORDER}"
+        )
+    if not args[0]:
+        raise PyTritonValidationError(f"@{name} was given an empty list; give it at least one request")
+    return args[0], args[1:]
+
+
+def arrays_of(name: str, args: Arguments, kwargs: Inputs) -> dict[str, Array]:
+    """The inputs that a decorator was given, without other keyword arguments such as the context."""
+    if args:
+        raise PyTritonValidationError(
+            f"@{name} takes arrays, but was given {shown(args[0])}: put @batch above it; {ORDER}"
+        )
+    return {key: value for key, value in kwargs.items() if isinstance(value, np.ndarray) and value.ndim}
+
+
+def names_of(names: Iterable[Any]) -> str:
+    """Names for an error message."""
+    return ", ".join(map(repr, names)) or "none"
+
+
+def shown(value: Any) -> str:
+    """What a value is, in a few words."""
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape}"
+    if isinstance(value, list | tuple):
+        return f"a {type(value).__name__} of {len(value)}"
+    return "None" if value is None else f"a value of type {type(value).__name__}"

@@ -1,0 +1,353 @@
+"""What a worker can ask of the server: inference by other models, its log, its metrics, its models.
+
+Each model instance has a service channel of its own, beside the one that its batches travel on: a socket and an arena
+for each direction. `current` finds the one that belongs to the call that is being made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+import struct
+import weakref
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonInferenceError, PyTritonInvalidOperationError
+from pytriton.model_config.datatypes import BYTES_CODE, CODE_BY_DTYPE
+from pytriton.proxy.services.dispatcher import Switchboard
+from pytriton.proxy.services.messages import Call, CallTensor, Reply, write_call
+from pytriton.proxy.services.pending_call import Waiter
+from pytriton.proxy.services.reply_stream import AsyncStream, Stream
+from pytriton.proxy.tensors.bytes_tensor import as_bytes
+from pytriton.proxy.tensors.layout import Layout
+from pytriton.proxy.types import Array
+from pytriton.proxy.wire.encoding import float_of
+from pytriton.proxy.wire.error_code import ErrorCode
+from pytriton.proxy.wire.service import (
+    NO_BATCH,
+    CallInput,
+    LogLevel,
+    MetricKind,
+    MetricMessage,
+    MetricOrder,
+    ModelMessage,
+    ModelOrder,
+    ServiceBell,
+    encode_log,
+    encode_metric,
+    encode_model,
+)
+
+if TYPE_CHECKING:
+    import asyncio
+
+SERVICES_FD = 4
+"""The file descriptor that a worker process may find its service channel under."""
+
+_LENGTH = struct.Struct("<I")
+_RAW_CODE = 2  # as bytes that are there already
+
+
+Caller = tuple["Services | None", int]
+"""The services of the instance whose callable is called, and the sequence of the batch, or ``CURRENT_BATCH``."""
+
+CALLER: ContextVar[Caller] = ContextVar("pytriton_caller", default=(None, NO_BATCH))
+"""Who asks, in a worker that is calling its inference callable."""
+
+_open: weakref.WeakSet[Services] = weakref.WeakSet()
+_of_process: Services | None = None
+
+
+def adopt(fd: int) -> None:
+    """Makes a socket the service channel of this process, which serves one model instance."""
+    global _of_process
+    _of_process = Services(fd)
+
+
+def of_process() -> Services | None:
+    """The services that the process has from its start, or None."""
+    return _of_process
+
+
+def current() -> Services:
+    """The services of the call that is being made; else of the only model instance that this process serves.
+
+    Raises:
+        PyTritonInvalidOperationError: There is no such call, and not exactly one instance.
+    """
+    services, _ = CALLER.get()
+    if services is not None:
+        return services
+    candidates = list(_open)
+    if len(candidates) != 1:
+        raise PyTritonInvalidOperationError(
+            "The server can be asked for something only while it calls: bind the function with Triton.bind and send it "
+            "a request. In threads of your own, use the Triton context that the function was called with."
+        )
+    return candidates[0]
+
+
+class Services:
+    """The worker's end of a model instance's service channel.
+
+    May be used by any threads and event loops at the same time. Nothing is sent before it is first used.
+
+    Args:
+        fd: The socket, which it owns from now on.
+    """
+
+    def __init__(self, fd: int) -> None:
+        """Sends nothing yet."""
+        self._switchboard = Switchboard(socket.socket(fileno=fd))
+        _open.add(self)
+
+    def infer(self, call: Call, timeout_s: float | None = None) -> Reply:
+        """Has a model infer, and waits for its one response.
+
+        Args:
+            call: What is asked. Inputs are copied into shared memory once, where the model finds them.
+            timeout_s: How long to wait. After that the request is cancelled, and the reply's error says so.
+
+        Returns:
+            The response. Whatever the server reports is its ``error``, that it does not know the model among it. A
+            decoupled model that answers with none, or with several responses, makes an error as well.
+
+        Raises:
+            PyTritonInvalidOperationError: The server is gone, or this is a fork of the process that had the channel.
+            PyTritonBadParameterError: An input is no array, or has a dtype that Triton does not have.
+            ArenaError: There is no room for the inputs.
+        """
+        stream = self.stream(call, timeout_s)
+        try:
+            first = next(stream, None)
+            if first is not None and first.final:
+                return first
+            second = next(stream, None)
+        finally:
+            stream.cancel()
+        return _only_reply([reply for reply in (first, second) if reply is not None], call)
+
+    async def ainfer(self, call: Call, timeout_s: float | None = None) -> Reply:
+        """The same in an event loop. The request is cancelled when the task is."""
+        stream = self.astream(call, timeout_s)
+        replies: list[Reply] = []
+        try:
+            async for reply in stream:
+                replies.append(reply)
+                if len(replies) == 2:
+                    break
+        finally:
+            stream.cancel()
+        return _only_reply(replies, call)
+
+    def stream(self, call: Call, timeout_s: float | None = None) -> Stream:
+        """Has a model infer, decoupled or not, and gives its responses as they come.
+
+        Args:
+            call: As in `infer`.
+            timeout_s: How long to wait for each response.
+
+        Raises:
+            PyTritonInvalidOperationError: As in `infer`.
+            PyTritonBadParameterError: As in `infer`.
+            ArenaError: As in `infer`.
+        """
+        return Stream(self._switchboard, self._call(call, None), call, timeout_s)
+
+    def astream(self, call: Call, timeout_s: float | None = None) -> AsyncStream:
+        """The same for ``async for``, in the event loop that is running."""
+        import asyncio
+
+        return AsyncStream(self._switchboard, self._call(call, asyncio.get_running_loop()), call, timeout_s)
+
+    def log(self, level: LogLevel, message: str, file: str = "pytriton", line: int = 0) -> None:
+        """Writes a line into the server's log, and does not wait for it."""
+        self._switchboard.ask(
+            ServiceBell.LOG, encode_log(level, message, file, line).to_bytes(), Layout(), replies=False
+        )
+
+    def load_model(self, name: str, config: str = "", files: Mapping[str, bytes] | None = None) -> None:
+        """Loads a model, or loads it anew.
+
+        Args:
+            name: Its name.
+            config: Its configuration as JSON, in place of the one in the repository.
+            files: What its folder has, by path within it (``"1/model.py"``), in place of what is in the repository.
+
+        Raises:
+            PyTritonInferenceError: The server could not.
+        """
+        layout = Layout()
+        laid_out = []
+        for path, content in (files or {}).items():
+            tensor = layout.add([np.frombuffer(content, np.uint8)], (len(content),), _RAW_CODE)
+            laid_out.append((path, tensor.offset, tensor.size))
+        self._model(ModelMessage(ModelOrder.LOAD, name, config=config, files=laid_out), layout)
+
+    def unload_model(self, name: str, dependents: bool = False) -> None:
+        """Unloads a model, and what depends on it.
+
+        Raises:
+            PyTritonInferenceError: The server could not.
+        """
+        self._model(ModelMessage(ModelOrder.UNLOAD_WITH_DEPENDENTS if dependents else ModelOrder.UNLOAD, name))
+
+    def is_model_ready(self, name: str, version: int = -1) -> bool:
+        """Whether a model can infer; -1 stands for any version that Triton may choose.
+
+        Raises:
+            PyTritonInferenceError: The server could not say.
+        """
+        return bool(self._model(ModelMessage(ModelOrder.IS_READY, name, version)))
+
+    def metric_family(self, name: str, description: str, kind: MetricKind) -> int:
+        """Makes a family of metrics, or finds the one that another instance has made alike.
+
+        Returns:
+            Its number, for `metric` and `delete_metric_family`.
+
+        Raises:
+            PyTritonInferenceError: The server could not, or has one of another kind.
+        """
+        return self._metric(MetricMessage(MetricOrder.FAMILY, kind=kind, name=name, description=description))
+
+    def metric(self, family: int, labels: Mapping[str, str], buckets: Sequence[float] | None = None) -> int:
+        """Makes a metric, or finds the one that has the same labels.
+
+        Args:
+            family: Number of its family.
+            labels: By name.
+            buckets: Upper bounds, ascending, of a histogram's.
+
+        Returns:
+            Its number, for the functions below.
+
+        Raises:
+            PyTritonInferenceError: The server could not.
+        """
+        return self._metric(MetricMessage(MetricOrder.METRIC, family, labels=labels, buckets=buckets or ()))
+
+    def increment(self, metric: int, value: float) -> None:
+        """Adds to a counter or a gauge.
+
+        Raises:
+            PyTritonInferenceError: The server could not: the counter would shrink, or it is a histogram.
+        """
+        self._metric(MetricMessage(MetricOrder.INCREMENT, metric, value=value))
+
+    def set(self, metric: int, value: float) -> None:
+        """Sets a gauge.
+
+        Raises:
+            PyTritonInferenceError: The server could not: it is no gauge.
+        """
+        self._metric(MetricMessage(MetricOrder.SET, metric, value=value))
+
+    def observe(self, metric: int, value: float) -> None:
+        """Adds an observation to a histogram.
+
+        Raises:
+            PyTritonInferenceError: The server could not: it is no histogram.
+        """
+        self._metric(MetricMessage(MetricOrder.OBSERVE, metric, value=value))
+
+    def value(self, metric: int) -> float:
+        """What a counter or a gauge has come to.
+
+        Raises:
+            PyTritonInferenceError: The server could not say: it is a histogram.
+        """
+        return float_of(self._metric(MetricMessage(MetricOrder.VALUE, metric)))
+
+    def delete_metric(self, metric: int) -> None:
+        """Lets go of a metric, which disappears when nobody has it any more; does not wait, and cannot fail."""
+        self._tell(MetricMessage(MetricOrder.DELETE, metric))
+
+    def delete_metric_family(self, family: int) -> None:
+        """Lets go of a family, in the same way; its metrics keep it."""
+        self._tell(MetricMessage(MetricOrder.DELETE_FAMILY, family))
+
+    def tidy(self, before: float) -> None:
+        """Gives memory back that has been free since ``before``, as ``time.monotonic()`` tells it."""
+        self._switchboard.tidy(before)
+
+    def in_use(self) -> int:
+        """How many blocks of shared memory the server has not released yet."""
+        return self._switchboard.in_use()
+
+    def close(self) -> None:
+        """Ends the channel: what is in flight is cancelled, and whoever waits for it is told so."""
+        _open.discard(self)
+        self._switchboard.close()
+
+    def _call(self, call: Call, loop: asyncio.AbstractEventLoop | None) -> Waiter:
+        batch = call.batch
+        if batch is None:
+            services, sequence = CALLER.get()
+            batch = sequence if services is self else NO_BATCH
+        layout = Layout()
+        inputs = [_lay_out(name, value, layout) for name, value in call.inputs.items()]
+        for key, value in call.parameters.items():
+            if not isinstance(value, (str, bool, int, float)):
+                raise PyTritonBadParameterError(
+                    f"parameter {key!r} of a request to model {call.model!r} is {value!r}: use str, bool, int or float"
+                )
+        try:
+            head = write_call(call, inputs, batch)
+            return self._switchboard.ask(ServiceBell.CALL, head, layout, loop=loop)
+        except struct.error as error:
+            raise PyTritonBadParameterError(
+                f"a number of a request to model {call.model!r} does not fit 64 bits: {error}"
+            ) from error
+
+    def _model(self, message: ModelMessage, layout: Layout | None = None) -> int:
+        return self._result(ServiceBell.MODEL, encode_model(message).to_bytes(), layout or Layout())
+
+    def _metric(self, message: MetricMessage) -> int:
+        return self._result(ServiceBell.METRIC, encode_metric(message).to_bytes(), Layout())
+
+    def _tell(self, message: MetricMessage) -> None:
+        with contextlib.suppress(PyTritonInvalidOperationError):
+            self._switchboard.ask(ServiceBell.METRIC, encode_metric(message).to_bytes(), Layout(), replies=False)
+
+    def _result(self, kind: ServiceBell, head: bytes, layout: Layout) -> int:
+        result = self._switchboard.wait(self._switchboard.ask(kind, head, layout), None)
+        if isinstance(result, Reply):
+            result.check()
+            raise PyTritonInferenceError("the server replied with nothing", ErrorCode.INTERNAL)
+        assert result is not None
+        return result
+
+
+def _only_reply(replies: list[Reply], call: Call) -> Reply:
+    if len(replies) == 1:
+        return replies[0]
+    if replies and replies[1].error is not None:
+        return replies[1]
+    found = "several responses: ask for them as a stream" if replies else "no response"
+    message = f"model {call.model!r} is decoupled, and answered with {found}"
+    return Reply(error=PyTritonInferenceError(message, ErrorCode.UNSUPPORTED))
+
+
+def _lay_out(name: str, value: Array | CallTensor, layout: Layout) -> CallInput:
+    if isinstance(value, CallTensor):
+        return CallInput(name, value.datatype, layout.add([value.data], tuple(value.shape), _RAW_CODE))
+    if not isinstance(value, np.ndarray):
+        raise PyTritonBadParameterError(
+            f"input {name!r} is a {type(value).__name__}, not a NumPy array: convert it with np.asarray"
+        )
+    code = CODE_BY_DTYPE[value.dtype]
+    array = _serialized(value) if code == BYTES_CODE else value
+    return CallInput(name, code, layout.add([array], value.shape or (1,), _RAW_CODE))
+
+
+def _serialized(array: Array) -> Array:
+    """An array of bytes or strings as Triton has it: each element behind its length."""
+    items = as_bytes(array).ravel().tolist()
+    lengths = map(_LENGTH.pack, map(len, items))
+    return np.frombuffer(b"".join(itertools.chain.from_iterable(zip(lengths, items))), np.uint8)

@@ -1,0 +1,393 @@
+"""Carries what a worker asks over a service channel, and the replies to whoever waits for them.
+
+No thread of its own: whichever waiting thread comes first reads for all others, and hands over when it has its own
+reply. Event loops read where no thread does.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import logging
+import os
+import select
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pytriton.exceptions import PyTritonInferenceError, PyTritonInvalidOperationError
+from pytriton.proxy.services.messages import CallTensor, Reply
+from pytriton.proxy.services.pending_call import Waiter
+from pytriton.proxy.tensors.layout import Layout
+from pytriton.proxy.transport.adaptive_spin import Spin
+from pytriton.proxy.transport.arena import PeerArena, SharedArena
+from pytriton.proxy.transport.doorbell import Bed, Doorbell, can_sleep_there
+from pytriton.proxy.wire.encoding import ProtocolError
+from pytriton.proxy.wire.error_code import ErrorCode
+from pytriton.proxy.wire.notification import BELL, PROTOCOL_VERSION, Bell
+from pytriton.proxy.wire.service import ServiceBell, read_reply
+
+if TYPE_CHECKING:
+    import asyncio
+
+LOGGER = logging.getLogger(__name__)
+
+_HANDSHAKE_S = 5.0
+_NAP_S = 0.25  # and then it looks whether the server is there
+_NOTHING = np.empty(0, np.uint8)
+_GONE = "the server is gone, or has unloaded the model"
+
+
+class Switchboard:
+    """The worker's end of a service channel.
+
+    Args:
+        connected: The socket.
+    """
+
+    def __init__(self, connected: socket.socket) -> None:
+        """Sends nothing yet."""
+        self._socket = connected
+        self._spin = Spin()
+        self._poll = select.poll()
+        self._poll.register(connected, select.POLLIN)
+        self._process = os.getpid()
+        self._lock = threading.Lock()  # of all below
+        self._opening = threading.Lock()
+        self._arena: SharedArena | None = None
+        self._peer: PeerArena | None = None
+        self._doorbell: Doorbell | None = None  # where the thread that reads sleeps
+        self._bed: Bed | None = None
+        self._last = 0
+        self._waiters: dict[int, Waiter] = {}
+        self._queue: collections.deque[Waiter] = collections.deque()  # threads that wait for another that reads
+        self._loops: dict[asyncio.AbstractEventLoop, int] = {}  # and how many wait there
+        self._is_read = False
+        self._closed = False
+
+    def ask(
+        self,
+        kind: ServiceBell,
+        head: bytes,
+        layout: Layout,
+        *,
+        replies: bool = True,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> Waiter:
+        """Sends a question.
+
+        Args:
+            kind: What it is.
+            head: Its message.
+            layout: Its data.
+            replies: Whether there are any.
+            loop: The loop that is running, where replies are waited for in it.
+
+        Raises:
+            PyTritonInvalidOperationError: The server is gone, or this is a fork of the process that had the channel.
+            ArenaError: There is no room for the data.
+        """
+        arena = self._open()
+        offset, size = layout.write(head, arena)
+        with self._lock:
+            self._last += 1
+            waiter = Waiter(self._last, loop)
+            if self._closed:
+                raise PyTritonInvalidOperationError(_GONE)
+            if replies:
+                self._waiters[waiter.number] = waiter
+                if loop is not None:
+                    self._enter(loop)
+        self._send(Bell(kind, waiter.number if replies else 0, offset, size))
+        return waiter
+
+    def wait(self, waiter: Waiter, deadline: float | None) -> Reply | int | None:
+        """Waits for a reply in this thread.
+
+        Args:
+            waiter: Of the question.
+            deadline: Until when, as ``time.monotonic()`` tells it.
+
+        Returns:
+            The reply; the result of what was to be done with a model or a metric; None when none came in time.
+
+        Raises:
+            PyTritonInvalidOperationError: The server is gone.
+        """
+        while True:
+            with self._lock:
+                reply, is_gone = self._taken(waiter)
+                if reply is not None or is_gone:
+                    break
+                leads = not self._is_read
+                if leads:
+                    self._is_read = True
+                else:
+                    waiter.signal = threading.Event()
+                    self._queue.append(waiter)
+            in_time = self._lead(waiter, deadline) if leads else self._follow(waiter, deadline)
+            if not in_time:
+                with self._lock:
+                    reply, is_gone = self._taken(waiter)
+                break
+        self._call_up()
+        if reply is None and is_gone:
+            raise PyTritonInvalidOperationError(_GONE)
+        return reply
+
+    async def wait_async(self, waiter: Waiter, deadline: float | None) -> Reply | int | None:
+        """The same in the loop that the question was asked in."""
+        import asyncio
+
+        while True:
+            with self._lock:
+                reply, is_gone = self._taken(waiter)
+                if reply is not None:
+                    return reply
+                if is_gone:
+                    raise PyTritonInvalidOperationError(_GONE)
+                future = waiter.future = asyncio.get_running_loop().create_future()
+            try:
+                if deadline is None:
+                    await future
+                else:
+                    await asyncio.wait_for(future, max(0.0, deadline - time.monotonic()))
+            except asyncio.TimeoutError:
+                with self._lock:
+                    if not waiter.replies:
+                        return None
+            finally:
+                waiter.future = None
+
+    def drop(self, waiter: Waiter) -> None:
+        """Has the server stop; what has come, and what still comes, is thrown away."""
+        with self._lock:
+            waiter.replies.clear()
+            if waiter.dropped or waiter.number not in self._waiters:
+                return
+            waiter.dropped = True
+        with contextlib.suppress(PyTritonInvalidOperationError):  # nothing is in flight any more
+            self._send(Bell(ServiceBell.CANCEL, waiter.number, 0, 0))
+
+    def tidy(self, before: float) -> None:
+        """Takes what has come for nobody, and gives memory back that was free since ``before``."""
+        if self._arena is None:
+            return
+        self._drain()
+        self._arena.trim(before)
+
+    def in_use(self) -> int:
+        """How many blocks the server has not released yet."""
+        return 0 if self._arena is None else self._arena.in_use()
+
+    def close(self) -> None:
+        """Ends the channel; whoever waits is told so."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            waiters = list(self._waiters.values())
+            self._waiters.clear()
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # a thread that reads is told so
+        if self._doorbell is not None:
+            self._doorbell.wake()
+        if self._arena is not None:
+            self._arena.close()
+        for waiter in waiters:
+            self._leave(waiter)
+            waiter.wake()
+
+    def _open(self) -> SharedArena:
+        if os.getpid() != self._process:
+            raise PyTritonInvalidOperationError(
+                "this process is a fork of the one that serves the model, and cannot ask the server: ask before"
+            )
+        if self._arena is not None:
+            return self._arena
+        with self._opening:
+            if self._arena is None:
+                arena = SharedArena()
+                self._socket.settimeout(_HANDSHAKE_S)
+                try:
+                    socket.send_fds(self._socket, [BELL.pack(ServiceBell.OPEN, 0, PROTOCOL_VERSION, 0)], [arena.fd])
+                    data, fds, _, _ = socket.recv_fds(self._socket, BELL.size, 2)
+                except OSError as error:
+                    arena.close()
+                    raise PyTritonInvalidOperationError(_GONE) from error
+                if len(data) != BELL.size or len(fds) != 2 or BELL.unpack(data)[0] != ServiceBell.OPENED:
+                    arena.close()
+                    for fd in fds:
+                        os.close(fd)
+                    raise PyTritonInvalidOperationError(_GONE)
+                self._socket.setblocking(True)
+                self._peer = PeerArena(fds[0])
+                self._bed = Bed(fds[1])
+                if can_sleep_there():
+                    self._doorbell = Doorbell(self._peer.memory, BELL.unpack(data)[2], _NAP_S)
+                self._arena = arena
+            return self._arena
+
+    def _send(self, bell: Bell) -> None:
+        try:
+            self._socket.send(BELL.pack(*bell), socket.MSG_NOSIGNAL)
+            if self._bed is not None:
+                self._bed.wake()
+        except OSError as error:
+            self.close()
+            raise PyTritonInvalidOperationError(_GONE) from error
+
+    def _taken(self, waiter: Waiter) -> tuple[Reply | int | None, bool]:
+        """A reply that has come, and whether none will; with the lock."""
+        if waiter.replies:
+            return waiter.replies.popleft(), False
+        return None, waiter.number not in self._waiters or waiter.dropped
+
+    def _lead(self, waiter: Waiter, deadline: float | None) -> bool:
+        """Reads for all, until there is something for this one. Returns whether that was in time."""
+        try:
+            while not waiter.replies and waiter.number in self._waiters and not waiter.dropped:
+                left_ms = None if deadline is None else (deadline - time.monotonic()) * 1000
+                if left_ms is not None and left_ms <= 0:
+                    return False
+                if self._is_rung(left_ms) and not self._receive():
+                    self.close()
+            return True
+        finally:
+            self._hand_over()
+
+    def _is_rung(self, left_ms: float | None) -> bool:
+        """Waits for a bell, or for a while. Returns whether one may have come."""
+        doorbell = self._doorbell
+        if doorbell is None or (left_ms is not None and left_ms < _NAP_S * 1000):
+            return bool(self._spin.wait(lambda: self._poll.poll(0) or None, lambda: self._poll.poll(left_ms) or None))
+
+        def nap() -> object:
+            doorbell.sleep()
+            return doorbell.has_rung() or self._poll.poll(0) or None  # the latter where the server is gone
+
+        return bool(self._spin.wait(lambda: doorbell.has_rung() or None, nap))
+
+    def _follow(self, waiter: Waiter, deadline: float | None) -> bool:
+        """Waits until there is something for this one, or it is to read. Returns whether that was in time."""
+        assert waiter.signal is not None
+        in_time = waiter.signal.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        with self._lock:
+            waiter.signal = None
+            if waiter in self._queue:  # else it was called up
+                self._queue.remove(waiter)
+        return in_time
+
+    def _hand_over(self) -> None:
+        with self._lock:
+            self._is_read = False
+        self._call_up()
+
+    def _call_up(self) -> None:
+        """Has another thread read, if none does: whoever was called up may have left instead."""
+        with self._lock:
+            if not self._is_read and self._queue:
+                self._queue.popleft().wake()
+
+    def _drain(self) -> None:
+        """Reads what has come, unless a thread does."""
+        with self._lock:
+            if self._is_read or self._closed:
+                return
+            self._is_read = True
+        try:
+            while self._poll.poll(0):
+                if not self._receive():
+                    self.close()
+                    break
+        finally:
+            self._hand_over()
+
+    def _receive(self) -> bool:
+        """Takes one bell, if one has come. Returns whether the server is there."""
+        try:
+            data = self._socket.recv(BELL.size, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        if len(data) != BELL.size:
+            return False
+        if self._doorbell is not None:
+            self._doorbell.hear()
+        kind, number, offset, size = BELL.unpack(data)
+        reply: Reply | int = offset
+        if kind == ServiceBell.REPLY:
+            try:
+                reply = self._reply(offset, size)
+            except (ProtocolError, TypeError, ValueError):
+                LOGGER.exception("What the server replied to a worker makes no sense.")
+                return False
+        is_final = type(reply) is int or reply.final  # type: ignore[union-attr]
+        with self._lock:
+            waiter = self._waiters.get(number)
+            if waiter is None:
+                return True
+            if is_final:
+                del self._waiters[number]
+            if not waiter.dropped:
+                waiter.replies.append(reply)
+        if is_final:
+            self._leave(waiter)
+        waiter.wake()
+        return True
+
+    def _reply(self, offset: int, size: int) -> Reply:
+        peer = self._peer
+        assert peer is not None
+        if size == 0:
+            no_room = "there is no room for the response in shared memory"
+            return Reply(error=PyTritonInferenceError(no_room, ErrorCode.UNAVAILABLE))
+        lease = peer.lease(offset, size)  # given back when this returns
+        message = read_reply(lease)
+        tensors = {}
+        for name, datatype, position, length, shape in message.outputs:
+            tensors[name] = CallTensor(datatype, shape, peer.lease(position, length) if position >= 0 else _NOTHING)
+        return Reply(
+            tensors,
+            message.final,
+            message.model,
+            message.version,
+            message.request_id,
+            dict(message.parameters),
+            message.error,
+        )
+
+    def _enter(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Has a loop read while somebody waits in it; with the lock, in the loop's thread."""
+        count = self._loops.get(loop, 0)
+        self._loops[loop] = count + 1
+        if count == 0:
+            loop.add_reader(self._socket.fileno(), self._drain)
+
+    def _leave(self, waiter: Waiter) -> None:
+        """Ends what `_enter` has begun."""
+        loop = waiter.loop
+        if loop is None:
+            return
+        try:
+            if threading.get_ident() == waiter.thread:
+                self._leave_here(loop)
+            else:
+                loop.call_soon_threadsafe(self._leave_here, loop)
+        except RuntimeError:  # the loop is closed
+            with self._lock:
+                self._loops.pop(loop, None)
+
+    def _leave_here(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._lock:
+            count = self._loops.get(loop, 0) - 1
+            if count > 0:
+                self._loops[loop] = count
+                return
+            if self._loops.pop(loop, None) is None:
+                return
+            loop.remove_reader(self._socket.fileno())

@@ -1,0 +1,184 @@
+"""The layout of what workers ask of the server, and of what it replies. Twin of ``backend/calls.h``.
+
+Bells and messages have the shape that ``protocol`` gives them; ``docs/wire.md`` tells the layout word by word.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from pytriton.exceptions import PyTritonInferenceError
+from pytriton.model_config.datatypes import BYTES_CODE, DTYPE_BY_CODE
+from pytriton.proxy.tensors.bytes_tensor import bytes_array
+from pytriton.proxy.types import Array
+from pytriton.proxy.wire.service import CallInput
+from pytriton.proxy.wire.encoding import (
+    MessageReader,
+    MessageWriter,
+    ParameterValue,
+    signed,
+)
+
+
+class CallTensor(NamedTuple):
+    """A tensor as it lies in memory.
+
+    Attributes:
+        datatype: A code of ``TRITONSERVER_DataType``.
+        shape: The dimensions.
+        data: The bytes, as an array of uint8; of a reply's it is a view of shared memory, which stays valid as long as
+            it is held. BYTES are the lengths of all elements (uint32), then the elements back to back.
+    """
+
+    datatype: int
+    shape: tuple[int, ...]
+    data: Array
+
+    def array(self) -> Array:
+        """As an array that looks at the bytes; of objects for BYTES.
+
+        Raises:
+            PyTritonBadParameterError: It is BF16, and ml_dtypes is not installed.
+        """
+        if self.datatype != BYTES_CODE:
+            return np.ndarray(self.shape, DTYPE_BY_CODE[self.datatype], cast("Any", self.data))
+        return bytes_array(self.data, 0, self.shape)
+
+
+@dataclass
+class Call:
+    """A request to a model of the server.
+
+    Attributes:
+        model: Its name.
+        inputs: By name. Arrays of any dtype that Triton has, of bytes or of str, C-contiguous or not; or tensors with
+            their datatype, for those that NumPy lacks.
+        version: The model's version; -1 leaves it to Triton.
+        outputs: Names of the outputs that are wanted; None is all.
+        request_id: Given back in the reply.
+        correlation_id: Of the sequence that it belongs to: a number, or text; 0 is none.
+        flags: ``SEQUENCE_START`` and ``SEQUENCE_END``, added up.
+        priority: 0 is the model's default, 1 the highest.
+        timeout_us: The request's timeout in microseconds; 0 is none.
+        parameters: What is sent besides tensors.
+        batch: Sequence of the batch that it is made for; None leaves it to `Services`.
+    """
+
+    model: str
+    inputs: Mapping[str, Array | CallTensor]
+    version: int = -1
+    outputs: Sequence[str] | None = None
+    request_id: str = ""
+    correlation_id: int | str = 0
+    flags: int = 0
+    priority: int = 0
+    timeout_us: int = 0
+    parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
+    batch: int | None = None
+
+
+@dataclass
+class Reply:
+    """A response to a call.
+
+    Attributes:
+        tensors: The outputs by name; none where there is an error.
+        final: Whether it is the last one.
+        model: Who answered.
+        version: Its version.
+        request_id: As it was in the call.
+        parameters: What the model sent besides tensors.
+        error: Why the request failed, or None.
+    """
+
+    tensors: dict[str, CallTensor] = field(default_factory=dict)
+    final: bool = True
+    model: str = ""
+    version: int = -1
+    request_id: str = ""
+    parameters: dict[str, ParameterValue] = field(default_factory=dict)
+    error: PyTritonInferenceError | None = None
+
+    @property
+    def outputs(self) -> dict[str, Array]:
+        """The outputs by name, as arrays that look into shared memory (`CallTensor.array`)."""
+        return {name: tensor.array() for name, tensor in self.tensors.items()}
+
+    def check(self) -> Reply:
+        """Itself.
+
+        Raises:
+            PyTritonInferenceError: It has an error.
+        """
+        if self.error is not None:
+            raise self.error
+        return self
+
+
+def write_call(call: Call, inputs: list[CallInput], batch: int) -> bytes:
+    """Lays a call's head out, or finds it among those of late: a model mostly asks the same again and again."""
+    if batch > 0 or call.request_id or call.correlation_id or call.parameters:
+        return encode_call(call, inputs, batch).to_bytes()
+    outputs = None if call.outputs is None else tuple(call.outputs)
+    return _write_call(
+        call.model, call.version, outputs, call.flags, call.priority, call.timeout_us, tuple(inputs), batch
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _write_call(
+    model: str,
+    version: int,
+    outputs: tuple[str, ...] | None,
+    flags: int,
+    priority: int,
+    timeout_us: int,
+    inputs: tuple[CallInput, ...],
+    batch: int,
+) -> bytes:
+    call = Call(model, {}, version, outputs, flags=flags, priority=priority, timeout_us=timeout_us)
+    return encode_call(call, list(inputs), batch).to_bytes()
+
+
+def encode_call(call: Call, inputs: list[CallInput], batch: int) -> MessageWriter:
+    """Lays a call's head out."""
+    writer = MessageWriter()
+    words = writer.words
+    writer.text(call.model)
+    words.append(call.version)
+    writer.text(call.request_id)
+    is_text = isinstance(call.correlation_id, str)
+    words += (call.flags, call.priority, call.timeout_us, 0 if is_text else signed(cast("int", call.correlation_id)))
+    writer.text(cast("str", call.correlation_id) if is_text else "")
+    words += (batch, -1 if call.outputs is None else len(call.outputs))
+    for name in call.outputs or ():
+        writer.text(name)
+    writer.parameters(call.parameters)
+    words.append(len(inputs))
+    for name, datatype, (offset, size, shape) in inputs:
+        writer.text(name)
+        words += (datatype, offset, size, len(shape))
+        words += shape
+    return writer
+
+
+def decode_call(reader: MessageReader) -> tuple[Call, list[CallInput]]:
+    """Reads a call's head."""
+    model, version, request_id = reader.text(), reader.word(), reader.text()
+    flags, priority, timeout_us, number = reader.take(4)
+    correlation_id = reader.text() or _unsigned(number)
+    batch, output_count = reader.word(), reader.word()
+    outputs = None if output_count < 0 else [reader.text() for _ in range(output_count)]
+    parameters = reader.parameters()
+    inputs = [CallInput(reader.text(), reader.word(), reader.tensor()) for _ in range(reader.count())]
+    call = Call(model, {}, version, outputs, request_id, correlation_id, flags, priority, timeout_us, parameters, batch)
+    return call, inputs
+
+
+def _unsigned(word: int) -> int:
+    return word & ((1 << 64) - 1)

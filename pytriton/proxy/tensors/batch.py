@@ -1,0 +1,343 @@
+"""The requests of one batch on their way to the inference callable."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pytriton.exceptions import PyTritonValidationError
+from pytriton.model_config.datatypes import BYTES_CODE, DTYPE_BY_CODE
+from pytriton.proxy.tensors.bytes_tensor import bytes_array
+from pytriton.proxy.tensors.signature import Signature
+from pytriton.proxy.transport.arena import Lease
+from pytriton.proxy.types import Array, Request
+from pytriton.proxy.wire.encoding import Column
+from pytriton.proxy.wire.inference import Details, read_batch, read_details
+
+LOGGER = logging.getLogger(__name__)
+
+_NO_DETAILS = Details()
+_OF_DETAILS = frozenset({"parameters", "request_id", "requested_output_names"})
+
+
+class Batch:
+    """Requests that lie in shared memory. Arrays are made of it when they are asked for, without a copy."""
+
+    __slots__ = (
+        "_callbacks",
+        "_columns",
+        "_data_offset",
+        "_details",
+        "_details_start",
+        "_message",
+        "_signature",
+        "_stacked",
+        "_starts",
+        "lease",
+        "request_count",
+        "rows",
+    )
+
+    def __init__(self, lease: Lease, signature: Signature) -> None:
+        """Reads the message at the start of ``lease``."""
+        self._message, self._data_offset, self._details_start = read_batch(lease)
+        self.lease = lease
+        """The block that the batch lies in."""
+        self.request_count = self._message.request_count
+        """How many requests there are."""
+        self.rows = self._message.rows
+        """First dimension of each request; empty where the model does not batch."""
+        self._details: list[Details] | None = None if self._details_start else []
+        self._signature = signature
+        self._stacked: dict[str, Array] | None = None
+        self._columns: dict[int, Array] | None = None
+        self._starts: list[int] | None = None
+        self._callbacks: dict[int, list[Callable[[], None]]] | None = None
+
+    def cancelled(self) -> bytes:
+        """A byte for each request: 1 when it is cancelled."""
+        return self.lease[self._data_offset : self._data_offset + self.request_count].tobytes()
+
+    def is_cancelled(self, request: int) -> bool:
+        """Whether nobody wants a request any more."""
+        return bool(self.lease[self._data_offset + request])
+
+    def on_cancel(self, request: int, callback: Callable[[], None]) -> Callable[[], None]:
+        """Has a callback called when `cancel` is; returns a function that prevents it."""
+        if self._callbacks is None:
+            self._callbacks = {}
+        callbacks = self._callbacks.setdefault(request, [])
+        callbacks.append(callback)
+
+        def remove() -> None:
+            with contextlib.suppress(ValueError):
+                callbacks.remove(callback)
+
+        if self.is_cancelled(request):
+            self.cancel(request)
+        return remove
+
+    def cancel(self, request: int) -> None:
+        """Tells those who wanted to know that a request is cancelled, once each."""
+        callbacks = (self._callbacks or {}).get(request, [])
+        while callbacks:
+            try:
+                callback = callbacks.pop()
+            except IndexError:  # another thread has it
+                return
+            try:
+                callback()
+            except Exception:  # whoever calls has others to tell
+                LOGGER.exception("A callback of model %r failed, for a cancelled request.", self._signature.model)
+
+    def requests(self) -> list[Request]:
+        """The requests, each of which looks up what it brings when that is first asked for."""
+        return [BatchRequest(self, index) for index in range(self.request_count)]
+
+    def details(self, request: int) -> Details:
+        """What a request brings besides its tensors."""
+        details = self._all_details()
+        return details[request] if details else _NO_DETAILS
+
+    def requested_outputs(self, request: int) -> list[int] | None:
+        """Indices of the outputs that the client wants, or None when it wants all."""
+        return self.details(request).outputs
+
+    def requested_output_names(self, request: int) -> list[str] | None:
+        """Their names."""
+        outputs = self.requested_outputs(request)
+        return None if outputs is None else [self._signature.outputs[output].name for output in outputs]
+
+    def stacked(self) -> dict[str, Array] | None:
+        """Every input as one array over all requests; None where the requests differ in inputs or in shapes."""
+        if self._stacked is None and self._message.is_stacked:
+            names = self._signature.inputs
+            self._stacked = {names[column.position]: self._array(column, 0) for column in self._message.columns}
+        return self._stacked
+
+    def inputs_of(self, request: int) -> dict[str, Array]:
+        """The inputs of one request, by name."""
+        stacked = self.stacked()
+        if stacked is not None:
+            if self.request_count == 1:
+                return stacked
+            start, stop = self._span(request)
+            return {name: array[start:stop] for name, array in stacked.items()}
+        names = self._signature.inputs
+        inputs = {}
+        stacked_inputs = self._stacked_columns()
+        for column in self._message.columns:
+            name = names[column.position]
+            if column.stacked:
+                start, stop = self._span(request)
+                inputs[name] = stacked_inputs[column.position][start:stop]
+            elif column.tensors[request].offset >= 0:
+                inputs[name] = self._array(column, request)
+        return inputs
+
+    def offset_of(self, arrays: Sequence[Array]) -> int | None:
+        """Where in the batch's data arrays lie back to back; None where they do not lie there so."""
+        if self._stacked is not None and len(arrays) == 1:
+            for column, array in zip(self._message.columns, self._stacked.values()):
+                if array is arrays[0] and array.flags.c_contiguous:
+                    return column.tensors[0].offset
+        start = _address(self.lease)
+        first = end = _address(arrays[0])
+        if not start + self._data_offset <= first < start + self.lease.nbytes:
+            return None
+        for array in arrays:
+            if not array.flags.c_contiguous or _address(array) != end:
+                return None
+            end += array.nbytes
+        return first - start - self._data_offset if end <= start + self.lease.nbytes else None
+
+    def _all_details(self) -> list[Details]:
+        """Those of each request, or none; read when they are first asked for."""
+        if self._details is None:
+            self._details = read_details(self.lease, self.request_count, self._details_start)
+        return self._details
+
+    def _stacked_columns(self) -> dict[int, Array]:
+        """The stacked inputs by position: made once, for strings are decoded for it."""
+        if self._columns is None:
+            self._columns = {
+                column.position: self._array(column, 0) for column in self._message.columns if column.stacked
+            }
+        return self._columns
+
+    def _span(self, request: int) -> tuple[int, int]:
+        if self._starts is None:
+            self._starts = [0]
+            for rows in self.rows:
+                self._starts.append(self._starts[-1] + rows)
+        return self._starts[request], self._starts[request + 1]
+
+    def _array(self, column: Column, number: int) -> Array:
+        tensor = column.tensors[number]
+        offset = self._data_offset + tensor.offset
+        shape = () if column.position in self._signature.scalar_inputs else tensor.shape
+        if column.datatype == BYTES_CODE:
+            return bytes_array(self.lease, offset, shape)
+        buffer: Any = self.lease
+        return np.ndarray(shape, DTYPE_BY_CODE[column.datatype], buffer, offset)
+
+
+def _address(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+class BatchRequest(Request):
+    """A request that looks its inputs, and what else it brings, up in its batch when they are first asked for."""
+
+    # Of the class: a batch may have many requests.
+    _data = None  # type: ignore[assignment]
+    span: Any | None = None
+
+    def __init__(self, batch: Batch, index: int) -> None:
+        """Stands for request number ``index`` of ``batch``."""
+        self._batch = batch
+        self._index = index
+
+    def __getattr__(self, name: str) -> Any:
+        """Called for what the request does not have yet."""
+        if name not in _OF_DETAILS:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        details = self._batch.details(self._index)
+        own = self.__dict__  # may have been given some of them
+        own.setdefault("parameters", details.parameters or None)
+        own.setdefault("request_id", details.id or None)
+        own.setdefault("requested_output_names", self._batch.requested_output_names(self._index))
+        return own[name]
+
+    @property
+    def data(self) -> dict[str, Array]:
+        """The arrays by name."""
+        if self._data is None:
+            self._data = self._batch.inputs_of(self._index)
+        return self._data
+
+    @data.setter
+    def data(self, data: dict[str, Array]) -> None:
+        self._data = data
+
+    def __getitem__(self, name: str) -> Array:
+        data = self._data
+        return (self.data if data is None else data)[name]
+
+    def is_cancelled(self) -> bool:
+        """See `Request.is_cancelled`."""
+        return self._batch.is_cancelled(self._index)
+
+    def _on_cancel(self, callback: Callable[[], None]) -> Callable[[], None]:
+        return self._batch.on_cancel(self._index, callback)
+
+
+class WholeBatch(Sequence[Request]):
+    """The requests of a batch, for a callable that joins them: each is made when one is asked for.
+
+    Only decorators of this package are handed it, and they hand lists on.
+    """
+
+    __slots__ = ("_requests", "batch")
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self._requests: list[Request] | None = None  # once one has been asked for
+
+    def requests(self) -> list[Request]:
+        """The requests as a list, always the same."""
+        if self._requests is None:
+            self._requests = self.batch.requests()
+        return self._requests
+
+    def __len__(self) -> int:
+        return self.batch.request_count
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.requests()[index]
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self.requests())
+
+
+def stack_requests(requests: Sequence[Mapping[str, Array]]) -> tuple[dict[str, Array], list[int]]:
+    """Joins the inputs of requests along their first dimension.
+
+    Requests that came together from the server, and that nobody has touched, are joined without a copy.
+
+    Args:
+        requests: Requests of one batch, or dictionaries of arrays.
+
+    Returns:
+        The inputs by name, and the number of rows of each request.
+
+    Raises:
+        PyTritonValidationError: The requests differ in their inputs or in their shapes.
+    """
+    batch = _whole_batch(requests)
+    if batch is not None:
+        inputs = batch.stacked()
+        if inputs is not None:
+            return inputs, batch.rows
+    names = list(requests[0])
+    for request in requests:
+        if set(request) != set(names):
+            raise PyTritonValidationError(
+                f"requests with different inputs cannot be joined: {sorted(names)} and {sorted(request)}; put "
+                "@group_by_keys or @fill_optionals above @batch"
+            )
+    stacked = {}
+    for name in names:
+        arrays = [request[name] for request in requests]
+        shapes = {array.shape[1:] for array in arrays}
+        if len(shapes) > 1:
+            raise PyTritonValidationError(
+                f"requests whose input {name!r} differs in shape cannot be joined: {sorted(shapes)}; let "
+                "clients send one shape, use @sample in place of @batch, or set max_batch_size=1"
+            )
+        stacked[name] = np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
+    if type(requests[0]) is BatchRequest and not requests[0]._batch.rows:
+        return stacked, []  # the model does not batch
+    first = names[0] if names else None
+    return stacked, [len(request[first]) if first is not None else 1 for request in requests]
+
+
+def common_inputs(requests: Sequence[Mapping[str, Array]]) -> KeysView[str] | None:
+    """Names of the inputs that requests have in common, where they can be joined without a copy.
+
+    It does not touch the requests, so that `stack_requests` still joins them without a copy afterwards.
+
+    Args:
+        requests: Requests of one batch, or dictionaries of arrays.
+
+    Returns:
+        The names; None where the requests have to be looked at one by one.
+    """
+    batch = _whole_batch(requests)
+    inputs = None if batch is None else batch.stacked()
+    return None if inputs is None else inputs.keys()
+
+
+def _whole_batch(requests: Sequence[Any]) -> Batch | None:
+    """The batch that the requests are, all of it, in order, and as it came."""
+    if type(requests) is WholeBatch:
+        if requests._requests is None:
+            return requests.batch
+        requests = requests.requests()
+    if not requests or type(requests[0]) is not BatchRequest:
+        return None
+    batch: Batch = requests[0]._batch
+    if len(requests) != batch.request_count:
+        return None
+    for index, request in enumerate(requests):
+        # A touched request has `_data`: what its inputs are may have been changed.
+        if type(request) is not BatchRequest or request._index != index or request._data is not None:
+            return None
+        if request._batch is not batch:
+            return None
+    return batch

@@ -1,0 +1,202 @@
+"""What a plain function returned for a batch, on its way into shared memory."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from pytriton.exceptions import PyTritonValidationError
+from pytriton.model_config.datatypes import BYTES_CODE, CODE_BY_DTYPE
+from pytriton.proxy.tensors.batch import Batch
+from pytriton.proxy.tensors.layout import Layout, put
+from pytriton.proxy.tensors.outputs import OutputColumn, Parameters, StackedOutputs, collect_outputs
+from pytriton.proxy.tensors.signature import Signature
+from pytriton.proxy.transport.arena import Arena
+from pytriton.proxy.types import Array
+from pytriton.proxy.wire.encoding import ABSENT, Column, Tensor
+from pytriton.proxy.wire.inference import TIMES_AT, Failure, ResultMessage, encode_outputs, encode_result, write_times
+
+_WORTH_A_LOOK = 1 << 14  # bytes; to find out where arrays lie costs as much as to copy so many
+_MOST_FORMS = 256
+
+
+class _Form(NamedTuple):
+    """A result but for its data and its times.
+
+    Attributes:
+        head: The message in front of the data.
+        size: Of both.
+        starts: Where the arrays go, from the start of the message; None is for one that stays in the batch.
+    """
+
+    head: bytes
+    size: int
+    starts: list[int | None]
+
+
+class Results:
+    """Checks the results of a model, and writes them down.
+
+    Outputs of a whole batch are found by their dtypes and shapes: those of the form of others before pass the same
+    checks and go to the same places.
+
+    Args:
+        signature: What was declared of the model.
+    """
+
+    def __init__(self, signature: Signature) -> None:
+        self._signature = signature
+        self._forms: dict[tuple[object, ...] | None, _Form] = {}
+
+    def write(self, returned: object, batch: Batch, times_ns: tuple[int, int], arena: Arena) -> tuple[int, int]:
+        """Copies what an inference callable returned into a block of the arena.
+
+        Args:
+            returned: See `collect_outputs`.
+            batch: The requests.
+            times_ns: When the inference callable was called and when it returned (CLOCK_MONOTONIC).
+            arena: Where the result goes.
+
+        Returns:
+            Offset and size of the message.
+
+        Raises:
+            PyTritonValidationError: Something does not fit what was declared.
+            ArenaError: There is no room.
+        """
+        known = None
+        arrays: Any = None
+        if type(returned) is StackedOutputs:
+            arrays = returned.outputs
+            key: list[object] = [batch.request_count, len(returned.rows)]
+            if type(arrays) is dict:
+                key += arrays
+                arrays = arrays.values()
+            for array in arrays:
+                if type(array) is not np.ndarray:
+                    break
+                place = batch.offset_of([array]) if array.nbytes >= _WORTH_A_LOOK else None
+                key += (array.dtype, array.shape, place)
+            else:
+                known = tuple(key)
+        form = self._forms.get(known)
+        if form is None:
+            columns, failures, parameters = collect_outputs(returned, batch, self._signature)
+            form = None if known is None else self._form_of(columns, list(arrays), batch)
+            if form is None:
+                return write_result(columns, failures, parameters, batch, self._signature, times_ns, arena)
+            if len(self._forms) >= _MOST_FORMS:
+                self._forms.clear()
+            self._forms[known] = form
+        head, size, starts = form
+        offset = arena.allocate(size, batch.lease if None in starts else None)
+        memory: Any = arena.memory
+        memory[offset : offset + len(head)] = head
+        write_times(memory, offset + TIMES_AT, *times_ns)
+        for array, start in zip(arrays, starts):
+            if start is not None:
+                put(array, memory, offset + start)
+        return offset, size
+
+    def _form_of(self, columns: list[OutputColumn], arrays: list[Array], batch: Batch) -> _Form | None:
+        """That of outputs whose checks and places depend on their dtypes and shapes alone, else None."""
+        signature = self._signature
+        if signature.loose or len(columns) < len(signature.outputs):  # which depends on what is requested
+            return None
+        for column, array in zip(columns, arrays):
+            if column.stacked is not array or signature.outputs[column.position].code == BYTES_CODE:
+                return None
+        layout = Layout()
+        laid_out = tuple([_lay_out(column, batch, signature, layout) for column in columns])
+        head = encode_outputs(batch.request_count, laid_out)
+        starts = [None if column.in_batch else len(head) + column.tensors[0].offset for column in laid_out]
+        return _Form(head, len(head) + layout.size, starts)
+
+
+def write_result(
+    columns: list[OutputColumn],
+    failures: list[Failure],
+    parameters: Parameters,
+    batch: Batch,
+    signature: Signature,
+    times_ns: tuple[int, int],
+    arena: Arena,
+) -> tuple[int, int]:
+    """Copies outputs into a block of the arena, whatever their form.
+
+    Args:
+        columns: The outputs.
+        failures: The requests that failed.
+        parameters: Parameters of responses.
+        batch: The requests.
+        signature: What was declared of the model.
+        times_ns: When the inference callable was called and when it returned (CLOCK_MONOTONIC).
+        arena: Where the result goes.
+
+    Returns:
+        Offset and size of the message.
+
+    Raises:
+        ArenaError: There is no room.
+    """
+    layout = Layout()
+    laid_out = tuple([_lay_out(column, batch, signature, layout) for column in columns])
+    if failures or parameters:
+        writer = encode_result(ResultMessage(batch.request_count, *times_ns, failures, laid_out, parameters))
+        return layout.write(writer.to_bytes(), arena)
+    offset, size = layout.write(encode_outputs(batch.request_count, laid_out), arena)
+    write_times(arena.memory, offset + TIMES_AT, *times_ns)
+    return offset, size
+
+
+def _lay_out(column: OutputColumn, batch: Batch, signature: Signature, layout: Layout) -> Column:
+    position, stacked, arrays = column
+    code = _common_code(column, signature) if signature.loose else signature.outputs[position].code
+    if stacked is not None:
+        return _lay_out_whole(position, code, [stacked], stacked.shape, batch, layout)
+    if _stackable(arrays, batch):
+        shape = cast(Array, arrays[0]).shape
+        if len(arrays) > 1:
+            shape = (sum(batch.rows), *shape[1:])
+        return _lay_out_whole(position, code, cast("list[Array]", arrays), shape, batch, layout)
+    tensors = [ABSENT if array is None else layout.add([array], array.shape, code) for array in arrays]
+    return Column(position, code, False, tuple(tensors))
+
+
+def _lay_out_whole(
+    position: int, code: int, arrays: list[Array], shape: tuple[int, ...], batch: Batch, layout: Layout
+) -> Column:
+    """A stacked column; what is a large part of an input as it came is not copied, but left where it lies."""
+    if code != BYTES_CODE:
+        size = math.prod(shape) * arrays[0].itemsize
+        offset = batch.offset_of(arrays) if size >= _WORTH_A_LOOK else None
+        if offset is not None:
+            layout.keep = batch.lease
+            return Column(position, code, True, (Tensor(offset, size, shape),), in_batch=True)
+    return Column(position, code, True, (layout.add(arrays, shape, code),))
+
+
+def _common_code(column: OutputColumn, signature: Signature) -> int:
+    codes = {CODE_BY_DTYPE[array.dtype] for array in column.arrays if array is not None}
+    if len(codes) == 1:
+        return codes.pop()
+    dtypes = ", ".join(sorted({str(array.dtype) for array in column.arrays if array is not None}))
+    raise PyTritonValidationError(
+        f"output {signature.outputs[column.position].name!r} has several dtypes in the responses to one batch: {dtypes}"
+    )
+
+
+def _stackable(arrays: list[Array | None], batch: Batch) -> bool:
+    first = arrays[0]
+    if len(arrays) == 1:
+        return first is not None
+    return (
+        first is not None
+        and bool(batch.rows)
+        and all(
+            array is not None and array.shape[0] == rows and array.shape[1:] == first.shape[1:]
+            for array, rows in zip(arrays, batch.rows)
+        )
+    )

@@ -1,0 +1,315 @@
+"""What the proxy backend and its workers tell each other. Twin of ``backend/protocol.h``.
+
+Bells (32 bytes on a socket) say where in shared memory a message lies. ``message`` has what messages are made of.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pytriton.proxy.wire.encoding import (
+    Column,
+    MessageReader,
+    MessageWriter,
+    ParameterValue,
+    ProtocolError,
+    Tensor,
+    signed,
+)
+
+_HAS_ROWS = 1
+_FINAL = 1
+_RESPONSE = 2
+_FAILED = 4
+_HAS_PARAMETERS = 8
+_MASK = (1 << 64) - 1
+
+TIMES_AT = 24
+"""Where in a result the times are."""
+write_times = struct.Struct("<2q").pack_into
+"""Puts them there: into a buffer, at an offset."""
+_PARTS = struct.Struct("<2q")  # where a message's heap and data start
+_DETAILS_START = 2  # which word of a batch says where its details start
+_PARTS_OF_BATCH = struct.Struct("<3q")
+_TENSORS_AT = _PARTS_OF_BATCH.size
+_SHORT = 1024  # bytes of a head that is worth being kept
+
+
+class Envelope(NamedTuple):
+    """What a request says of how it is to be treated; most say nothing.
+
+    Attributes:
+        correlation_id: Of the sequence that it belongs to: a number, or text; 0 is none.
+        flags: ``TRITONSERVER_RequestFlag``, added up: 1 starts a sequence, 2 ends it.
+        priority: 0 is the model's default, 1 the highest.
+        timeout_us: Its timeout in microseconds; 0 is none.
+        trace: The number of its trace; 0 where it is not traced.
+    """
+
+    correlation_id: int | str = 0
+    flags: int = 0
+    priority: int = 0
+    timeout_us: int = 0
+    trace: int = 0
+
+
+EMPTY_ENVELOPE = Envelope()
+
+
+@dataclass
+class Details:
+    """What a request brings besides its tensors. ``outputs`` is None when all outputs are requested."""
+
+    id: str = ""
+    outputs: list[int] | None = None
+    parameters: dict[str, ParameterValue] = field(default_factory=dict)
+    envelope: Envelope = EMPTY_ENVELOPE
+
+
+@dataclass
+class BatchMessage:
+    """Backend to worker: requests to infer.
+
+    The data starts with a byte for each request, which the backend sets to 1 when the request is cancelled.
+
+    ``rows`` holds the first dimension of each request, and nothing where the model does not batch; ``details`` holds
+    nothing where no request has any.
+    """
+
+    request_count: int
+    rows: list[int]
+    columns: list[Column]
+    details: list[Details]
+
+    @functools.cached_property
+    def is_stacked(self) -> bool:
+        """Whether every input is stacked."""
+        return all(column.stacked for column in self.columns)
+
+
+RESCHEDULE = -1
+"""In place of a failure's code: the request has not failed, but goes back to the server, which sends it again."""
+
+
+class Failure(NamedTuple):
+    """A request that failed, or with ``request`` -1 the whole batch. ``code`` may be ``RESCHEDULE``."""
+
+    request: int
+    code: int
+    message: str
+    detail: str
+
+
+@dataclass
+class ResultMessage:
+    """Worker to backend: what came of a batch, from a worker that takes one at a time.
+
+    Times are CLOCK_MONOTONIC in nanoseconds. ``parameters`` holds those of responses that have any, by request.
+    """
+
+    request_count: int
+    compute_start_ns: int
+    compute_end_ns: int
+    failures: list[Failure]
+    columns: Sequence[Column]
+    parameters: dict[int, dict[str, ParameterValue]] = field(default_factory=dict)
+
+
+class AnswerOutput(NamedTuple):
+    """One output of an answer. ``position`` is that of the output in the model's configuration."""
+
+    position: int
+    datatype: int
+    tensor: Tensor
+
+
+class Answer(NamedTuple):
+    """What there is to say of one request of a batch.
+
+    A response, that the request has failed, that it has ended (no more answers follow), or several of these.
+    ``sequence`` is that of the batch; ``request`` of the failure is not used. Times are as in ResultMessage.
+    """
+
+    sequence: int
+    request: int
+    final: bool
+    response: bool
+    compute_start_ns: int
+    compute_end_ns: int
+    failure: Failure | None
+    outputs: list[AnswerOutput]
+    parameters: dict[str, ParameterValue] = {}  # noqa: RUF012  (a tuple's default, which nobody changes)
+
+
+@dataclass
+class AnswersMessage:
+    """Worker to backend: what there is to say of requests of any batches, from a worker that takes many at a time."""
+
+    answers: list[Answer]
+
+
+def encode_batch(message: BatchMessage) -> MessageWriter:
+    """Lays a batch's head out."""
+    writer = MessageWriter()
+    words = writer.words
+    words += (0, message.request_count, _HAS_ROWS if message.rows else 0)
+    words += message.rows
+    writer.columns(message.columns)
+    if message.details:
+        words[_DETAILS_START] = len(words)
+    for details in message.details:
+        writer.text(details.id)
+        words.append(-1 if details.outputs is None else len(details.outputs))
+        words += details.outputs or ()
+        writer.parameters(details.parameters)
+        _write_envelope(writer, details.envelope)
+    return writer
+
+
+def _write_envelope(writer: MessageWriter, envelope: Envelope) -> None:
+    if envelope == EMPTY_ENVELOPE:
+        writer.words.append(0)
+        return
+    correlation_id, *numbers = envelope
+    writer.words.append(1)
+    writer.words.append(signed(0 if isinstance(correlation_id, str) else correlation_id))
+    writer.text(correlation_id if isinstance(correlation_id, str) else "")
+    writer.words += map(signed, numbers)
+
+
+def decode_batch(reader: MessageReader) -> BatchMessage:
+    """Reads a batch's head."""
+    details_start = reader.word()
+    message = _decode_tensors(reader)
+    if details_start:
+        if details_start != reader.position:
+            raise ProtocolError("a batch has details elsewhere than it says")
+        message.details += [_read_details(reader) for _ in range(message.request_count)]
+    return message
+
+
+def _decode_tensors(reader: MessageReader) -> BatchMessage:
+    request_count, flags = reader.count(), reader.word()
+    rows = list(reader.take(request_count)) if flags & _HAS_ROWS else []
+    return BatchMessage(request_count, rows, reader.columns(request_count), [])
+
+
+def read_batch(message: Any) -> tuple[BatchMessage, int, int]:
+    """Reads a batch's head but for the details, or finds it among those of late: most differ in nothing else.
+
+    Args:
+        message: A buffer that starts with it.
+
+    Returns:
+        The head without details, which is not to be changed; where the data starts; and where `read_details` finds the
+        details, 0 where there are none.
+    """
+    size = len(message)
+    if size < _TENSORS_AT:
+        raise ProtocolError("a batch is too short to have a head")
+    heap_offset, data_offset, details_start = _PARTS_OF_BATCH.unpack_from(message)
+    end = 8 * details_start or heap_offset
+    if not _TENSORS_AT <= end <= heap_offset <= data_offset <= size:
+        raise ProtocolError("a batch says that its parts lie outside of it")
+    words: bytes = struct.unpack_from(f"{end - _TENSORS_AT}s", message, _TENSORS_AT)[0]
+    read = _read_again if end <= _SHORT else _read_tensors
+    return read(words), data_offset, details_start
+
+
+def read_details(message: Any, request_count: int, start: int) -> list[Details]:
+    """Reads the details of a batch's requests, which `read_batch` has found."""
+    reader = MessageReader(message, 0, len(message))
+    reader.take(start - reader.position)
+    return [_read_details(reader) for _ in range(request_count)]
+
+
+def _read_tensors(words: bytes) -> BatchMessage:
+    size = _PARTS.size + len(words)
+    return _decode_tensors(MessageReader(_PARTS.pack(size, size) + words, 0, size))  # of them alone
+
+
+_read_again = functools.lru_cache(maxsize=256)(_read_tensors)
+
+
+def _read_details(reader: MessageReader) -> Details:
+    request_id = reader.text()
+    output_count = reader.word()
+    outputs = None if output_count < 0 else list(reader.take(output_count))
+    return Details(request_id, outputs, reader.parameters(), _read_envelope(reader))
+
+
+def _read_envelope(reader: MessageReader) -> Envelope:
+    if not reader.word():
+        return EMPTY_ENVELOPE
+    number, text = reader.word() & _MASK, reader.text()
+    return Envelope(text or number, *(word & _MASK for word in reader.take(4)))
+
+
+def encode_result(message: ResultMessage) -> MessageWriter:
+    """Lays a result's head out."""
+    writer = MessageWriter()
+    words = writer.words
+    words += (message.request_count, message.compute_start_ns, message.compute_end_ns, len(message.failures))
+    for request, code, text, detail in message.failures:
+        words += (request, code)
+        writer.text(text)
+        writer.text(detail)
+    words.append(len(message.parameters))
+    for request, parameters in message.parameters.items():
+        words.append(request)
+        writer.parameters(parameters)
+    writer.columns(message.columns)
+    return writer
+
+
+@functools.lru_cache(maxsize=256)
+def encode_outputs(request_count: int, columns: tuple[Column, ...]) -> bytes:
+    """A result that has nothing but outputs, and no times yet: most of a model's results differ in nothing else."""
+    return encode_result(ResultMessage(request_count, 0, 0, [], columns)).to_bytes()
+
+
+def decode_result(reader: MessageReader) -> ResultMessage:
+    """Reads a result's head."""
+    request_count, start, end = reader.count(), reader.word(), reader.word()
+    failures = [Failure(reader.word(), reader.word(), reader.text(), reader.text()) for _ in range(reader.count())]
+    parameters = {reader.word(): reader.parameters() for _ in range(reader.count())}
+    return ResultMessage(request_count, start, end, failures, reader.columns(request_count), parameters)
+
+
+def encode_answers(message: AnswersMessage) -> MessageWriter:
+    """Lays the head of answers out."""
+    writer = MessageWriter()
+    words = writer.words
+    words.append(len(message.answers))
+    for sequence, request, final, response, start, end, failure, outputs, parameters in message.answers:
+        flags = (_FINAL if final else 0) | (_RESPONSE if response else 0) | (_FAILED if failure else 0)
+        flags |= _HAS_PARAMETERS if parameters else 0
+        words += (sequence, request, flags, start, end)
+        if failure:
+            words.append(failure.code)
+            writer.text(failure.message)
+            writer.text(failure.detail)
+        if parameters:
+            writer.parameters(parameters)
+        words.append(len(outputs))
+        for position, datatype, (offset, size, shape) in outputs:
+            words += (position, datatype, offset, size, len(shape))
+            words += shape
+    return writer
+
+
+def decode_answers(reader: MessageReader) -> AnswersMessage:
+    """Reads the head of answers."""
+    answers = []
+    for _ in range(reader.count()):
+        sequence, request, flags, start, end = reader.take(5)
+        failure = Failure(request, reader.word(), reader.text(), reader.text()) if flags & _FAILED else None
+        parameters = reader.parameters() if flags & _HAS_PARAMETERS else {}
+        outputs = [AnswerOutput(reader.word(), reader.word(), reader.tensor()) for _ in range(reader.count())]
+        final, response = bool(flags & _FINAL), bool(flags & _RESPONSE)
+        answers.append(Answer(sequence, request, final, response, start, end, failure, outputs, parameters))
+    return AnswersMessage(answers)

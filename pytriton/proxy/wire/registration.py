@@ -1,0 +1,78 @@
+"""Messages by which a model instance finds its worker. Twin of ``backend/wire/registration.h``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pytriton.proxy.wire.encoding import MessageReader, MessageWriter
+
+
+@dataclass
+class RegistrationMessage:
+    """Backend to registry: a model instance looks for its worker. ``config`` is the model's configuration as JSON."""
+
+    binding: str
+    model: str
+    version: int
+    instance: str
+    config: str
+
+
+@dataclass
+class AdmissionMessage:
+    """Registry to backend: where the worker is, and the names that positions stand for.
+
+    ``in_flight`` is how many batches the worker takes at a time; 0 is one, which it answers with a result. With
+    ``in_turn`` it is handed a batch only when its inference callable has returned from the one before, though that may
+    be answered later.
+    """
+
+    socket: str
+    ticket: int
+    batching: bool
+    decoupled: bool
+    in_flight: int
+    inputs: list[str]
+    outputs: list[str]
+    in_turn: bool = False
+
+
+def encode_registration(message: RegistrationMessage) -> bytes:
+    """A registration as it travels over ZeroMQ."""
+    writer = MessageWriter()
+    writer.text(message.binding)
+    writer.text(message.model)
+    writer.words.append(message.version)
+    writer.text(message.instance)
+    writer.text(message.config)
+    return writer.to_bytes()
+
+
+def decode_registration(data: bytes) -> RegistrationMessage:
+    """Reads a registration."""
+    reader = MessageReader(data, 0, len(data))
+    return RegistrationMessage(reader.text(), reader.text(), reader.word(), reader.text(), reader.text())
+
+
+def encode_admission(message: AdmissionMessage) -> bytes:
+    """An admission as it travels over ZeroMQ."""
+    writer = MessageWriter()
+    writer.text(message.socket)
+    writer.words += (message.ticket, int(message.batching), int(message.decoupled), message.in_flight)
+    for names in (message.inputs, message.outputs):
+        writer.words.append(len(names))
+        for name in names:
+            writer.text(name)
+    writer.words.append(int(message.in_turn))
+    return writer.to_bytes()
+
+
+def decode_admission(data: bytes) -> AdmissionMessage:
+    """Reads an admission."""
+    reader = MessageReader(data, 0, len(data))
+    socket, ticket = reader.text(), reader.word()
+    batching, decoupled, in_flight = reader.word() != 0, reader.word() != 0, reader.word()
+    inputs = [reader.text() for _ in range(reader.count())]
+    outputs = [reader.text() for _ in range(reader.count())]
+    in_turn = reader.word() != 0
+    return AdmissionMessage(socket, ticket, batching, decoupled, in_flight, inputs, outputs, in_turn)

@@ -1,0 +1,254 @@
+"""Messages of a service channel: what a worker requests from the server, and the replies.
+
+Twin of ``backend/wire/service.h``. ``docs/wire.md`` describes the layout word by word.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pytriton.exceptions import PyTritonInferenceError
+from pytriton.proxy.wire.encoding import MessageReader, MessageWriter, ParameterValue, Tensor, bits_of
+
+_FINAL = 1
+
+
+_RESPONSE = 2
+
+
+_FAILED = 4
+
+
+_FLAGS = 16  # first byte of the word that has these, behind the message's first two
+
+
+_SHORT = 512  # bytes of a message that is worth being kept
+
+
+class ServiceBell(enum.IntEnum):
+    """What a bell on a service channel rings for.
+
+    Its sequence is the number of what is asked, from 1, which the worker chooses; 0 where there is no reply.
+    """
+
+    OPEN = 1
+    OPENED = 2
+    CALL = 3
+    CANCEL = 4
+    LOG = 5
+    MODEL = 6
+    METRIC = 7
+    REPLY = 8
+    DONE = 9
+
+
+class LogLevel(enum.IntEnum):
+    """``TRITONSERVER_LogLevel``."""
+
+    INFO = 0
+    WARNING = 1
+    ERROR = 2
+    VERBOSE = 3
+
+
+class ModelOrder(enum.IntEnum):
+    """What is to be done with a model."""
+
+    LOAD = 1
+    UNLOAD = 2
+    UNLOAD_WITH_DEPENDENTS = 3
+    IS_READY = 4
+
+
+class MetricKind(enum.IntEnum):
+    """``TRITONSERVER_MetricKind``."""
+
+    COUNTER = 0
+    GAUGE = 1
+    HISTOGRAM = 2
+
+
+class MetricOrder(enum.IntEnum):
+    """What is to be done with a metric."""
+
+    FAMILY = 1
+    METRIC = 2
+    INCREMENT = 3
+    SET = 4
+    OBSERVE = 5
+    VALUE = 6
+    DELETE = 7
+    DELETE_FAMILY = 8
+
+
+SEQUENCE_START = 1
+"""A request's flag: it begins a sequence."""
+
+
+SEQUENCE_END = 2
+"""A request's flag: it ends a sequence."""
+
+
+CURRENT_BATCH = 0
+"""The batch of a worker that has one at a time."""
+
+
+NO_BATCH = -1
+"""A request that is made for no batch, or for one that is not known."""
+
+
+class CallInput(NamedTuple):
+    """An input as it travels; BYTES as Triton has them, each element behind its length."""
+
+    name: str
+    datatype: int
+    tensor: Tensor
+
+
+class ReplyOutput(NamedTuple):
+    """One output of a reply, in a block of its own: ``offset`` is that in the arena, -1 where there is no data."""
+
+    name: str
+    datatype: int
+    offset: int
+    size: int
+    shape: tuple[int, ...]
+
+
+@dataclass
+class CallReplyMessage:
+    """Backend to worker: a response, an error, the end, or several of these."""
+
+    final: bool
+    response: bool
+    error: PyTritonInferenceError | None = None
+    model: str = ""
+    version: int = -1
+    request_id: str = ""
+    parameters: dict[str, ParameterValue] = field(default_factory=dict)
+    outputs: list[ReplyOutput] = field(default_factory=list)
+
+
+@dataclass
+class ModelMessage:
+    """Worker to backend: something to do with a model. Files are (path, offset in the data, size)."""
+
+    order: ModelOrder
+    model: str
+    version: int = -1
+    config: str = ""
+    files: list[tuple[str, int, int]] = field(default_factory=list)
+
+
+@dataclass
+class MetricMessage:
+    """Worker to backend: something to do with a metric. ``number`` is that of the family or of the metric."""
+
+    order: MetricOrder
+    number: int = 0
+    kind: MetricKind = MetricKind.COUNTER
+    value: float = 0.0
+    name: str = ""
+    description: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    buckets: Sequence[float] = ()
+
+
+def encode_reply(message: CallReplyMessage) -> MessageWriter:
+    """Lays a reply's head out."""
+    writer = MessageWriter()
+    words = writer.words
+    error = message.error
+    words.append((_FINAL if message.final else 0) | (_RESPONSE if message.response else 0) | (_FAILED if error else 0))
+    if error is not None:
+        words.append(error.code)
+        writer.text(error.message)
+    if message.response:
+        writer.text(message.model)
+        words.append(message.version)
+        writer.text(message.request_id)
+        writer.parameters(message.parameters)
+        words.append(len(message.outputs))
+        for name, datatype, offset, size, shape in message.outputs:
+            writer.text(name)
+            words += (datatype, offset, size, len(shape))
+            words += shape
+    return writer
+
+
+def read_reply(message: Any) -> CallReplyMessage:
+    """Reads the head of a reply, or finds it among those of late. The result is not to be changed.
+
+    Args:
+        message: Its bytes.
+    """
+    if len(message) > _SHORT:
+        return decode_reply(MessageReader(message, 0, len(message)))
+    data = message.tobytes()
+    if len(data) > _FLAGS and data[_FLAGS] & _FAILED:  # each has an exception of its own
+        return decode_reply(MessageReader(data, 0, len(data)))
+    return _read_reply(data)
+
+
+@functools.lru_cache(maxsize=256)
+def _read_reply(data: bytes) -> CallReplyMessage:
+    return decode_reply(MessageReader(data, 0, len(data)))
+
+
+def decode_reply(reader: MessageReader) -> CallReplyMessage:
+    """Reads a reply's head."""
+    flags = reader.word()
+    final, response = bool(flags & _FINAL), bool(flags & _RESPONSE)
+    error = None
+    if flags & _FAILED:
+        code = reader.word()
+        error = PyTritonInferenceError(reader.text(), code)
+    if not response:
+        return CallReplyMessage(final, response, error)
+    model, version, request_id, parameters = reader.text(), reader.word(), reader.text(), reader.parameters()
+    outputs = [ReplyOutput(reader.text(), reader.word(), *reader.tensor()) for _ in range(reader.count())]
+    return CallReplyMessage(final, response, error, model, version, request_id, parameters, outputs)
+
+
+def encode_log(level: LogLevel, message: str, file: str, line: int) -> MessageWriter:
+    """Lays a line for the server's log out."""
+    writer = MessageWriter()
+    writer.words += (level, line)
+    writer.text(file)
+    writer.text(message)
+    return writer
+
+
+def encode_model(message: ModelMessage) -> MessageWriter:
+    """Lays out what is to be done with a model."""
+    writer = MessageWriter()
+    words = writer.words
+    words.append(message.order)
+    writer.text(message.model)
+    words.append(message.version)
+    writer.text(message.config)
+    words.append(len(message.files))
+    for path, offset, size in message.files:
+        writer.text(path)
+        words += (offset, size)
+    return writer
+
+
+def encode_metric(message: MetricMessage) -> MessageWriter:
+    """Lays out what is to be done with a metric."""
+    writer = MessageWriter()
+    words = writer.words
+    words += (message.order, message.number, message.kind, bits_of(message.value))
+    writer.text(message.name)
+    writer.text(message.description)
+    words.append(len(message.labels))
+    for key, value in message.labels.items():
+        writer.text(key)
+        writer.text(value)
+    words.append(len(message.buckets))
+    words += [bits_of(bucket) for bucket in message.buckets]
+    return writer

@@ -1,0 +1,113 @@
+"""Where model instances connect to the workers of a process, each with a ticket for one of them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pathlib
+import socket
+import threading
+from collections.abc import Collection
+
+from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.proxy.services.client import Services
+from pytriton.proxy.transport.channel import Channel
+from pytriton.proxy.wire.notification import BellKind
+from pytriton.proxy.wire.registration import AdmissionMessage
+from pytriton.proxy.worker.worker import Worker
+
+LOGGER = logging.getLogger(__name__)
+
+_MAX_SOCKET_PATH = 107  # bytes, of sockaddr_un
+
+
+class Door:
+    """A socket that model instances connect to; whoever makes one waits for it to be readable, and accepts.
+
+    Args:
+        path: Where the socket goes, in a folder of mode 0700.
+
+    Raises:
+        PyTritonBadParameterError: The path is too long for a socket.
+        OSError: The socket cannot be made there.
+    """
+
+    def __init__(self, path: pathlib.Path) -> None:
+        """Opens it."""
+        check_socket_path(path)
+        self._path = path
+        self._tickets: dict[int, Worker] = {}
+        self._lock = threading.Lock()
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        path.unlink(missing_ok=True)  # what a process that was killed has left
+        self._listener.bind(str(path))
+        self._listener.listen(128)
+
+    def fileno(self) -> int:
+        """The socket's descriptor, which is readable when an instance wants to connect."""
+        return self._listener.fileno()
+
+    def admit(self, worker: Worker) -> AdmissionMessage:
+        """Lets one model instance connect to a worker."""
+        ticket = int.from_bytes(os.urandom(8), "little") >> 2
+        with self._lock:
+            self._tickets[ticket] = worker
+        signature = worker.signature
+        return AdmissionMessage(
+            str(self._path),
+            ticket,
+            signature.batching,
+            signature.spec.decoupled,
+            worker.in_flight,
+            signature.inputs,
+            [output.name for output in signature.outputs],
+            worker.in_turn,
+        )
+
+    def forget(self, workers: Collection[object]) -> None:
+        """Lets nobody connect to some workers any more."""
+        with self._lock:
+            self._tickets = {ticket: worker for ticket, worker in self._tickets.items() if worker not in workers}
+
+    def accept(self) -> None:
+        """Brings the next instance to the worker that its ticket is for, in a thread of its own."""
+        connected, _ = self._listener.accept()
+        threading.Thread(target=self._greet, args=(connected,), daemon=True).start()
+
+    def close(self) -> None:
+        """Takes no more connections."""
+        self._listener.close()
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+
+    def _greet(self, connected: socket.socket) -> None:
+        channel = Channel(connected)
+        try:
+            bell, peer_fd, service_fd = channel.receive_fds()
+        except EOFError:
+            channel.close()
+            return
+        with self._lock:
+            worker = self._tickets.pop(bell.sequence, None)
+        if worker is None or bell.kind != BellKind.HELLO:
+            LOGGER.warning("A connection without a ticket was refused.")
+            channel.close()
+            os.close(peer_fd)
+            if service_fd is not None:
+                os.close(service_fd)
+            return
+        worker.start(channel, peer_fd, None if service_fd is None else Services(service_fd), bell.offset)
+
+
+def check_socket_path(path: pathlib.Path) -> None:
+    """Refuses paths that a socket cannot have.
+
+    Raises:
+        PyTritonBadParameterError: The path is too long.
+    """
+    if len(str(path).encode()) > _MAX_SOCKET_PATH:
+        raise PyTritonBadParameterError(
+            f"The path {path} is too long for a socket, which {_MAX_SOCKET_PATH} bytes may name: give "
+            "another folder by workspace= or by the environment variable PYTRITON_HOME."
+        )
