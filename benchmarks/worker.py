@@ -21,8 +21,8 @@ from pytriton.model_config.model_spec import ModelSpec
 from pytriton.proxy.tensors.batch import Batch
 from pytriton.proxy.tensors.signature import Signature
 from pytriton.proxy.transport.arena import Arena, PeerArena
-from pytriton.proxy.wire.encoding import Column, aligned
-from pytriton.proxy.wire.encoding import Tensor as Place
+from pytriton.proxy.wire.encoding import TensorColumn, aligned
+from pytriton.proxy.wire.encoding import TensorLocation as Place
 from pytriton.proxy.wire.inference import BatchMessage, encode_batch
 from pytriton.proxy.worker.worker import Worker
 
@@ -48,7 +48,7 @@ class Rig:
         self._batches = PeerArena(os.dup(self._server.fd))
         self._read = PeerArena(os.dup(self._results.fd))
         marks, data = aligned(requests), requests * size * 4
-        column = Column(0, _FLOAT32, True, [Place(marks, data, (requests, size))])
+        column = TensorColumn(0, _FLOAT32, True, [Place(marks, data, (requests, size))])
         head = encode_batch(BatchMessage(requests, [1] * requests, [column], [])).to_bytes()
         self._size = len(head) + marks + data
         self._offset = self._server.allocate(self._size)

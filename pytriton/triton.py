@@ -24,7 +24,7 @@ from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.model_config.tensor import Tensor
 from pytriton.models.manager import Deployment, ModelManager
-from pytriton.models.model import Model
+from pytriton.models.model import BoundModel
 from pytriton.models.store import FolderStore, UploadStore
 from pytriton.notebook import model_rows, triton_html
 from pytriton.process.instance import ProcessInstance
@@ -156,7 +156,7 @@ class TritonBase:
             strict=strict,
         )
         self._check(spec)
-        model = Model(spec, infer_funcs)
+        model = BoundModel(spec, infer_funcs)
         with self._lock:
             if self._server is not None:
                 self.connect()
@@ -177,7 +177,7 @@ class TritonBase:
             assert registry is not None
             if self._connected:
                 if server.failed:
-                    raise PyTritonRuntimeError(server.obituary())
+                    raise PyTritonRuntimeError(server.exit_report())
                 return
             try:
                 server.wait_until_ready()
@@ -219,7 +219,7 @@ class TritonBase:
             error, self._unrecoverable = self._unrecoverable, None
             raise error
         if failed:
-            raise PyTritonRuntimeError(server.obituary())
+            raise PyTritonRuntimeError(server.exit_report())
 
     def stop(self) -> bool:
         """Unloads the models, and stops a server of its own; callables that run may finish within the exit timeout.

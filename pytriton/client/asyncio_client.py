@@ -14,7 +14,7 @@ from pytriton.client.core.cancellable_sleep import AsyncioPauses
 from pytriton.client.core.chunking import infer_in_parts
 from pytriton.client.core.failures import server_error
 from pytriton.client.core.inputs import Array
-from pytriton.client.core.requests import Request, options_of
+from pytriton.client.core.requests import EncodedRequest, options_of
 from pytriton.client.core.sansio import run_async
 from pytriton.client.core.session import Session
 from pytriton.client.core.transports import asyncio_transport
@@ -189,7 +189,7 @@ class AsyncioModelClient(BaseModelClient):
             return await infer_in_parts(request, config.max_batch_size, self._infer)
         return await self._infer(request)
 
-    async def _infer(self, request: Request) -> dict[str, Array]:
+    async def _infer(self, request: EncodedRequest) -> dict[str, Array]:
         return await run_async(self._session.infer(request))
 
     def _make_session(self, config: TritonModelConfig | None) -> Session:

@@ -8,7 +8,7 @@ from typing import Any
 from pytriton.client.asyncio_client import AsyncioModelClient
 from pytriton.client.core import fork_safety
 from pytriton.client.core.inputs import Array
-from pytriton.client.core.requests import Options, Request, options_of
+from pytriton.client.core.requests import EncodedRequest, Options, options_of
 from pytriton.client.core.session import Session
 from pytriton.client.core.streams import Stream, check_settings, check_streams, open_stream
 from pytriton.model_config.triton_model_config import TritonModelConfig
@@ -77,7 +77,7 @@ class AsyncioDecoupledModelClient(AsyncioModelClient):
 
     async def _streamed(
         self, inputs: Sequence[Any], named_inputs: dict[str, Any], options: Options | None, batch: bool
-    ) -> Request:
+    ) -> EncodedRequest:
         await self._prepare()
         return self._checked_rows(self._session.request(inputs, named_inputs, options, batch))
 
@@ -102,7 +102,7 @@ class AsyncResponses(AsyncIterator[dict[str, Array]]):
         """Sends nothing yet."""
         self._client = client
         self._arguments = arguments
-        self._request: Request | None = None
+        self._request: EncodedRequest | None = None
         self._stream: Stream | None = None
         self._process = fork_safety.process
         self._ended = False

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from pytriton.client.core import fork_safety
 from pytriton.client.core.deadlines import check_timeout
-from pytriton.client.core.requests import Request
+from pytriton.client.core.requests import EncodedRequest
 from pytriton.client.core.session import DEFAULT_INFERENCE_TIMEOUT_S, DEFAULT_INIT_TIMEOUT_S, Session, Settings
 from pytriton.client.exceptions import PyTritonClientClosedError, PyTritonClientValueError
 from pytriton.client.retry import RetryPolicy
@@ -128,7 +128,7 @@ class BaseModelClient(abc.ABC):
         """Makes the client one of this process, which was forked from the one in which it was made."""
         raise fork_safety.error(f"The client of model {self._settings.model_name!r}")
 
-    def _checked_rows(self, request: Request) -> Request:
+    def _checked_rows(self, request: EncodedRequest) -> EncodedRequest:
         """Refuses a batch that the model does not take at once."""
         config = self._session.config
         assert config is not None

@@ -13,7 +13,7 @@ from pytriton.client.base import BaseModelClient
 from pytriton.client.core import fork_safety
 from pytriton.client.core.inputs import Array
 from pytriton.client.core.loop_thread import LoopThread
-from pytriton.client.core.requests import Request, options_of
+from pytriton.client.core.requests import EncodedRequest, options_of
 from pytriton.client.core.sansio import Steps, run_async
 from pytriton.client.core.session import Session
 from pytriton.client.core.streams import check_settings, check_streams, results
@@ -102,7 +102,7 @@ class Responses(Iterator[dict[str, Array]]):
         request: The request.
     """
 
-    def __init__(self, client: DecoupledModelClient, request: Request) -> None:
+    def __init__(self, client: DecoupledModelClient, request: EncodedRequest) -> None:
         """Sends the request."""
         self._client = client
         self._request = request
@@ -140,7 +140,7 @@ class Responses(Iterator[dict[str, Array]]):
             self.close()
 
 
-async def _receive(session: Session, request: Request, received: queue.SimpleQueue[Any]) -> None:
+async def _receive(session: Session, request: EncodedRequest, received: queue.SimpleQueue[Any]) -> None:
     last: BaseException | None = PyTritonClientClosedError("The client was closed before the last response had come.")
     try:
         async with contextlib.aclosing(results(session, request)) as all_results:

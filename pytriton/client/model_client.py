@@ -16,7 +16,7 @@ from pytriton.client.core.cancellable_sleep import Pauses
 from pytriton.client.core.deadlines import in_seconds
 from pytriton.client.core.failures import server_error
 from pytriton.client.core.inputs import Array
-from pytriton.client.core.requests import Options, Request, options_of
+from pytriton.client.core.requests import EncodedRequest, Options, options_of
 from pytriton.client.core.sansio import Steps, run
 from pytriton.client.core.session import Session
 from pytriton.client.core.transports import blocking_transport
@@ -200,7 +200,7 @@ class ModelClient(BaseModelClient):
 
     def _request(
         self, inputs: Sequence[Any], named_inputs: dict[str, Any], options: Options | None, batch: bool
-    ) -> Request:
+    ) -> EncodedRequest:
         if self._closed or self._process is not fork_safety.process or not self._session.prepared:
             self._check_open()
             self._prepare()

@@ -23,11 +23,11 @@ from pytriton.decorators.ordering import (
     shown,
     stage_decorator,
 )
-from pytriton.decorators.side_by_side import Strand, interleave
+from pytriton.decorators.side_by_side import SubStream, interleave
 from pytriton.decorators.streams import RequestItems, Stream, failing_beside, items_of, makes_generators
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError, PyTritonValidationError
 from pytriton.model_config.datatypes import BYTES_KINDS
-from pytriton.proxy.context import CALL, Call, current_context
+from pytriton.proxy.context import CALL_FRAME, CallFrame, current_context
 from pytriton.proxy.types import Array, Response
 
 _PadFunction = Callable[[list[Inputs]], Sequence[Inputs]]
@@ -80,7 +80,7 @@ def group_by_values(*keys: str, pad_fn: _PadFunction | None = None) -> Callable[
         if len(members) <= 1:
             return wrapped(*args, **kwargs)
         groups = list(members.values())
-        whole = CALL.get()
+        whole = CALL_FRAME.get()
         calls = split_call(whole, groups)
         results = [
             call_with(call, None, wrapped, **kwargs | {name: array[_index(rows)] for name, array in arrays.items()})
@@ -185,7 +185,7 @@ def pad_batch(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inp
         name: np.concatenate([array, np.repeat(array[-1:], wanted - rows, axis=0)]) for name, array in arrays.items()
     }
 
-    call = padded_call(CALL.get(), rows, wanted)
+    call = padded_call(CALL_FRAME.get(), rows, wanted)
 
     def cut(outputs: Any) -> Any:
         if type(outputs) is not RequestItems:
@@ -284,7 +284,7 @@ def _join_groups(results: list[Any], groups: list[list[int]], pad_fn: _PadFuncti
 
 
 def _interleave_groups(
-    streams: list[Any], call: Call, groups: list[list[int]], keys: tuple[str, ...], pad_fn: _PadFunction | None
+    streams: list[Any], call: CallFrame, groups: list[list[int]], keys: tuple[str, ...], pad_fn: _PadFunction | None
 ) -> Stream:
     """Has the generators of groups of rows side by side, each for the requests whose rows they are."""
     if pad_fn is not None:
@@ -303,8 +303,8 @@ def _interleave_groups(
     )
     if len(spread) == len(call[0]):
         raise error
-    strands = [
-        Strand(
+    sub_streams = [
+        SubStream(
             stream,
             ([call[0][position] for position in each], list(each.values())),
             [None if position in spread else position for position in each],
@@ -312,10 +312,11 @@ def _interleave_groups(
         )
         for stream, each in zip(streams, members, strict=True)
     ]
-    strands += [
-        Strand(failing_beside(streams[0], error), ([call[0][position]], None), [position], list) for position in spread
+    sub_streams += [
+        SubStream(failing_beside(streams[0], error), ([call[0][position]], None), [position], list)
+        for position in spread
     ]
-    return interleave(strands, len(call[0]), RequestItems)
+    return interleave(sub_streams, len(call[0]), RequestItems)
 
 
 def _padded_generator(keys: tuple[str, ...]) -> PyTritonBadParameterError:

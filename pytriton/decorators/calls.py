@@ -13,8 +13,8 @@ from pytriton.constants import TRITON_CONTEXT_FIELD_NAME
 from pytriton.decorators.ordering import (
     InferFunc,
 )
-from pytriton.decorators.streams import Within, failing_like, is_stream, map_stream
-from pytriton.proxy.context import CALL, Call, TritonContext
+from pytriton.decorators.streams import CallScope, failing_like, is_stream, map_stream
+from pytriton.proxy.context import CALL_FRAME, CallFrame, TritonContext
 from pytriton.proxy.tensors.outputs import StackedOutputs
 from pytriton.proxy.types import Request
 
@@ -32,7 +32,7 @@ def with_data(request: Mapping[str, Any], data: dict[str, Any]) -> Mapping[str, 
 
 
 def call_with(
-    call: Call | None, finish: Callable[[Any], Any] | None, function: InferFunc, /, *args: Any, **kwargs: Any
+    call: CallFrame | None, finish: Callable[[Any], Any] | None, function: InferFunc, /, *args: Any, **kwargs: Any
 ) -> Any:
     """Calls a function in whose context `triton_context` finds the requests; what it returns goes on in that context.
 
@@ -45,10 +45,10 @@ def call_with(
         **kwargs: Its arguments.
     """
     if call is None:
-        call = CALL.get()
+        call = CALL_FRAME.get()
     elif type(kwargs.get(TRITON_CONTEXT_FIELD_NAME)) is TritonContext:  # of a decorator further up: of more requests
         kwargs[TRITON_CONTEXT_FIELD_NAME] = kwargs[TRITON_CONTEXT_FIELD_NAME]._of(*call)
-    token = CALL.set(call)
+    token = CALL_FRAME.set(call)
     try:
         returned = function(*args, **kwargs)
     except Exception as error:
@@ -57,7 +57,7 @@ def call_with(
             raise
         returned = stream
     finally:
-        CALL.reset(token)
+        CALL_FRAME.reset(token)
     if type(returned) not in _RESULTS:
         if is_awaitable(returned):
             return _await_in(call, finish, returned)
@@ -66,8 +66,8 @@ def call_with(
     return returned if finish is None else finish(returned)
 
 
-async def _await_in(call: Call, finish: Callable[[Any], Any] | None, awaitable: Awaitable[Any]) -> Any:
-    with Within(call):
+async def _await_in(call: CallFrame, finish: Callable[[Any], Any] | None, awaitable: Awaitable[Any]) -> Any:
+    with CallScope(call):
         returned = await awaitable
     return returned if finish is None else finish(returned)
 
@@ -106,7 +106,7 @@ def as_they_are(values: list[Any]) -> list[Any]:
     return values
 
 
-def _owners(call: Call, rows: int) -> list[int] | None:
+def _owners(call: CallFrame, rows: int) -> list[int] | None:
     """For each row of a call, the position of the request that it comes from; None where this is not known."""
     requests, counts = call
     if counts is None:
@@ -114,13 +114,13 @@ def _owners(call: Call, rows: int) -> list[int] | None:
     return [position for position, count in enumerate(counts) for _ in range(count)] if sum(counts) == rows else None
 
 
-def members_of(call: Call, groups: list[list[int]]) -> list[dict[int, int]] | None:
+def members_of(call: CallFrame, groups: list[list[int]]) -> list[dict[int, int]] | None:
     """For each group of rows, the positions of its requests and how many rows it has of each; None if not known."""
     owners = _owners(call, sum(map(len, groups)))
     return None if owners is None else [collections.Counter(owners[row] for row in rows) for rows in groups]
 
 
-def split_call(call: Call, groups: list[list[int]]) -> list[Call | None]:
+def split_call(call: CallFrame, groups: list[list[int]]) -> list[CallFrame | None]:
     """The requests of each group of rows. Rows are in ascending order, so those of a request stay side by side."""
     members = members_of(call, groups)
     if members is None:
@@ -128,7 +128,7 @@ def split_call(call: Call, groups: list[list[int]]) -> list[Call | None]:
     return [([call[0][position] for position in each], list(each.values())) for each in members]
 
 
-def padded_call(call: Call, rows: int, wanted: int) -> Call | None:
+def padded_call(call: CallFrame, rows: int, wanted: int) -> CallFrame | None:
     """The last request has the added rows."""
     owners = _owners(call, rows)
     if not owners:

@@ -20,7 +20,7 @@ from pytriton.decorators.ordering import (
     shown,
     stage_decorator,
 )
-from pytriton.decorators.side_by_side import Strand, interleave
+from pytriton.decorators.side_by_side import SubStream, interleave
 from pytriton.decorators.streams import RequestItems, items_of
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
 from pytriton.model_config.datatypes import BYTES_KINDS
@@ -85,11 +85,11 @@ def sample(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs
     requests, rest = requests_of("sample", args)
 
     def interleaved(streams: list[Any]) -> Any:
-        strands = [
-            Strand(stream, ([request], None), [position], lambda item: [item])
+        sub_streams = [
+            SubStream(stream, ([request], None), [position], lambda item: [item])
             for position, (stream, request) in enumerate(zip(streams, requests, strict=True))
         ]
-        return interleave(strands, len(requests))
+        return interleave(sub_streams, len(requests))
 
     return gather(
         [call_with(([request], None), None, wrapped, *rest, **request, **kwargs) for request in requests],
@@ -138,11 +138,11 @@ def group_by_keys(wrapped: InferFunc, instance: object, args: Arguments, kwargs:
         return responses
 
     def interleaved(streams: list[Any]) -> Any:
-        strands = [
-            Strand(stream, (group, None), places, functools.partial(_responses, count=len(group), verb="yield"))
+        sub_streams = [
+            SubStream(stream, (group, None), places, functools.partial(_responses, count=len(group), verb="yield"))
             for stream, group, places in zip(streams, members, positions, strict=True)
         ]
-        return interleave(strands, len(requests))
+        return interleave(sub_streams, len(requests))
 
     return gather(
         [call_with((group, None), None, wrapped, group, *rest, **kwargs) for group in members], join, interleaved

@@ -12,9 +12,9 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
 from typing import Any
 
-from pytriton.decorators.streams import Stream, Within, aclose, close, is_stream
+from pytriton.decorators.streams import CallScope, Stream, aclose, close, is_stream
 from pytriton.exceptions import PyTritonUnrecoverableError, PyTritonValidationError
-from pytriton.proxy.context import CALL, Call
+from pytriton.proxy.context import CALL_FRAME, CallFrame
 from pytriton.proxy.types import Request, Response
 
 LOGGER = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ _Items = dict[int, Any]
 """Items by their place in a step."""
 
 
-class Strand:
+class SubStream:
     """One of several streams, for some of the requests.
 
     Args:
@@ -34,7 +34,7 @@ class Strand:
     """
 
     def __init__(
-        self, stream: Any, call: Call, places: Sequence[int | None], take: Callable[[Any], Sequence[Any]]
+        self, stream: Any, call: CallFrame, places: Sequence[int | None], take: Callable[[Any], Sequence[Any]]
     ) -> None:
         self.stream = stream
         self.call = call
@@ -108,83 +108,85 @@ class Strand:
         return True
 
 
-def interleave(strands: list[Strand], size: int, form: Callable[[list[Any]], Any] = list) -> Stream:
+def interleave(sub_streams: list[SubStream], size: int, form: Callable[[list[Any]], Any] = list) -> Stream:
     """A generator whose steps have what several streams yield.
 
     A step of plain generators has the next item of each. Asynchronous ones run at the same time, at most one item
     ahead, and a step has the items that are there. An error ends the requests of its stream alone.
 
     Args:
-        strands: The streams, all of one kind.
+        sub_streams: The streams, all of one kind.
         size: Number of requests.
         form: Applied to each step.
 
     Raises:
         PyTritonValidationError: They are of different kinds.
     """
-    kinds = {isinstance(strand.stream, AsyncIterator) for strand in strands}
-    if len(kinds) > 1 or not all(is_stream(strand.stream) for strand in strands):
-        names = " and ".join(sorted({type(strand.stream).__name__ for strand in strands}))
+    kinds = {isinstance(sub_stream.stream, AsyncIterator) for sub_stream in sub_streams}
+    if len(kinds) > 1 or not all(is_stream(sub_stream.stream) for sub_stream in sub_streams):
+        names = " and ".join(sorted({type(sub_stream.stream).__name__ for sub_stream in sub_streams}))
         raise PyTritonValidationError(
             f"an inference callable returned values of different kinds for the requests of a batch, {names}: return a "
             "generator for each, or an asynchronous one for each"
         )
-    return _interleave_async(strands, size, form) if True in kinds else _interleave(strands, size, form)
+    return _interleave_async(sub_streams, size, form) if True in kinds else _interleave(sub_streams, size, form)
 
 
-def _interleave(strands: list[Strand], size: int, form: Callable[[list[Any]], Any]) -> Generator[Any, None, None]:
-    live = strands
+def _interleave(
+    sub_streams: list[SubStream], size: int, form: Callable[[list[Any]], Any]
+) -> Generator[Any, None, None]:
+    live = sub_streams
     try:
         while live:
             items: _Items = {}
-            for strand in live:
-                items.update(_advance(strand))
-            live = [strand for strand in live if strand.wanted]
+            for sub_stream in live:
+                items.update(_advance(sub_stream))
+            live = [sub_stream for sub_stream in live if sub_stream.wanted]
             if live or not _only_ends(items):
                 yield form([items.get(place) for place in range(size)])
     finally:
         with contextlib.ExitStack() as closing:
-            for strand in strands:
-                closing.callback(_close, strand)
+            for sub_stream in sub_streams:
+                closing.callback(_close, sub_stream)
 
 
-def _advance(strand: Strand) -> _Items:
-    strand.forget_cancelled()
-    if not strand.wanted:
-        _close(strand)
-        return strand.end()
+def _advance(sub_stream: SubStream) -> _Items:
+    sub_stream.forget_cancelled()
+    if not sub_stream.wanted:
+        _close(sub_stream)
+        return sub_stream.end()
     try:
-        with Within(strand.call):
-            items = strand.items_of(next(strand.stream))
+        with CallScope(sub_stream.call):
+            items = sub_stream.items_of(next(sub_stream.stream))
     except StopIteration:
-        return strand.end()
+        return sub_stream.end()
     except Exception as error:
         if _is_of_everyone(error):
             raise
-        items = strand.fail(error)
-    if not strand.wanted:
-        _close(strand)
+        items = sub_stream.fail(error)
+    if not sub_stream.wanted:
+        _close(sub_stream)
     return items
 
 
-def _close(strand: Strand) -> None:
+def _close(sub_stream: SubStream) -> None:
     try:
-        with Within(strand.call):
-            close(strand.stream)
+        with CallScope(sub_stream.call):
+            close(sub_stream.stream)
     except Exception:
         _log_failure()
 
 
 async def _interleave_async(
-    strands: list[Strand], size: int, form: Callable[[list[Any]], Any]
+    sub_streams: list[SubStream], size: int, form: Callable[[list[Any]], Any]
 ) -> AsyncGenerator[Any, None]:
-    board = _Board(len(strands))
+    board = _StepBuffer(len(sub_streams))
     tasks: list[asyncio.Task[None]] = []
     ends_of_watch: list[Callable[[], None]] = []
     try:
-        for strand in strands:
-            tasks.append(asyncio.create_task(_run(strand, board)))
-            ends_of_watch += strand.watch(tasks[-1])
+        for sub_stream in sub_streams:
+            tasks.append(asyncio.create_task(_run(sub_stream, board)))
+            ends_of_watch += sub_stream.watch(tasks[-1])
         while True:
             items = await board.take()
             if not board.running and board.failure is None and _only_ends(items):
@@ -193,14 +195,14 @@ async def _interleave_async(
     finally:
         for end in ends_of_watch:
             end()
-        for strand, task in zip(strands, tasks, strict=False):
-            if strand.wanted:  # the others are closing already
-                strand.stop()
+        for sub_stream, task in zip(sub_streams, tasks, strict=False):
+            if sub_stream.wanted:  # the others are closing already
+                sub_stream.stop()
                 task.cancel()
         await _finish(tasks)
 
 
-class _Board:
+class _StepBuffer:
     """Where asynchronous streams leave their items, until a step takes all of them."""
 
     def __init__(self, running: int) -> None:
@@ -237,30 +239,30 @@ class _Board:
         return items
 
 
-async def _run(strand: Strand, board: _Board) -> None:
+async def _run(sub_stream: SubStream, board: _StepBuffer) -> None:
     """Runs a stream from start to end in one task: its context, timeouts and task groups last over several steps."""
-    CALL.set(strand.call)
+    CALL_FRAME.set(sub_stream.call)
     try:
-        strand.forget_cancelled()
-        while strand.wanted:
-            items = strand.items_of(await strand.stream.__anext__())
+        sub_stream.forget_cancelled()
+        while sub_stream.wanted:
+            items = sub_stream.items_of(await sub_stream.stream.__anext__())
             board.put(items)
-            if strand.wanted:
+            if sub_stream.wanted:
                 await (board.taken.wait() if items else asyncio.sleep(0))
     except StopAsyncIteration:
-        board.put(strand.end())
+        board.put(sub_stream.end())
     except BaseException as error:  # SystemExit too, which would end the event loop
-        if strand.stopped:
+        if sub_stream.stopped:
             if not isinstance(error, asyncio.CancelledError):
                 _log_failure()
         elif _is_of_everyone(error):
             board.failure = error
         else:
-            board.put(strand.fail(error))
-    if strand.stopped:
-        board.put(strand.end())
+            board.put(sub_stream.fail(error))
+    if sub_stream.stopped:
+        board.put(sub_stream.end())
     try:
-        await aclose(strand.stream)
+        await aclose(sub_stream.stream)
     except asyncio.CancelledError:
         pass
     except BaseException:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.proxy.context import CALL, Call
+from pytriton.proxy.context import CALL_FRAME, CallFrame
 from pytriton.proxy.tensors.outputs import StackedOutputs
 from pytriton.proxy.types import Response
 
@@ -52,27 +52,27 @@ async def _fail_async(error: BaseException) -> AsyncIterator[Any]:
     yield
 
 
-class Within:
+class CallScope:
     """Has `triton_context` find the requests of a call for one step: whoever asks for the next has his own."""
 
     __slots__ = ("_call", "_token")
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: CallFrame) -> None:
         self._call = call
 
     def __enter__(self) -> None:
-        self._token: Token[Call] = CALL.set(self._call)
+        self._token: Token[CallFrame] = CALL_FRAME.set(self._call)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            CALL.reset(self._token)
+            CALL_FRAME.reset(self._token)
         except ValueError:
             return  # thrown away in the middle of a step, it ends in some other context, with nothing to be put back
 
 
-def map_stream(stream: Any, call: Call, change: Callable[[Any], Any]) -> Stream:
+def map_stream(stream: Any, call: CallFrame, change: Callable[[Any], Any]) -> Stream:
     """A generator of the same kind, which changes what the stream yields, and closes it when it is closed.
 
     Args:
@@ -83,31 +83,33 @@ def map_stream(stream: Any, call: Call, change: Callable[[Any], Any]) -> Stream:
     return _map_async(stream, call, change) if isinstance(stream, AsyncIterator) else _map(stream, call, change)
 
 
-def _map(stream: Iterator[Any], call: Call, change: Callable[[Any], Any]) -> Generator[Any, None, None]:
+def _map(stream: Iterator[Any], call: CallFrame, change: Callable[[Any], Any]) -> Generator[Any, None, None]:
     try:
         while True:
-            with Within(call):
+            with CallScope(call):
                 try:
                     step = next(stream)
                 except StopIteration:
                     return
             yield change(step)
     finally:
-        with Within(call):
+        with CallScope(call):
             close(stream)
 
 
-async def _map_async(stream: AsyncIterator[Any], call: Call, change: Callable[[Any], Any]) -> AsyncGenerator[Any, None]:
+async def _map_async(
+    stream: AsyncIterator[Any], call: CallFrame, change: Callable[[Any], Any]
+) -> AsyncGenerator[Any, None]:
     try:
         while True:
-            with Within(call):
+            with CallScope(call):
                 try:
                     step = await stream.__anext__()
                 except StopAsyncIteration:
                     return
             yield change(step)
     finally:
-        with Within(call):
+        with CallScope(call):
             await aclose(stream)
 
 

@@ -16,7 +16,7 @@ from pytriton.exceptions import (
     PyTritonRuntimeError,
     PyTritonUnrecoverableError,
 )
-from pytriton.models.model import Model
+from pytriton.models.model import BoundModel
 from pytriton.models.store import FolderStore, ModelStore, StoreError
 from pytriton.proxy.registry import Registry
 from pytriton.server.control import ServerControl
@@ -50,16 +50,16 @@ class ModelManager:
 
     def __init__(self) -> None:
         """Starts with no models and no server."""
-        self._models: dict[tuple[str, int], Model] = {}
-        self._retired: list[Model] = []  # replaced, and perhaps not done with what they were asked
+        self._models: dict[tuple[str, int], BoundModel] = {}
+        self._retired: list[BoundModel] = []  # replaced, and perhaps not done with what they were asked
         self._deployment: Deployment | None = None
         self._lock = threading.RLock()
 
-    def __iter__(self) -> Iterator[Model]:
+    def __iter__(self) -> Iterator[BoundModel]:
         """The bound models, in the order in which they were bound."""
         return iter(list(self._models.values()))
 
-    def add(self, model: Model) -> None:
+    def add(self, model: BoundModel) -> None:
         """Binds a model, in place of one of the same name and version; loads it where there is a server.
 
         Raises:
@@ -135,7 +135,7 @@ class ModelManager:
     def _names(self) -> list[str]:
         return list(dict.fromkeys(name for name, _ in self._models))
 
-    def _versions(self, name: str) -> list[Model]:
+    def _versions(self, name: str) -> list[BoundModel]:
         return [model for (each, _), model in self._models.items() if each == name]
 
     def _load(self, name: str, deployment: Deployment) -> None:
@@ -183,7 +183,7 @@ class ModelManager:
             time.sleep(_POLL_S)
 
 
-def _open(model: Model, deployment: Deployment) -> None:
+def _open(model: BoundModel, deployment: Deployment) -> None:
     """Lets instances of a model find its workers, and says whether Triton may cache its responses.
 
     Triton's cache knows a model by its name and version, and goes on with the answers of what was bound before.
@@ -203,7 +203,7 @@ def _open(model: Model, deployment: Deployment) -> None:
     model.open(deployment.registry, deployment.on_unrecoverable)
 
 
-def _check_same(one: Model, other: Model) -> None:
+def _check_same(one: BoundModel, other: BoundModel) -> None:
     """Versions of one model share its configuration."""
     for field in ("inputs", "outputs", "config"):
         if getattr(one.spec, field) != getattr(other.spec, field):

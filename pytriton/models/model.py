@@ -10,18 +10,18 @@ from pytriton.decorators.ordering import check_infer_func
 from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.process.instance import ProcessInstance
-from pytriton.process.spec import Plan
-from pytriton.process.supervisor import ProcessWorker
+from pytriton.process.spec import ProcessSpec
+from pytriton.process.supervisor import WorkerSupervisor
 from pytriton.proxy.registry import Registry
 from pytriton.proxy.tensors.signature import Signature
-from pytriton.proxy.worker.execution_mode import check_kind
+from pytriton.proxy.worker.execution_mode import check_callable
 from pytriton.proxy.worker.threads import EventLoop
 from pytriton.proxy.worker.worker import ENDED, InferenceCallable, Worker
 
 _numbers = itertools.count(1)
 
 
-class Model:
+class BoundModel:
     """One version of a model, bound to inference callables.
 
     Args:
@@ -36,19 +36,19 @@ class Model:
 
     def __init__(self, spec: ModelSpec, infer_funcs: Sequence[InferenceCallable | ProcessInstance]) -> None:
         """Checks the callables; `open` lets them be called."""
-        self._sources: list[InferenceCallable | Plan] = []
+        self._sources: list[InferenceCallable | ProcessSpec] = []
         for number, infer_func in enumerate(infer_funcs):
             if isinstance(infer_func, ProcessInstance):
-                self._sources.append(Plan.of(infer_func, spec, number))
+                self._sources.append(ProcessSpec.of(infer_func, spec, number))
                 continue
-            check_kind(infer_func, spec)
+            check_callable(infer_func, spec)
             check_infer_func(infer_func, spec)
             self._sources.append(infer_func)
         self.spec = spec
         self.cached = spec.config.response_cache
         """Whether Triton may answer from its response cache."""
         self._binding = f"{spec.name}-{spec.version}-{next(_numbers)}"
-        self._workers: list[Worker | ProcessWorker] = []
+        self._workers: list[Worker | WorkerSupervisor] = []
         self._loop: EventLoop | None = None
 
     @property
@@ -61,8 +61,8 @@ class Model:
         signature = Signature(self.spec)
         self._loop = EventLoop(f"pytriton-loop-{self.spec.name}")
         self._workers = [
-            ProcessWorker(source, registry.folder, on_unrecoverable)
-            if isinstance(source, Plan)
+            WorkerSupervisor(source, registry.folder, on_unrecoverable)
+            if isinstance(source, ProcessSpec)
             else Worker(source, signature, on_unrecoverable, self._loop)
             for source in self._sources
         ]
@@ -75,7 +75,7 @@ class Model:
             PyTritonInvalidOperationError: One has not.
         """
         for worker in self._workers:
-            if isinstance(worker, ProcessWorker):
+            if isinstance(worker, WorkerSupervisor):
                 worker.wait_until_loaded()
 
     def files(self, registry: Registry) -> dict[str, bytes]:
@@ -123,7 +123,7 @@ class Model:
         self.retire(registry)
         deadline = time.monotonic() + timeout_s
         for worker in self._workers:
-            if isinstance(worker, ProcessWorker):
+            if isinstance(worker, WorkerSupervisor):
                 worker.stop()
         for worker in self._workers:
             worker.close(max(0.0, deadline - time.monotonic()))

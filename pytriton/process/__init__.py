@@ -3,6 +3,5 @@
 from __future__ import annotations
 
 from pytriton.process.instance import ProcessInstance
-from pytriton.process.worker_main import load
 
-__all__ = ["ProcessInstance", "load"]
+__all__ = ["ProcessInstance"]

@@ -15,12 +15,11 @@ import threading
 from collections.abc import Callable
 
 import pytriton
-from pytriton.process.spec import Plan
-from pytriton.proxy.transport.control_channel import Leash
-from pytriton.proxy.wire.control import decode_reply
-from pytriton.proxy.wire.control import OrderMessage, ReplyMessage, encode_order
+from pytriton.process.spec import ProcessSpec
+from pytriton.proxy.transport.control_channel import ControlChannel
+from pytriton.proxy.wire.control import CommandMessage, CommandReply, decode_reply, encode_command
 from pytriton.server.files import own_files
-from pytriton.utils.ending import ending_of
+from pytriton.utils.ending import describe_exit
 
 LOGGER = logging.getLogger(__name__)
 
@@ -28,17 +27,17 @@ _PROGRAM = """
 import sys
 _, fd, *sys.path[:] = sys.argv[1:]
 del sys.argv[1:]
-from pytriton.proxy.worker.process_main import main
+from pytriton.process.worker_main import main
 main(int(fd))
 """
-_LOOK_EVERY_S = 0.2
+_POLL_INTERVAL_S = 0.2
 _CHUNK = 1 << 16
 _LAST_CHUNKS = 64
 
-Then = Callable[[ReplyMessage], None]
+Then = Callable[[CommandReply], None]
 
 
-class Child:
+class ChildProcess:
     """A worker process.
 
     It ends when the thread that starts it does; that thread is to `watch` it. It has a session of its own, so that
@@ -51,7 +50,7 @@ class Child:
         OSError: It cannot be started.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ProcessSpec) -> None:
         """Starts it."""
         ours, theirs = socket.socketpair()
         with theirs:
@@ -74,20 +73,20 @@ class Child:
             except BaseException:
                 ours.close()
                 raise
-        self._leash = Leash(ours)
+        self._control = ControlChannel(ours)
         self._asked: collections.deque[Then] = collections.deque()
         self._lock = threading.Lock()
 
-    def ask(self, order: OrderMessage, then: Then) -> None:
+    def ask(self, command: CommandMessage, then: Then) -> None:
         """Orders something.
 
         Args:
-            order: What.
+            command: What.
             then: Called with the reply, by the thread that watches; not at all where the process ends before.
         """
         with self._lock, contextlib.suppress(OSError):  # the watching thread learns of its end
             self._asked.append(then)
-            self._leash.send(encode_order(order))
+            self._control.send(encode_command(command))
 
     def kill(self) -> None:
         """Ends it at once."""
@@ -105,11 +104,11 @@ class Child:
         assert self._popen.stdout is not None
         output = _Output(self._popen.stdout.fileno())
         with contextlib.ExitStack() as stack, selectors.DefaultSelector() as selector:
-            stack.callback(self._leash.close)
+            stack.callback(self._control.close)
             stack.enter_context(self._popen.stdout)
-            selector.register(self._leash, selectors.EVENT_READ, lambda: self._receive(unasked))
+            selector.register(self._control, selectors.EVENT_READ, lambda: self._receive(unasked))
             selector.register(output, selectors.EVENT_READ, output.relay)
-            timeout_s: float | None = _LOOK_EVERY_S
+            timeout_s: float | None = _POLL_INTERVAL_S
             with contextlib.suppress(OSError):  # of an old kernel
                 end = os.pidfd_open(self._popen.pid)
                 stack.callback(os.close, end)
@@ -126,11 +125,11 @@ class Child:
             while self._receive(unasked, 0):
                 pass
             output.close()
-        return ending_of(self._popen.wait())
+        return describe_exit(self._popen.wait())
 
     def _receive(self, unasked: Then, timeout_s: float | None = None) -> bool:
         try:
-            reply = decode_reply(self._leash.receive(timeout_s))
+            reply = decode_reply(self._control.receive(timeout_s))
         except EOFError:
             return False
         except Exception:

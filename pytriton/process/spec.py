@@ -15,7 +15,7 @@ from pytriton.process.pickling import pickled
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class ProcessSpec:
     """All that it takes to start the process of an instance, and to start it again, as things were in `Triton.bind`.
 
     Attributes:
@@ -35,7 +35,7 @@ class Plan:
     folder: Path
 
     @classmethod
-    def of(cls, instance: ProcessInstance, spec: ModelSpec, number: int) -> Plan:
+    def of(cls, instance: ProcessInstance, spec: ModelSpec, number: int) -> ProcessSpec:
         """Makes the plan of an instance.
 
         Raises:

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonUnrecoverableError
-from pytriton.process.child import Child
-from pytriton.process.spec import Plan
-from pytriton.proxy.registry import Standing
-from pytriton.proxy.wire.control import Order, OrderMessage, ReplyMessage
+from pytriton.process.child import ChildProcess
+from pytriton.process.spec import ProcessSpec
+from pytriton.proxy.registry import AdmissionStatus
+from pytriton.proxy.wire.control import Command, CommandMessage, CommandReply
 from pytriton.proxy.wire.registration import AdmissionMessage
 
 LOGGER = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ _GRACE_S = 0.5  # for a process that is to end at once
 _numbers = itertools.count(1)
 
 
-class ProcessWorker:
+class WorkerSupervisor:
     """A worker in a process of its own, which is started again when it ends by itself.
 
     Args:
@@ -38,17 +38,17 @@ class ProcessWorker:
     """
 
     def __init__(
-        self, plan: Plan, folder: Path, on_unrecoverable: Callable[[PyTritonUnrecoverableError], None]
+        self, plan: ProcessSpec, folder: Path, on_unrecoverable: Callable[[PyTritonUnrecoverableError], None]
     ) -> None:
         """Starts the process; `wait_until_loaded` tells how that went."""
         self._plan = plan
         self._folder = folder
         self._on_unrecoverable = on_unrecoverable
         self._lock = threading.Lock()  # held while the process is exchanged, and what is known of it
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
         self._is_loaded = False
         self._admission: AdmissionMessage | None = None
-        self._status: tuple[float, ReplyMessage] | None = None  # when it came, and what it says
+        self._status: tuple[float, CommandReply] | None = None  # when it came, and what it says
         self._is_asked = False
         self._load_error = ""  # what the process has said of the factory
         self._failure = ""  # why it is not there
@@ -69,18 +69,18 @@ class ProcessWorker:
         if self._failure:
             raise PyTritonInvalidOperationError(f"The process of {self._plan.name} {self._failure}")
 
-    def admit(self) -> Standing:
-        """See `DistantWorker`."""
+    def issue_ticket(self) -> AdmissionStatus:
+        """See `RemoteWorker`."""
         with self._lock:
             child, admission, self._admission = self._child, self._admission, None
             failure, self._failure = self._failure if self._is_awaited else "", ""
             self._is_awaited = admission is None and not failure
         if admission is not None and child is not None:
-            child.ask(OrderMessage(Order.ADMIT), self._take_admission)  # for the next
-            return Standing(admission, self._restarts)
+            child.ask(CommandMessage(Command.ADMIT), self._take_admission)  # for the next
+            return AdmissionStatus(admission, self._restarts)
         if failure:
-            return Standing(None, reason=f"its process {failure}")
-        return Standing(None, reason="its process is being started again", waiting=True)
+            return AdmissionStatus(None, reason=f"its process {failure}")
+        return AdmissionStatus(None, reason="its process is being started again", waiting=True)
 
     @property
     def connections(self) -> int:
@@ -103,14 +103,14 @@ class ProcessWorker:
             self._closing.set()
             child = self._child if self._is_loaded else None
         if child is not None:
-            child.ask(OrderMessage(Order.RETIRE), self._check)
+            child.ask(CommandMessage(Command.RETIRE), self._check)
 
     def end_streams(self, _reason: str) -> None:
         """Ends coroutines and streams, and tells their clients why, in the words of the process."""
         with self._lock:
             child = self._child if self._is_loaded else None
         if child is not None:
-            child.ask(OrderMessage(Order.END_STREAMS), self._check)
+            child.ask(CommandMessage(Command.END_STREAMS), self._check)
 
     def stop(self) -> None:
         """Has the process end, and does not wait for it."""
@@ -120,7 +120,7 @@ class ProcessWorker:
         if child is None:
             return
         if is_loaded:
-            child.ask(OrderMessage(Order.STOP), self._check)
+            child.ask(CommandMessage(Command.STOP), self._check)
         else:
             child.kill()
 
@@ -170,15 +170,15 @@ class ProcessWorker:
             with self._lock:
                 if self._closing.is_set():
                     return "is not needed any more", False
-                child = self._child = Child(self._plan)
+                child = self._child = ChildProcess(self._plan)
         except Exception as error:  # of the system, or what the plan names is no program, path or variable
             return f"cannot be started: {type(error).__name__}: {error}", False
-        order = OrderMessage(
-            Order.LOAD, folder=str(folder), model=self._plan.spec.name, version=self._plan.spec.version,
+        command = CommandMessage(
+            Command.LOAD, folder=str(folder), model=self._plan.spec.name, version=self._plan.spec.version,
             instance=str(self._plan.number), payload=self._plan.payload,
         )  # fmt: skip
         try:
-            child.ask(order, self._take_loaded)
+            child.ask(command, self._take_loaded)
             how = child.watch(self._hear)
         finally:
             with self._lock:
@@ -190,7 +190,7 @@ class ProcessWorker:
             return how, True
         return self._load_error or f"{how} while it made its inference callable", False
 
-    def _take_loaded(self, reply: ReplyMessage) -> None:
+    def _take_loaded(self, reply: CommandReply) -> None:
         child = self._child
         assert child is not None
         if reply.error:
@@ -204,35 +204,35 @@ class ProcessWorker:
         self._settled.set()
         if is_closing:
             child.kill()
-        child.ask(OrderMessage(Order.ADMIT), self._take_admission)
+        child.ask(CommandMessage(Command.ADMIT), self._take_admission)
 
-    def _take_admission(self, reply: ReplyMessage) -> None:
+    def _take_admission(self, reply: CommandReply) -> None:
         self._check(reply)
         with self._lock:
             self._admission = reply.admission
             self._failure = ""
 
-    def _take_status(self, reply: ReplyMessage) -> None:
+    def _take_status(self, reply: CommandReply) -> None:
         self._check(reply)
         with self._lock:
             self._status = (time.monotonic(), reply)
             self._is_asked = False
 
-    def _refresh(self) -> ReplyMessage | None:
+    def _refresh(self) -> CommandReply | None:
         """What the process has said of itself a moment ago; asks for more."""
         with self._lock:
             child, is_asked = self._child if self._is_loaded else None, self._is_asked
             self._is_asked = child is not None
             status = self._status
         if child is not None and not is_asked:
-            child.ask(OrderMessage(Order.STATUS), self._take_status)
+            child.ask(CommandMessage(Command.STATUS), self._take_status)
         return status[1] if status is not None and time.monotonic() - status[0] < _FRESH_S else None
 
-    def _hear(self, reply: ReplyMessage) -> None:
+    def _hear(self, reply: CommandReply) -> None:
         self._check(reply)
         if reply.unrecoverable:
             self._on_unrecoverable(PyTritonUnrecoverableError(reply.unrecoverable))
 
-    def _check(self, reply: ReplyMessage) -> None:
+    def _check(self, reply: CommandReply) -> None:
         if reply.error:
             LOGGER.error("the process of %s failed: %s\n%s", self._plan.name, reply.error, reply.detail)

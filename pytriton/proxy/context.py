@@ -9,24 +9,25 @@ from typing import TYPE_CHECKING, Any, Optional, TypedDict
 
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.model_config.model_spec import ModelSpec
-from pytriton.proxy.services import messages as calls
-from pytriton.proxy.services.client import CALLER, Caller, Services, current
+from pytriton.proxy.services.client import CURRENT_CALLER, Caller, ServerClient, current_client
+from pytriton.proxy.services.messages import InferenceCall
 from pytriton.proxy.tensors.batch import WholeBatch
 from pytriton.proxy.types import Array
 from pytriton.proxy.wire.encoding import ParameterValue
+from pytriton.proxy.wire.service import NO_BATCH, SEQUENCE_END, SEQUENCE_START
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Requests = Sequence[Mapping[str, Any]]
 
-Call = tuple[Requests, Optional[Sequence[int]]]
+CallFrame = tuple[Requests, Optional[Sequence[int]]]
 """The requests that a call is made for, and the number of rows of each, where it is known already."""
 
 MODEL: ContextVar[ModelSpec] = ContextVar("pytriton_model")
 """The model whose inference callable is being called, in a worker."""
 
-CALL: ContextVar[Call] = ContextVar("pytriton_call", default=((), None))
+CALL_FRAME: ContextVar[CallFrame] = ContextVar("pytriton_call", default=((), None))
 """What a decorator is unpacking for the function below it."""
 
 
@@ -72,7 +73,7 @@ class TritonContext:
     model_configs: ModelConfigDict = dataclasses.field(default_factory=ModelConfigDict)
     requests: Requests = ()
     _rows: Sequence[int] | None = dataclasses.field(default=None, repr=False)
-    _caller: Caller = dataclasses.field(default=(None, calls.NO_BATCH), repr=False)
+    _caller: Caller = dataclasses.field(default=(None, NO_BATCH), repr=False)
 
     @property
     def model_config(self) -> ModelSpec:
@@ -129,13 +130,13 @@ class TritonContext:
             >>> def shout(triton_context, text):
             ...     return triton_context.infer("Upper", {"text": text}, timeout_s=10)
         """
-        services = self._services("infer", "ainfer")
-        return services.infer(self._call(model, inputs, options), options.get("timeout_s")).check().outputs
+        client = self._client("infer", "ainfer")
+        return client.infer(self._call(model, inputs, options), options.get("timeout_s")).check().outputs
 
     async def ainfer(self, model: str, inputs: Mapping[str, Array], **options: Unpack[CallOptions]) -> dict[str, Array]:
         """`infer` for coroutines: ``await triton_context.ainfer(...)``. Many may wait at the same time."""
-        services = self._services("ainfer")
-        reply = await services.ainfer(self._call(model, inputs, options), options.get("timeout_s"))
+        client = self._client("ainfer")
+        reply = await client.ainfer(self._call(model, inputs, options), options.get("timeout_s"))
         return reply.check().outputs
 
     def stream(
@@ -158,8 +159,8 @@ class TritonContext:
             PyTritonInvalidOperationError: As in `infer`; `astream` is for coroutines.
             PyTritonBadParameterError: As in `infer`.
         """
-        services = self._services("stream", "astream")
-        replies = services.stream(self._call(model, inputs, options), options.get("timeout_s"))
+        client = self._client("stream", "astream")
+        replies = client.stream(self._call(model, inputs, options), options.get("timeout_s"))
         try:
             for reply in replies:
                 yield reply.check().outputs
@@ -170,8 +171,8 @@ class TritonContext:
         self, model: str, inputs: Mapping[str, Array], **options: Unpack[CallOptions]
     ) -> AsyncGenerator[dict[str, Array], None]:
         """`stream` for coroutines: ``async for outputs in triton_context.astream(...)``."""
-        services = self._services("astream")
-        replies = services.astream(self._call(model, inputs, options), options.get("timeout_s"))
+        client = self._client("astream")
+        replies = client.astream(self._call(model, inputs, options), options.get("timeout_s"))
         try:
             async for reply in replies:
                 yield reply.check().outputs
@@ -182,7 +183,7 @@ class TritonContext:
         """The same for other requests."""
         return TritonContext(self.model_configs, requests, rows, self._caller)
 
-    def _services(self, name: str, for_coroutines: str | None = None) -> Services:
+    def _client(self, name: str, for_coroutines: str | None = None) -> ServerClient:
         if for_coroutines is not None:
             import asyncio
 
@@ -190,10 +191,10 @@ class TritonContext:
                 raise PyTritonInvalidOperationError(
                     f"triton_context.{name} would hold up the event loop that it is called in: use {for_coroutines}"
                 )
-        services, _ = self._caller
-        return services or current()
+        client, _ = self._caller
+        return client or current_client()
 
-    def _call(self, model: str, inputs: Mapping[str, Array], options: CallOptions) -> calls.Call:
+    def _call(self, model: str, inputs: Mapping[str, Array], options: CallOptions) -> InferenceCall:
         unknown = options.keys() - CallOptions.__annotations__.keys()
         if unknown:
             raise TypeError(
@@ -201,14 +202,14 @@ class TritonContext:
             )
         start, end = options.get("sequence_start"), options.get("sequence_end")
         version = options.get("version")
-        return calls.Call(
+        return InferenceCall(
             model,
             inputs,
             version=-1 if version is None else version,
             outputs=options.get("requested_outputs"),
             request_id=options.get("request_id", ""),
             correlation_id=options.get("sequence_id", 0),
-            flags=(calls.SEQUENCE_START if start else 0) | (calls.SEQUENCE_END if end else 0),
+            flags=(SEQUENCE_START if start else 0) | (SEQUENCE_END if end else 0),
             parameters=options.get("parameters") or {},
             batch=self._caller[1],
         )
@@ -230,7 +231,7 @@ def current_context(what: str) -> TritonContext:
             f"{what} needs the model's configuration, which is known only while the server calls: bind the function "
             "with Triton.bind and send it a request"
         ) from None
-    requests, rows = CALL.get()
+    requests, rows = CALL_FRAME.get()
     if type(requests) is WholeBatch:
         requests = requests.requests()
-    return TritonContext(ModelConfigDict({spec.name: spec}), requests, rows, CALLER.get())
+    return TritonContext(ModelConfigDict({spec.name: spec}), requests, rows, CURRENT_CALLER.get())

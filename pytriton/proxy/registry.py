@@ -27,13 +27,13 @@ from pytriton.proxy.wire.registration import (
     decode_registration,
     encode_admission,
 )
-from pytriton.proxy.worker.listener import Door, check_socket_path
+from pytriton.proxy.worker.listener import WorkerListener, check_socket_path
 from pytriton.proxy.worker.worker import Worker
 
 LOGGER = logging.getLogger(__name__)
 
 
-class Standing(NamedTuple):
+class AdmissionStatus(NamedTuple):
     """How a worker in a process of its own is, when a model instance asks for it.
 
     Attributes:
@@ -49,10 +49,10 @@ class Standing(NamedTuple):
     waiting: bool = False
 
 
-class DistantWorker(Protocol):
+class RemoteWorker(Protocol):
     """A worker in a process of its own."""
 
-    def admit(self) -> Standing:
+    def issue_ticket(self) -> AdmissionStatus:
         """Lets one model instance connect, if it can; returns at once."""
 
 
@@ -69,7 +69,7 @@ class Registry:
 
     def __init__(self, folder: pathlib.Path) -> None:
         """Opens the sockets and starts to answer."""
-        self._workers: dict[str, Sequence[Worker | DistantWorker]] = {}
+        self._workers: dict[str, Sequence[Worker | RemoteWorker]] = {}
         self._lock = threading.Lock()
         self.folder = folder
         """Where the sockets are."""
@@ -77,16 +77,16 @@ class Registry:
         check_socket_path(registry_path)
         self.endpoint = f"ipc://{registry_path}"
         """Where model instances ask, as a ZeroMQ endpoint."""
-        self._door = Door(folder / "workers")
+        self._listener = WorkerListener(folder / "workers")
         self._context = zmq.Context()
-        self._questions = self._context.socket(zmq.REP)
-        self._questions.linger = 0
-        self._questions.bind(self.endpoint)
+        self._requests = self._context.socket(zmq.REP)
+        self._requests.linger = 0
+        self._requests.bind(self.endpoint)
         self._stop, self._stopped = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="pytriton-registry", daemon=True)
         self._thread.start()
 
-    def add(self, binding: str, workers: Sequence[Worker | DistantWorker]) -> None:
+    def add(self, binding: str, workers: Sequence[Worker | RemoteWorker]) -> None:
         """Lets instances of a model find its workers.
 
         Args:
@@ -100,7 +100,7 @@ class Registry:
         """Admits no more instances of a model."""
         with self._lock:
             workers = self._workers.pop(binding, ())
-        self._door.forget(workers)
+        self._listener.revoke_tickets(workers)
 
     def close(self) -> None:
         """Stops answering."""
@@ -110,27 +110,27 @@ class Registry:
 
     def _run(self) -> None:
         poller = zmq.Poller()
-        poller.register(self._questions, zmq.POLLIN)
-        poller.register(self._door, zmq.POLLIN)
+        poller.register(self._requests, zmq.POLLIN)
+        poller.register(self._listener, zmq.POLLIN)
         poller.register(self._stopped, zmq.POLLIN)
         try:
             while True:
                 ready = dict(poller.poll())
                 if self._stopped.fileno() in ready:
                     return
-                if self._questions in ready:
-                    self._questions.send_multipart(self._answer(self._questions.recv_multipart()))
-                if self._door.fileno() in ready:
-                    self._door.accept()
+                if self._requests in ready:
+                    self._requests.send_multipart(self._respond(self._requests.recv_multipart()))
+                if self._listener.fileno() in ready:
+                    self._listener.accept()
         finally:
             self._stopped.close()
-            self._door.close()
-            self._questions.close()
+            self._listener.close()
+            self._requests.close()
             self._context.term()
 
-    def _answer(self, question: list[bytes]) -> list[bytes]:
+    def _respond(self, request: list[bytes]) -> list[bytes]:
         try:
-            return self._admit(question)
+            return self._issue_ticket(request)
         except _RefusedError as refusal:
             LOGGER.warning("A model instance was refused: %s", refusal)
             return [b"refused", str(refusal).encode()]
@@ -138,15 +138,15 @@ class Registry:
             LOGGER.exception("A model instance's registration makes no sense.")
             return [b"refused", f"the registration makes no sense: {error!r}".encode()]
 
-    def _admit(self, question: list[bytes]) -> list[bytes]:
-        if len(question) != 3 or question[0] != b"pytriton":
+    def _issue_ticket(self, request: list[bytes]) -> list[bytes]:
+        if len(request) != 3 or request[0] != b"pytriton":
             raise _RefusedError("this is the registry of pytriton, and the question was another")
-        if question[1] != str(PROTOCOL_VERSION).encode():
+        if request[1] != str(PROTOCOL_VERSION).encode():
             raise _RefusedError(
-                f"the server's pytriton backend speaks version {question[1].decode(errors='replace')} of the proxy "
+                f"the server's pytriton backend speaks version {request[1].decode(errors='replace')} of the proxy "
                 f"protocol, the pytriton package version {PROTOCOL_VERSION}: install the same pytriton on both sides"
             )
-        registration: RegistrationMessage = decode_registration(question[2])
+        registration: RegistrationMessage = decode_registration(request[2])
         with self._lock:
             workers = self._workers.get(registration.binding)
             if not workers:
@@ -155,13 +155,13 @@ class Registry:
                 )
             worker = workers[_position(registration.instance) % len(workers)]
             if isinstance(worker, Worker):
-                return [b"admitted", encode_admission(self._door.admit(worker))]
-        standing = worker.admit()
-        if standing.admission is not None:
-            return [b"admitted", encode_admission(standing.admission), str(standing.restarts).encode()]
-        if standing.waiting:
-            return [b"waiting", standing.reason.encode()]
-        raise _RefusedError(standing.reason)
+                return [b"admitted", encode_admission(self._listener.issue_ticket(worker))]
+        status = worker.issue_ticket()
+        if status.admission is not None:
+            return [b"admitted", encode_admission(status.admission), str(status.restarts).encode()]
+        if status.waiting:
+            return [b"waiting", status.reason.encode()]
+        raise _RefusedError(status.reason)
 
 
 def _position(instance: str) -> int:

@@ -17,6 +17,7 @@ if __name__ == "__main__":
     package.__path__ = [str(Path(__file__).resolve().parent.parent)]
     sys.modules["pytriton"] = package
 
-    from pytriton.proxy.worker.process_main import main
+    from pytriton.proxy.worker.process_main import run_worker
+    from pytriton.python_backend.loader import complete, load
 
-    main()
+    run_worker(load, complete)

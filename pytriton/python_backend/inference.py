@@ -8,14 +8,14 @@ from typing import Any
 
 from pytriton.exceptions import PyTritonError
 from pytriton.model_config.datatypes import DTYPE_BY_CODE
-from pytriton.proxy.services.messages import Call, CallTensor, Reply
-from pytriton.proxy.services.reply_stream import Stream
+from pytriton.proxy.services.messages import InferenceCall, InferenceReply, ServiceTensor
+from pytriton.proxy.services.reply_stream import ReplyStream
 from pytriton.proxy.transport.arena import ArenaError
 from pytriton.python_backend.datatypes import BF16, OPAQUE
 from pytriton.python_backend.errors import TritonError, TritonModelException
 from pytriton.python_backend.request import InferenceRequest
 from pytriton.python_backend.response import InferenceResponse
-from pytriton.python_backend.server import services
+from pytriton.python_backend.server import server_client
 from pytriton.python_backend.tensor import Tensor, texts_of, unchecked
 
 _FAILURES = (PyTritonError, ArenaError)
@@ -24,7 +24,7 @@ _FAILURES = (PyTritonError, ArenaError)
 def infer(request: InferenceRequest) -> InferenceResponse:
     """Asks, and waits for the one response."""
     try:
-        return _response_of(services().infer(_call_of(request)))
+        return _response_of(server_client().infer(_call_of(request)))
     except _FAILURES as error:
         raise TritonModelException(str(error)) from error
 
@@ -32,7 +32,7 @@ def infer(request: InferenceRequest) -> InferenceResponse:
 async def ainfer(request: InferenceRequest) -> InferenceResponse:
     """The same in an event loop."""
     try:
-        return _response_of(await services().ainfer(_call_of(request)))
+        return _response_of(await server_client().ainfer(_call_of(request)))
     except _FAILURES as error:
         raise TritonModelException(str(error)) from error
 
@@ -40,7 +40,7 @@ async def ainfer(request: InferenceRequest) -> InferenceResponse:
 def stream(request: InferenceRequest) -> ResponseIterator:
     """Asks, and gives responses as they come."""
     try:
-        return ResponseIterator(services().stream(_call_of(request)))
+        return ResponseIterator(server_client().stream(_call_of(request)))
     except _FAILURES as error:
         raise TritonModelException(str(error)) from error
 
@@ -48,7 +48,7 @@ def stream(request: InferenceRequest) -> ResponseIterator:
 class ResponseIterator(Iterator[InferenceResponse], AsyncIterator[InferenceResponse]):
     """Responses to one request, as they come; for ``for`` and for ``async for``. Dropping it cancels the rest."""
 
-    def __init__(self, replies: Stream) -> None:
+    def __init__(self, replies: ReplyStream) -> None:
         self._replies = replies
 
     def __iter__(self) -> ResponseIterator:
@@ -76,8 +76,8 @@ class ResponseIterator(Iterator[InferenceResponse], AsyncIterator[InferenceRespo
         self._replies.cancel()
 
 
-def _call_of(request: InferenceRequest) -> Call:
-    return Call(
+def _call_of(request: InferenceRequest) -> InferenceCall:
+    return InferenceCall(
         request.model_name(),
         {tensor.name(): _input_of(tensor) for tensor in request.inputs()},
         version=request._model_version,
@@ -94,10 +94,10 @@ def _input_of(tensor: Tensor) -> Any:
     array = tensor._array
     if array.dtype is not OPAQUE:
         return texts_of(array)
-    return CallTensor(BF16, array.shape, array.ravel().view("u1"))
+    return ServiceTensor(BF16, array.shape, array.ravel().view("u1"))
 
 
-def _response_of(reply: Reply) -> InferenceResponse:
+def _response_of(reply: InferenceReply) -> InferenceResponse:
     if reply.error is not None:
         message, code = str(reply.error), getattr(reply.error, "code", TritonError.INTERNAL)
         return InferenceResponse(error=TritonError(message, int(code)))
@@ -105,7 +105,7 @@ def _response_of(reply: Reply) -> InferenceResponse:
     return InferenceResponse(tensors, parameters=reply.parameters or None)
 
 
-def _tensor_of(name: str, tensor: CallTensor) -> Tensor:
+def _tensor_of(name: str, tensor: ServiceTensor) -> Tensor:
     if tensor.datatype == BF16 and DTYPE_BY_CODE[BF16] is OPAQUE:
         return unchecked(name, tensor.data.view(OPAQUE).reshape(tensor.shape))
     return unchecked(name, tensor.array())

@@ -11,8 +11,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from pytriton.proxy.wire.control import OrderMessage
-from pytriton.proxy.worker.loaded_model import Loaded
+from pytriton.proxy.wire.control import CommandMessage
+from pytriton.proxy.worker.loaded_model import LoadedModel
 from pytriton.python_backend import models, triton_python_backend_utils
 from pytriton.python_backend.config import ModelConfig
 from pytriton.python_backend.declaration import signature_of
@@ -25,11 +25,11 @@ _FILE = "model.py"
 _imported: dict[pathlib.Path, ModuleType] = {}
 
 
-def complete(order: OrderMessage) -> str:
+def complete(command: CommandMessage) -> str:
     """Has a model complete its configuration.
 
     Args:
-        order: With the configuration as far as it goes, and the model's folder.
+        command: With the configuration as far as it goes, and the model's folder.
 
     Returns:
         The whole configuration as JSON; the same one where the model has no ``auto_complete_config``.
@@ -38,45 +38,45 @@ def complete(order: OrderMessage) -> str:
         TritonModelException: There is no such model, or it returned something else than a configuration.
         Exception: Whatever the model raises.
     """
-    model_class = _class_of(order)
+    model_class = _class_of(command)
     if not hasattr(model_class, "auto_complete_config"):
-        return order.config
-    completed = model_class.auto_complete_config(ModelConfig(order.config))
+        return command.config
+    completed = model_class.auto_complete_config(ModelConfig(command.config))
     if not isinstance(completed, ModelConfig):
         raise TritonModelException(
-            f"auto_complete_config of model {order.model!r} returned {type(completed).__name__}: return the "
+            f"auto_complete_config of model {command.model!r} returned {type(completed).__name__}: return the "
             "ModelConfig that it was given"
         )
     return json.dumps(completed.as_dict())
 
 
-def load(order: OrderMessage) -> Loaded:
+def load(command: CommandMessage) -> LoadedModel:
     """Makes an inference callable of a model, which is initialized.
 
     Args:
-        order: With the configuration, and the model's folder.
+        command: With the configuration, and the model's folder.
 
     Raises:
         TritonModelException: There is no such model, or it lacks ``execute``.
         Exception: Whatever the model raises.
     """
-    model_class = _class_of(order)
+    model_class = _class_of(command)
     if not hasattr(model_class, "execute"):
-        raise TritonModelException(f"{_CLASS} in {_path_of(order)} has no method 'execute': write one")
-    signature = signature_of(order.config, order.version)
-    device = int(order.device_id or 0) if order.instance_kind == "GPU" else None
+        raise TritonModelException(f"{_CLASS} in {_path_of(command)} has no method 'execute': write one")
+    signature = signature_of(command.config, command.version)
+    device = int(command.device_id or 0) if command.instance_kind == "GPU" else None
     if device is not None:
         select_device(device)
     instance = model_class()
     if hasattr(instance, "initialize"):
         instance.initialize(
             {
-                "model_config": order.config,
-                "model_instance_kind": order.instance_kind,
-                "model_instance_device_id": order.device_id,
-                "model_repository": order.repository,
-                "model_version": str(order.version),
-                "model_name": order.model,
+                "model_config": command.config,
+                "model_instance_kind": command.instance_kind,
+                "model_instance_device_id": command.device_id,
+                "model_repository": command.repository,
+                "model_version": str(command.version),
+                "model_name": command.model,
             }
         )
 
@@ -91,23 +91,23 @@ def load(order: OrderMessage) -> Loaded:
         return bool(asyncio.run(_awaited(ready)) if inspect.isawaitable(ready) else ready)
 
     infer_func = callable_of(Model(instance, signature, device))
-    return Loaded(infer_func, signature, finalize, is_ready if hasattr(instance, "is_ready") else None)
+    return LoadedModel(infer_func, signature, finalize, is_ready if hasattr(instance, "is_ready") else None)
 
 
 async def _awaited(awaitable: Any) -> Any:
     return await awaitable
 
 
-def _path_of(order: OrderMessage) -> pathlib.Path:
-    name = json.loads(order.config).get("default_model_filename") or _FILE
-    return pathlib.Path(order.repository) / str(order.version) / name
+def _path_of(command: CommandMessage) -> pathlib.Path:
+    name = json.loads(command.config).get("default_model_filename") or _FILE
+    return pathlib.Path(command.repository) / str(command.version) / name
 
 
-def _class_of(order: OrderMessage) -> Any:
-    path = _path_of(order)
+def _class_of(command: CommandMessage) -> Any:
+    path = _path_of(command)
     module = _imported.get(path)
     if module is None:
-        module = _imported[path] = _import(path, order.model)
+        module = _imported[path] = _import(path, command.model)
     model_class = getattr(module, _CLASS, None)
     if model_class is None:
         raise TritonModelException(f"{path} has no class {_CLASS!r}: write one")

@@ -6,7 +6,7 @@ import sys
 from types import FrameType
 
 from pytriton.python_backend.errors import TritonModelException
-from pytriton.python_backend.server import services
+from pytriton.python_backend.server import server_client
 
 _LETTERS = "IWEV"
 
@@ -63,7 +63,7 @@ class Logger:
 def _write(level: int, message: str, caller: FrameType) -> None:
     file, line = caller.f_code.co_filename.rpartition("/")[2], caller.f_lineno
     try:
-        server = services()
+        server = server_client()
     except (TritonModelException, ImportError):
         print(f"{_LETTERS[level]} {file}:{line}] {message}", file=sys.stderr, flush=True)
         return

@@ -8,7 +8,7 @@ from typing import Any
 
 from pytriton.exceptions import PyTritonError
 from pytriton.python_backend.errors import TritonModelException
-from pytriton.python_backend.server import services
+from pytriton.python_backend.server import server_client
 
 
 class MetricFamily:
@@ -35,9 +35,9 @@ class MetricFamily:
         from pytriton.proxy.wire.service import MetricKind
 
         self._kind = kind
-        self._services = services()
+        self._server_client = server_client()
         with _as_model_exceptions():
-            self._number = self._services.metric_family(name, description, MetricKind(kind))
+            self._number = self._server_client.metric_family(name, description, MetricKind(kind))
 
     def Metric(  # noqa: N802  (the name that models know)
         self, labels: Mapping[str, str] | None = None, buckets: Sequence[float] | None = None
@@ -59,7 +59,7 @@ class MetricFamily:
         number = getattr(self, "_number", None)
         if number is not None:
             with contextlib.suppress(PyTritonError):
-                self._services.delete_metric_family(number)
+                self._server_client.delete_metric_family(number)
 
 
 class Metric:
@@ -73,9 +73,9 @@ class Metric:
 
     def __init__(self, family: MetricFamily, labels: Mapping[str, str], buckets: Sequence[float] | None) -> None:
         self._family = family
-        self._services = family._services
+        self._server_client = family._server_client
         with _as_model_exceptions():
-            self._number = self._services.metric(family._number, labels, buckets)
+            self._number = self._server_client.metric(family._number, labels, buckets)
 
     def increment(self, value: float) -> None:
         """Adds to a counter or a gauge.
@@ -84,7 +84,7 @@ class Metric:
             TritonModelException: A counter would shrink, or it is a histogram.
         """
         with _as_model_exceptions():
-            self._services.increment(self._number, value)
+            self._server_client.increment(self._number, value)
 
     def set(self, value: float) -> None:
         """Sets a gauge.
@@ -93,7 +93,7 @@ class Metric:
             TritonModelException: It is no gauge.
         """
         with _as_model_exceptions():
-            self._services.set(self._number, value)
+            self._server_client.set(self._number, value)
 
     def observe(self, value: float) -> None:
         """Adds an observation to a histogram.
@@ -102,7 +102,7 @@ class Metric:
             TritonModelException: It is no histogram.
         """
         with _as_model_exceptions():
-            self._services.observe(self._number, value)
+            self._server_client.observe(self._number, value)
 
     def value(self) -> float:
         """What a counter or a gauge has come to.
@@ -111,14 +111,14 @@ class Metric:
             TritonModelException: It is a histogram.
         """
         with _as_model_exceptions():
-            return self._services.value(self._number)
+            return self._server_client.value(self._number)
         raise AssertionError  # the context manager above raises, or nothing does
 
     def __del__(self) -> None:
         number = getattr(self, "_number", None)
         if number is not None:
             with contextlib.suppress(PyTritonError):
-                self._services.delete_metric(number)
+                self._server_client.delete_metric(number)
 
 
 @contextlib.contextmanager

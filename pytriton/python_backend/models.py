@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pytriton.exceptions import PyTritonError
 from pytriton.python_backend.errors import TritonModelException
-from pytriton.python_backend.server import services
+from pytriton.python_backend.server import server_client
 
 _FILE = "file:"
 _folder = ""
@@ -25,7 +25,7 @@ def load_model(model_name: str, config: str = "", files: Mapping[str, bytes] | N
     """
     contents = {path[len(_FILE) :] if path.startswith(_FILE) else path: data for path, data in (files or {}).items()}
     try:
-        services().load_model(model_name, config, contents or None)
+        server_client().load_model(model_name, config, contents or None)
     except PyTritonError as error:
         raise TritonModelException(str(error)) from error
 
@@ -41,7 +41,7 @@ def unload_model(model_name: str, unload_dependents: bool = False) -> None:
         TritonModelException: The server could not.
     """
     try:
-        services().unload_model(model_name, unload_dependents)
+        server_client().unload_model(model_name, unload_dependents)
     except PyTritonError as error:
         raise TritonModelException(str(error)) from error
 
@@ -57,7 +57,7 @@ def is_model_ready(model_name: str, model_version: str = "") -> bool:
         TritonModelException: The server could not say.
     """
     try:
-        return services().is_model_ready(model_name, int(model_version or -1))
+        return server_client().is_model_ready(model_name, int(model_version or -1))
     except (PyTritonError, ValueError) as error:
         raise TritonModelException(str(error)) from error
 

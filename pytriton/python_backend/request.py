@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytriton.proxy.tensors.batch import Batch
-from pytriton.proxy.wire.inference import Details
+from pytriton.proxy.wire.inference import RequestMetadata
 from pytriton.python_backend.errors import TritonModelException
 from pytriton.python_backend.flags import (
     TRITONSERVER_REQUEST_RELEASE_ALL,
@@ -211,8 +211,8 @@ class ServedRequest(InferenceRequest):
         self.is_rescheduled = False
 
     @property
-    def _details(self) -> Details:
-        return self._batch.details(self._index)
+    def _details(self) -> RequestMetadata:
+        return self._batch.metadata(self._index)
 
     def inputs(self) -> list[Tensor]:
         """See `InferenceRequest.inputs`."""
@@ -232,11 +232,11 @@ class ServedRequest(InferenceRequest):
 
     def correlation_id(self) -> int | str:
         """See `InferenceRequest.correlation_id`."""
-        return self._details.envelope.correlation_id
+        return self._details.options.correlation_id
 
     def flags(self) -> int:
         """See `InferenceRequest.flags`."""
-        return self._details.envelope.flags if self._own_flags is None else self._own_flags
+        return self._details.options.flags if self._own_flags is None else self._own_flags
 
     def set_flags(self, flags: int) -> None:
         """See `InferenceRequest.set_flags`."""
@@ -244,11 +244,11 @@ class ServedRequest(InferenceRequest):
 
     def timeout(self) -> int:
         """See `InferenceRequest.timeout`."""
-        return self._details.envelope.timeout_us
+        return self._details.options.timeout_us
 
     def priority(self) -> int:
         """0 where it has the model's default, 1 is the highest."""
-        return self._details.envelope.priority
+        return self._details.options.priority
 
     def parameters(self) -> str:
         """See `InferenceRequest.parameters`."""
@@ -256,7 +256,7 @@ class ServedRequest(InferenceRequest):
 
     def trace(self) -> int | None:
         """See `InferenceRequest.trace`."""
-        return self._details.envelope.trace or None
+        return self._details.options.trace or None
 
     def is_cancelled(self) -> bool:
         """See `InferenceRequest.is_cancelled`."""

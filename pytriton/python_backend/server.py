@@ -8,18 +8,18 @@ from pytriton.exceptions import PyTritonError
 from pytriton.python_backend.errors import TritonModelException
 
 if TYPE_CHECKING:
-    from pytriton.proxy.services.client import Services
+    from pytriton.proxy.services.client import ServerClient
 
 
-def services() -> Services:
+def server_client() -> ServerClient:
     """What can be asked of the server from here.
 
     Raises:
         TritonModelException: This process has no server.
     """
-    from pytriton.proxy.services.client import current
+    from pytriton.proxy.services.client import current_client
 
     try:
-        return current()
+        return current_client()
     except PyTritonError as error:
         raise TritonModelException(f"there is no server to ask from here: {error}") from error

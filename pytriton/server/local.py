@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 import zmq
 
-import pytriton.proxy
+import pytriton.python_backend
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonRuntimeError
 from pytriton.server.config import TritonConfig, server_flags
@@ -25,7 +25,7 @@ from pytriton.server.process import ServerProcess
 from pytriton.server.security import AccessControl
 from pytriton.server.settings_check import check_settings
 from pytriton.server.vertex_ai import with_vertex_ai
-from pytriton.utils.ending import ending_of
+from pytriton.utils.ending import describe_exit
 from pytriton.utils.workspace import Workspace
 
 LOGGER = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ class LocalServer:
         # It opens its ports one after the other.
         while not (self.control.is_ready() and all_listen(self.config)):
             if self.process.wait(_POLL_S):
-                raise PyTritonRuntimeError(self.obituary())
+                raise PyTritonRuntimeError(self.exit_report())
             if time.monotonic() > deadline:
                 raise PyTritonRuntimeError(
                     f"The server is not ready after {DEFAULT_TRITON_STARTUP_TIMEOUT_S} s. Its last lines:\n"
@@ -215,9 +215,9 @@ class LocalServer:
 
     def how_it_ended(self) -> str:
         """By which signal, or with which status."""
-        return ending_of(self.process.returncode)
+        return describe_exit(self.process.returncode)
 
-    def obituary(self) -> str:
+    def exit_report(self) -> str:
         """How it ended, and what it said last."""
         said = self.process.log.tail()
         if self.config.log_file is None:
@@ -266,7 +266,7 @@ def _environment(files: ServerFiles, workspace: pathlib.Path) -> dict[str, str]:
     folder = workspace / "python"
     folder.mkdir(mode=0o700, exist_ok=True)
     environment["PYTRITON_BACKEND_FOLDER"] = str(folder)
-    environment["PYTRITON_HOST"] = str(pathlib.Path(pytriton.proxy.__file__).with_name("bootstrap.py"))
+    environment["PYTRITON_HOST"] = str(pathlib.Path(pytriton.python_backend.__file__).with_name("bootstrap.py"))
     environment["PYTRITON_LIBRARY_PATH"] = own_libraries
     environment["PYTRITON_PYTHON"] = sys.executable
     return environment

@@ -63,6 +63,6 @@ class RemoteServer:
     def stop(self) -> None:
         """Does nothing: it goes on."""
 
-    def obituary(self) -> str:
+    def exit_report(self) -> str:
         """What became of it."""
         return f"The server at {self._url} does not answer any more."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 
-def ending_of(returncode: int | None) -> str:
+def describe_exit(returncode: int | None) -> str:
     """By which signal a process was killed, or with which status it exited.
 
     Args:

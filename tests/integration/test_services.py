@@ -23,7 +23,7 @@ from serving import (
 
 from pytriton.exceptions import PyTritonInferenceError, PyTritonInvalidOperationError
 from pytriton.proxy.services.client import current
-from pytriton.proxy.services.messages import Call
+from pytriton.proxy.services.messages import InferenceCall
 from pytriton.proxy.wire.service import SEQUENCE_END, SEQUENCE_START, LogLevel, MetricKind
 
 
@@ -237,15 +237,15 @@ def test_sequences_go_to_models_that_batch_them(triton, name):
     def send(services):
         services.load_model(other, json.dumps(config))
         calls = [
-            Call(other, inputs),
-            Call(other, inputs, correlation_id=7),
-            Call(other, inputs, correlation_id=7, flags=SEQUENCE_START),
-            Call(other, inputs, correlation_id=7),
-            Call(other, inputs, correlation_id=7, flags=SEQUENCE_END),
-            Call(other, inputs, correlation_id=7),
-            Call(other, inputs, correlation_id="seven"),
-            Call(other, inputs, correlation_id="seven", flags=SEQUENCE_START | SEQUENCE_END),
-            Call(other, inputs, correlation_id=(1 << 64) - 1),
+            InferenceCall(other, inputs),
+            InferenceCall(other, inputs, correlation_id=7),
+            InferenceCall(other, inputs, correlation_id=7, flags=SEQUENCE_START),
+            InferenceCall(other, inputs, correlation_id=7),
+            InferenceCall(other, inputs, correlation_id=7, flags=SEQUENCE_END),
+            InferenceCall(other, inputs, correlation_id=7),
+            InferenceCall(other, inputs, correlation_id="seven"),
+            InferenceCall(other, inputs, correlation_id="seven", flags=SEQUENCE_START | SEQUENCE_END),
+            InferenceCall(other, inputs, correlation_id=(1 << 64) - 1),
         ]
         errors = [services.infer(call, timeout_s=20).error for call in calls]
         found = [re.search(r"must specify|sequence \w+ ", str(error)) for error in errors]

@@ -132,7 +132,7 @@ class Restless(Running):
 
 
 def pipelines_of(triton):
-    return [pipeline for model in triton._models for worker in model._workers for pipeline in worker._pipelines]
+    return [pipeline for model in triton._models for worker in model._workers for pipeline in worker._executors]
 
 
 def blocks_in_use(triton):
@@ -182,7 +182,7 @@ def check_restless_clients(seconds, rng):
         blocks = blocks_in_use(triton)  # other tests in this process may have kept requests
 
         def is_quiet():
-            return running.total == 0 and not any(pipeline._flights for pipeline in pipelines_of(triton))
+            return running.total == 0 and not any(pipeline._in_flight for pipeline in pipelines_of(triton))
 
         run_restless_clients(triton, seconds / 3, rng)
         wait_until(is_quiet)

@@ -11,22 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytriton.exceptions import PyTritonInferenceError
-from pytriton.proxy.services.messages import Call, decode_call, encode_call
-from pytriton.proxy.wire.service import decode_reply, encode_reply
-from pytriton.proxy.wire.encoding import MessageReader, ProtocolError, Tensor
+from pytriton.proxy.services.messages import InferenceCall, decode_call, encode_call
+from pytriton.proxy.wire.encoding import MessageReader, ProtocolError, TensorLocation
 from pytriton.proxy.wire.service import (
-    CallInput,
-    CallReplyMessage,
+    InferenceCallInput,
+    InferenceReplyMessage,
+    InferenceReplyOutput,
     LogLevel,
     MetricKind,
     MetricMessage,
-    MetricOrder,
+    MetricOperation,
     ModelMessage,
-    ModelOrder,
-    ReplyOutput,
+    ModelOperation,
+    decode_reply,
     encode_log,
     encode_metric,
     encode_model,
+    encode_reply,
 )
 
 CALL, REPLY, LOG, MODEL, METRIC = range(5, 10)
@@ -40,9 +41,9 @@ texts = st.one_of(st.text(), st.binary().map(lambda data: data.decode("utf-8", "
 floats = st.floats(allow_nan=False)
 parameters = st.dictionaries(texts, st.one_of(texts, integers, st.booleans(), floats), max_size=4)
 shapes = st.lists(integers, max_size=4).map(tuple)
-inputs = st.builds(CallInput, texts, integers, st.builds(Tensor, small, small, shapes))
+inputs = st.builds(InferenceCallInput, texts, integers, st.builds(TensorLocation, small, small, shapes))
 calls = st.builds(
-    Call,
+    InferenceCall,
     texts,
     st.just({}),
     integers,
@@ -56,7 +57,7 @@ calls = st.builds(
     integers,
 )
 responses = st.builds(
-    CallReplyMessage,
+    InferenceReplyMessage,
     st.booleans(),
     st.just(True),
     st.none(),
@@ -64,17 +65,17 @@ responses = st.builds(
     integers,
     texts,
     parameters,
-    st.lists(st.builds(ReplyOutput, texts, integers, integers, integers, shapes), max_size=4),
+    st.lists(st.builds(InferenceReplyOutput, texts, integers, integers, integers, shapes), max_size=4),
 )
 failures = st.builds(
-    CallReplyMessage, st.booleans(), st.just(False), st.builds(PyTritonInferenceError, texts, integers)
+    InferenceReplyMessage, st.booleans(), st.just(False), st.builds(PyTritonInferenceError, texts, integers)
 )
-ends = st.builds(CallReplyMessage, st.just(True), st.just(False))
+ends = st.builds(InferenceReplyMessage, st.just(True), st.just(False))
 files = st.lists(st.tuples(texts, small, small), max_size=3)
-models = st.builds(ModelMessage, st.sampled_from(ModelOrder), texts, integers, texts, files)
+models = st.builds(ModelMessage, st.sampled_from(ModelOperation), texts, integers, texts, files)
 metrics = st.builds(
     MetricMessage,
-    st.sampled_from(MetricOrder),
+    st.sampled_from(MetricOperation),
     integers,
     st.sampled_from(MetricKind),
     floats,
@@ -98,14 +99,16 @@ def reader_of(data: bytes) -> MessageReader:
     return MessageReader(data, 0, len(data) + DATA_SIZE)
 
 
-def comparable(reply: CallReplyMessage) -> Any:
+def comparable(reply: InferenceReplyMessage) -> Any:
     error = reply.error and (reply.error.message, reply.error.code)
     return {**vars(reply), "error": error}
 
 
 @settings
 @given(calls, st.lists(inputs, max_size=3))
-def test_a_call_is_read_as_it_was_written(library: ctypes.CDLL, call: Call, given_inputs: list[CallInput]) -> None:
+def test_a_call_is_read_as_it_was_written(
+    library: ctypes.CDLL, call: InferenceCall, given_inputs: list[InferenceCallInput]
+) -> None:
     assert call.batch is not None
     data = encode_call(call, given_inputs, call.batch).to_bytes()
     assert recode(library, CALL, data) == data
@@ -114,7 +117,7 @@ def test_a_call_is_read_as_it_was_written(library: ctypes.CDLL, call: Call, give
 
 @settings
 @given(st.one_of(responses, failures, ends))
-def test_a_reply_is_read_as_it_was_written(library: ctypes.CDLL, reply: CallReplyMessage) -> None:
+def test_a_reply_is_read_as_it_was_written(library: ctypes.CDLL, reply: InferenceReplyMessage) -> None:
     data = encode_reply(reply).to_bytes()
     assert recode(library, REPLY, data) == data
     assert comparable(decode_reply(reader_of(data))) == comparable(reply)
@@ -161,14 +164,14 @@ def test_python_reads_what_cpp_wrote_and_writes_the_same_bytes(library: ctypes.C
 
 @pytest.mark.parametrize(("offset", "size"), [(-1, 1), (DATA_SIZE, 1), (0, DATA_SIZE + 1), (1, -1), (2**62, 2**62)])
 def test_files_outside_of_a_message_are_refused(library: ctypes.CDLL, offset: int, size: int) -> None:
-    data = encode_model(ModelMessage(ModelOrder.LOAD, "m", files=[("1/model.py", offset, size)])).to_bytes()
+    data = encode_model(ModelMessage(ModelOperation.LOAD, "m", files=[("1/model.py", offset, size)])).to_bytes()
     with pytest.raises(ProtocolError, match="a file lies outside of its message"):
         recode(library, MODEL, data)
 
 
 @pytest.mark.parametrize("value", [True, 1, 1.0, "1"])
 def test_parameters_keep_their_types(library: ctypes.CDLL, value: Any) -> None:
-    data = encode_call(Call("m", {}, parameters={"key": value}), [], 0).to_bytes()
+    data = encode_call(InferenceCall("m", {}, parameters={"key": value}), [], 0).to_bytes()
     call, _ = decode_call(reader_of(recode(library, CALL, data)))
     assert type(call.parameters["key"]) is type(value)
     assert call.parameters["key"] == value

@@ -11,8 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytriton.proxy.wire.control import decode_reply, encode_reply
-from pytriton.proxy.wire.control import Order, OrderMessage, ReplyMessage, decode_order, encode_order
+from pytriton.proxy.wire.control import (
+    Command,
+    CommandMessage,
+    CommandReply,
+    decode_command,
+    decode_reply,
+    encode_command,
+    encode_reply,
+)
 from pytriton.proxy.wire.registration import AdmissionMessage
 
 settings = hypothesis.settings(deadline=None, max_examples=100, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -30,9 +37,9 @@ admissions = st.builds(
     st.lists(texts, max_size=3),
 )
 orders = st.builds(
-    OrderMessage, st.sampled_from(Order), texts, texts, integers, texts, texts, texts, texts, texts, st.just(b"")
+    CommandMessage, st.sampled_from(Command), texts, texts, integers, texts, texts, texts, texts, texts, st.just(b"")
 )
-replies = st.builds(ReplyMessage, texts, texts, texts, st.none() | admissions)
+replies = st.builds(CommandReply, texts, texts, texts, st.none() | admissions)
 
 
 def returned(function: Any, *arguments: Any, capacity: int = 1 << 17) -> bytes | None:
@@ -44,7 +51,7 @@ def returned(function: Any, *arguments: Any, capacity: int = 1 << 17) -> bytes |
 
 
 @pytest.fixture(scope="session")
-def leash(library: ctypes.CDLL) -> ctypes.CDLL:
+def control(library: ctypes.CDLL) -> ctypes.CDLL:
     """The library, with the functions of leash_library.cc."""
     integer, text = ctypes.c_int64, ctypes.c_char_p
     signatures = {
@@ -61,31 +68,31 @@ def leash(library: ctypes.CDLL) -> ctypes.CDLL:
 
 @settings
 @given(orders)
-def test_python_reads_the_orders_that_cpp_writes(leash: ctypes.CDLL, order: OrderMessage) -> None:
-    fields = [order.folder, order.model, order.instance, order.config, order.repository]
-    data = [field.encode() for field in [*fields, order.instance_kind, order.device_id]]
+def test_python_reads_the_orders_that_cpp_writes(control: ctypes.CDLL, command: CommandMessage) -> None:
+    fields = [command.folder, command.model, command.instance, command.config, command.repository]
+    data = [field.encode() for field in [*fields, command.instance_kind, command.device_id]]
     pointers = (ctypes.c_char_p * 7)(*data)
     sizes = (ctypes.c_int64 * 7)(*map(len, data))
-    written = returned(leash.leash_order, order.order, order.version, pointers, sizes)
-    assert written == encode_order(order)
-    assert decode_order(written) == order
+    written = returned(control.leash_order, command.command, command.version, pointers, sizes)
+    assert written == encode_command(command)
+    assert decode_command(written) == command
 
 
 @settings
 @given(replies)
-def test_cpp_reads_the_replies_that_python_writes(leash: ctypes.CDLL, reply: ReplyMessage) -> None:
+def test_cpp_reads_the_replies_that_python_writes(control: ctypes.CDLL, reply: CommandReply) -> None:
     data = encode_reply(reply)
-    assert returned(leash.leash_recode_reply, data, len(data)) == data
+    assert returned(control.leash_recode_reply, data, len(data)) == data
     assert decode_reply(data) == reply
 
 
 @settings
 @given(replies, st.data())
-def test_replies_that_are_cut_short_are_refused(leash: ctypes.CDLL, reply: ReplyMessage, data: st.DataObject) -> None:
+def test_replies_that_are_cut_short_are_refused(control: ctypes.CDLL, reply: CommandReply, data: st.DataObject) -> None:
     frame = encode_reply(reply)
-    head = len(encode_reply(ReplyMessage(reply.error, reply.detail, reply.config)))
+    head = len(encode_reply(CommandReply(reply.error, reply.detail, reply.config)))
     end = data.draw(st.integers(0, len(frame) - 1).filter(lambda size: size != head))
-    assert returned(leash.leash_recode_reply, frame[:end], end) is None
+    assert returned(control.leash_recode_reply, frame[:end], end) is None
 
 
 leaves = st.none() | st.booleans() | st.integers() | texts
@@ -107,20 +114,20 @@ def all_places(value: Any, path: str = "") -> Any:
 
 @settings
 @given(values, st.booleans(), st.sampled_from([None, 2]))
-def test_json_is_read(leash: ctypes.CDLL, value: Any, ascii_only: bool, indent: int | None) -> None:
+def test_json_is_read(control: ctypes.CDLL, value: Any, ascii_only: bool, indent: int | None) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent).encode("utf-8", "surrogatepass")
     for path, expected in all_places(value):
-        assert returned(leash.json_text, text, len(text), path.encode()) == expected.encode("utf-8", "surrogatepass")
+        assert returned(control.json_text, text, len(text), path.encode()) == expected.encode("utf-8", "surrogatepass")
 
 
 @settings
 @given(values, st.data())
-def test_json_that_is_cut_short_is_refused(leash: ctypes.CDLL, value: Any, data: st.DataObject) -> None:
+def test_json_that_is_cut_short_is_refused(control: ctypes.CDLL, value: Any, data: st.DataObject) -> None:
     text = json.dumps([value]).encode()
     cut = text[: data.draw(st.integers(0, len(text) - 1))]
-    assert returned(leash.json_text, cut, len(cut), b"") is None
+    assert returned(control.json_text, cut, len(cut), b"") is None
 
 
 @pytest.mark.parametrize("text", ["", " ", "{", "}", "[1 2]", '{"a" 1}', "{1: 2}", '"\\u12', "[" * 1000, "1 1"])
-def test_what_is_no_json_is_refused(leash: ctypes.CDLL, text: str) -> None:
-    assert returned(leash.json_text, text.encode(), len(text), b"") is None
+def test_what_is_no_json_is_refused(control: ctypes.CDLL, text: str) -> None:
+    assert returned(control.json_text, text.encode(), len(text), b"") is None

@@ -13,26 +13,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytriton.proxy.wire.encoding import ABSENT, ALIGNMENT, Column, MessageReader, ParameterValue, ProtocolError, Tensor
+from pytriton.proxy.wire.encoding import (
+    ABSENT,
+    ALIGNMENT,
+    MessageReader,
+    ParameterValue,
+    ProtocolError,
+    TensorColumn,
+    TensorLocation,
+)
 from pytriton.proxy.wire.inference import (
-    Answer,
-    AnswerOutput,
-    AnswersMessage,
     BatchMessage,
-    Details,
-    Envelope,
-    Failure,
+    RequestFailure,
+    RequestMetadata,
+    RequestOptions,
+    ResponseEntry,
+    ResponseOutput,
+    ResponsesMessage,
     ResultMessage,
-    decode_answers,
     decode_batch,
+    decode_responses,
     decode_result,
-    encode_answers,
     encode_batch,
+    encode_responses,
     encode_result,
     read_batch,
-    read_details,
+    read_metadata,
 )
-from pytriton.proxy.wire.notification import BELL, PROTOCOL_VERSION
+from pytriton.proxy.wire.notification import NOTIFICATION, PROTOCOL_VERSION
 from pytriton.proxy.wire.registration import (
     AdmissionMessage,
     RegistrationMessage,
@@ -45,8 +53,8 @@ from pytriton.proxy.wire.registration import (
 # The library is the session's, and holds no state.
 settings = hypothesis.settings(deadline=None, max_examples=150, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 
-KINDS = [BatchMessage, ResultMessage, RegistrationMessage, AdmissionMessage, AnswersMessage]
-WITH_DATA = {0: decode_batch, 1: decode_result, 4: decode_answers}
+KINDS = [BatchMessage, ResultMessage, RegistrationMessage, AdmissionMessage, ResponsesMessage]
+WITH_DATA = {0: decode_batch, 1: decode_result, 4: decode_responses}
 
 LEAST, MOST = -(2**63), 2**63 - 1
 
@@ -60,11 +68,15 @@ texts = st.one_of(
 doubles = integers.map(lambda bits: struct.unpack("<d", struct.pack("<q", bits))[0])
 parameters = st.dictionaries(texts, st.one_of(texts, integers, st.booleans(), doubles, st.floats()), max_size=5)
 unsigned = st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([0, 1, 2**63, 2**64 - 1]))
-envelopes = st.builds(Envelope, unsigned | texts.filter(bool), unsigned, unsigned, unsigned, unsigned)
-details = st.builds(
-    Details, texts, st.none() | st.lists(integers, max_size=4), parameters, st.just(Envelope()) | envelopes
+envelopes = st.builds(RequestOptions, unsigned | texts.filter(bool), unsigned, unsigned, unsigned, unsigned)
+metadata = st.builds(
+    RequestMetadata,
+    texts,
+    st.none() | st.lists(integers, max_size=4),
+    parameters,
+    st.just(RequestOptions()) | envelopes,
 )
-failures = st.builds(Failure, integers, integers, texts, texts)
+failures = st.builds(RequestFailure, integers, integers, texts, texts)
 registrations = st.builds(RegistrationMessage, texts, texts, integers, texts, texts)
 admissions = st.builds(
     AdmissionMessage,
@@ -80,21 +92,21 @@ admissions = st.builds(
 
 
 @st.composite
-def tensors(draw: st.DrawFn, data_size: int) -> Tensor:
+def tensors(draw: st.DrawFn, data_size: int) -> TensorLocation:
     if draw(st.booleans()):
-        return draw(st.just(ABSENT) | st.builds(Tensor, st.integers(LEAST, -1), integers, st.tuples(integers)))
+        return draw(st.just(ABSENT) | st.builds(TensorLocation, st.integers(LEAST, -1), integers, st.tuples(integers)))
     offset = draw(st.integers(0, data_size))
-    return Tensor(offset, draw(st.integers(0, data_size - offset)), tuple(draw(st.lists(integers, max_size=6))))
+    return TensorLocation(offset, draw(st.integers(0, data_size - offset)), tuple(draw(st.lists(integers, max_size=6))))
 
 
 @st.composite
-def columns(draw: st.DrawFn, request_count: int, data_size: int) -> list[Column]:
+def columns(draw: st.DrawFn, request_count: int, data_size: int) -> list[TensorColumn]:
     drawn = []
     for _ in range(draw(st.integers(0, 4))):
         stacked = draw(st.booleans())
         count = 1 if stacked else request_count
         each = draw(st.lists(tensors(data_size), min_size=count, max_size=count))
-        drawn.append(Column(draw(integers), draw(integers), stacked, each, stacked and draw(st.booleans())))
+        drawn.append(TensorColumn(draw(integers), draw(integers), stacked, each, stacked and draw(st.booleans())))
     return drawn
 
 
@@ -106,7 +118,7 @@ def each_request(strategy: st.SearchStrategy[Any], count: int) -> st.SearchStrat
 def batches(draw: st.DrawFn, data_size: int) -> BatchMessage:
     count = draw(st.integers(0, 5))
     rows = draw(st.just([]) | each_request(integers, count))
-    some_details = draw(st.just([]) | each_request(details, count))
+    some_details = draw(st.just([]) | each_request(metadata, count))
     return BatchMessage(count, rows, draw(columns(count, data_size)), some_details)
 
 
@@ -120,16 +132,16 @@ def results(draw: st.DrawFn, data_size: int) -> ResultMessage:
 
 
 @st.composite
-def answers(draw: st.DrawFn, data_size: int) -> AnswersMessage:
+def answers(draw: st.DrawFn, data_size: int) -> ResponsesMessage:
     drawn = []
     for _ in range(draw(st.integers(0, 4))):
         request = draw(integers)
-        failure = draw(st.none() | st.builds(Failure, st.just(request), integers, texts, texts))
-        outputs = draw(st.lists(st.builds(AnswerOutput, integers, integers, tensors(data_size)), max_size=4))
+        failure = draw(st.none() | st.builds(RequestFailure, st.just(request), integers, texts, texts))
+        outputs = draw(st.lists(st.builds(ResponseOutput, integers, integers, tensors(data_size)), max_size=4))
         flags = draw(st.booleans()), draw(st.booleans())
         times = draw(integers), draw(integers)
-        drawn.append(Answer(draw(integers), request, *flags, *times, failure, outputs, draw(parameters)))
-    return AnswersMessage(drawn)
+        drawn.append(ResponseEntry(draw(integers), request, *flags, *times, failure, outputs, draw(parameters)))
+    return ResponsesMessage(drawn)
 
 
 @st.composite
@@ -137,7 +149,7 @@ def messages(draw: st.DrawFn) -> tuple[Any, int]:
     """A message, and the size of its data: the data itself is never looked at."""
     data_size = draw(st.sampled_from([0, 1, 100, 2**40, 2**62]))
     message = draw(st.one_of(batches(data_size), results(data_size), answers(data_size), registrations, admissions))
-    return message, data_size if isinstance(message, BatchMessage | ResultMessage | AnswersMessage) else 0
+    return message, data_size if isinstance(message, BatchMessage | ResultMessage | ResponsesMessage) else 0
 
 
 def encode(message: Any) -> bytes:
@@ -147,8 +159,8 @@ def encode(message: Any) -> bytes:
             return encode_batch(message).to_bytes()
         case ResultMessage():
             return encode_result(message).to_bytes()
-        case AnswersMessage():
-            return encode_answers(message).to_bytes()
+        case ResponsesMessage():
+            return encode_responses(message).to_bytes()
         case RegistrationMessage():
             return encode_registration(message)
         case _:
@@ -192,8 +204,8 @@ def test_both_halves_are_of_one_version(library: ctypes.CDLL) -> None:
 
 
 def test_a_bell_is_four_words() -> None:
-    assert BELL.size == 32
-    assert BELL.unpack(BELL.pack(1, LEAST, MOST, -1)) == (1, LEAST, MOST, -1)
+    assert NOTIFICATION.size == 32
+    assert NOTIFICATION.unpack(NOTIFICATION.pack(1, LEAST, MOST, -1)) == (1, LEAST, MOST, -1)
 
 
 @settings
@@ -246,8 +258,8 @@ def test_the_details_of_a_batch_can_be_read_later(message: BatchMessage) -> None
     data = encode(message) + bytes(100)
     for _ in range(2):  # the second time, it is found among those of late
         head, data_offset, start = read_batch(data)
-        some_details = read_details(data, head.request_count, start) if start else []
-        assert comparable(dataclasses.replace(head, details=some_details)) == comparable(message)
+        some_details = read_metadata(data, head.request_count, start) if start else []
+        assert comparable(dataclasses.replace(head, metadata=some_details)) == comparable(message)
         assert data_offset == len(data) - 100
 
 
@@ -256,7 +268,7 @@ def test_details_that_lie_outside_of_a_batch_are_refused(start: int) -> None:
     with pytest.raises(ProtocolError):
         read_batch(words_of(start, 1, 0, 0))
     with pytest.raises(ProtocolError):
-        read_details(words_of(start, 1, 0, 0), 1, start)
+        read_metadata(words_of(start, 1, 0, 0), 1, start)
 
 
 def test_a_heap_that_starts_in_the_midst_of_a_word_is_no_other_error() -> None:
@@ -266,9 +278,11 @@ def test_a_heap_that_starts_in_the_midst_of_a_word_is_no_other_error() -> None:
 
 def test_a_batch_of_many_requests_with_many_tensors_comes_through(library: ctypes.CDLL) -> None:
     count = 500
-    ragged = [Tensor(64 * i, i, (1, *range(i % 7))) if i % 3 else ABSENT for i in range(count)]
-    some_details = [Details(f"id {i}", [i, 0], {"n": i, "t": "é" * i}) for i in range(count)]
-    message = BatchMessage(count, list(range(count)), [Column(i, 11, False, ragged) for i in range(20)], some_details)
+    ragged = [TensorLocation(64 * i, i, (1, *range(i % 7))) if i % 3 else ABSENT for i in range(count)]
+    some_details = [RequestMetadata(f"id {i}", [i, 0], {"n": i, "t": "é" * i}) for i in range(count)]
+    message = BatchMessage(
+        count, list(range(count)), [TensorColumn(i, 11, False, ragged) for i in range(20)], some_details
+    )
     data = encode(message)
     assert recode(library, 0, data, 80 * count) == data
     assert decode(0, data, 80 * count) == message
@@ -281,18 +295,18 @@ def test_a_batch_of_many_requests_with_many_tensors_comes_through(library: ctype
 )
 def test_doubles_keep_their_bits(library: ctypes.CDLL, bits: int) -> None:
     (value,) = struct.unpack("<d", struct.pack("<q", bits))
-    data = encode(BatchMessage(1, [], [], [Details("", None, {"x": value})]))
+    data = encode(BatchMessage(1, [], [], [RequestMetadata("", None, {"x": value})]))
     assert struct.pack("<q", bits) in data
     assert recode(library, 0, data) == data
-    read = decode(0, data).details[0].parameters["x"]
+    read = decode(0, data).metadata[0].parameters["x"]
     assert struct.unpack("<q", struct.pack("<d", read)) == (bits,)
     assert math.isnan(read) == math.isnan(value)
 
 
 def test_parameters_keep_their_types(library: ctypes.CDLL) -> None:
     values: dict[str, ParameterValue] = {"bool": True, "int": 1, "double": 1.0, "text": "1"}
-    read = decode(0, recode(library, 0, encode(BatchMessage(1, [], [], [Details("", None, values)]))))
-    assert {key: type(value) for key, value in read.details[0].parameters.items()} == {
+    read = decode(0, recode(library, 0, encode(BatchMessage(1, [], [], [RequestMetadata("", None, values)]))))
+    assert {key: type(value) for key, value in read.metadata[0].parameters.items()} == {
         "bool": bool,
         "int": int,
         "double": float,
@@ -301,8 +315,8 @@ def test_parameters_keep_their_types(library: ctypes.CDLL) -> None:
 
 
 def test_half_a_character_is_written_as_its_escape() -> None:
-    message = ResultMessage(1, 0, 0, [Failure(0, 1, "a\ud800b", "\udcff\ud800")], [])
-    assert decode(1, encode(message)).failures == [Failure(0, 1, "a\\ud800b", "\\udcff\\ud800")]
+    message = ResultMessage(1, 0, 0, [RequestFailure(0, 1, "a\ud800b", "\udcff\ud800")], [])
+    assert decode(1, encode(message)).failures == [RequestFailure(0, 1, "a\\ud800b", "\\udcff\\ud800")]
 
 
 @st.composite
@@ -418,7 +432,7 @@ def test_a_message_without_a_head_is_refused(library: ctypes.CDLL, size: int) ->
 
 def test_tensors_outside_of_a_message_are_refused_by_cpp(library: ctypes.CDLL) -> None:
     for offset, size in [(0, 101), (101, 0), (50, 51), (0, -1), (MOST, MOST), (1, MOST)]:
-        data = encode(BatchMessage(1, [], [Column(0, 11, True, [Tensor(offset, size, (1,))])], []))
+        data = encode(BatchMessage(1, [], [TensorColumn(0, 11, True, [TensorLocation(offset, size, (1,))])], []))
         with pytest.raises(ProtocolError, match="a tensor lies outside of its message"):
             recode(library, 0, data, 100)
 

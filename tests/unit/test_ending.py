@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from pytriton.utils.ending import ending_of
+from pytriton.utils.ending import describe_exit
 
 
 @pytest.mark.parametrize(("returncode", "words"), [(0, "exited with status 0"), (3, "exited with status 3")])
 def test_a_process_that_exits_is_told_with_its_status(returncode, words):
-    assert ending_of(returncode) == words
+    assert describe_exit(returncode) == words
 
 
 def killed_by(number):
@@ -22,9 +22,9 @@ def killed_by(number):
 
 
 def test_a_process_that_is_killed_is_told_with_the_signals_name():
-    assert ending_of(killed_by(signal.SIGKILL)) == "was killed by SIGKILL"
+    assert describe_exit(killed_by(signal.SIGKILL)) == "was killed by SIGKILL"
 
 
 def test_a_signal_without_a_name_is_told_by_its_number():
     number = signal.SIGRTMIN + 3
-    assert ending_of(killed_by(number)) == f"was killed by signal {int(number)}"
+    assert describe_exit(killed_by(number)) == f"was killed by signal {int(number)}"

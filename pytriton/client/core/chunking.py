@@ -11,16 +11,16 @@ import numpy as np
 
 from pytriton.client.core.failures import server_error
 from pytriton.client.core.inputs import Array
-from pytriton.client.core.requests import Request
+from pytriton.client.core.requests import EncodedRequest
 from pytriton.client.exceptions import Failure, PyTritonClientValueError
 
 MAX_PARTS_IN_FLIGHT = 16
 
 
 async def infer_in_parts(
-    request: Request,
+    request: EncodedRequest,
     rows: int,
-    infer: Callable[[Request], Awaitable[dict[str, Array]]],
+    infer: Callable[[EncodedRequest], Awaitable[dict[str, Array]]],
 ) -> dict[str, Array]:
     """Sends a batch in parts, several at a time, and joins the answers. The first error ends it all.
 

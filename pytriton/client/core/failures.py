@@ -83,7 +83,7 @@ def lost(url: str, error: object) -> PyTritonClientInferenceServerError:
     )
 
 
-def garbled(url: str, error: object) -> PyTritonClientInferenceServerError:
+def malformed(url: str, error: object) -> PyTritonClientInferenceServerError:
     """Makes the error of an answer that is none of Triton's."""
     return server_error(
         _sentence(
@@ -104,7 +104,7 @@ def answered_over_http(url: str, error: Any) -> PyTritonClientError:
     if error.status() is None:
         return PyTritonClientValueError(str(error.message()))
     if error.debug_details() is not None:  # the body, which was not the JSON that Triton answers with
-        return garbled(url, f"status {error.status()}, {_shortened(error.debug_details())}")
+        return malformed(url, f"status {error.status()}, {_shortened(error.debug_details())}")
     return _answered(url, str(error.message()))
 
 
@@ -126,13 +126,13 @@ def answered_over_grpc(url: str, status: str | None, message: str, timeout_s: fl
         return closed_meanwhile()
     if code == "UNAVAILABLE" and _NOT_CONNECTED.search(message):
         # Somebody listens there, and does not speak gRPC.
-        return garbled(url, message) if "HTTP/2" in message else unreachable(url, message)
+        return malformed(url, message) if "HTTP/2" in message else unreachable(url, message)
     if code == "UNAVAILABLE" and _DISCONNECTED.search(message):
         return lost(url, message)
     if code in ("INTERNAL", "UNKNOWN", "CANCELLED") and _BROKEN_STREAM.match(message):
         return lost(url, message)
     if code == "UNIMPLEMENTED" and not message:
-        return garbled(url, "it speaks gRPC, but not Triton's")
+        return malformed(url, "it speaks gRPC, but not Triton's")
     return _answered(url, message)
 
 

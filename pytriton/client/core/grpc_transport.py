@@ -236,7 +236,7 @@ def translate(url: str, error: Exception, timeout_s: float) -> Exception:
     if failures.is_closed(str(error)):
         return failures.closed_meanwhile()
     if isinstance(error, ValueError | TypeError | KeyError | AttributeError):
-        return failures.garbled(url, error)
+        return failures.malformed(url, error)
     return error
 
 

@@ -314,7 +314,7 @@ def _translated(url: str, error: Exception, timeout_s: float) -> Exception:
     if isinstance(error, OSError):
         return failures.unreachable(url, error)
     if isinstance(error, _NOT_DECODED):
-        return failures.garbled(url, error)
+        return failures.malformed(url, error)
     return error
 
 
@@ -324,7 +324,7 @@ def _translated_of_aiohttp(url: str, error: Exception, timeout_s: float) -> Exce
     if isinstance(error, aiohttp.ClientConnectorError):
         return failures.unreachable(url, error)
     if isinstance(error, aiohttp.ClientResponseError):
-        return failures.garbled(url, error)
+        return failures.malformed(url, error)
     if isinstance(error, aiohttp.ClientError):
         return failures.lost(url, error)
     return _translated(url, error, timeout_s)

@@ -59,10 +59,10 @@ def wait_until_ready(
         for server in servers:
             state = yield from _state(server, model, deadline, len(servers))
             if state is True:
-                server.take_back()
+                server.mark_up()
                 found = True
                 continue
-            server.leave_out()
+            server.mark_down()
             if state == "up":
                 up = server
             # What is asked for in the last moment takes too long, which says less than what was answered before.

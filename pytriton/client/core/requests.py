@@ -87,7 +87,7 @@ def options_of(
 
 
 @dataclasses.dataclass(slots=True)
-class Request:
+class EncodedRequest:
     """A request that has been checked.
 
     Attributes:
@@ -113,7 +113,7 @@ class Request:
         """Size of the batch; 0 where there is no input."""
         return self.arrays[0][1].shape[0] if self.arrays else 0
 
-    def slice(self, start: int, stop: int) -> Request:
+    def slice(self, start: int, stop: int) -> EncodedRequest:
         """The same request for some rows of the batch."""
         return dataclasses.replace(self, arrays=[(spec, array[start:stop]) for spec, array in self.arrays])
 
@@ -126,7 +126,7 @@ def make_request(
     *,
     batch: bool,
     convert: bool,
-) -> Request:
+) -> EncodedRequest:
     """Checks what a user asks for.
 
     Args:
@@ -147,8 +147,8 @@ def make_request(
     arrays = arrays_of_batch(config, given, convert) if batch else arrays_of_sample(config, given, convert)
     single = not batch and config.max_batch_size > 0
     if options is None:
-        return Request(arrays, single)
-    return Request(
+        return EncodedRequest(arrays, single)
+    return EncodedRequest(
         arrays,
         single,
         settings=_settings(options),
@@ -159,7 +159,7 @@ def make_request(
     )
 
 
-def tensors_of(request: Request, library: ModuleType) -> list[Any]:
+def tensors_of(request: EncodedRequest, library: ModuleType) -> list[Any]:
     """Makes tritonclient's inputs.
 
     Args:
@@ -178,7 +178,7 @@ def tensor_of(spec: TensorSpec, array: Array, library: ModuleType) -> Any:
     return tensor
 
 
-def wanted_of(request: Request, library: ModuleType) -> list[Any] | None:
+def wanted_of(request: EncodedRequest, library: ModuleType) -> list[Any] | None:
     """Makes tritonclient's requested outputs; None where all are wanted."""
     if request.outputs is None:
         return None

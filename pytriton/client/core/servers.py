@@ -82,14 +82,14 @@ class Server:
             self.transport.call, method, timeout_s, *args, headers=self.headers(headers or {}), **kwargs
         )
 
-    def leave_out(self) -> None:
+    def mark_down(self) -> None:
         """Remembers that it is not ready; the more often in a row, the longer it is left alone."""
         self._absences += 1
         self._absent_until = time.monotonic() + min(
             _LONGEST_ABSENCE_S, _FIRST_ABSENCE_S * 2 ** min(self._absences - 1, 30)
         )
 
-    def take_back(self) -> None:
+    def mark_up(self) -> None:
         """Remembers that it is ready."""
         self._absences = 0
 

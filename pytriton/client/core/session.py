@@ -13,12 +13,12 @@ from typing import Any
 from pytriton.client.auth import create_auth_headers
 from pytriton.client.core import shared_memory
 from pytriton.client.core.deadlines import Deadline, check_timeout
-from pytriton.client.core.failures import garbled, is_answer, server_error
+from pytriton.client.core.failures import is_answer, malformed, server_error
 from pytriton.client.core.inputs import Array
 from pytriton.client.core.readiness import is_ready, probe_timeout_s, wait_until_ready
 from pytriton.client.core.requests import (
+    EncodedRequest,
     Options,
-    Request,
     answer_of,
     check_token,
     is_text,
@@ -114,7 +114,7 @@ def read_config(message: Any, url: str, version: str) -> TritonModelConfig:
     try:
         return TritonModelConfig.from_dict(message, version or None)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise garbled(url, f"it tells {error!r} of its model") from error
+        raise malformed(url, f"it tells {error!r} of its model") from error
 
 
 class Session:
@@ -180,7 +180,9 @@ class Session:
         if self._is_outdated:
             deadline = Deadline(timeout_s, f"Asking for model {self.model[0]!r}", started)
             try:
-                self.config = yield from self.somewhere(lambda server: self._fetch_config(server, deadline), deadline)
+                self.config = yield from self.with_failover(
+                    lambda server: self._fetch_config(server, deadline), deadline
+                )
                 self._is_outdated, self._sizes = False, None
             except PyTritonClientInferenceServerError as error:
                 if error.failure is Failure.NOT_SERVED:
@@ -192,7 +194,7 @@ class Session:
 
     def request(
         self, positional: Sequence[Any], named: dict[str, Any], options: Options | None, batch: bool
-    ) -> Request:
+    ) -> EncodedRequest:
         """Checks what a user asks for; `prepare` has run before.
 
         Raises:
@@ -205,16 +207,16 @@ class Session:
             self._checked = config
         return make_request(config, positional, named, options, batch=batch, convert=self.settings.convert_dtypes)
 
-    def infer(self, request: Request) -> Steps[dict[str, Array]]:
+    def infer(self, request: EncodedRequest) -> Steps[dict[str, Array]]:
         """Sends a request and returns its answer, after as many attempts as the retry policy allows."""
         if self._is_plain:
             return self._ask(self.servers[0], request, request.timeout_s or self.settings.inference_timeout_s)
         deadline = self.deadline_of(request)
         return self.with_retries(
-            lambda: self.somewhere(lambda server: self._ask_by(server, request, deadline), deadline), deadline
+            lambda: self.with_failover(lambda server: self._ask_by(server, request, deadline), deadline), deadline
         )
 
-    def deadline_of(self, request: Request) -> Deadline:
+    def deadline_of(self, request: EncodedRequest) -> Deadline:
         """By when a request must be answered; starts to count now."""
         timeout_s = request.timeout_s or self.settings.inference_timeout_s
         return Deadline(timeout_s, f"Inference of model {self.model[0]!r}")
@@ -257,7 +259,7 @@ class Session:
                     raise
             yield functools.partial(self._sleep, pause_s)
 
-    def somewhere(self, ask: Callable[[Server], Steps[Any]], deadline: Deadline) -> Steps[Any]:
+    def with_failover(self, ask: Callable[[Server], Steps[Any]], deadline: Deadline) -> Steps[Any]:
         """Asks the next server, and another one where that cannot be reached has the model not ready, or is busy.
 
         Args:
@@ -271,17 +273,17 @@ class Session:
             if server.was_left_out:
                 probe_s = probe_timeout_s(deadline, len(self.servers), _PROBE_TIMEOUT_S)
                 if not (yield from is_ready(server, self.model, probe_s)):
-                    server.leave_out()
+                    server.mark_down()
                     continue
-                server.take_back()
+                server.mark_up()
             try:
                 return (yield from ask(server))
             except PyTritonClientTimeoutError:
-                server.leave_out()
+                server.mark_down()
                 raise
             except PyTritonClientInferenceServerError as error:
                 if not is_answer(error) or error.failure is Failure.NOT_SERVED:
-                    server.leave_out()
+                    server.mark_down()
                 if error.failure not in _ELSEWHERE:
                     raise
                 failed = error
@@ -297,17 +299,19 @@ class Session:
         message = yield server.call("get_model_config", deadline.left_s(), *self.model)
         return read_config(message, server.url, self.model[1])
 
-    def _ask_by(self, server: Server, request: Request, deadline: Deadline) -> Steps[dict[str, Array]]:
+    def _ask_by(self, server: Server, request: EncodedRequest, deadline: Deadline) -> Steps[dict[str, Array]]:
         if server.regions is not None:
             return self._ask_through_memory(server, request, deadline)
         return self._ask(server, request, deadline.left_s())
 
-    def _ask(self, server: Server, request: Request, timeout_s: float) -> Steps[dict[str, Array]]:
+    def _ask(self, server: Server, request: EncodedRequest, timeout_s: float) -> Steps[dict[str, Array]]:
         tensors, wanted = tensors_of(request, server.library), wanted_of(request, server.library)
         result = yield self._inference(server, request, tensors, wanted, timeout_s)
         return self.answer(server, result, request)
 
-    def _ask_through_memory(self, server: Server, request: Request, deadline: Deadline) -> Steps[dict[str, Array]]:
+    def _ask_through_memory(
+        self, server: Server, request: EncodedRequest, deadline: Deadline
+    ) -> Steps[dict[str, Array]]:
         assert self.config is not None
         assert server.regions is not None
         known_sizes = self._sizes = self._sizes or shared_memory.OutputSizes(self.config)
@@ -316,19 +320,19 @@ class Session:
         sizes = known_sizes.expected(request)
         is_told_again = False
         while True:
-            with shared_memory.Loan(server) as loan:
+            with shared_memory.RegionLease(server) as lease:
                 try:
-                    inputs = yield from loan.take_inputs(request, deadline.left_s())
-                    wanted = yield from loan.take_outputs(names, sizes, deadline.left_s())
+                    inputs = yield from lease.take_inputs(request, deadline.left_s())
+                    wanted = yield from lease.take_outputs(names, sizes, deadline.left_s())
                     tensors = [
                         inputs.get(spec.name) or tensor_of(spec, array, library) for spec, array in request.arrays
                     ]
                     wanted = wanted or wanted_of(request, library)
                     inference = self._inference(server, request, tensors, wanted, deadline.left_s())
-                    loan.is_used = True
+                    lease.is_used = True
                     result = yield inference
                 except PyTritonClientInferenceServerError as error:
-                    loan.is_used = not is_answer(error)
+                    lease.is_used = not is_answer(error)
                     if shared_memory.is_forgotten(error) and not is_told_again:
                         is_told_again = True
                         server.regions.forget_all()
@@ -338,13 +342,13 @@ class Session:
                     else:
                         raise
                     continue
-                loan.is_used = False
-                answer = self.answer(server, result, request, loan.outputs())
+                lease.is_used = False
+                answer = self.answer(server, result, request, lease.outputs())
             known_sizes.learn(request, answer)
             return answer
 
     def _inference(
-        self, server: Server, request: Request, tensors: list[Any], wanted: list[Any] | None, timeout_s: float
+        self, server: Server, request: EncodedRequest, tensors: list[Any], wanted: list[Any] | None, timeout_s: float
     ) -> Callable[[], Any]:
         name, version = self.model
         return functools.partial(
@@ -360,7 +364,7 @@ class Session:
         )
 
     def answer(
-        self, server: Server, result: Any, request: Request, elsewhere: Mapping[str, Any] = _NOTHING
+        self, server: Server, result: Any, request: EncodedRequest, elsewhere: Mapping[str, Any] = _NOTHING
     ) -> dict[str, Array]:
         """Reads an answer.
 
@@ -373,4 +377,4 @@ class Session:
         try:
             return answer_of(result, server.transport.outputs_of, request.single, elsewhere)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError, struct.error) as error:
-            raise garbled(server.url, f"its answer cannot be read: {error!r}") from error
+            raise malformed(server.url, f"its answer cannot be read: {error!r}") from error

@@ -25,7 +25,7 @@ import numpy as np
 
 from pytriton.client.core.failures import is_answer, server_error
 from pytriton.client.core.inputs import Array
-from pytriton.client.core.requests import Request
+from pytriton.client.core.requests import EncodedRequest
 from pytriton.client.core.sansio import Sleep, Steps
 from pytriton.client.exceptions import Failure, PyTritonClientError, PyTritonClientInferenceServerError
 from pytriton.model_config.datatypes import datatype_by_name
@@ -227,7 +227,7 @@ class OutputSizes:
         self._seen: dict[object, dict[str, int]] = {}
         self._varying: set[str] = set()
 
-    def expected(self, request: Request) -> dict[str, int]:
+    def expected(self, request: EncodedRequest) -> dict[str, int]:
         """Bytes of the outputs that are worth shared memory, by name.
 
         Args:
@@ -243,7 +243,7 @@ class OutputSizes:
                 sizes[spec.name] = size
         return sizes
 
-    def learn(self, request: Request, answer: Mapping[str, Array]) -> None:
+    def learn(self, request: EncodedRequest, answer: Mapping[str, Array]) -> None:
         """Remembers the sizes of an answer."""
         if len(self._seen) >= _MAX_SIGNATURES:
             self._seen.pop(next(iter(self._seen)), None)
@@ -260,7 +260,7 @@ class OutputSizes:
         self._varying.update({named[1]} & sizes.keys() if named else sizes)
 
 
-class Loan:
+class RegionLease:
     """The regions of one request; a context manager, at whose end they go back to the pool.
 
     Args:
@@ -280,7 +280,7 @@ class Loan:
         self._outputs: Region | None = None
         self._layout: dict[str, tuple[int, int]] = {}
 
-    def __enter__(self) -> Loan:
+    def __enter__(self) -> RegionLease:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -288,7 +288,7 @@ class Loan:
             if region is not None:
                 (self._pool.abandon if self.is_used else self._pool.give_back)(region)
 
-    def take_inputs(self, request: Request, timeout_s: float) -> Steps[dict[str, Any]]:
+    def take_inputs(self, request: EncodedRequest, timeout_s: float) -> Steps[dict[str, Any]]:
         """Copies large inputs into shared memory.
 
         Returns:
@@ -365,7 +365,7 @@ def is_outgrown(error: PyTritonClientInferenceServerError) -> bool:
     return error.failure is Failure.REFUSED and "shared memory size specified with the request" in error.message
 
 
-def _signature(request: Request) -> object:
+def _signature(request: EncodedRequest) -> object:
     return tuple((spec.name, array.shape) for spec, array in request.arrays)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from pytriton.client.core import failures
 from pytriton.client.core.grpc_transport import AsyncioGrpcTransport
 from pytriton.client.core.loop_thread import is_being_cancelled
-from pytriton.client.core.requests import Request, tensors_of, wanted_of
+from pytriton.client.core.requests import EncodedRequest, tensors_of, wanted_of
 from pytriton.client.core.sansio import Steps, run_async
 from pytriton.client.core.servers import Server
 from pytriton.client.core.session import Session, Settings
@@ -36,7 +36,7 @@ class Stream:
         timeout_s: How long to wait for each response.
     """
 
-    def __init__(self, server: Server, model: tuple[str, str], request: Request, timeout_s: float) -> None:
+    def __init__(self, server: Server, model: tuple[str, str], request: EncodedRequest, timeout_s: float) -> None:
         """Sends the request."""
         transport = server.transport
         assert isinstance(transport, AsyncioGrpcTransport)
@@ -97,7 +97,7 @@ class Stream:
         self.cancel()
 
 
-async def open_stream(session: Session, request: Request) -> tuple[Stream, Any]:
+async def open_stream(session: Session, request: EncodedRequest) -> tuple[Stream, Any]:
     """Sends a request that is answered with a stream, and waits for the first response.
 
     Args:
@@ -121,10 +121,10 @@ async def open_stream(session: Session, request: Request) -> tuple[Stream, Any]:
             raise
         return stream, first
 
-    return await run_async(session.with_retries(lambda: session.somewhere(ask, deadline), deadline))
+    return await run_async(session.with_retries(lambda: session.with_failover(ask, deadline), deadline))
 
 
-def _look_for_reason(server: Server, model: tuple[str, str], request: Request, timeout_s: float) -> Steps[None]:
+def _look_for_reason(server: Server, model: tuple[str, str], request: EncodedRequest, timeout_s: float) -> Steps[None]:
     """Raises what the server says where it wants a token; gRPC lost it if it came while the request was being sent."""
     try:  # with what no decoupled model answers
         yield server.call("infer", timeout_s, model[0], [], model[1], headers=request.headers)
@@ -135,7 +135,7 @@ def _look_for_reason(server: Server, model: tuple[str, str], request: Request, t
         pass
 
 
-async def results(session: Session, request: Request) -> AsyncGenerator[Any, None]:
+async def results(session: Session, request: EncodedRequest) -> AsyncGenerator[Any, None]:
     """Sends a request and yields tritonclient's results; leaving early has the server stop."""
     stream, result = await open_stream(session, request)
     try:

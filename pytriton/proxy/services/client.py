@@ -1,7 +1,7 @@
 """What a worker can ask of the server: inference by other models, its log, its metrics, its models.
 
 Each model instance has a service channel of its own, beside the one that its batches travel on: a socket and an arena
-for each direction. `current` finds the one that belongs to the call that is being made.
+for each direction. `current_client` finds the one that belongs to the call that is being made.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import numpy as np
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInferenceError, PyTritonInvalidOperationError
 from pytriton.model_config.datatypes import BYTES_CODE, CODE_BY_DTYPE
-from pytriton.proxy.services.dispatcher import Switchboard
-from pytriton.proxy.services.messages import Call, CallTensor, Reply, write_call
-from pytriton.proxy.services.pending_call import Waiter
-from pytriton.proxy.services.reply_stream import AsyncStream, Stream
+from pytriton.proxy.services.dispatcher import ReplyDispatcher
+from pytriton.proxy.services.messages import InferenceCall, InferenceReply, ServiceTensor, write_call
+from pytriton.proxy.services.pending_call import PendingCall
+from pytriton.proxy.services.reply_stream import AsyncReplyStream, ReplyStream
 from pytriton.proxy.tensors.bytes_tensor import as_bytes
 from pytriton.proxy.tensors.layout import Layout
 from pytriton.proxy.types import Array
@@ -30,14 +30,14 @@ from pytriton.proxy.wire.encoding import float_of
 from pytriton.proxy.wire.error_code import ErrorCode
 from pytriton.proxy.wire.service import (
     NO_BATCH,
-    CallInput,
+    InferenceCallInput,
     LogLevel,
     MetricKind,
     MetricMessage,
-    MetricOrder,
+    MetricOperation,
     ModelMessage,
-    ModelOrder,
-    ServiceBell,
+    ModelOperation,
+    ServiceNotification,
     encode_log,
     encode_metric,
     encode_model,
@@ -46,41 +46,41 @@ from pytriton.proxy.wire.service import (
 if TYPE_CHECKING:
     import asyncio
 
-SERVICES_FD = 4
+SERVICE_FD = 4
 """The file descriptor that a worker process may find its service channel under."""
 
 _LENGTH = struct.Struct("<I")
 _RAW_CODE = 2  # as bytes that are there already
 
 
-Caller = tuple["Services | None", int]
+Caller = tuple["ServerClient | None", int]
 """The services of the instance whose callable is called, and the sequence of the batch, or ``CURRENT_BATCH``."""
 
-CALLER: ContextVar[Caller] = ContextVar("pytriton_caller", default=(None, NO_BATCH))
+CURRENT_CALLER: ContextVar[Caller] = ContextVar("pytriton_caller", default=(None, NO_BATCH))
 """Who asks, in a worker that is calling its inference callable."""
 
-_open: weakref.WeakSet[Services] = weakref.WeakSet()
-_of_process: Services | None = None
+_open: weakref.WeakSet[ServerClient] = weakref.WeakSet()
+_process_client: ServerClient | None = None
 
 
-def adopt(fd: int) -> None:
+def use_process_channel(fd: int) -> None:
     """Makes a socket the service channel of this process, which serves one model instance."""
-    global _of_process
-    _of_process = Services(fd)
+    global _process_client
+    _process_client = ServerClient(fd)
 
 
-def of_process() -> Services | None:
+def process_client() -> ServerClient | None:
     """The services that the process has from its start, or None."""
-    return _of_process
+    return _process_client
 
 
-def current() -> Services:
+def current_client() -> ServerClient:
     """The services of the call that is being made; else of the only model instance that this process serves.
 
     Raises:
         PyTritonInvalidOperationError: There is no such call, and not exactly one instance.
     """
-    services, _ = CALLER.get()
+    services, _ = CURRENT_CALLER.get()
     if services is not None:
         return services
     candidates = list(_open)
@@ -92,7 +92,7 @@ def current() -> Services:
     return candidates[0]
 
 
-class Services:
+class ServerClient:
     """The worker's end of a model instance's service channel.
 
     May be used by any threads and event loops at the same time. Nothing is sent before it is first used.
@@ -103,10 +103,10 @@ class Services:
 
     def __init__(self, fd: int) -> None:
         """Sends nothing yet."""
-        self._switchboard = Switchboard(socket.socket(fileno=fd))
+        self._dispatcher = ReplyDispatcher(socket.socket(fileno=fd))
         _open.add(self)
 
-    def infer(self, call: Call, timeout_s: float | None = None) -> Reply:
+    def infer(self, call: InferenceCall, timeout_s: float | None = None) -> InferenceReply:
         """Has a model infer, and waits for its one response.
 
         Args:
@@ -132,10 +132,10 @@ class Services:
             stream.cancel()
         return _only_reply([reply for reply in (first, second) if reply is not None], call)
 
-    async def ainfer(self, call: Call, timeout_s: float | None = None) -> Reply:
+    async def ainfer(self, call: InferenceCall, timeout_s: float | None = None) -> InferenceReply:
         """The same in an event loop. The request is cancelled when the task is."""
         stream = self.astream(call, timeout_s)
-        replies: list[Reply] = []
+        replies: list[InferenceReply] = []
         try:
             async for reply in stream:
                 replies.append(reply)
@@ -145,7 +145,7 @@ class Services:
             stream.cancel()
         return _only_reply(replies, call)
 
-    def stream(self, call: Call, timeout_s: float | None = None) -> Stream:
+    def stream(self, call: InferenceCall, timeout_s: float | None = None) -> ReplyStream:
         """Has a model infer, decoupled or not, and gives its responses as they come.
 
         Args:
@@ -157,18 +157,18 @@ class Services:
             PyTritonBadParameterError: As in `infer`.
             ArenaError: As in `infer`.
         """
-        return Stream(self._switchboard, self._call(call, None), call, timeout_s)
+        return ReplyStream(self._dispatcher, self._call(call, None), call, timeout_s)
 
-    def astream(self, call: Call, timeout_s: float | None = None) -> AsyncStream:
+    def astream(self, call: InferenceCall, timeout_s: float | None = None) -> AsyncReplyStream:
         """The same for ``async for``, in the event loop that is running."""
         import asyncio
 
-        return AsyncStream(self._switchboard, self._call(call, asyncio.get_running_loop()), call, timeout_s)
+        return AsyncReplyStream(self._dispatcher, self._call(call, asyncio.get_running_loop()), call, timeout_s)
 
     def log(self, level: LogLevel, message: str, file: str = "pytriton", line: int = 0) -> None:
         """Writes a line into the server's log, and does not wait for it."""
-        self._switchboard.ask(
-            ServiceBell.LOG, encode_log(level, message, file, line).to_bytes(), Layout(), replies=False
+        self._dispatcher.submit(
+            ServiceNotification.LOG, encode_log(level, message, file, line).to_bytes(), Layout(), replies=False
         )
 
     def load_model(self, name: str, config: str = "", files: Mapping[str, bytes] | None = None) -> None:
@@ -187,7 +187,7 @@ class Services:
         for path, content in (files or {}).items():
             tensor = layout.add([np.frombuffer(content, np.uint8)], (len(content),), _RAW_CODE)
             laid_out.append((path, tensor.offset, tensor.size))
-        self._model(ModelMessage(ModelOrder.LOAD, name, config=config, files=laid_out), layout)
+        self._model(ModelMessage(ModelOperation.LOAD, name, config=config, files=laid_out), layout)
 
     def unload_model(self, name: str, dependents: bool = False) -> None:
         """Unloads a model, and what depends on it.
@@ -195,7 +195,7 @@ class Services:
         Raises:
             PyTritonInferenceError: The server could not.
         """
-        self._model(ModelMessage(ModelOrder.UNLOAD_WITH_DEPENDENTS if dependents else ModelOrder.UNLOAD, name))
+        self._model(ModelMessage(ModelOperation.UNLOAD_WITH_DEPENDENTS if dependents else ModelOperation.UNLOAD, name))
 
     def is_model_ready(self, name: str, version: int = -1) -> bool:
         """Whether a model can infer; -1 stands for any version that Triton may choose.
@@ -203,7 +203,7 @@ class Services:
         Raises:
             PyTritonInferenceError: The server could not say.
         """
-        return bool(self._model(ModelMessage(ModelOrder.IS_READY, name, version)))
+        return bool(self._model(ModelMessage(ModelOperation.IS_READY, name, version)))
 
     def metric_family(self, name: str, description: str, kind: MetricKind) -> int:
         """Makes a family of metrics, or finds the one that another instance has made alike.
@@ -214,7 +214,7 @@ class Services:
         Raises:
             PyTritonInferenceError: The server could not, or has one of another kind.
         """
-        return self._metric(MetricMessage(MetricOrder.FAMILY, kind=kind, name=name, description=description))
+        return self._metric(MetricMessage(MetricOperation.FAMILY, kind=kind, name=name, description=description))
 
     def metric(self, family: int, labels: Mapping[str, str], buckets: Sequence[float] | None = None) -> int:
         """Makes a metric, or finds the one that has the same labels.
@@ -230,7 +230,7 @@ class Services:
         Raises:
             PyTritonInferenceError: The server could not.
         """
-        return self._metric(MetricMessage(MetricOrder.METRIC, family, labels=labels, buckets=buckets or ()))
+        return self._metric(MetricMessage(MetricOperation.METRIC, family, labels=labels, buckets=buckets or ()))
 
     def increment(self, metric: int, value: float) -> None:
         """Adds to a counter or a gauge.
@@ -238,7 +238,7 @@ class Services:
         Raises:
             PyTritonInferenceError: The server could not: the counter would shrink, or it is a histogram.
         """
-        self._metric(MetricMessage(MetricOrder.INCREMENT, metric, value=value))
+        self._metric(MetricMessage(MetricOperation.INCREMENT, metric, value=value))
 
     def set(self, metric: int, value: float) -> None:
         """Sets a gauge.
@@ -246,7 +246,7 @@ class Services:
         Raises:
             PyTritonInferenceError: The server could not: it is no gauge.
         """
-        self._metric(MetricMessage(MetricOrder.SET, metric, value=value))
+        self._metric(MetricMessage(MetricOperation.SET, metric, value=value))
 
     def observe(self, metric: int, value: float) -> None:
         """Adds an observation to a histogram.
@@ -254,7 +254,7 @@ class Services:
         Raises:
             PyTritonInferenceError: The server could not: it is no histogram.
         """
-        self._metric(MetricMessage(MetricOrder.OBSERVE, metric, value=value))
+        self._metric(MetricMessage(MetricOperation.OBSERVE, metric, value=value))
 
     def value(self, metric: int) -> float:
         """What a counter or a gauge has come to.
@@ -262,33 +262,33 @@ class Services:
         Raises:
             PyTritonInferenceError: The server could not say: it is a histogram.
         """
-        return float_of(self._metric(MetricMessage(MetricOrder.VALUE, metric)))
+        return float_of(self._metric(MetricMessage(MetricOperation.VALUE, metric)))
 
     def delete_metric(self, metric: int) -> None:
         """Lets go of a metric, which disappears when nobody has it any more; does not wait, and cannot fail."""
-        self._tell(MetricMessage(MetricOrder.DELETE, metric))
+        self._tell(MetricMessage(MetricOperation.DELETE, metric))
 
     def delete_metric_family(self, family: int) -> None:
         """Lets go of a family, in the same way; its metrics keep it."""
-        self._tell(MetricMessage(MetricOrder.DELETE_FAMILY, family))
+        self._tell(MetricMessage(MetricOperation.DELETE_FAMILY, family))
 
-    def tidy(self, before: float) -> None:
+    def trim(self, before: float) -> None:
         """Gives memory back that has been free since ``before``, as ``time.monotonic()`` tells it."""
-        self._switchboard.tidy(before)
+        self._dispatcher.trim(before)
 
     def in_use(self) -> int:
         """How many blocks of shared memory the server has not released yet."""
-        return self._switchboard.in_use()
+        return self._dispatcher.in_use()
 
     def close(self) -> None:
         """Ends the channel: what is in flight is cancelled, and whoever waits for it is told so."""
         _open.discard(self)
-        self._switchboard.close()
+        self._dispatcher.close()
 
-    def _call(self, call: Call, loop: asyncio.AbstractEventLoop | None) -> Waiter:
+    def _call(self, call: InferenceCall, loop: asyncio.AbstractEventLoop | None) -> PendingCall:
         batch = call.batch
         if batch is None:
-            services, sequence = CALLER.get()
+            services, sequence = CURRENT_CALLER.get()
             batch = sequence if services is self else NO_BATCH
         layout = Layout()
         inputs = [_lay_out(name, value, layout) for name, value in call.inputs.items()]
@@ -299,51 +299,53 @@ class Services:
                 )
         try:
             head = write_call(call, inputs, batch)
-            return self._switchboard.ask(ServiceBell.CALL, head, layout, loop=loop)
+            return self._dispatcher.submit(ServiceNotification.CALL, head, layout, loop=loop)
         except struct.error as error:
             raise PyTritonBadParameterError(
                 f"a number of a request to model {call.model!r} does not fit 64 bits: {error}"
             ) from error
 
     def _model(self, message: ModelMessage, layout: Layout | None = None) -> int:
-        return self._result(ServiceBell.MODEL, encode_model(message).to_bytes(), layout or Layout())
+        return self._result(ServiceNotification.MODEL, encode_model(message).to_bytes(), layout or Layout())
 
     def _metric(self, message: MetricMessage) -> int:
-        return self._result(ServiceBell.METRIC, encode_metric(message).to_bytes(), Layout())
+        return self._result(ServiceNotification.METRIC, encode_metric(message).to_bytes(), Layout())
 
     def _tell(self, message: MetricMessage) -> None:
         with contextlib.suppress(PyTritonInvalidOperationError):
-            self._switchboard.ask(ServiceBell.METRIC, encode_metric(message).to_bytes(), Layout(), replies=False)
+            self._dispatcher.submit(
+                ServiceNotification.METRIC, encode_metric(message).to_bytes(), Layout(), replies=False
+            )
 
-    def _result(self, kind: ServiceBell, head: bytes, layout: Layout) -> int:
-        result = self._switchboard.wait(self._switchboard.ask(kind, head, layout), None)
-        if isinstance(result, Reply):
+    def _result(self, kind: ServiceNotification, head: bytes, layout: Layout) -> int:
+        result = self._dispatcher.wait(self._dispatcher.submit(kind, head, layout), None)
+        if isinstance(result, InferenceReply):
             result.check()
             raise PyTritonInferenceError("the server replied with nothing", ErrorCode.INTERNAL)
         assert result is not None
         return result
 
 
-def _only_reply(replies: list[Reply], call: Call) -> Reply:
+def _only_reply(replies: list[InferenceReply], call: InferenceCall) -> InferenceReply:
     if len(replies) == 1:
         return replies[0]
     if replies and replies[1].error is not None:
         return replies[1]
     found = "several responses: ask for them as a stream" if replies else "no response"
     message = f"model {call.model!r} is decoupled, and answered with {found}"
-    return Reply(error=PyTritonInferenceError(message, ErrorCode.UNSUPPORTED))
+    return InferenceReply(error=PyTritonInferenceError(message, ErrorCode.UNSUPPORTED))
 
 
-def _lay_out(name: str, value: Array | CallTensor, layout: Layout) -> CallInput:
-    if isinstance(value, CallTensor):
-        return CallInput(name, value.datatype, layout.add([value.data], tuple(value.shape), _RAW_CODE))
+def _lay_out(name: str, value: Array | ServiceTensor, layout: Layout) -> InferenceCallInput:
+    if isinstance(value, ServiceTensor):
+        return InferenceCallInput(name, value.datatype, layout.add([value.data], tuple(value.shape), _RAW_CODE))
     if not isinstance(value, np.ndarray):
         raise PyTritonBadParameterError(
             f"input {name!r} is a {type(value).__name__}, not a NumPy array: convert it with np.asarray"
         )
     code = CODE_BY_DTYPE[value.dtype]
     array = _serialized(value) if code == BYTES_CODE else value
-    return CallInput(name, code, layout.add([array], value.shape or (1,), _RAW_CODE))
+    return InferenceCallInput(name, code, layout.add([array], value.shape or (1,), _RAW_CODE))
 
 
 def _serialized(array: Array) -> Array:

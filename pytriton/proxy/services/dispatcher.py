@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pytriton.exceptions import PyTritonInferenceError, PyTritonInvalidOperationError
-from pytriton.proxy.services.messages import CallTensor, Reply
-from pytriton.proxy.services.pending_call import Waiter
+from pytriton.proxy.services.messages import InferenceReply, ServiceTensor
+from pytriton.proxy.services.pending_call import PendingCall
 from pytriton.proxy.tensors.layout import Layout
-from pytriton.proxy.transport.adaptive_spin import Spin
+from pytriton.proxy.transport.adaptive_spin import AdaptiveSpin
 from pytriton.proxy.transport.arena import PeerArena, SharedArena
-from pytriton.proxy.transport.doorbell import Bed, Doorbell, can_sleep_there
+from pytriton.proxy.transport.doorbell import Doorbell, WakeFlag, has_futex
 from pytriton.proxy.wire.encoding import ProtocolError
 from pytriton.proxy.wire.error_code import ErrorCode
-from pytriton.proxy.wire.notification import BELL, PROTOCOL_VERSION, Bell
-from pytriton.proxy.wire.service import ServiceBell, read_reply
+from pytriton.proxy.wire.notification import NOTIFICATION, PROTOCOL_VERSION, Notification
+from pytriton.proxy.wire.service import ServiceNotification, read_reply
 
 if TYPE_CHECKING:
     import asyncio
@@ -41,7 +41,7 @@ _NOTHING = np.empty(0, np.uint8)
 _GONE = "the server is gone, or has unloaded the model"
 
 
-class Switchboard:
+class ReplyDispatcher:
     """The worker's end of a service channel.
 
     Args:
@@ -51,7 +51,7 @@ class Switchboard:
     def __init__(self, connected: socket.socket) -> None:
         """Sends nothing yet."""
         self._socket = connected
-        self._spin = Spin()
+        self._spin = AdaptiveSpin()
         self._poll = select.poll()
         self._poll.register(connected, select.POLLIN)
         self._process = os.getpid()
@@ -60,23 +60,23 @@ class Switchboard:
         self._arena: SharedArena | None = None
         self._peer: PeerArena | None = None
         self._doorbell: Doorbell | None = None  # where the thread that reads sleeps
-        self._bed: Bed | None = None
+        self._wake_flag: WakeFlag | None = None
         self._last = 0
-        self._waiters: dict[int, Waiter] = {}
-        self._queue: collections.deque[Waiter] = collections.deque()  # threads that wait for another that reads
+        self._pending: dict[int, PendingCall] = {}
+        self._queue: collections.deque[PendingCall] = collections.deque()  # threads that wait for another that reads
         self._loops: dict[asyncio.AbstractEventLoop, int] = {}  # and how many wait there
         self._is_read = False
         self._closed = False
 
-    def ask(
+    def submit(
         self,
-        kind: ServiceBell,
+        kind: ServiceNotification,
         head: bytes,
         layout: Layout,
         *,
         replies: bool = True,
         loop: asyncio.AbstractEventLoop | None = None,
-    ) -> Waiter:
+    ) -> PendingCall:
         """Sends a question.
 
         Args:
@@ -94,21 +94,21 @@ class Switchboard:
         offset, size = layout.write(head, arena)
         with self._lock:
             self._last += 1
-            waiter = Waiter(self._last, loop)
+            pending = PendingCall(self._last, loop)
             if self._closed:
                 raise PyTritonInvalidOperationError(_GONE)
             if replies:
-                self._waiters[waiter.number] = waiter
+                self._pending[pending.number] = pending
                 if loop is not None:
                     self._enter(loop)
-        self._send(Bell(kind, waiter.number if replies else 0, offset, size))
-        return waiter
+        self._send(Notification(kind, pending.number if replies else 0, offset, size))
+        return pending
 
-    def wait(self, waiter: Waiter, deadline: float | None) -> Reply | int | None:
+    def wait(self, pending: PendingCall, deadline: float | None) -> InferenceReply | int | None:
         """Waits for a reply in this thread.
 
         Args:
-            waiter: Of the question.
+            pending: Of the question.
             deadline: Until when, as ``time.monotonic()`` tells it.
 
         Returns:
@@ -119,37 +119,37 @@ class Switchboard:
         """
         while True:
             with self._lock:
-                reply, is_gone = self._taken(waiter)
+                reply, is_gone = self._taken(pending)
                 if reply is not None or is_gone:
                     break
                 leads = not self._is_read
                 if leads:
                     self._is_read = True
                 else:
-                    waiter.signal = threading.Event()
-                    self._queue.append(waiter)
-            in_time = self._lead(waiter, deadline) if leads else self._follow(waiter, deadline)
+                    pending.signal = threading.Event()
+                    self._queue.append(pending)
+            in_time = self._lead(pending, deadline) if leads else self._follow(pending, deadline)
             if not in_time:
                 with self._lock:
-                    reply, is_gone = self._taken(waiter)
+                    reply, is_gone = self._taken(pending)
                 break
-        self._call_up()
+        self._promote_follower()
         if reply is None and is_gone:
             raise PyTritonInvalidOperationError(_GONE)
         return reply
 
-    async def wait_async(self, waiter: Waiter, deadline: float | None) -> Reply | int | None:
+    async def wait_async(self, pending: PendingCall, deadline: float | None) -> InferenceReply | int | None:
         """The same in the loop that the question was asked in."""
         import asyncio
 
         while True:
             with self._lock:
-                reply, is_gone = self._taken(waiter)
+                reply, is_gone = self._taken(pending)
                 if reply is not None:
                     return reply
                 if is_gone:
                     raise PyTritonInvalidOperationError(_GONE)
-                future = waiter.future = asyncio.get_running_loop().create_future()
+                future = pending.future = asyncio.get_running_loop().create_future()
             try:
                 if deadline is None:
                     await future
@@ -157,22 +157,22 @@ class Switchboard:
                     await asyncio.wait_for(future, max(0.0, deadline - time.monotonic()))
             except asyncio.TimeoutError:
                 with self._lock:
-                    if not waiter.replies:
+                    if not pending.replies:
                         return None
             finally:
-                waiter.future = None
+                pending.future = None
 
-    def drop(self, waiter: Waiter) -> None:
+    def cancel(self, pending: PendingCall) -> None:
         """Has the server stop; what has come, and what still comes, is thrown away."""
         with self._lock:
-            waiter.replies.clear()
-            if waiter.dropped or waiter.number not in self._waiters:
+            pending.replies.clear()
+            if pending.cancelled or pending.number not in self._pending:
                 return
-            waiter.dropped = True
+            pending.cancelled = True
         with contextlib.suppress(PyTritonInvalidOperationError):  # nothing is in flight any more
-            self._send(Bell(ServiceBell.CANCEL, waiter.number, 0, 0))
+            self._send(Notification(ServiceNotification.CANCEL, pending.number, 0, 0))
 
-    def tidy(self, before: float) -> None:
+    def trim(self, before: float) -> None:
         """Takes what has come for nobody, and gives memory back that was free since ``before``."""
         if self._arena is None:
             return
@@ -189,17 +189,17 @@ class Switchboard:
             if self._closed:
                 return
             self._closed = True
-            waiters = list(self._waiters.values())
-            self._waiters.clear()
+            pending_calls = list(self._pending.values())
+            self._pending.clear()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # a thread that reads is told so
         if self._doorbell is not None:
             self._doorbell.wake()
         if self._arena is not None:
             self._arena.close()
-        for waiter in waiters:
-            self._leave(waiter)
-            waiter.wake()
+        for pending in pending_calls:
+            self._leave(pending)
+            pending.wake()
 
     def _open(self) -> SharedArena:
         if os.getpid() != self._process:
@@ -213,53 +213,59 @@ class Switchboard:
                 arena = SharedArena()
                 self._socket.settimeout(_HANDSHAKE_S)
                 try:
-                    socket.send_fds(self._socket, [BELL.pack(ServiceBell.OPEN, 0, PROTOCOL_VERSION, 0)], [arena.fd])
-                    data, fds, _, _ = socket.recv_fds(self._socket, BELL.size, 2)
+                    socket.send_fds(
+                        self._socket, [NOTIFICATION.pack(ServiceNotification.OPEN, 0, PROTOCOL_VERSION, 0)], [arena.fd]
+                    )
+                    data, fds, _, _ = socket.recv_fds(self._socket, NOTIFICATION.size, 2)
                 except OSError as error:
                     arena.close()
                     raise PyTritonInvalidOperationError(_GONE) from error
-                if len(data) != BELL.size or len(fds) != 2 or BELL.unpack(data)[0] != ServiceBell.OPENED:
+                if (
+                    len(data) != NOTIFICATION.size
+                    or len(fds) != 2
+                    or NOTIFICATION.unpack(data)[0] != ServiceNotification.OPENED
+                ):
                     arena.close()
                     for fd in fds:
                         os.close(fd)
                     raise PyTritonInvalidOperationError(_GONE)
                 self._socket.setblocking(True)
                 self._peer = PeerArena(fds[0])
-                self._bed = Bed(fds[1])
-                if can_sleep_there():
-                    self._doorbell = Doorbell(self._peer.memory, BELL.unpack(data)[2], _NAP_S)
+                self._wake_flag = WakeFlag(fds[1])
+                if has_futex():
+                    self._doorbell = Doorbell(self._peer.memory, NOTIFICATION.unpack(data)[2], _NAP_S)
                 self._arena = arena
             return self._arena
 
-    def _send(self, bell: Bell) -> None:
+    def _send(self, notification: Notification) -> None:
         try:
-            self._socket.send(BELL.pack(*bell), socket.MSG_NOSIGNAL)
-            if self._bed is not None:
-                self._bed.wake()
+            self._socket.send(NOTIFICATION.pack(*notification), socket.MSG_NOSIGNAL)
+            if self._wake_flag is not None:
+                self._wake_flag.wake()
         except OSError as error:
             self.close()
             raise PyTritonInvalidOperationError(_GONE) from error
 
-    def _taken(self, waiter: Waiter) -> tuple[Reply | int | None, bool]:
+    def _taken(self, pending: PendingCall) -> tuple[InferenceReply | int | None, bool]:
         """A reply that has come, and whether none will; with the lock."""
-        if waiter.replies:
-            return waiter.replies.popleft(), False
-        return None, waiter.number not in self._waiters or waiter.dropped
+        if pending.replies:
+            return pending.replies.popleft(), False
+        return None, pending.number not in self._pending or pending.cancelled
 
-    def _lead(self, waiter: Waiter, deadline: float | None) -> bool:
+    def _lead(self, pending: PendingCall, deadline: float | None) -> bool:
         """Reads for all, until there is something for this one. Returns whether that was in time."""
         try:
-            while not waiter.replies and waiter.number in self._waiters and not waiter.dropped:
+            while not pending.replies and pending.number in self._pending and not pending.cancelled:
                 left_ms = None if deadline is None else (deadline - time.monotonic()) * 1000
                 if left_ms is not None and left_ms <= 0:
                     return False
-                if self._is_rung(left_ms) and not self._receive():
+                if self._wait_for_notification(left_ms) and not self._receive():
                     self.close()
             return True
         finally:
-            self._hand_over()
+            self._release_leadership()
 
-    def _is_rung(self, left_ms: float | None) -> bool:
+    def _wait_for_notification(self, left_ms: float | None) -> bool:
         """Waits for a bell, or for a while. Returns whether one may have come."""
         doorbell = self._doorbell
         if doorbell is None or (left_ms is not None and left_ms < _NAP_S * 1000):
@@ -267,26 +273,26 @@ class Switchboard:
 
         def nap() -> object:
             doorbell.sleep()
-            return doorbell.has_rung() or self._poll.poll(0) or None  # the latter where the server is gone
+            return doorbell.has_notification() or self._poll.poll(0) or None  # the latter where the server is gone
 
-        return bool(self._spin.wait(lambda: doorbell.has_rung() or None, nap))
+        return bool(self._spin.wait(lambda: doorbell.has_notification() or None, nap))
 
-    def _follow(self, waiter: Waiter, deadline: float | None) -> bool:
+    def _follow(self, pending: PendingCall, deadline: float | None) -> bool:
         """Waits until there is something for this one, or it is to read. Returns whether that was in time."""
-        assert waiter.signal is not None
-        in_time = waiter.signal.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        assert pending.signal is not None
+        in_time = pending.signal.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
         with self._lock:
-            waiter.signal = None
-            if waiter in self._queue:  # else it was called up
-                self._queue.remove(waiter)
+            pending.signal = None
+            if pending in self._queue:  # else it was called up
+                self._queue.remove(pending)
         return in_time
 
-    def _hand_over(self) -> None:
+    def _release_leadership(self) -> None:
         with self._lock:
             self._is_read = False
-        self._call_up()
+        self._promote_follower()
 
-    def _call_up(self) -> None:
+    def _promote_follower(self) -> None:
         """Has another thread read, if none does: whoever was called up may have left instead."""
         with self._lock:
             if not self._is_read and self._queue:
@@ -304,23 +310,23 @@ class Switchboard:
                     self.close()
                     break
         finally:
-            self._hand_over()
+            self._release_leadership()
 
     def _receive(self) -> bool:
         """Takes one bell, if one has come. Returns whether the server is there."""
         try:
-            data = self._socket.recv(BELL.size, socket.MSG_DONTWAIT)
+            data = self._socket.recv(NOTIFICATION.size, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return True
         except OSError:
             return False
-        if len(data) != BELL.size:
+        if len(data) != NOTIFICATION.size:
             return False
         if self._doorbell is not None:
-            self._doorbell.hear()
-        kind, number, offset, size = BELL.unpack(data)
-        reply: Reply | int = offset
-        if kind == ServiceBell.REPLY:
+            self._doorbell.acknowledge()
+        kind, number, offset, size = NOTIFICATION.unpack(data)
+        reply: InferenceReply | int = offset
+        if kind == ServiceNotification.REPLY:
             try:
                 reply = self._reply(offset, size)
             except (ProtocolError, TypeError, ValueError):
@@ -328,30 +334,30 @@ class Switchboard:
                 return False
         is_final = type(reply) is int or reply.final  # type: ignore[union-attr]
         with self._lock:
-            waiter = self._waiters.get(number)
-            if waiter is None:
+            pending = self._pending.get(number)
+            if pending is None:
                 return True
             if is_final:
-                del self._waiters[number]
-            if not waiter.dropped:
-                waiter.replies.append(reply)
+                del self._pending[number]
+            if not pending.cancelled:
+                pending.replies.append(reply)
         if is_final:
-            self._leave(waiter)
-        waiter.wake()
+            self._leave(pending)
+        pending.wake()
         return True
 
-    def _reply(self, offset: int, size: int) -> Reply:
+    def _reply(self, offset: int, size: int) -> InferenceReply:
         peer = self._peer
         assert peer is not None
         if size == 0:
             no_room = "there is no room for the response in shared memory"
-            return Reply(error=PyTritonInferenceError(no_room, ErrorCode.UNAVAILABLE))
+            return InferenceReply(error=PyTritonInferenceError(no_room, ErrorCode.UNAVAILABLE))
         lease = peer.lease(offset, size)  # given back when this returns
         message = read_reply(lease)
         tensors = {}
         for name, datatype, position, length, shape in message.outputs:
-            tensors[name] = CallTensor(datatype, shape, peer.lease(position, length) if position >= 0 else _NOTHING)
-        return Reply(
+            tensors[name] = ServiceTensor(datatype, shape, peer.lease(position, length) if position >= 0 else _NOTHING)
+        return InferenceReply(
             tensors,
             message.final,
             message.model,
@@ -368,13 +374,13 @@ class Switchboard:
         if count == 0:
             loop.add_reader(self._socket.fileno(), self._drain)
 
-    def _leave(self, waiter: Waiter) -> None:
+    def _leave(self, pending: PendingCall) -> None:
         """Ends what `_enter` has begun."""
-        loop = waiter.loop
+        loop = pending.loop
         if loop is None:
             return
         try:
-            if threading.get_ident() == waiter.thread:
+            if threading.get_ident() == pending.thread:
                 self._leave_here(loop)
             else:
                 loop.call_soon_threadsafe(self._leave_here, loop)

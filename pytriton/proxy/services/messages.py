@@ -16,16 +16,16 @@ from pytriton.exceptions import PyTritonInferenceError
 from pytriton.model_config.datatypes import BYTES_CODE, DTYPE_BY_CODE
 from pytriton.proxy.tensors.bytes_tensor import bytes_array
 from pytriton.proxy.types import Array
-from pytriton.proxy.wire.service import CallInput
 from pytriton.proxy.wire.encoding import (
     MessageReader,
     MessageWriter,
     ParameterValue,
     signed,
 )
+from pytriton.proxy.wire.service import InferenceCallInput
 
 
-class CallTensor(NamedTuple):
+class ServiceTensor(NamedTuple):
     """A tensor as it lies in memory.
 
     Attributes:
@@ -51,7 +51,7 @@ class CallTensor(NamedTuple):
 
 
 @dataclass
-class Call:
+class InferenceCall:
     """A request to a model of the server.
 
     Attributes:
@@ -66,11 +66,11 @@ class Call:
         priority: 0 is the model's default, 1 the highest.
         timeout_us: The request's timeout in microseconds; 0 is none.
         parameters: What is sent besides tensors.
-        batch: Sequence of the batch that it is made for; None leaves it to `Services`.
+        batch: Sequence of the batch that it is made for; None leaves it to `ServerClient`.
     """
 
     model: str
-    inputs: Mapping[str, Array | CallTensor]
+    inputs: Mapping[str, Array | ServiceTensor]
     version: int = -1
     outputs: Sequence[str] | None = None
     request_id: str = ""
@@ -83,7 +83,7 @@ class Call:
 
 
 @dataclass
-class Reply:
+class InferenceReply:
     """A response to a call.
 
     Attributes:
@@ -96,7 +96,7 @@ class Reply:
         error: Why the request failed, or None.
     """
 
-    tensors: dict[str, CallTensor] = field(default_factory=dict)
+    tensors: dict[str, ServiceTensor] = field(default_factory=dict)
     final: bool = True
     model: str = ""
     version: int = -1
@@ -106,10 +106,10 @@ class Reply:
 
     @property
     def outputs(self) -> dict[str, Array]:
-        """The outputs by name, as arrays that look into shared memory (`CallTensor.array`)."""
+        """The outputs by name, as arrays that look into shared memory (`ServiceTensor.array`)."""
         return {name: tensor.array() for name, tensor in self.tensors.items()}
 
-    def check(self) -> Reply:
+    def check(self) -> InferenceReply:
         """Itself.
 
         Raises:
@@ -120,7 +120,7 @@ class Reply:
         return self
 
 
-def write_call(call: Call, inputs: list[CallInput], batch: int) -> bytes:
+def write_call(call: InferenceCall, inputs: list[InferenceCallInput], batch: int) -> bytes:
     """Lays a call's head out, or finds it among those of late: a model mostly asks the same again and again."""
     if batch > 0 or call.request_id or call.correlation_id or call.parameters:
         return encode_call(call, inputs, batch).to_bytes()
@@ -138,14 +138,14 @@ def _write_call(
     flags: int,
     priority: int,
     timeout_us: int,
-    inputs: tuple[CallInput, ...],
+    inputs: tuple[InferenceCallInput, ...],
     batch: int,
 ) -> bytes:
-    call = Call(model, {}, version, outputs, flags=flags, priority=priority, timeout_us=timeout_us)
+    call = InferenceCall(model, {}, version, outputs, flags=flags, priority=priority, timeout_us=timeout_us)
     return encode_call(call, list(inputs), batch).to_bytes()
 
 
-def encode_call(call: Call, inputs: list[CallInput], batch: int) -> MessageWriter:
+def encode_call(call: InferenceCall, inputs: list[InferenceCallInput], batch: int) -> MessageWriter:
     """Lays a call's head out."""
     writer = MessageWriter()
     words = writer.words
@@ -167,7 +167,7 @@ def encode_call(call: Call, inputs: list[CallInput], batch: int) -> MessageWrite
     return writer
 
 
-def decode_call(reader: MessageReader) -> tuple[Call, list[CallInput]]:
+def decode_call(reader: MessageReader) -> tuple[InferenceCall, list[InferenceCallInput]]:
     """Reads a call's head."""
     model, version, request_id = reader.text(), reader.word(), reader.text()
     flags, priority, timeout_us, number = reader.take(4)
@@ -175,8 +175,10 @@ def decode_call(reader: MessageReader) -> tuple[Call, list[CallInput]]:
     batch, output_count = reader.word(), reader.word()
     outputs = None if output_count < 0 else [reader.text() for _ in range(output_count)]
     parameters = reader.parameters()
-    inputs = [CallInput(reader.text(), reader.word(), reader.tensor()) for _ in range(reader.count())]
-    call = Call(model, {}, version, outputs, request_id, correlation_id, flags, priority, timeout_us, parameters, batch)
+    inputs = [InferenceCallInput(reader.text(), reader.word(), reader.tensor()) for _ in range(reader.count())]
+    call = InferenceCall(
+        model, {}, version, outputs, request_id, correlation_id, flags, priority, timeout_us, parameters, batch
+    )
     return call, inputs
 
 

@@ -7,14 +7,14 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING
 
-from pytriton.proxy.services.messages import Reply
+from pytriton.proxy.services.messages import InferenceReply
 
 if TYPE_CHECKING:
     import asyncio
 
 
-class Waiter:
-    """Whoever waits for replies to one question. Made by `Switchboard.ask`.
+class PendingCall:
+    """Whoever waits for replies to one question. Made by `ReplyDispatcher.submit`.
 
     Attributes:
         number: Of the question.
@@ -26,13 +26,13 @@ class Waiter:
         thread: Where it was made.
     """
 
-    __slots__ = ("dropped", "future", "loop", "number", "replies", "signal", "thread")
+    __slots__ = ("cancelled", "future", "loop", "number", "replies", "signal", "thread")
 
     def __init__(self, number: int, loop: asyncio.AbstractEventLoop | None) -> None:
         """Waits in a thread, or in the loop that is running."""
         self.number = number
-        self.replies: collections.deque[Reply | int] = collections.deque()
-        self.dropped = False
+        self.replies: collections.deque[InferenceReply | int] = collections.deque()
+        self.cancelled = False
         self.signal: threading.Event | None = None
         self.future: asyncio.Future[None] | None = None
         self.loop = loop

@@ -6,18 +6,20 @@ import time
 from collections.abc import AsyncIterator, Iterator
 
 from pytriton.exceptions import PyTritonInferenceError
-from pytriton.proxy.services.dispatcher import Switchboard
-from pytriton.proxy.services.messages import Call, Reply
-from pytriton.proxy.services.pending_call import Waiter
+from pytriton.proxy.services.dispatcher import ReplyDispatcher
+from pytriton.proxy.services.messages import InferenceCall, InferenceReply
+from pytriton.proxy.services.pending_call import PendingCall
 from pytriton.proxy.wire.error_code import ErrorCode
 
 
-class _Responses:
+class _ReplyStreamBase:
     """Responses to one request."""
 
-    def __init__(self, switchboard: Switchboard, waiter: Waiter, call: Call, timeout_s: float | None) -> None:
-        self._switchboard = switchboard
-        self._waiter = waiter
+    def __init__(
+        self, dispatcher: ReplyDispatcher, pending: PendingCall, call: InferenceCall, timeout_s: float | None
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._pending = pending
         self._call = call
         self._timeout_s = timeout_s
         self._ended = False
@@ -26,7 +28,7 @@ class _Responses:
         """Has the server stop; what has come, and what comes until it has stopped, is dropped."""
         if not self._ended:
             self._ended = True
-            self._switchboard.drop(self._waiter)
+            self._dispatcher.cancel(self._pending)
 
     def __del__(self) -> None:
         if not getattr(self, "_ended", True):
@@ -35,7 +37,7 @@ class _Responses:
     def _deadline(self) -> float | None:
         return None if self._timeout_s is None else time.monotonic() + self._timeout_s
 
-    def _checked(self, reply: Reply | int | None) -> Reply | None:
+    def _checked(self, reply: InferenceReply | int | None) -> InferenceReply | None:
         """The response that a reply is; None where it is the end alone."""
         if reply is None:
             self.cancel()
@@ -43,8 +45,8 @@ class _Responses:
                 f"model {self._call.model!r} gave no response within {self._timeout_s:g} s; the request was cancelled. "
                 "(It would wait for ever if all instances of the model were waiting for this very request.)"
             )
-            return Reply(error=PyTritonInferenceError(message, ErrorCode.UNAVAILABLE))
-        assert isinstance(reply, Reply)
+            return InferenceReply(error=PyTritonInferenceError(message, ErrorCode.UNAVAILABLE))
+        assert isinstance(reply, InferenceReply)
         if reply.final:
             self._ended = True
         if reply.error is not None:
@@ -54,33 +56,33 @@ class _Responses:
         return reply
 
 
-class Stream(_Responses, Iterator[Reply]):
+class ReplyStream(_ReplyStreamBase, Iterator[InferenceReply]):
     """Responses to one request, as they come. It ends behind the final one; dropping it cancels the rest.
 
     One with an error is given like any other, and is the last.
     """
 
-    def __next__(self) -> Reply:
+    def __next__(self) -> InferenceReply:
         """Waits for the next response."""
         if self._ended:
             raise StopIteration
-        reply = self._checked(self._switchboard.wait(self._waiter, self._deadline()))
+        reply = self._checked(self._dispatcher.wait(self._pending, self._deadline()))
         if reply is None:
             raise StopIteration
         return reply
 
 
-class AsyncStream(_Responses, AsyncIterator[Reply]):
+class AsyncReplyStream(_ReplyStreamBase, AsyncIterator[InferenceReply]):
     """The same in an event loop."""
 
-    async def __anext__(self) -> Reply:
+    async def __anext__(self) -> InferenceReply:
         """Waits for the next response."""
         import asyncio
 
         if self._ended:
             raise StopAsyncIteration
         try:
-            reply = self._checked(await self._switchboard.wait_async(self._waiter, self._deadline()))
+            reply = self._checked(await self._dispatcher.wait_async(self._pending, self._deadline()))
         except asyncio.CancelledError:
             self.cancel()
             raise

@@ -15,12 +15,12 @@ from pytriton.proxy.tensors.bytes_tensor import bytes_array
 from pytriton.proxy.tensors.signature import Signature
 from pytriton.proxy.transport.arena import Lease
 from pytriton.proxy.types import Array, Request
-from pytriton.proxy.wire.encoding import Column
-from pytriton.proxy.wire.inference import Details, read_batch, read_details
+from pytriton.proxy.wire.encoding import TensorColumn
+from pytriton.proxy.wire.inference import RequestMetadata, read_batch, read_metadata
 
 LOGGER = logging.getLogger(__name__)
 
-_NO_DETAILS = Details()
+_NO_DETAILS = RequestMetadata()
 _OF_DETAILS = frozenset({"parameters", "request_id", "requested_output_names"})
 
 
@@ -51,7 +51,7 @@ class Batch:
         """How many requests there are."""
         self.rows = self._message.rows
         """First dimension of each request; empty where the model does not batch."""
-        self._details: list[Details] | None = None if self._details_start else []
+        self._details: list[RequestMetadata] | None = None if self._details_start else []
         self._signature = signature
         self._stacked: dict[str, Array] | None = None
         self._columns: dict[int, Array] | None = None
@@ -98,14 +98,14 @@ class Batch:
         """The requests, each of which looks up what it brings when that is first asked for."""
         return [BatchRequest(self, index) for index in range(self.request_count)]
 
-    def details(self, request: int) -> Details:
+    def metadata(self, request: int) -> RequestMetadata:
         """What a request brings besides its tensors."""
-        details = self._all_details()
-        return details[request] if details else _NO_DETAILS
+        metadata = self._all_metadata()
+        return metadata[request] if metadata else _NO_DETAILS
 
     def requested_outputs(self, request: int) -> list[int] | None:
         """Indices of the outputs that the client wants, or None when it wants all."""
-        return self.details(request).outputs
+        return self.metadata(request).outputs
 
     def requested_output_names(self, request: int) -> list[str] | None:
         """Their names."""
@@ -155,10 +155,10 @@ class Batch:
             end += array.nbytes
         return first - start - self._data_offset if end <= start + self.lease.nbytes else None
 
-    def _all_details(self) -> list[Details]:
+    def _all_metadata(self) -> list[RequestMetadata]:
         """Those of each request, or none; read when they are first asked for."""
         if self._details is None:
-            self._details = read_details(self.lease, self.request_count, self._details_start)
+            self._details = read_metadata(self.lease, self.request_count, self._details_start)
         return self._details
 
     def _stacked_columns(self) -> dict[int, Array]:
@@ -176,7 +176,7 @@ class Batch:
                 self._starts.append(self._starts[-1] + rows)
         return self._starts[request], self._starts[request + 1]
 
-    def _array(self, column: Column, number: int) -> Array:
+    def _array(self, column: TensorColumn, number: int) -> Array:
         tensor = column.tensors[number]
         offset = self._data_offset + tensor.offset
         shape = () if column.position in self._signature.scalar_inputs else tensor.shape
@@ -207,10 +207,10 @@ class BatchRequest(Request):
         """Called for what the request does not have yet."""
         if name not in _OF_DETAILS:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-        details = self._batch.details(self._index)
+        metadata = self._batch.metadata(self._index)
         own = self.__dict__  # may have been given some of them
-        own.setdefault("parameters", details.parameters or None)
-        own.setdefault("request_id", details.id or None)
+        own.setdefault("parameters", metadata.parameters or None)
+        own.setdefault("request_id", metadata.id or None)
         own.setdefault("requested_output_names", self._batch.requested_output_names(self._index))
         return own[name]
 

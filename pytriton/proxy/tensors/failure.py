@@ -7,7 +7,7 @@ from types import TracebackType
 
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.proxy.wire.error_code import ErrorCode
-from pytriton.proxy.wire.inference import RESCHEDULE, Failure
+from pytriton.proxy.wire.inference import RESCHEDULE, RequestFailure
 
 _WHOLE_BATCH = -1
 
@@ -29,7 +29,7 @@ class Rescheduled(Exception):  # noqa: N818  (it takes an error's place, and is 
     """In place of a response: the request goes back to the server, which sends it again."""
 
 
-def failure_of(error: BaseException, model: str, request: int = _WHOLE_BATCH) -> Failure:
+def failure_of(error: BaseException, model: str, request: int = _WHOLE_BATCH) -> RequestFailure:
     """The failure that an exception is: one sentence for the client, the whole traceback for the server's log.
 
     Args:
@@ -38,15 +38,15 @@ def failure_of(error: BaseException, model: str, request: int = _WHOLE_BATCH) ->
         request: Which request failed; -1 for the whole batch.
     """
     if isinstance(error, Rescheduled):
-        return Failure(request, RESCHEDULE, "", "")
+        return RequestFailure(request, RESCHEDULE, "", "")
     if isinstance(error, RequestError):
-        return Failure(request, error.code, _as_c_string(str(error)), "")
+        return RequestFailure(request, error.code, _as_c_string(str(error)), "")
     if isinstance(error, PyTritonValidationError):
         message = f"model {model!r}: {error}"
     else:
         message = f"model {model!r}: {type(error).__name__}: {error}"
     trace = "".join(traceback.format_exception(type(error), error, _from_callable(error.__traceback__))).rstrip()
-    return Failure(
+    return RequestFailure(
         request, ErrorCode.INTERNAL, _as_c_string(message), f"model {model!r}: the inference callable failed\n{trace}"
     )
 

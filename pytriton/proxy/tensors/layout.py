@@ -12,7 +12,7 @@ from pytriton.model_config.datatypes import BYTES_CODE
 from pytriton.proxy.tensors.bytes_tensor import bytes_parts
 from pytriton.proxy.transport.arena import Arena
 from pytriton.proxy.types import Array
-from pytriton.proxy.wire.encoding import Tensor, aligned
+from pytriton.proxy.wire.encoding import TensorLocation, aligned
 
 _SMALL = 4096  # bytes; of more than that, NumPy makes the copy while other threads run
 _BUILTIN = 1  # dtypes of other packages may be unknown to the buffer protocol
@@ -30,7 +30,7 @@ class Layout:
         self._arrays: list[tuple[int, Array]] = []
         self._joined: list[tuple[int, tuple[int, ...], Sequence[Array]]] = []
 
-    def add(self, arrays: Sequence[Array], shape: tuple[int, ...], code: int) -> Tensor:
+    def add(self, arrays: Sequence[Array], shape: tuple[int, ...], code: int) -> TensorLocation:
         """Places arrays back to back as one tensor of ``shape``; several have one dtype."""
         offset = self.size
         if code == BYTES_CODE:
@@ -44,7 +44,7 @@ class Layout:
             self._joined.append((offset, shape, arrays))
             size = math.prod(shape) * arrays[0].itemsize
         self.size += aligned(size)
-        return Tensor(offset, size, shape)
+        return TensorLocation(offset, size, shape)
 
     def write(self, head: bytes, arena: Arena) -> tuple[int, int]:
         """Copies a message and its arrays into a block of the arena.

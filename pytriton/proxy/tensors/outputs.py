@@ -14,7 +14,7 @@ from pytriton.proxy.tensors.failure import failure_of
 from pytriton.proxy.tensors.signature import OutputSignature, Signature
 from pytriton.proxy.types import Array, Request, Response, described
 from pytriton.proxy.wire.encoding import ParameterValue
-from pytriton.proxy.wire.inference import Failure
+from pytriton.proxy.wire.inference import RequestFailure
 
 _PLAIN_OUTPUTS = frozenset({dict, list, tuple})
 
@@ -83,7 +83,7 @@ Parameters = dict[int, dict[str, ParameterValue]]
 
 def collect_outputs(
     returned: object, batch: Batch, signature: Signature
-) -> tuple[list[OutputColumn], list[Failure], Parameters]:
+) -> tuple[list[OutputColumn], list[RequestFailure], Parameters]:
     """Sorts what an inference callable returned by outputs, and checks it.
 
     Args:

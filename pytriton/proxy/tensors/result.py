@@ -15,14 +15,21 @@ from pytriton.proxy.tensors.outputs import OutputColumn, Parameters, StackedOutp
 from pytriton.proxy.tensors.signature import Signature
 from pytriton.proxy.transport.arena import Arena
 from pytriton.proxy.types import Array
-from pytriton.proxy.wire.encoding import ABSENT, Column, Tensor
-from pytriton.proxy.wire.inference import TIMES_AT, Failure, ResultMessage, encode_outputs, encode_result, write_times
+from pytriton.proxy.wire.encoding import ABSENT, TensorColumn, TensorLocation
+from pytriton.proxy.wire.inference import (
+    TIMES_AT,
+    RequestFailure,
+    ResultMessage,
+    encode_outputs,
+    encode_result,
+    write_times,
+)
 
 _WORTH_A_LOOK = 1 << 14  # bytes; to find out where arrays lie costs as much as to copy so many
 _MOST_FORMS = 256
 
 
-class _Form(NamedTuple):
+class _ResultTemplate(NamedTuple):
     """A result but for its data and its times.
 
     Attributes:
@@ -36,7 +43,7 @@ class _Form(NamedTuple):
     starts: list[int | None]
 
 
-class Results:
+class ResultWriter:
     """Checks the results of a model, and writes them down.
 
     Outputs of a whole batch are found by their dtypes and shapes: those of the form of others before pass the same
@@ -48,7 +55,7 @@ class Results:
 
     def __init__(self, signature: Signature) -> None:
         self._signature = signature
-        self._forms: dict[tuple[object, ...] | None, _Form] = {}
+        self._forms: dict[tuple[object, ...] | None, _ResultTemplate] = {}
 
     def write(self, returned: object, batch: Batch, times_ns: tuple[int, int], arena: Arena) -> tuple[int, int]:
         """Copies what an inference callable returned into a block of the arena.
@@ -84,7 +91,7 @@ class Results:
         form = self._forms.get(known)
         if form is None:
             columns, failures, parameters = collect_outputs(returned, batch, self._signature)
-            form = None if known is None else self._form_of(columns, list(arrays), batch)
+            form = None if known is None else self._template_of(columns, list(arrays), batch)
             if form is None:
                 return write_result(columns, failures, parameters, batch, self._signature, times_ns, arena)
             if len(self._forms) >= _MOST_FORMS:
@@ -100,7 +107,7 @@ class Results:
                 put(array, memory, offset + start)
         return offset, size
 
-    def _form_of(self, columns: list[OutputColumn], arrays: list[Array], batch: Batch) -> _Form | None:
+    def _template_of(self, columns: list[OutputColumn], arrays: list[Array], batch: Batch) -> _ResultTemplate | None:
         """That of outputs whose checks and places depend on their dtypes and shapes alone, else None."""
         signature = self._signature
         if signature.loose or len(columns) < len(signature.outputs):  # which depends on what is requested
@@ -112,12 +119,12 @@ class Results:
         laid_out = tuple([_lay_out(column, batch, signature, layout) for column in columns])
         head = encode_outputs(batch.request_count, laid_out)
         starts = [None if column.in_batch else len(head) + column.tensors[0].offset for column in laid_out]
-        return _Form(head, len(head) + layout.size, starts)
+        return _ResultTemplate(head, len(head) + layout.size, starts)
 
 
 def write_result(
     columns: list[OutputColumn],
-    failures: list[Failure],
+    failures: list[RequestFailure],
     parameters: Parameters,
     batch: Batch,
     signature: Signature,
@@ -151,7 +158,7 @@ def write_result(
     return offset, size
 
 
-def _lay_out(column: OutputColumn, batch: Batch, signature: Signature, layout: Layout) -> Column:
+def _lay_out(column: OutputColumn, batch: Batch, signature: Signature, layout: Layout) -> TensorColumn:
     position, stacked, arrays = column
     code = _common_code(column, signature) if signature.loose else signature.outputs[position].code
     if stacked is not None:
@@ -162,20 +169,20 @@ def _lay_out(column: OutputColumn, batch: Batch, signature: Signature, layout: L
             shape = (sum(batch.rows), *shape[1:])
         return _lay_out_whole(position, code, cast("list[Array]", arrays), shape, batch, layout)
     tensors = [ABSENT if array is None else layout.add([array], array.shape, code) for array in arrays]
-    return Column(position, code, False, tuple(tensors))
+    return TensorColumn(position, code, False, tuple(tensors))
 
 
 def _lay_out_whole(
     position: int, code: int, arrays: list[Array], shape: tuple[int, ...], batch: Batch, layout: Layout
-) -> Column:
+) -> TensorColumn:
     """A stacked column; what is a large part of an input as it came is not copied, but left where it lies."""
     if code != BYTES_CODE:
         size = math.prod(shape) * arrays[0].itemsize
         offset = batch.offset_of(arrays) if size >= _WORTH_A_LOOK else None
         if offset is not None:
             layout.keep = batch.lease
-            return Column(position, code, True, (Tensor(offset, size, shape),), in_batch=True)
-    return Column(position, code, True, (layout.add(arrays, shape, code),))
+            return TensorColumn(position, code, True, (TensorLocation(offset, size, shape),), in_batch=True)
+    return TensorColumn(position, code, True, (layout.add(arrays, shape, code),))
 
 
 def _common_code(column: OutputColumn, signature: Signature) -> int:

@@ -217,7 +217,7 @@ class Lease(np.ndarray[Any, np.dtype[np.uint8]]):
             words[self._index] = 0
 
 
-def mapped(fd: int) -> mmap.mmap:
+def map_memory(fd: int) -> mmap.mmap:
     """All of the shared memory behind ``fd``, which is closed."""
     try:
         return mmap.mmap(fd, os.fstat(fd).st_size)
@@ -230,7 +230,7 @@ class PeerArena:
 
     def __init__(self, fd: int) -> None:
         """Maps the arena behind ``fd``, which is closed, as large as it is."""
-        self.memory = mapped(fd)
+        self.memory = map_memory(fd)
         self.words: memoryview[int] | None = memoryview(self.memory).cast("q")
         """The arena as words; None in a fork, where leases have no say about blocks that the parent uses."""
         _peer_arenas.add(self)

@@ -12,14 +12,14 @@ import socket
 import struct
 from typing import Any
 
-from pytriton.proxy.transport.adaptive_spin import Spin
+from pytriton.proxy.transport.adaptive_spin import AdaptiveSpin
 from pytriton.proxy.transport.doorbell import Doorbell
-from pytriton.proxy.wire.notification import BELL, Bell
+from pytriton.proxy.wire.notification import NOTIFICATION, Notification
 
 IDLE_S = 1
 """How long :meth:`Channel.receive` waits before it reports that nothing came."""
 
-_LOOKS = 4  # in that time, for whether the other side is gone
+_POLLS = 4  # in that time, for whether the other side is gone
 
 
 class Channel:
@@ -27,31 +27,31 @@ class Channel:
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
-        self._spin = Spin()
+        self._spin = AdaptiveSpin()
         self._doorbell: Doorbell | None = None
         self._is_closed = False
         # A timeout of Python's own would cost another system call per bell.
         connected.setblocking(True)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", IDLE_S, 0))
 
-    def send(self, bell: tuple[int, int, int, int], *fds: int) -> None:
-        """Rings with what is a `Bell`, or has its fields. File descriptors travel along where they are given.
+    def send(self, notification: tuple[int, int, int, int], *fds: int) -> None:
+        """Rings with what is a `Notification`, or has its fields. File descriptors travel along where they are given.
 
         Raises:
             OSError: The other side is gone.
         """
         if self._doorbell is not None:
-            self._doorbell.ring(bell)
+            self._doorbell.notify(notification)
         elif fds:
-            socket.send_fds(self._socket, [BELL.pack(*bell)], fds)
+            socket.send_fds(self._socket, [NOTIFICATION.pack(*notification)], fds)
         else:
-            self._socket.send(BELL.pack(*bell), socket.MSG_NOSIGNAL)
+            self._socket.send(NOTIFICATION.pack(*notification), socket.MSG_NOSIGNAL)
 
-    def receive(self, met: int = 0) -> Bell | None:
+    def receive(self, batch_size: int = 0) -> Notification | None:
         """Waits for a bell.
 
         Args:
-            met: How many requests the batch before had.
+            batch_size: How many requests the batch before had.
 
         Returns:
             The bell, or None when none came for ``IDLE_S`` seconds.
@@ -63,9 +63,9 @@ class Channel:
             ask, sleep = self.receive_now, self._sleep
         else:
             ask, sleep = self._doorbell.take, self._sleep_at_doorbell
-        return self._spin.wait(ask, sleep, met)
+        return self._spin.wait(ask, sleep, batch_size)
 
-    def receive_data(self) -> None:
+    def wait_for_data(self) -> None:
         """Waits for the data of the batch whose head was received, awake for a while.
 
         Raises:
@@ -73,7 +73,7 @@ class Channel:
         """
         if (doorbell := self._doorbell) is None:
             raise EOFError
-        has_come = self._spin.expect(doorbell.has_data)
+        has_come = self._spin.wait_for_announced(doorbell.has_data)
         while not has_come:
             if self._is_closed:
                 raise EOFError
@@ -81,27 +81,27 @@ class Channel:
             has_come = doorbell.has_data()
             if not has_come:
                 self._check_peer()
-        doorbell.hear()
+        doorbell.acknowledge()
 
-    def ring_at(self, memory: Any, offset: int) -> None:
+    def use_doorbell(self, memory: Any, offset: int) -> None:
         """Has bells travel by a doorbell in shared memory, once the handshake is over: batches here, results back."""
-        self._doorbell = Doorbell(memory, offset, IDLE_S / _LOOKS)
+        self._doorbell = Doorbell(memory, offset, IDLE_S / _POLLS)
 
-    def _sleep(self) -> Bell | None:
+    def _sleep(self) -> Notification | None:
         return self._receive(0)
 
-    def _sleep_at_doorbell(self) -> Bell | None:
+    def _sleep_at_doorbell(self) -> Notification | None:
         if (doorbell := self._doorbell) is None:
             raise EOFError
-        if doorbell.rang_for_end:
+        if doorbell.notified_without_batch:
             self._check_peer()
-        for _ in range(_LOOKS):
+        for _ in range(_POLLS):
             if self._is_closed:
                 raise EOFError
             doorbell.sleep()
-            bell = doorbell.take()
-            if bell is not None:
-                return bell
+            notification = doorbell.take()
+            if notification is not None:
+                return notification
             self._check_peer()
         return None
 
@@ -109,22 +109,22 @@ class Channel:
         """Raises EOFError where the other side is gone."""
         self._receive(socket.MSG_DONTWAIT | socket.MSG_PEEK)
 
-    def _receive(self, flags: int) -> Bell | None:
+    def _receive(self, flags: int) -> Notification | None:
         try:
-            data = self._socket.recv(BELL.size, flags)
+            data = self._socket.recv(NOTIFICATION.size, flags)
         except BlockingIOError:
             return None
         except OSError as error:
             raise EOFError from error
-        if len(data) != BELL.size:
+        if len(data) != NOTIFICATION.size:
             raise EOFError
-        return tuple.__new__(Bell, BELL.unpack(data))  # as `_make` does, which is no builtin
+        return tuple.__new__(Notification, NOTIFICATION.unpack(data))  # as `_make` does, which is no builtin
 
     def fileno(self) -> int:
         """The socket's descriptor, which is readable when a bell has come or the other side is gone."""
         return self._socket.fileno()
 
-    def receive_now(self) -> Bell | None:
+    def receive_now(self) -> Notification | None:
         """A bell that has come already.
 
         Returns:
@@ -135,21 +135,21 @@ class Channel:
         """
         return self._receive(socket.MSG_DONTWAIT)
 
-    def receive_fds(self) -> tuple[Bell, int, int | None]:
+    def receive_fds(self) -> tuple[Notification, int, int | None]:
         """Waits for a bell that brings a file descriptor, and maybe another.
 
         Raises:
             EOFError: The other side is gone, silent for ``IDLE_S`` seconds, or brought nothing.
         """
         try:
-            data, fds, _, _ = socket.recv_fds(self._socket, BELL.size, 2)
+            data, fds, _, _ = socket.recv_fds(self._socket, NOTIFICATION.size, 2)
         except OSError as error:
             raise EOFError from error
-        if len(data) != BELL.size or not fds:
+        if len(data) != NOTIFICATION.size or not fds:
             for fd in fds:
                 os.close(fd)
             raise EOFError
-        return Bell._make(BELL.unpack(data)), fds[0], fds[1] if len(fds) > 1 else None
+        return Notification._make(NOTIFICATION.unpack(data)), fds[0], fds[1] if len(fds) > 1 else None
 
     def close(self) -> None:
         """Ends the connection; whoever waits on it, here or there, is told so."""
@@ -159,4 +159,4 @@ class Channel:
         self._socket.close()
         if self._doorbell is not None:
             self._doorbell.wake()
-            self._doorbell.ring()
+            self._doorbell.notify()

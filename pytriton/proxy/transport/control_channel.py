@@ -1,4 +1,4 @@
-"""What a worker process and its owner tell each other. Twin of ``backend/leash.h``.
+"""What a worker process and its owner tell each other. Twin of ``backend/control.h``.
 
 The owner starts the process, and holds it by a stream socket that is there for as long as both are. On it, the owner
 asks and the process answers, one at a time. A frame is its size (64 bits, little-endian), then a message.
@@ -13,7 +13,7 @@ import struct
 _SIZE = struct.Struct("<q")
 
 
-class Leash:
+class ControlChannel:
     """One end of the socket."""
 
     def __init__(self, connected: socket.socket) -> None:

@@ -10,15 +10,15 @@ import ctypes
 import platform
 from typing import Any
 
-from pytriton.proxy.transport.arena import mapped
-from pytriton.proxy.wire.notification import Bell
+from pytriton.proxy.transport.arena import map_memory
+from pytriton.proxy.wire.notification import Notification
 
 DOORBELL_SIZE = 128
 """Bytes of shared memory that it takes: a word of 32 bits and a bell for the worker, and 64 bytes further two words and
 a bell for the backend."""
 
 _BACKEND = 64  # where the backend's half starts
-_HEARD = (_BACKEND + 4) // 4  # index of the word that tells the backend how many bells the worker has taken
+_ACKNOWLEDGED = (_BACKEND + 4) // 4  # index of the word that tells the backend how many bells the worker has taken
 _OFFSET, _SIZE, _SEQUENCE, _KIND, _WHOLE = 1, 2, 3, 4, 5  # of a bell, as words of 64 bits in its half
 _BACKENDS_OFFSET, _BACKENDS_SIZE, _BACKENDS_SEQUENCE = 9, 10, 11
 _FUTEX_WAIT, _FUTEX_WAKE, _FUTEX_WAKE_OP = 0, 1, 5
@@ -37,12 +37,12 @@ class _Timespec(ctypes.Structure):
     _fields_ = (("seconds", ctypes.c_int64), ("nanoseconds", ctypes.c_int64))
 
 
-def can_sleep_there() -> bool:
+def has_futex() -> bool:
     """Whether the number of the system call is known on this machine."""
     return _FUTEX is not None
 
 
-class Bed:
+class WakeFlag:
     """Where a thread of the other side sleeps that many workers send bells to.
 
     Args:
@@ -51,13 +51,13 @@ class Bed:
 
     def __init__(self, fd: int) -> None:
         """Maps the page."""
-        page = mapped(fd)
+        page = map_memory(fd)
         self._word = memoryview(page).cast("I")
         self._address = ctypes.addressof(ctypes.c_uint32.from_buffer(page))
 
     def wake(self) -> None:
         """Wakes the thread, if it sleeps."""
-        if self._word[0] and can_sleep_there():
+        if self._word[0] and has_futex():
             self._word[0] = 0
             _syscall(_FUTEX, self._address, _FUTEX_WAKE, 1, None)
 
@@ -71,60 +71,62 @@ class Doorbell:
         patience_s: How long `sleep` sleeps, less than a second.
     """
 
-    def __init__(self, memory: Any, offset: int, patience_s: float) -> None:
+    def __init__(self, memory: Any, offset: int, timeout_s: float) -> None:
         both = memoryview(memory)[offset : offset + DOORBELL_SIZE]
         self._words = both.cast("I")
-        self._bells = both.cast("q")
+        self._notifications = both.cast("q")
         self._own = ctypes.addressof(ctypes.c_uint32.from_buffer(memory, offset))
         self._backends = self._own + _BACKEND
         self._keep = memory
-        self._timeout = _Timespec(0, int(patience_s * 1e9))
-        self._patience = ctypes.addressof(self._timeout)
-        self._heard = 0
+        self._timeout = _Timespec(0, int(timeout_s * 1e9))
+        self._timeout_address = ctypes.addressof(self._timeout)
+        self._acknowledged = 0
         self._sequence = 0  # of the batch that was taken last
-        self.rang_for_end = False
+        self.notified_without_batch = False
         """Whether it has rung without a batch, as it does when the other side ends."""
 
-    def has_rung(self) -> bool:
+    def has_notification(self) -> bool:
         """Whether a bell has come that was not heard yet."""
-        return self._words[0] != self._heard
+        return self._words[0] != self._acknowledged
 
-    def hear(self) -> None:
+    def acknowledge(self) -> None:
         """Notes that a bell was taken, for the other side to see too."""
-        self._heard = (self._heard + 1) & _MASK
-        self._words[_HEARD] = self._heard
+        self._acknowledged = (self._acknowledged + 1) & _MASK
+        self._words[_ACKNOWLEDGED] = self._acknowledged
 
-    def take(self) -> Bell | None:
+    def take(self) -> Notification | None:
         """Takes the batch that has rung, if one has, and lies beside the word."""
         words = self._words
-        if words[0] == self._heard:
+        if words[0] == self._acknowledged:
             return None
-        self._heard = words[_HEARD] = (self._heard + 1) & _MASK
-        bells = self._bells
-        sequence = bells[_SEQUENCE]  # written last
+        self._acknowledged = words[_ACKNOWLEDGED] = (self._acknowledged + 1) & _MASK
+        notifications = self._notifications
+        sequence = notifications[_SEQUENCE]  # written last
         if sequence == self._sequence:
-            self.rang_for_end = True
+            self.notified_without_batch = True
             return None
         self._sequence = sequence
-        return tuple.__new__(Bell, (bells[_KIND], sequence, bells[_OFFSET], bells[_SIZE]))
+        return tuple.__new__(
+            Notification, (notifications[_KIND], sequence, notifications[_OFFSET], notifications[_SIZE])
+        )
 
     def has_data(self) -> bool | None:
         """Whether the data have come of the batch that was taken last; None if not."""
-        return self._bells[_WHOLE] == self._sequence or None
+        return self._notifications[_WHOLE] == self._sequence or None
 
     def sleep(self) -> None:
         """Sleeps until it rings, is woken, or has slept for long enough."""
-        _syscall(_FUTEX, self._own, _FUTEX_WAIT, self._heard, self._patience)
+        _syscall(_FUTEX, self._own, _FUTEX_WAIT, self._acknowledged, self._timeout_address)
 
     def wake(self) -> None:
         """Wakes who sleeps on this side."""
         _syscall(_FUTEX, self._own, _FUTEX_WAKE, 1, None)
 
-    def ring(self, result: tuple[int, int, int, int] | None = None) -> None:
+    def notify(self, result: tuple[int, int, int, int] | None = None) -> None:
         """Tells the other side that there is a result, whose bell is to lie beside the word, or that this side ends."""
         if result is not None:
-            bells = self._bells
-            _, sequence, bells[_BACKENDS_OFFSET], bells[_BACKENDS_SIZE] = result
-            bells[_BACKENDS_SEQUENCE] = sequence
+            notifications = self._notifications
+            _, sequence, notifications[_BACKENDS_OFFSET], notifications[_BACKENDS_SIZE] = result
+            notifications[_BACKENDS_SEQUENCE] = sequence
         # The kernel counts: what was written before is seen by whoever sees the count, on any machine.
         _syscall_on_two_words(_FUTEX, self._backends, _FUTEX_WAKE_OP, 1, None, self._backends, _ADD_1)

@@ -13,7 +13,7 @@ _RESET_ON_FORK = 1
 _SLICE_NS = 100_000
 
 
-def wake_soon() -> None:
+def request_short_time_slice() -> None:
     """Has the calling thread run soon after it is woken, and lose little time when it yields.
 
     It asks for turns of 100 us, where the usual ones are of 1 to 3 ms: more often, not more of the processor's time.

@@ -9,7 +9,7 @@ from pytriton.proxy.wire.encoding import MessageReader, MessageWriter
 from pytriton.proxy.wire.registration import AdmissionMessage, decode_admission, encode_admission
 
 
-class Order(enum.IntEnum):
+class Command(enum.IntEnum):
     """What the owner wants."""
 
     COMPLETE = 1
@@ -22,12 +22,12 @@ class Order(enum.IntEnum):
     RETIRE = 8
 
 
-ASKS_READY = "is_ready"
+HAS_READINESS_CHECK = "is_ready"
 """In place of the configuration, after LOAD: the model wants to be asked whether it can infer."""
 
 
 @dataclass
-class OrderMessage:
+class CommandMessage:
     """Owner to process.
 
     Attributes:
@@ -46,7 +46,7 @@ class OrderMessage:
         payload: What a bound model is made of, pickled; empty for models of a repository.
     """
 
-    order: Order
+    command: Command
     folder: str = ""
     model: str = ""
     version: int = 0
@@ -59,13 +59,13 @@ class OrderMessage:
 
 
 @dataclass
-class ReplyMessage:
+class CommandReply:
     """Process to owner.
 
     Attributes:
         error: Why the order failed, in one sentence; empty where it has not.
         detail: The traceback of that, or nothing.
-        config: The completed configuration, as JSON; after COMPLETE. After LOAD, ``ASKS_READY`` or nothing.
+        config: The completed configuration, as JSON; after COMPLETE. After LOAD, ``HAS_READINESS_CHECK`` or nothing.
         admission: Where the instance is to connect, and what serves it; after ADMIT.
         unrecoverable: What a PyTritonUnrecoverableError says that the inference callable has raised. This alone is not
             asked for, and comes between replies.
@@ -82,10 +82,10 @@ class ReplyMessage:
     idle_since_ns: int = 0
 
 
-def encode_order(message: OrderMessage) -> bytes:
+def encode_command(message: CommandMessage) -> bytes:
     """An order as it travels in a frame."""
     writer = MessageWriter()
-    writer.words.append(message.order)
+    writer.words.append(message.command)
     for text in (message.folder, message.model):
         writer.text(text)
     writer.words.append(message.version)
@@ -94,17 +94,17 @@ def encode_order(message: OrderMessage) -> bytes:
     return writer.to_bytes() + message.payload
 
 
-def decode_order(data: bytes) -> OrderMessage:
+def decode_command(data: bytes) -> CommandMessage:
     """Reads an order."""
     reader = MessageReader(data, 0, len(data))
-    order = Order(reader.word())
+    command = Command(reader.word())
     folder, model, version = reader.text(), reader.text(), reader.word()
     instance, config, repository, kind, device = (reader.text() for _ in range(5))
     payload = data[reader.data_offset :]
-    return OrderMessage(order, folder, model, version, instance, config, repository, kind, device, payload)
+    return CommandMessage(command, folder, model, version, instance, config, repository, kind, device, payload)
 
 
-def encode_reply(message: ReplyMessage) -> bytes:
+def encode_reply(message: CommandReply) -> bytes:
     """A reply as it travels in a frame; the admission is its data."""
     writer = MessageWriter()
     for text in (message.error, message.detail, message.config, message.unrecoverable):
@@ -113,11 +113,11 @@ def encode_reply(message: ReplyMessage) -> bytes:
     return writer.to_bytes() + (b"" if message.admission is None else encode_admission(message.admission))
 
 
-def decode_reply(data: bytes) -> ReplyMessage:
+def decode_reply(data: bytes) -> CommandReply:
     """Reads a reply."""
     reader = MessageReader(data, 0, len(data))
     error, detail, config, unrecoverable = (reader.text() for _ in range(4))
     connections, idle_since_ns = reader.word(), reader.word()
     data = data[reader.data_offset :]
     admission = decode_admission(data) if data else None
-    return ReplyMessage(error, detail, config, admission, unrecoverable, connections, idle_since_ns)
+    return CommandReply(error, detail, config, admission, unrecoverable, connections, idle_since_ns)

@@ -28,7 +28,7 @@ class ProtocolError(Exception):
     """A message that does not hold what it says."""
 
 
-class Tensor(NamedTuple):
+class TensorLocation(NamedTuple):
     """Where one tensor lies, relative to its message's data; an absent tensor has the offset -1.
 
     Elements of BYTES lie as their lengths (uint32 each), then their bytes back to back.
@@ -39,10 +39,10 @@ class Tensor(NamedTuple):
     shape: tuple[int, ...]
 
 
-ABSENT = Tensor(-1, 0, ())
+ABSENT = TensorLocation(-1, 0, ())
 
 
-class Column(NamedTuple):
+class TensorColumn(NamedTuple):
     """One input or output over all requests of a batch.
 
     ``position`` is that of the input or output in the model's configuration.
@@ -54,7 +54,7 @@ class Column(NamedTuple):
     position: int
     datatype: int
     stacked: bool
-    tensors: Sequence[Tensor]
+    tensors: Sequence[TensorLocation]
     in_batch: bool = False
 
 
@@ -110,7 +110,7 @@ class MessageWriter:
         self.words += (len(self._heap), len(data))
         self._heap += data
 
-    def columns(self, columns: Sequence[Column]) -> None:
+    def columns(self, columns: Sequence[TensorColumn]) -> None:
         """Adds the inputs or outputs of a batch."""
         words = self.words
         words.append(len(columns))
@@ -195,12 +195,12 @@ class MessageReader:
             raise ProtocolError("a message ends too early")
         return self._words[position:end]
 
-    def tensor(self) -> Tensor:
+    def tensor(self) -> TensorLocation:
         """The next tensor."""
         offset, size, rank = self.take(3)
         if rank < 0:
             raise ProtocolError("a tensor has less than no dimensions")
-        return Tensor(offset, size, self.take(rank))
+        return TensorLocation(offset, size, self.take(rank))
 
     def text(self) -> str:
         """The next string."""
@@ -226,7 +226,7 @@ class MessageReader:
                 parameters[key] = self.word()
         return parameters
 
-    def columns(self, request_count: int) -> list[Column]:
+    def columns(self, request_count: int) -> list[TensorColumn]:
         """The inputs or outputs of a batch of ``request_count`` requests."""
         words = self._words
         count = self.count()
@@ -242,9 +242,9 @@ class MessageReader:
                     position += 3
                     if rank < 0:
                         raise ProtocolError("a tensor has less than no dimensions")
-                    tensors.append(Tensor(offset, size, words[position : position + rank]))
+                    tensors.append(TensorLocation(offset, size, words[position : position + rank]))
                     position += rank
-                columns.append(Column(number, datatype, stacked != 0, tensors, stacked == _IN_BATCH))
+                columns.append(TensorColumn(number, datatype, stacked != 0, tensors, stacked == _IN_BATCH))
         except ValueError:  # fewer words than there are to unpack
             raise ProtocolError("a message ends too early") from None
         self._position = position

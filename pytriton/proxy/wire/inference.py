@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pytriton.proxy.wire.encoding import (
-    Column,
     MessageReader,
     MessageWriter,
     ParameterValue,
     ProtocolError,
-    Tensor,
+    TensorColumn,
+    TensorLocation,
     signed,
 )
 
@@ -33,13 +33,13 @@ TIMES_AT = 24
 write_times = struct.Struct("<2q").pack_into
 """Puts them there: into a buffer, at an offset."""
 _PARTS = struct.Struct("<2q")  # where a message's heap and data start
-_DETAILS_START = 2  # which word of a batch says where its details start
+_METADATA_START = 2  # which word of a batch says where its details start
 _PARTS_OF_BATCH = struct.Struct("<3q")
 _TENSORS_AT = _PARTS_OF_BATCH.size
 _SHORT = 1024  # bytes of a head that is worth being kept
 
 
-class Envelope(NamedTuple):
+class RequestOptions(NamedTuple):
     """What a request says of how it is to be treated; most say nothing.
 
     Attributes:
@@ -57,17 +57,17 @@ class Envelope(NamedTuple):
     trace: int = 0
 
 
-EMPTY_ENVELOPE = Envelope()
+DEFAULT_OPTIONS = RequestOptions()
 
 
 @dataclass
-class Details:
+class RequestMetadata:
     """What a request brings besides its tensors. ``outputs`` is None when all outputs are requested."""
 
     id: str = ""
     outputs: list[int] | None = None
     parameters: dict[str, ParameterValue] = field(default_factory=dict)
-    envelope: Envelope = EMPTY_ENVELOPE
+    options: RequestOptions = DEFAULT_OPTIONS
 
 
 @dataclass
@@ -76,14 +76,14 @@ class BatchMessage:
 
     The data starts with a byte for each request, which the backend sets to 1 when the request is cancelled.
 
-    ``rows`` holds the first dimension of each request, and nothing where the model does not batch; ``details`` holds
+    ``rows`` holds the first dimension of each request, and nothing where the model does not batch; ``metadata`` holds
     nothing where no request has any.
     """
 
     request_count: int
     rows: list[int]
-    columns: list[Column]
-    details: list[Details]
+    columns: list[TensorColumn]
+    metadata: list[RequestMetadata]
 
     @functools.cached_property
     def is_stacked(self) -> bool:
@@ -95,7 +95,7 @@ RESCHEDULE = -1
 """In place of a failure's code: the request has not failed, but goes back to the server, which sends it again."""
 
 
-class Failure(NamedTuple):
+class RequestFailure(NamedTuple):
     """A request that failed, or with ``request`` -1 the whole batch. ``code`` may be ``RESCHEDULE``."""
 
     request: int
@@ -114,20 +114,20 @@ class ResultMessage:
     request_count: int
     compute_start_ns: int
     compute_end_ns: int
-    failures: list[Failure]
-    columns: Sequence[Column]
+    failures: list[RequestFailure]
+    columns: Sequence[TensorColumn]
     parameters: dict[int, dict[str, ParameterValue]] = field(default_factory=dict)
 
 
-class AnswerOutput(NamedTuple):
+class ResponseOutput(NamedTuple):
     """One output of an answer. ``position`` is that of the output in the model's configuration."""
 
     position: int
     datatype: int
-    tensor: Tensor
+    tensor: TensorLocation
 
 
-class Answer(NamedTuple):
+class ResponseEntry(NamedTuple):
     """What there is to say of one request of a batch.
 
     A response, that the request has failed, that it has ended (no more answers follow), or several of these.
@@ -140,16 +140,16 @@ class Answer(NamedTuple):
     response: bool
     compute_start_ns: int
     compute_end_ns: int
-    failure: Failure | None
-    outputs: list[AnswerOutput]
+    failure: RequestFailure | None
+    outputs: list[ResponseOutput]
     parameters: dict[str, ParameterValue] = {}  # noqa: RUF012  (a tuple's default, which nobody changes)
 
 
 @dataclass
-class AnswersMessage:
+class ResponsesMessage:
     """Worker to backend: what there is to say of requests of any batches, from a worker that takes many at a time."""
 
-    answers: list[Answer]
+    responses: list[ResponseEntry]
 
 
 def encode_batch(message: BatchMessage) -> MessageWriter:
@@ -159,22 +159,22 @@ def encode_batch(message: BatchMessage) -> MessageWriter:
     words += (0, message.request_count, _HAS_ROWS if message.rows else 0)
     words += message.rows
     writer.columns(message.columns)
-    if message.details:
-        words[_DETAILS_START] = len(words)
-    for details in message.details:
-        writer.text(details.id)
-        words.append(-1 if details.outputs is None else len(details.outputs))
-        words += details.outputs or ()
-        writer.parameters(details.parameters)
-        _write_envelope(writer, details.envelope)
+    if message.metadata:
+        words[_METADATA_START] = len(words)
+    for metadata in message.metadata:
+        writer.text(metadata.id)
+        words.append(-1 if metadata.outputs is None else len(metadata.outputs))
+        words += metadata.outputs or ()
+        writer.parameters(metadata.parameters)
+        _write_options(writer, metadata.options)
     return writer
 
 
-def _write_envelope(writer: MessageWriter, envelope: Envelope) -> None:
-    if envelope == EMPTY_ENVELOPE:
+def _write_options(writer: MessageWriter, options: RequestOptions) -> None:
+    if options == DEFAULT_OPTIONS:
         writer.words.append(0)
         return
-    correlation_id, *numbers = envelope
+    correlation_id, *numbers = options
     writer.words.append(1)
     writer.words.append(signed(0 if isinstance(correlation_id, str) else correlation_id))
     writer.text(correlation_id if isinstance(correlation_id, str) else "")
@@ -183,12 +183,12 @@ def _write_envelope(writer: MessageWriter, envelope: Envelope) -> None:
 
 def decode_batch(reader: MessageReader) -> BatchMessage:
     """Reads a batch's head."""
-    details_start = reader.word()
+    metadata_start = reader.word()
     message = _decode_tensors(reader)
-    if details_start:
-        if details_start != reader.position:
+    if metadata_start:
+        if metadata_start != reader.position:
             raise ProtocolError("a batch has details elsewhere than it says")
-        message.details += [_read_details(reader) for _ in range(message.request_count)]
+        message.metadata += [_read_metadata(reader) for _ in range(message.request_count)]
     return message
 
 
@@ -205,26 +205,26 @@ def read_batch(message: Any) -> tuple[BatchMessage, int, int]:
         message: A buffer that starts with it.
 
     Returns:
-        The head without details, which is not to be changed; where the data starts; and where `read_details` finds the
+        The head without details, which is not to be changed; where the data starts; and where `read_metadata` finds the
         details, 0 where there are none.
     """
     size = len(message)
     if size < _TENSORS_AT:
         raise ProtocolError("a batch is too short to have a head")
-    heap_offset, data_offset, details_start = _PARTS_OF_BATCH.unpack_from(message)
-    end = 8 * details_start or heap_offset
+    heap_offset, data_offset, metadata_start = _PARTS_OF_BATCH.unpack_from(message)
+    end = 8 * metadata_start or heap_offset
     if not _TENSORS_AT <= end <= heap_offset <= data_offset <= size:
         raise ProtocolError("a batch says that its parts lie outside of it")
     words: bytes = struct.unpack_from(f"{end - _TENSORS_AT}s", message, _TENSORS_AT)[0]
     read = _read_again if end <= _SHORT else _read_tensors
-    return read(words), data_offset, details_start
+    return read(words), data_offset, metadata_start
 
 
-def read_details(message: Any, request_count: int, start: int) -> list[Details]:
+def read_metadata(message: Any, request_count: int, start: int) -> list[RequestMetadata]:
     """Reads the details of a batch's requests, which `read_batch` has found."""
     reader = MessageReader(message, 0, len(message))
     reader.take(start - reader.position)
-    return [_read_details(reader) for _ in range(request_count)]
+    return [_read_metadata(reader) for _ in range(request_count)]
 
 
 def _read_tensors(words: bytes) -> BatchMessage:
@@ -235,18 +235,18 @@ def _read_tensors(words: bytes) -> BatchMessage:
 _read_again = functools.lru_cache(maxsize=256)(_read_tensors)
 
 
-def _read_details(reader: MessageReader) -> Details:
+def _read_metadata(reader: MessageReader) -> RequestMetadata:
     request_id = reader.text()
     output_count = reader.word()
     outputs = None if output_count < 0 else list(reader.take(output_count))
-    return Details(request_id, outputs, reader.parameters(), _read_envelope(reader))
+    return RequestMetadata(request_id, outputs, reader.parameters(), _read_options(reader))
 
 
-def _read_envelope(reader: MessageReader) -> Envelope:
+def _read_options(reader: MessageReader) -> RequestOptions:
     if not reader.word():
-        return EMPTY_ENVELOPE
+        return DEFAULT_OPTIONS
     number, text = reader.word() & _MASK, reader.text()
-    return Envelope(text or number, *(word & _MASK for word in reader.take(4)))
+    return RequestOptions(text or number, *(word & _MASK for word in reader.take(4)))
 
 
 def encode_result(message: ResultMessage) -> MessageWriter:
@@ -267,7 +267,7 @@ def encode_result(message: ResultMessage) -> MessageWriter:
 
 
 @functools.lru_cache(maxsize=256)
-def encode_outputs(request_count: int, columns: tuple[Column, ...]) -> bytes:
+def encode_outputs(request_count: int, columns: tuple[TensorColumn, ...]) -> bytes:
     """A result that has nothing but outputs, and no times yet: most of a model's results differ in nothing else."""
     return encode_result(ResultMessage(request_count, 0, 0, [], columns)).to_bytes()
 
@@ -275,17 +275,19 @@ def encode_outputs(request_count: int, columns: tuple[Column, ...]) -> bytes:
 def decode_result(reader: MessageReader) -> ResultMessage:
     """Reads a result's head."""
     request_count, start, end = reader.count(), reader.word(), reader.word()
-    failures = [Failure(reader.word(), reader.word(), reader.text(), reader.text()) for _ in range(reader.count())]
+    failures = [
+        RequestFailure(reader.word(), reader.word(), reader.text(), reader.text()) for _ in range(reader.count())
+    ]
     parameters = {reader.word(): reader.parameters() for _ in range(reader.count())}
     return ResultMessage(request_count, start, end, failures, reader.columns(request_count), parameters)
 
 
-def encode_answers(message: AnswersMessage) -> MessageWriter:
+def encode_responses(message: ResponsesMessage) -> MessageWriter:
     """Lays the head of answers out."""
     writer = MessageWriter()
     words = writer.words
-    words.append(len(message.answers))
-    for sequence, request, final, response, start, end, failure, outputs, parameters in message.answers:
+    words.append(len(message.responses))
+    for sequence, request, final, response, start, end, failure, outputs, parameters in message.responses:
         flags = (_FINAL if final else 0) | (_RESPONSE if response else 0) | (_FAILED if failure else 0)
         flags |= _HAS_PARAMETERS if parameters else 0
         words += (sequence, request, flags, start, end)
@@ -302,14 +304,14 @@ def encode_answers(message: AnswersMessage) -> MessageWriter:
     return writer
 
 
-def decode_answers(reader: MessageReader) -> AnswersMessage:
+def decode_responses(reader: MessageReader) -> ResponsesMessage:
     """Reads the head of answers."""
-    answers = []
+    responses = []
     for _ in range(reader.count()):
         sequence, request, flags, start, end = reader.take(5)
-        failure = Failure(request, reader.word(), reader.text(), reader.text()) if flags & _FAILED else None
+        failure = RequestFailure(request, reader.word(), reader.text(), reader.text()) if flags & _FAILED else None
         parameters = reader.parameters() if flags & _HAS_PARAMETERS else {}
-        outputs = [AnswerOutput(reader.word(), reader.word(), reader.tensor()) for _ in range(reader.count())]
+        outputs = [ResponseOutput(reader.word(), reader.word(), reader.tensor()) for _ in range(reader.count())]
         final, response = bool(flags & _FINAL), bool(flags & _RESPONSE)
-        answers.append(Answer(sequence, request, final, response, start, end, failure, outputs, parameters))
-    return AnswersMessage(answers)
+        responses.append(ResponseEntry(sequence, request, final, response, start, end, failure, outputs, parameters))
+    return ResponsesMessage(responses)

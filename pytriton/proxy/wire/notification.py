@@ -13,19 +13,19 @@ PROTOCOL_VERSION = 8
 """Raised whenever the layout changes; a different version on the other side is refused."""
 
 
-class BellKind(enum.IntEnum):
+class NotificationKind(enum.IntEnum):
     """What a bell rings for."""
 
     HELLO = 1
     WELCOME = 2
     BATCH = 3
     RESULT = 4
-    ANSWERS = 5
+    RESPONSES = 5
     RETURNED = 6
-    HEAD = 7
+    EARLY_BATCH = 7
 
 
-class Bell(NamedTuple):
+class Notification(NamedTuple):
     """What travels on the socket: ``offset`` and ``size`` tell where a message lies in the sender's arena."""
 
     kind: int
@@ -34,4 +34,4 @@ class Bell(NamedTuple):
     size: int
 
 
-BELL = struct.Struct("<4q")
+NOTIFICATION = struct.Struct("<4q")

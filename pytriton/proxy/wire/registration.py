@@ -22,7 +22,7 @@ class RegistrationMessage:
 class AdmissionMessage:
     """Registry to backend: where the worker is, and the names that positions stand for.
 
-    ``in_flight`` is how many batches the worker takes at a time; 0 is one, which it answers with a result. With
+    ``max_in_flight`` is how many batches the worker takes at a time; 0 is one, which it answers with a result. With
     ``in_turn`` it is handed a batch only when its inference callable has returned from the one before, though that may
     be answered later.
     """
@@ -31,7 +31,7 @@ class AdmissionMessage:
     ticket: int
     batching: bool
     decoupled: bool
-    in_flight: int
+    max_in_flight: int
     inputs: list[str]
     outputs: list[str]
     in_turn: bool = False
@@ -58,7 +58,7 @@ def encode_admission(message: AdmissionMessage) -> bytes:
     """An admission as it travels over ZeroMQ."""
     writer = MessageWriter()
     writer.text(message.socket)
-    writer.words += (message.ticket, int(message.batching), int(message.decoupled), message.in_flight)
+    writer.words += (message.ticket, int(message.batching), int(message.decoupled), message.max_in_flight)
     for names in (message.inputs, message.outputs):
         writer.words.append(len(names))
         for name in names:
@@ -71,8 +71,8 @@ def decode_admission(data: bytes) -> AdmissionMessage:
     """Reads an admission."""
     reader = MessageReader(data, 0, len(data))
     socket, ticket = reader.text(), reader.word()
-    batching, decoupled, in_flight = reader.word() != 0, reader.word() != 0, reader.word()
+    batching, decoupled, max_in_flight = reader.word() != 0, reader.word() != 0, reader.word()
     inputs = [reader.text() for _ in range(reader.count())]
     outputs = [reader.text() for _ in range(reader.count())]
     in_turn = reader.word() != 0
-    return AdmissionMessage(socket, ticket, batching, decoupled, in_flight, inputs, outputs, in_turn)
+    return AdmissionMessage(socket, ticket, batching, decoupled, max_in_flight, inputs, outputs, in_turn)

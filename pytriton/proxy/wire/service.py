@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pytriton.exceptions import PyTritonInferenceError
-from pytriton.proxy.wire.encoding import MessageReader, MessageWriter, ParameterValue, Tensor, bits_of
+from pytriton.proxy.wire.encoding import MessageReader, MessageWriter, ParameterValue, TensorLocation, bits_of
 
 _FINAL = 1
 
@@ -29,7 +29,7 @@ _FLAGS = 16  # first byte of the word that has these, behind the message's first
 _SHORT = 512  # bytes of a message that is worth being kept
 
 
-class ServiceBell(enum.IntEnum):
+class ServiceNotification(enum.IntEnum):
     """What a bell on a service channel rings for.
 
     Its sequence is the number of what is asked, from 1, which the worker chooses; 0 where there is no reply.
@@ -55,7 +55,7 @@ class LogLevel(enum.IntEnum):
     VERBOSE = 3
 
 
-class ModelOrder(enum.IntEnum):
+class ModelOperation(enum.IntEnum):
     """What is to be done with a model."""
 
     LOAD = 1
@@ -72,7 +72,7 @@ class MetricKind(enum.IntEnum):
     HISTOGRAM = 2
 
 
-class MetricOrder(enum.IntEnum):
+class MetricOperation(enum.IntEnum):
     """What is to be done with a metric."""
 
     FAMILY = 1
@@ -101,15 +101,15 @@ NO_BATCH = -1
 """A request that is made for no batch, or for one that is not known."""
 
 
-class CallInput(NamedTuple):
+class InferenceCallInput(NamedTuple):
     """An input as it travels; BYTES as Triton has them, each element behind its length."""
 
     name: str
     datatype: int
-    tensor: Tensor
+    tensor: TensorLocation
 
 
-class ReplyOutput(NamedTuple):
+class InferenceReplyOutput(NamedTuple):
     """One output of a reply, in a block of its own: ``offset`` is that in the arena, -1 where there is no data."""
 
     name: str
@@ -120,7 +120,7 @@ class ReplyOutput(NamedTuple):
 
 
 @dataclass
-class CallReplyMessage:
+class InferenceReplyMessage:
     """Backend to worker: a response, an error, the end, or several of these."""
 
     final: bool
@@ -130,14 +130,14 @@ class CallReplyMessage:
     version: int = -1
     request_id: str = ""
     parameters: dict[str, ParameterValue] = field(default_factory=dict)
-    outputs: list[ReplyOutput] = field(default_factory=list)
+    outputs: list[InferenceReplyOutput] = field(default_factory=list)
 
 
 @dataclass
 class ModelMessage:
     """Worker to backend: something to do with a model. Files are (path, offset in the data, size)."""
 
-    order: ModelOrder
+    command: ModelOperation
     model: str
     version: int = -1
     config: str = ""
@@ -148,7 +148,7 @@ class ModelMessage:
 class MetricMessage:
     """Worker to backend: something to do with a metric. ``number`` is that of the family or of the metric."""
 
-    order: MetricOrder
+    command: MetricOperation
     number: int = 0
     kind: MetricKind = MetricKind.COUNTER
     value: float = 0.0
@@ -158,7 +158,7 @@ class MetricMessage:
     buckets: Sequence[float] = ()
 
 
-def encode_reply(message: CallReplyMessage) -> MessageWriter:
+def encode_reply(message: InferenceReplyMessage) -> MessageWriter:
     """Lays a reply's head out."""
     writer = MessageWriter()
     words = writer.words
@@ -180,7 +180,7 @@ def encode_reply(message: CallReplyMessage) -> MessageWriter:
     return writer
 
 
-def read_reply(message: Any) -> CallReplyMessage:
+def read_reply(message: Any) -> InferenceReplyMessage:
     """Reads the head of a reply, or finds it among those of late. The result is not to be changed.
 
     Args:
@@ -195,11 +195,11 @@ def read_reply(message: Any) -> CallReplyMessage:
 
 
 @functools.lru_cache(maxsize=256)
-def _read_reply(data: bytes) -> CallReplyMessage:
+def _read_reply(data: bytes) -> InferenceReplyMessage:
     return decode_reply(MessageReader(data, 0, len(data)))
 
 
-def decode_reply(reader: MessageReader) -> CallReplyMessage:
+def decode_reply(reader: MessageReader) -> InferenceReplyMessage:
     """Reads a reply's head."""
     flags = reader.word()
     final, response = bool(flags & _FINAL), bool(flags & _RESPONSE)
@@ -208,10 +208,10 @@ def decode_reply(reader: MessageReader) -> CallReplyMessage:
         code = reader.word()
         error = PyTritonInferenceError(reader.text(), code)
     if not response:
-        return CallReplyMessage(final, response, error)
+        return InferenceReplyMessage(final, response, error)
     model, version, request_id, parameters = reader.text(), reader.word(), reader.text(), reader.parameters()
-    outputs = [ReplyOutput(reader.text(), reader.word(), *reader.tensor()) for _ in range(reader.count())]
-    return CallReplyMessage(final, response, error, model, version, request_id, parameters, outputs)
+    outputs = [InferenceReplyOutput(reader.text(), reader.word(), *reader.tensor()) for _ in range(reader.count())]
+    return InferenceReplyMessage(final, response, error, model, version, request_id, parameters, outputs)
 
 
 def encode_log(level: LogLevel, message: str, file: str, line: int) -> MessageWriter:
@@ -227,7 +227,7 @@ def encode_model(message: ModelMessage) -> MessageWriter:
     """Lays out what is to be done with a model."""
     writer = MessageWriter()
     words = writer.words
-    words.append(message.order)
+    words.append(message.command)
     writer.text(message.model)
     words.append(message.version)
     writer.text(message.config)
@@ -242,7 +242,7 @@ def encode_metric(message: MetricMessage) -> MessageWriter:
     """Lays out what is to be done with a metric."""
     writer = MessageWriter()
     words = writer.words
-    words += (message.order, message.number, message.kind, bits_of(message.value))
+    words += (message.command, message.number, message.kind, bits_of(message.value))
     writer.text(message.name)
     writer.text(message.description)
     words.append(len(message.labels))

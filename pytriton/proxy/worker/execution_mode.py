@@ -21,7 +21,7 @@ MAX_THREADS = 32
 """Batches that an instance of a generator takes at a time, each in a thread, unless its model says otherwise."""
 
 
-class Kind(enum.Enum):
+class CallableKind(enum.Enum):
     """Whether an inference callable returns or yields, and whether it has to be awaited."""
 
     FUNCTION = "a function"
@@ -32,15 +32,15 @@ class Kind(enum.Enum):
     @property
     def is_async(self) -> bool:
         """Whether it runs in an event loop."""
-        return self in (Kind.COROUTINE, Kind.ASYNC_GENERATOR)
+        return self in (CallableKind.COROUTINE, CallableKind.ASYNC_GENERATOR)
 
     @property
     def yields(self) -> bool:
         """Whether it gives responses one after the other."""
-        return self in (Kind.GENERATOR, Kind.ASYNC_GENERATOR)
+        return self in (CallableKind.GENERATOR, CallableKind.ASYNC_GENERATOR)
 
 
-def kind_of(infer_func: Callable[..., Any]) -> Kind:
+def callable_kind(infer_func: Callable[..., Any]) -> CallableKind:
     """What an inference callable is: a function, a method, a partial of one, or an object with ``__call__``.
 
     Examples:
@@ -52,15 +52,15 @@ def kind_of(infer_func: Callable[..., Any]) -> Kind:
         infer_func = infer_func.func
     for candidate in (infer_func, getattr(infer_func, "__call__", None)):  # noqa: B004
         if inspect.isasyncgenfunction(candidate):
-            return Kind.ASYNC_GENERATOR
+            return CallableKind.ASYNC_GENERATOR
         if inspect.iscoroutinefunction(candidate):
-            return Kind.COROUTINE
+            return CallableKind.COROUTINE
         if inspect.isgeneratorfunction(candidate):
-            return Kind.GENERATOR
-    return Kind.FUNCTION
+            return CallableKind.GENERATOR
+    return CallableKind.FUNCTION
 
 
-def check_kind(infer_func: object, spec: ModelSpec) -> None:
+def check_callable(infer_func: object, spec: ModelSpec) -> None:
     """Checks that an inference callable is one, and fits its model.
 
     Raises:
@@ -72,7 +72,7 @@ def check_kind(infer_func: object, spec: ModelSpec) -> None:
             f"Model {spec.name!r}: infer_func is {infer_func!r}, which cannot be called; give a function, or a list of "
             "functions for several instances."
         )
-    kind = kind_of(infer_func)
+    kind = callable_kind(infer_func)
     if kind.yields and not spec.decoupled:
         raise PyTritonModelConfigError(
             f"Model {spec.name!r}: infer_func is {kind.value}, which may answer a request with several responses; set "
@@ -103,7 +103,7 @@ def joins_requests(infer_func: Callable[..., Any]) -> bool:
     return bool(getattr(type(decorator), "_self_joins_requests", False))
 
 
-def in_flight_of(kind: Kind, *, decoupled: bool, wanted: int | None, deferred: bool = False) -> int:
+def max_in_flight_of(kind: CallableKind, *, decoupled: bool, wanted: int | None, deferred: bool = False) -> int:
     """How many batches an instance takes at a time.
 
     Args:
@@ -117,6 +117,6 @@ def in_flight_of(kind: Kind, *, decoupled: bool, wanted: int | None, deferred: b
     """
     if deferred:
         return wanted or MAX_IN_FLIGHT
-    if kind is Kind.FUNCTION:
+    if kind is CallableKind.FUNCTION:
         return 1 if decoupled else 0
     return wanted or (MAX_IN_FLIGHT if kind.is_async else MAX_THREADS)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import asyncio
 
 
-class Flight:
+class InFlightBatch:
     """A batch at the inference callable."""
 
     def __init__(self, sequence: int, batch: Batch) -> None:

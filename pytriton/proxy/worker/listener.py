@@ -11,9 +11,9 @@ import threading
 from collections.abc import Collection
 
 from pytriton.exceptions import PyTritonBadParameterError
-from pytriton.proxy.services.client import Services
+from pytriton.proxy.services.client import ServerClient
 from pytriton.proxy.transport.channel import Channel
-from pytriton.proxy.wire.notification import BellKind
+from pytriton.proxy.wire.notification import NotificationKind
 from pytriton.proxy.wire.registration import AdmissionMessage
 from pytriton.proxy.worker.worker import Worker
 
@@ -22,7 +22,7 @@ LOGGER = logging.getLogger(__name__)
 _MAX_SOCKET_PATH = 107  # bytes, of sockaddr_un
 
 
-class Door:
+class WorkerListener:
     """A socket that model instances connect to; whoever makes one waits for it to be readable, and accepts.
 
     Args:
@@ -39,16 +39,16 @@ class Door:
         self._path = path
         self._tickets: dict[int, Worker] = {}
         self._lock = threading.Lock()
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         path.unlink(missing_ok=True)  # what a process that was killed has left
-        self._listener.bind(str(path))
-        self._listener.listen(128)
+        self._socket.bind(str(path))
+        self._socket.listen(128)
 
     def fileno(self) -> int:
         """The socket's descriptor, which is readable when an instance wants to connect."""
-        return self._listener.fileno()
+        return self._socket.fileno()
 
-    def admit(self, worker: Worker) -> AdmissionMessage:
+    def issue_ticket(self, worker: Worker) -> AdmissionMessage:
         """Lets one model instance connect to a worker."""
         ticket = int.from_bytes(os.urandom(8), "little") >> 2
         with self._lock:
@@ -59,45 +59,45 @@ class Door:
             ticket,
             signature.batching,
             signature.spec.decoupled,
-            worker.in_flight,
+            worker.max_in_flight,
             signature.inputs,
             [output.name for output in signature.outputs],
             worker.in_turn,
         )
 
-    def forget(self, workers: Collection[object]) -> None:
+    def revoke_tickets(self, workers: Collection[object]) -> None:
         """Lets nobody connect to some workers any more."""
         with self._lock:
             self._tickets = {ticket: worker for ticket, worker in self._tickets.items() if worker not in workers}
 
     def accept(self) -> None:
         """Brings the next instance to the worker that its ticket is for, in a thread of its own."""
-        connected, _ = self._listener.accept()
-        threading.Thread(target=self._greet, args=(connected,), daemon=True).start()
+        connected, _ = self._socket.accept()
+        threading.Thread(target=self._handshake, args=(connected,), daemon=True).start()
 
     def close(self) -> None:
         """Takes no more connections."""
-        self._listener.close()
+        self._socket.close()
         with contextlib.suppress(OSError):
             self._path.unlink()
 
-    def _greet(self, connected: socket.socket) -> None:
+    def _handshake(self, connected: socket.socket) -> None:
         channel = Channel(connected)
         try:
-            bell, peer_fd, service_fd = channel.receive_fds()
+            notification, peer_fd, service_fd = channel.receive_fds()
         except EOFError:
             channel.close()
             return
         with self._lock:
-            worker = self._tickets.pop(bell.sequence, None)
-        if worker is None or bell.kind != BellKind.HELLO:
+            worker = self._tickets.pop(notification.sequence, None)
+        if worker is None or notification.kind != NotificationKind.HELLO:
             LOGGER.warning("A connection without a ticket was refused.")
             channel.close()
             os.close(peer_fd)
             if service_fd is not None:
                 os.close(service_fd)
             return
-        worker.start(channel, peer_fd, None if service_fd is None else Services(service_fd), bell.offset)
+        worker.start(channel, peer_fd, None if service_fd is None else ServerClient(service_fd), notification.offset)
 
 
 def check_socket_path(path: pathlib.Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pytriton.proxy.tensors.signature import Signature
 
 
-class Loaded(NamedTuple):
+class LoadedModel(NamedTuple):
     """What an order to load makes.
 
     Attributes:

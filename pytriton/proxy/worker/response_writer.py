@@ -14,27 +14,33 @@ from pytriton.proxy.transport.arena import Arena, ArenaError
 from pytriton.proxy.transport.channel import Channel
 from pytriton.proxy.types import Array
 from pytriton.proxy.wire.encoding import ParameterValue
-from pytriton.proxy.wire.inference import Answer, AnswerOutput, AnswersMessage, Failure, encode_answers
-from pytriton.proxy.wire.notification import Bell, BellKind
-from pytriton.proxy.worker.in_flight import Flight
+from pytriton.proxy.wire.inference import (
+    RequestFailure,
+    ResponseEntry,
+    ResponseOutput,
+    ResponsesMessage,
+    encode_responses,
+)
+from pytriton.proxy.wire.notification import Notification, NotificationKind
+from pytriton.proxy.worker.in_flight import InFlightBatch
 
 if TYPE_CHECKING:
     import asyncio
 
 
-class Reply(NamedTuple):
+class PendingResponse(NamedTuple):
     """An answer whose arrays are not in shared memory yet; with neither arrays nor a failure, the end alone."""
 
-    flight: Flight
+    in_flight: InFlightBatch
     request: int
     final: bool
     end_ns: int
-    failure: Failure | None = None
+    failure: RequestFailure | None = None
     outputs: dict[int, Array] | None = None
     parameters: dict[str, ParameterValue] | None = None
 
 
-class Replies:
+class ResponseWriter:
     """Sends the answers of a pipeline; from any thread.
 
     Args:
@@ -55,8 +61,8 @@ class Replies:
         self._loop = loop
         self._deferred = deferred
         self._lock = threading.Lock()  # of the arena and all below
-        self._replies: list[Reply] = []
-        self._last_words: list[Reply] = []  # errors in place of outputs for which there was no room
+        self._replies: list[PendingResponse] = []
+        self._pending_errors: list[PendingResponse] = []  # errors in place of outputs for which there was no room
         self._flush_is_due = False
         self._closed = False
         self._loop_thread = 0
@@ -64,7 +70,7 @@ class Replies:
     @property
     def are_due(self) -> bool:
         """Whether there are errors for which there was no room."""
-        return bool(self._last_words)
+        return bool(self._pending_errors)
 
     def open(self) -> None:
         """Knows the loop's thread from now on: the one that calls this."""
@@ -75,33 +81,33 @@ class Replies:
         with self._lock:
             self._closed = True
 
-    def send(self, replies: list[Reply], at_once: bool = False) -> None:
+    def send(self, responses: list[PendingResponse], at_once: bool = False) -> None:
         """Sends answers: from the loop's thread with those of others, unless it is to be at once."""
         with self._lock:
             if self._deferred:  # several threads may have something to say of a request
-                replies = [reply for reply in replies if reply.request not in reply.flight.ended]
-            for reply in replies:
-                if reply.final:
-                    reply.flight.ended.add(reply.request)
-                    reply.flight.unwanted.add(reply.request)
-            self._replies += replies
+                responses = [response for response in responses if response.request not in response.in_flight.ended]
+            for response in responses:
+                if response.final:
+                    response.in_flight.ended.add(response.request)
+                    response.in_flight.unwanted.add(response.request)
+            self._replies += responses
             if at_once or threading.get_ident() != self._loop_thread:
                 self._flush()
             elif not self._flush_is_due:
                 self._flush_is_due = True
                 self._loop.call_soon(self._flush_due)
 
-    def leave(self, flight: Flight, tell: bool) -> None:
+    def mark_returned(self, in_flight: InFlightBatch, tell: bool) -> None:
         """Notes that the callable has returned while requests may still wait; with ``tell``, the server hears of it."""
         with self._lock:
-            flight.has_returned = True
-            if tell and not flight.has_ended and not self._closed:
+            in_flight.has_returned = True
+            if tell and not in_flight.has_ended and not self._closed:
                 with contextlib.suppress(OSError):  # the instance has gone; the loop will hear of it
-                    self._channel.send(Bell(BellKind.RETURNED, flight.sequence, 0, 0))
+                    self._channel.send(Notification(NotificationKind.RETURNED, in_flight.sequence, 0, 0))
 
     def retry(self) -> None:
         """Sends errors for which there was no room, if there is by now."""
-        if self._last_words:
+        if self._pending_errors:
             with self._lock:
                 self._flush()
 
@@ -117,52 +123,52 @@ class Replies:
 
     def _flush(self) -> None:
         # What cannot be sent was answered with an error, which is the last word.
-        replies = [reply for reply in self._replies if reply.request not in reply.flight.unsendable]
+        responses = [response for response in self._replies if response.request not in response.in_flight.unsendable]
         self._replies = []
         if self._closed:
             return
         try:
-            if replies:
-                self._write(replies)
+            if responses:
+                self._write(responses)
         except ArenaError:
-            for reply in replies:
-                self._write_alone(reply)
+            for response in responses:
+                self._write_alone(response)
         except OSError:
             pass  # the instance has gone; the loop will hear of it
-        while self._last_words:
+        while self._pending_errors:
             try:
-                self._write(self._last_words[:1])
+                self._write(self._pending_errors[:1])
             except (ArenaError, OSError):
                 return  # tried again when it is looked for requests that are cancelled
-            del self._last_words[0]
+            del self._pending_errors[0]
 
-    def _write(self, replies: list[Reply]) -> None:
+    def _write(self, responses: list[PendingResponse]) -> None:
         layout = Layout()
         answers = []
-        for flight, request, final, end_ns, failure, arrays, parameters in replies:
+        for in_flight, request, final, end_ns, failure, arrays, parameters in responses:
             laid_out = []
             for position, array in (arrays or {}).items():
                 code = code_of(array, position, self._signature)
-                laid_out.append(AnswerOutput(position, code, layout.add([array], array.shape, code)))
-            response, times = arrays is not None, (flight.start_ns, end_ns)
+                laid_out.append(ResponseOutput(position, code, layout.add([array], array.shape, code)))
+            response, times = arrays is not None, (in_flight.start_ns, end_ns)
             answers.append(
-                Answer(flight.sequence, request, final, response, *times, failure, laid_out, parameters or {})
+                ResponseEntry(in_flight.sequence, request, final, response, *times, failure, laid_out, parameters or {})
             )
-        offset, size = layout.write(encode_answers(AnswersMessage(answers)).to_bytes(), self._arena)
-        self._channel.send(Bell(BellKind.ANSWERS, 0, offset, size))
+        offset, size = layout.write(encode_responses(ResponsesMessage(answers)).to_bytes(), self._arena)
+        self._channel.send(Notification(NotificationKind.RESPONSES, 0, offset, size))
 
-    def _write_alone(self, reply: Reply) -> None:
+    def _write_alone(self, response: PendingResponse) -> None:
         """Sends an answer that there was no room for together with others; an error, if there is none for it alone."""
-        flight, request = reply.flight, reply.request
-        if request in flight.unsendable:
+        in_flight, request = response.in_flight, response.request
+        if request in in_flight.unsendable:
             return
         try:
-            self._write([reply])
+            self._write([response])
         except ArenaError as error:
-            flight.unsendable.add(request)
-            flight.ended.add(request)
-            flight.unwanted.add(request)
+            in_flight.unsendable.add(request)
+            in_flight.ended.add(request)
+            in_flight.unwanted.add(request)
             failure = failure_of(error, self._signature.model, request)
-            self._last_words.append(Reply(flight, request, True, reply.end_ns, failure))
+            self._pending_errors.append(PendingResponse(in_flight, request, True, response.end_ns, failure))
         except OSError:
             pass

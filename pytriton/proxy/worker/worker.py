@@ -12,28 +12,28 @@ from typing import Any
 
 from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.proxy.context import MODEL
-from pytriton.proxy.services.client import CALLER, Services, of_process
+from pytriton.proxy.services.client import CURRENT_CALLER, ServerClient, process_client
 from pytriton.proxy.tensors.batch import Batch, WholeBatch
 from pytriton.proxy.tensors.failure import failure_of
 from pytriton.proxy.tensors.outputs import StackedOutputs
-from pytriton.proxy.tensors.result import Results, write_result
+from pytriton.proxy.tensors.result import ResultWriter, write_result
 from pytriton.proxy.tensors.signature import Signature
 from pytriton.proxy.transport.arena import TRIM_AFTER_S, Arena, ArenaError, PeerArena
 from pytriton.proxy.transport.channel import Channel
-from pytriton.proxy.transport.doorbell import can_sleep_there
-from pytriton.proxy.transport.time_slice import wake_soon
+from pytriton.proxy.transport.doorbell import has_futex
+from pytriton.proxy.transport.time_slice import request_short_time_slice
 from pytriton.proxy.wire.encoding import ProtocolError
-from pytriton.proxy.wire.notification import Bell, BellKind
+from pytriton.proxy.wire.notification import Notification, NotificationKind
 from pytriton.proxy.wire.service import CURRENT_BATCH
-from pytriton.proxy.worker.concurrent import Pipeline
-from pytriton.proxy.worker.execution_mode import in_flight_of, is_deferred, joins_requests, kind_of
+from pytriton.proxy.worker.concurrent import ConcurrentExecutor
+from pytriton.proxy.worker.execution_mode import callable_kind, is_deferred, joins_requests, max_in_flight_of
 from pytriton.proxy.worker.threads import EventLoop, ThreadPool
 
 LOGGER = logging.getLogger(__name__)
 
 InferenceCallable = Callable[..., Any]
 
-_BATCHES = frozenset({BellKind.BATCH, BellKind.HEAD})
+_BATCHES = frozenset({NotificationKind.BATCH, NotificationKind.EARLY_BATCH})
 _RESULTS = frozenset({StackedOutputs, list, tuple})  # which are not to be awaited
 
 ENDED = "the model is being unloaded, or the process that serves it ends"
@@ -67,24 +67,26 @@ class Worker:
         self._infer_func = infer_func
         self._requests_of = WholeBatch if joins_requests(infer_func) else Batch.requests
         self._signature = signature
-        self._results = Results(signature)
+        self._results = ResultWriter(signature)
         self._on_unrecoverable = on_unrecoverable
         self._owner_fds = () if owner_fd is None else (owner_fd,)
         name = f"pytriton-worker-{signature.model}"
         self._thread_name = name
         self._loop = loop or EventLoop(name)
         config = signature.spec.config
-        kind = kind_of(infer_func)
+        kind = callable_kind(infer_func)
         deferred = is_deferred(infer_func)
-        self.in_flight = in_flight_of(kind, decoupled=config.decoupled, wanted=config.max_in_flight, deferred=deferred)
+        self.max_in_flight = max_in_flight_of(
+            kind, decoupled=config.decoupled, wanted=config.max_in_flight, deferred=deferred
+        )
         """How many batches it takes at a time; 0 is one, which it answers as a whole."""
         self.in_turn = deferred and not kind.is_async
         """Whether it is called for one batch after the other, however many are in flight."""
-        threads = 1 if self.in_turn else self.in_flight
-        self._pool = ThreadPool(threads, name) if self.in_flight and not kind.is_async else None
+        threads = 1 if self.in_turn else self.max_in_flight
+        self._pool = ThreadPool(threads, name) if self.max_in_flight and not kind.is_async else None
         self._turn = threading.Lock()
         self._threads: dict[threading.Thread, Channel] = {}
-        self._pipelines: set[Pipeline] = set()
+        self._executors: set[ConcurrentExecutor] = set()
         self._lock = threading.Lock()
         self._closed = False
         self._retired = False
@@ -98,36 +100,37 @@ class Worker:
     @property
     def connections(self) -> int:
         """How many model instances are connected."""
-        return len(self._threads) + len(self._pipelines)
+        return len(self._threads) + len(self._executors)
 
     def idle_since(self) -> float:
         """Since when it has had nothing to do, as ``time.monotonic()`` tells it; now, while it has."""
         if self._turn.locked():
             return time.monotonic()
-        return max([self._last_ns / 1e9, *(pipeline.idle_since() for pipeline in list(self._pipelines))])
+        return max([self._last_ns / 1e9, *(executor.idle_since() for executor in list(self._executors))])
 
-    def start(self, channel: Channel, peer_fd: int, services: Services | None = None, doorbell: int = 0) -> None:
+    def start(
+        self, channel: Channel, peer_fd: int, server_client: ServerClient | None = None, doorbell: int = 0
+    ) -> None:
         """Serves a model instance until it disconnects.
 
         Args:
             channel: The connection, behind its hello.
             peer_fd: File descriptor of the instance's arena.
-            services: What the callable can ask of the server, closed at the end; None leaves it to what the process
-                has.
+            server_client: The service channel of the instance, closed at the end; None if the process has its own.
             doorbell: Where in the instance's arena it sleeps in lock-step; 0 is nowhere.
         """
-        if self.in_flight:
-            self._open_pipeline(channel, peer_fd, services)
+        if self.max_in_flight:
+            self._open_executor(channel, peer_fd, server_client)
             return
         thread = threading.Thread(
-            target=self._run, args=(channel, peer_fd, services, doorbell), name=self._thread_name, daemon=True
+            target=self._run, args=(channel, peer_fd, server_client, doorbell), name=self._thread_name, daemon=True
         )
         with self._lock:
             if self._closed:
                 channel.close()
                 os.close(peer_fd)
-                if services is not None:
-                    services.close()
+                if server_client is not None:
+                    server_client.close()
                 return
             self._threads[thread] = channel
         thread.start()
@@ -136,14 +139,14 @@ class Worker:
         """Lets go of what it needs for new instances once those that are connected have gone."""
         with self._lock:
             self._retired = True
-            is_empty = not self._pipelines
+            is_empty = not self._executors
         if is_empty and self._pool is not None:
             self._pool.stop()
 
     def end_streams(self, reason: str) -> None:
         """Ends what pipelines have in flight, and tells the clients why."""
-        for pipeline in list(self._pipelines):
-            pipeline.end(reason)
+        for executor in list(self._executors):
+            executor.end(reason)
 
     def close(self, timeout_s: float) -> None:
         """Disconnects, and waits for what is being served.
@@ -160,25 +163,25 @@ class Worker:
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - time.monotonic()))
-        for pipeline in list(self._pipelines):
-            pipeline.end(ENDED)
-        for pipeline in list(self._pipelines):
-            pipeline.wait(max(0.0, deadline - time.monotonic()))
-            pipeline.close()
+        for executor in list(self._executors):
+            executor.end(ENDED)
+        for executor in list(self._executors):
+            executor.wait(max(0.0, deadline - time.monotonic()))
+            executor.close()
         if self._pool is not None:
             self._pool.stop()
 
-    def _open_pipeline(self, channel: Channel, peer_fd: int, services: Services | None) -> None:
+    def _open_executor(self, channel: Channel, peer_fd: int, server_client: ServerClient | None) -> None:
         try:
             peer = PeerArena(peer_fd)
         except (OSError, ValueError):
             channel.close()
-            if services is not None:
-                services.close()
+            if server_client is not None:
+                server_client.close()
             raise
         loop = self._loop.enter()
         arena = Arena()
-        pipeline = Pipeline(
+        executor = ConcurrentExecutor(
             channel,
             peer,
             arena,
@@ -188,46 +191,46 @@ class Worker:
             self._pool,
             self._forget,
             self._on_unrecoverable,
-            services,
+            server_client,
         )
         with self._lock:
             closed = self._closed
             if not closed:
-                self._pipelines.add(pipeline)
+                self._executors.add(executor)
         if closed:
             channel.close()
             arena.close()
-            if services is not None:
-                services.close()
+            if server_client is not None:
+                server_client.close()
             self._loop.leave()
             return
         try:
-            channel.send(Bell(BellKind.WELCOME, 0, 0, 0), arena.fd, *self._owner_fds)
+            channel.send(Notification(NotificationKind.WELCOME, 0, 0, 0), arena.fd, *self._owner_fds)
         except OSError:
-            pipeline.close()
+            executor.close()
             return
-        loop.call_soon_threadsafe(pipeline.open)
+        loop.call_soon_threadsafe(executor.open)
 
-    def _forget(self, pipeline: Pipeline) -> None:
+    def _forget(self, executor: ConcurrentExecutor) -> None:
         with self._lock:
-            self._pipelines.discard(pipeline)
-            is_last = self._retired and not self._pipelines
+            self._executors.discard(executor)
+            is_last = self._retired and not self._executors
         if is_last and self._pool is not None:
             self._pool.stop()
         self._loop.leave()
 
-    def _run(self, channel: Channel, peer_fd: int, services: Services | None, doorbell: int) -> None:
+    def _run(self, channel: Channel, peer_fd: int, server_client: ServerClient | None, doorbell: int) -> None:
         MODEL.set(self._signature.spec)
-        CALLER.set((of_process() or services, CURRENT_BATCH))
-        wake_soon()
+        CURRENT_CALLER.set((process_client() or server_client, CURRENT_BATCH))
+        request_short_time_slice()
         arena = Arena()
         try:
             peer = PeerArena(peer_fd)
-            if not can_sleep_there():
+            if not has_futex():
                 doorbell = 0
-            channel.send(Bell(BellKind.WELCOME, 0, doorbell, 0), arena.fd, *self._owner_fds)
+            channel.send(Notification(NotificationKind.WELCOME, 0, doorbell, 0), arena.fd, *self._owner_fds)
             if doorbell:
-                channel.ring_at(peer.memory, doorbell)
+                channel.use_doorbell(peer.memory, doorbell)
             self._serve(channel, peer, arena)
         except (EOFError, OSError):
             LOGGER.debug("An instance of model %r disconnected.", self._signature.model)
@@ -236,34 +239,34 @@ class Worker:
         finally:
             channel.close()
             arena.close()
-            if services is not None:
-                services.close()
+            if server_client is not None:
+                server_client.close()
             with self._lock:
                 self._threads.pop(threading.current_thread(), None)
 
     def _serve(self, channel: Channel, peer: PeerArena, arena: Arena) -> None:
-        met = 0
+        batch_size = 0
         while True:
-            bell = channel.receive(met)
-            if bell is None:
-                met = 0
+            notification = channel.receive(batch_size)
+            if notification is None:
+                batch_size = 0
                 before = time.monotonic() - TRIM_AFTER_S
                 arena.trim(before)
-                services, _ = CALLER.get()
-                if services is not None:
-                    services.tidy(before)
+                server_client, _ = CURRENT_CALLER.get()
+                if server_client is not None:
+                    server_client.trim(before)
                 continue
-            if bell.kind not in _BATCHES:
-                raise ProtocolError(f"a bell of kind {bell.kind} rang, which only a newer server could know")
+            if notification.kind not in _BATCHES:
+                raise ProtocolError(f"a bell of kind {notification.kind} rang, which only a newer server could know")
             with self._turn:
-                batch = Batch(peer.lease(bell.offset, bell.size), self._signature)
-                if bell.kind == BellKind.HEAD:
-                    channel.receive_data()
+                batch = Batch(peer.lease(notification.offset, notification.size), self._signature)
+                if notification.kind == NotificationKind.EARLY_BATCH:
+                    channel.wait_for_data()
                 offset, size, unrecoverable = self._infer(batch, arena)
-                met = batch.request_count
+                batch_size = batch.request_count
                 del batch  # so that its block is free by the time that the server has the result
             self._last_ns = time.monotonic_ns()
-            channel.send((BellKind.RESULT, bell.sequence, offset, size))
+            channel.send((NotificationKind.RESULT, notification.sequence, offset, size))
             if unrecoverable is not None and self._on_unrecoverable is not None:
                 self._on_unrecoverable(unrecoverable)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytriton.client.core.failures import server_error
-from pytriton.client.core.requests import Request
+from pytriton.client.core.requests import EncodedRequest
 from pytriton.client.core.shared_memory import MIN_BYTES, OutputSizes, _laid_out, _rounded
 from pytriton.client.exceptions import Failure
 from pytriton.model_config.datatypes import datatype_by_name
@@ -34,7 +34,7 @@ CONFIG = TritonModelConfig(
 
 
 def request(rows=1, length=5, outputs=None):
-    return Request([(CONFIG.inputs[0], np.zeros((rows, length), np.float32))], False, outputs=outputs)
+    return EncodedRequest([(CONFIG.inputs[0], np.zeros((rows, length), np.float32))], False, outputs=outputs)
 
 
 def test_an_output_without_a_varying_dimension_is_known_at_once():

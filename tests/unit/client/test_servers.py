@@ -31,7 +31,7 @@ def test_those_that_are_left_out_come_last(count, data):
     balancer = Balancer(all_servers)
     out = data.draw(st.sets(st.sampled_from(range(count)), max_size=count))
     for index in out:
-        all_servers[index].leave_out()
+        all_servers[index].mark_down()
 
     for _ in range(2 * count):
         order = [all_servers.index(server) in out for server in balancer.candidates()]
@@ -42,9 +42,9 @@ def test_a_server_comes_back():
     (server,) = servers(1)
     assert not server.was_left_out
     for _ in range(2000):  # however often
-        server.leave_out()
+        server.mark_down()
     assert server.is_left_out
-    server.take_back()
+    server.mark_up()
     assert not server.is_left_out
     assert not server.was_left_out
 

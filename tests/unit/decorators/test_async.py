@@ -21,7 +21,7 @@ from pytriton.decorators import (
 )
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config import Tensor
-from pytriton.proxy.context import CALL
+from pytriton.proxy.context import CALL_FRAME
 from pytriton.proxy.types import Request
 
 DECORATORS = {
@@ -158,10 +158,10 @@ def test_calls_at_the_same_time_have_contexts_of_their_own(model):
         return [np.array([[triton_context.parameters[0]["number"]]])]
 
     async def main():
-        before = CALL.get()
+        before = CALL_FRAME.get()
         answers = await asyncio.gather(*(infer([request(number)]) for number in range(5)))
         await infer([request(5)])
-        assert CALL.get() == before
+        assert CALL_FRAME.get() == before
         return answers
 
     assert [each[0][0].item() for each in asyncio.run(main())] == list(range(5))

@@ -42,7 +42,7 @@ from pytriton.decorators import (
 from pytriton.exceptions import (
     PyTritonValidationError,
 )
-from pytriton.proxy.context import CALL
+from pytriton.proxy.context import CALL_FRAME
 from pytriton.proxy.tensors.outputs import StackedOutputs
 from pytriton.proxy.types import Request, Response
 
@@ -252,11 +252,11 @@ def test_every_step_finds_its_own_requests(model, kind, unpack):
             assert inner() == before
         seen.append((before, x[:, 0].tolist()))
 
-    outside = CALL.get()
+    outside = CALL_FRAME.get()
     stream = infer([Requested(1), Requested(2, k=column(1)), Requested(3), Requested(1)])
     assert answers(stream, 4) == [[1, 1], [2, 2], [3, 3], [1, 1]]
     assert all(numbers == rows for numbers, rows in seen)
-    assert CALL.get() is outside
+    assert CALL_FRAME.get() is outside
 
 
 @both_kinds

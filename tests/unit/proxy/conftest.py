@@ -77,6 +77,6 @@ def direct(wire):
 
     yield direct
     for each in made:
-        each.pipeline.close()
+        each.executor.close()
         assert each.closed.wait(TIMEOUT_S)
         each.loop.stop()

@@ -9,8 +9,8 @@ import pytest
 
 from pytriton.model_config import Tensor
 from pytriton.proxy.transport.arena import Arena, PeerArena
-from pytriton.proxy.wire.notification import Bell, BellKind
-from pytriton.proxy.worker.concurrent import Pipeline
+from pytriton.proxy.wire.notification import Notification, NotificationKind
+from pytriton.proxy.worker.concurrent import ConcurrentExecutor
 from pytriton.proxy.worker.threads import EventLoop
 
 INTERNAL, UNAVAILABLE = 1, 4
@@ -54,8 +54,8 @@ class Direct:
 
     def start(self, channel, peer_fd):
         arena = Arena(self._capacity)
-        self.pipeline = Pipeline(
-            channel, PeerArena(peer_fd), arena, *self._arguments, lambda pipeline: self.closed.set(), None
+        self.executor = ConcurrentExecutor(
+            channel, PeerArena(peer_fd), arena, *self._arguments, lambda executor: self.closed.set(), None
         )
-        channel.send(Bell(BellKind.WELCOME, 0, 0, 0), arena.fd)
-        self.loop.get().call_soon_threadsafe(self.pipeline.open)
+        channel.send(Notification(NotificationKind.WELCOME, 0, 0, 0), arena.fd)
+        self.loop.get().call_soon_threadsafe(self.executor.open)

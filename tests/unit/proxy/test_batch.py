@@ -12,7 +12,7 @@ from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.proxy.tensors.batch import Batch, WholeBatch, stack_requests
 from pytriton.proxy.types import Request
-from pytriton.proxy.wire.inference import Details
+from pytriton.proxy.wire.inference import RequestMetadata
 
 
 def floats(rows, columns=3, start=0):
@@ -167,7 +167,7 @@ def test_details_stay_with_their_request(wire):
     batch = wire().batch(
         {"x": floats(1)},
         {"x": floats(1)},
-        details=[Details("first", [1], {"n": 1, "f": 0.5, "s": "é", "b": True}), Details()],
+        metadata=[RequestMetadata("first", [1], {"n": 1, "f": 0.5, "s": "é", "b": True}), RequestMetadata()],
     )
     one, other = batch.requests()
 
@@ -178,7 +178,7 @@ def test_details_stay_with_their_request(wire):
 
 
 def test_details_may_be_changed_before_they_are_looked_at(wire):
-    (request,) = wire().batch({"x": floats(1)}, details=[Details("first", [1], {"n": 1})]).requests()
+    (request,) = wire().batch({"x": floats(1)}, metadata=[RequestMetadata("first", [1], {"n": 1})]).requests()
 
     request.request_id = "second"
     other = copy.copy(request)

@@ -14,8 +14,8 @@ from wiring import TIMEOUT_S, BackendsDoorbell, channels, wait_until
 
 from pytriton.decorators import batch
 from pytriton.model_config import Tensor
-from pytriton.proxy import doorbell
-from pytriton.proxy.wire.inference import Details
+from pytriton.proxy.transport import doorbell
+from pytriton.proxy.wire.inference import RequestMetadata
 from pytriton.proxy.worker.worker import Worker
 
 LIMIT = 1080 if sys.version_info >= (3, 12) else 1180  # instructions; 1,014 with Python 3.12, 1,108 with 3.11
@@ -35,10 +35,10 @@ def listed(requests):
 def serve(wire):
     """Makes functions that serve a batch of so many requests once."""
 
-    def make(infer_func, requests, details=()):
+    def make(infer_func, requests, metadata=()):
         connection = wire(INPUT, OUTPUT)
         worker = Worker(infer_func, connection.signature)
-        place = connection.lay_down([{"x": np.zeros((1, 16), np.float32)}] * requests, details)
+        place = connection.lay_down([{"x": np.zeros((1, 16), np.float32)}] * requests, metadata)
 
         def once():
             worker._infer(connection.batch_at(*place), connection.results)
@@ -80,9 +80,9 @@ def test_a_batch_takes_as_much_python_for_many_requests_as_for_one(serve):
 
 @pytest.mark.parametrize("infer_func", [batched, listed])
 def test_ids_and_parameters_that_nobody_asks_for_take_no_python(serve, infer_func):
-    details = [Details(f"id {request}", parameters={"n": request}) for request in range(64)]
+    metadata = [RequestMetadata(f"id {request}", parameters={"n": request}) for request in range(64)]
 
-    assert instructions(serve(infer_func, 64, details)) < instructions(serve(infer_func, 64)) + 10
+    assert instructions(serve(infer_func, 64, metadata)) < instructions(serve(infer_func, 64)) + 10
 
 
 def test_a_request_in_a_list_takes_little_python(serve):
@@ -130,12 +130,12 @@ def test_a_batch_takes_two_system_calls(wire, monkeypatch, requests):
         monkeypatch.setattr(doorbell, name, counted(getattr(doorbell, name)))
     monkeypatch.setenv("PYTRITON_SPIN", "0")  # how often it yields is up to the machine
     connection = wire(INPUT, OUTPUT)
-    bell = BackendsDoorbell(connection.arena)
+    notification = BackendsDoorbell(connection.arena)
     worker = Worker(batched, connection.signature)
     ours, theirs = channels()
     threading.setprofile(count)
     try:
-        worker.start(theirs, os.dup(connection.arena.fd), doorbell=bell.offset)
+        worker.start(theirs, os.dup(connection.arena.fd), doorbell=notification.offset)
     finally:
         threading.setprofile(None)
     _, fd, _ = ours.receive_fds()
@@ -143,9 +143,9 @@ def test_a_batch_takes_two_system_calls(wire, monkeypatch, requests):
 
     def serve(count):
         for _ in range(count):
-            sequence = bell.rung + 1
-            bell.ring_for(sequence, *connection.lay_down([{"x": np.zeros((1, 16), np.float32)}] * requests))
-            wait_until(lambda: bell.rung == sequence)  # noqa: B023
+            sequence = notification.rung + 1
+            notification.ring_for(sequence, *connection.lay_down([{"x": np.zeros((1, 16), np.float32)}] * requests))
+            wait_until(lambda: notification.rung == sequence)  # noqa: B023
 
     serve(5)
     calls.clear()

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wiring import TIMEOUT_S, BackendsDoorbell, channels, wait_until
 
-from pytriton.proxy.transport.adaptive_spin import Spin
+from pytriton.proxy.transport.adaptive_spin import AdaptiveSpin
 from pytriton.proxy.transport.arena import Arena, PeerArena
-from pytriton.proxy.wire.notification import Bell, BellKind
+from pytriton.proxy.wire.notification import Notification, NotificationKind
 from pytriton.proxy.worker.worker import Worker
 
 
@@ -27,7 +27,7 @@ def backend():
 def ends(backend):
     """A channel of the backend's, and one that sleeps at the doorbell."""
     backends, workers = channels()
-    workers.ring_at(PeerArena(os.dup(backend.arena.fd)).memory, backend.offset)
+    workers.use_doorbell(PeerArena(os.dup(backend.arena.fd)).memory, backend.offset)
     yield backends, workers
     backends.close()
     workers.close()
@@ -56,7 +56,7 @@ def test_the_backend_sees_whether_its_bell_was_taken(backend, ends):
         backend.ring_for(sequence, 64, 64)
         assert not backend.is_heard
 
-        assert workers.receive() == Bell(BellKind.BATCH, sequence, 64, 64)
+        assert workers.receive() == Notification(NotificationKind.BATCH, sequence, 64, 64)
         assert backend.is_heard
 
 
@@ -68,7 +68,7 @@ def test_a_ring_wakes_who_sleeps_there_and_the_bell_is_taken(backend, ends):
     backend.ring_for(1, 64, 128)
     thread.join(TIMEOUT_S)
 
-    assert got == [Bell(BellKind.BATCH, 1, 64, 128)]
+    assert got == [Notification(NotificationKind.BATCH, 1, 64, 128)]
     assert time.monotonic() - begin < 0.2  # before it would have woken up by itself
 
 
@@ -79,24 +79,24 @@ def test_where_clients_wait_in_line_a_bell_is_slept_for(backend, ends, monkeypat
         backends, workers = channels()
     workers._spin._is_allowed = True
     awake = []
-    spin = Spin._spin
+    spin = AdaptiveSpin._spin
 
     def watched(*args):
         awake.append(args)
         return spin(*args)
 
-    monkeypatch.setattr(Spin, "_spin", watched)
-    for sequence, (met, may_be_awake) in enumerate([(1, True), (2, True), (3, False), (2, False)], start=1):
+    monkeypatch.setattr(AdaptiveSpin, "_spin", watched)
+    for sequence, (batch_size, may_be_awake) in enumerate([(1, True), (2, True), (3, False), (2, False)], start=1):
         awake.clear()
-        workers._spin._usual_ns = workers._spin._rest = 0
-        thread, got = receiving(lambda: workers.receive(met))  # noqa: B023
+        workers._spin._average_ns = workers._spin._backoff = 0
+        thread, got = receiving(lambda: workers.receive(batch_size))  # noqa: B023
         if at_doorbell:
             backend.ring_for(sequence, 64, 64)
         else:
-            backends.send(Bell(BellKind.BATCH, sequence, 64, 64))
+            backends.send(Notification(NotificationKind.BATCH, sequence, 64, 64))
         thread.join(TIMEOUT_S)
 
-        assert got == [Bell(BellKind.BATCH, sequence, 64, 64)]
+        assert got == [Notification(NotificationKind.BATCH, sequence, 64, 64)]
         assert bool(awake) is may_be_awake
     if not at_doorbell:
         backends.close()
@@ -108,10 +108,10 @@ def test_the_data_of_a_batch_are_waited_for_behind_its_head(backend, ends, monke
     _, workers = ends
     monkeypatch.setattr(workers._spin, "_is_allowed", spins)
     for sequence in (1, 2):
-        backend.ring_for(sequence, 64, 128, BellKind.HEAD)
-        assert workers.receive() == Bell(BellKind.HEAD, sequence, 64, 128)
+        backend.ring_for(sequence, 64, 128, NotificationKind.EARLY_BATCH)
+        assert workers.receive() == Notification(NotificationKind.EARLY_BATCH, sequence, 64, 128)
 
-        thread, got = receiving(workers.receive_data)
+        thread, got = receiving(workers.wait_for_data)
         assert not got
         backend.ring_for_data()
         thread.join(TIMEOUT_S)
@@ -119,17 +119,17 @@ def test_the_data_of_a_batch_are_waited_for_behind_its_head(backend, ends, monke
         assert backend.is_heard
 
     backend.ring_for(3, 64, 64)
-    assert workers.receive() == Bell(BellKind.BATCH, 3, 64, 64)
+    assert workers.receive() == Notification(NotificationKind.BATCH, 3, 64, 64)
 
 
 def test_data_that_came_before_the_head_was_taken_are_not_waited_for(backend, ends):
     _, workers = ends
-    backend.ring_for(1, 64, 128, BellKind.HEAD)
+    backend.ring_for(1, 64, 128, NotificationKind.EARLY_BATCH)
     backend.ring_for_data()
 
-    assert workers.receive() == Bell(BellKind.HEAD, 1, 64, 128)
+    assert workers.receive() == Notification(NotificationKind.EARLY_BATCH, 1, 64, 128)
     assert not backend.is_heard
-    workers.receive_data()
+    workers.wait_for_data()
 
     assert backend.is_heard
 
@@ -137,13 +137,13 @@ def test_data_that_came_before_the_head_was_taken_are_not_waited_for(backend, en
 @pytest.mark.parametrize("rings", [True, False], ids=["that rings", "that is killed"])
 def test_the_end_of_the_other_side_is_noticed_by_who_waits_for_data(backend, ends, rings):
     backends, workers = ends
-    backend.ring_for(1, 64, 128, BellKind.HEAD)
+    backend.ring_for(1, 64, 128, NotificationKind.EARLY_BATCH)
     workers.receive()
-    thread, got = receiving(workers.receive_data)
+    thread, got = receiving(workers.wait_for_data)
 
     backends.close()
     if rings:
-        backend.ring()
+        backend.notify()
     thread.join(TIMEOUT_S)
 
     assert isinstance(got[0], EOFError)
@@ -151,13 +151,13 @@ def test_the_end_of_the_other_side_is_noticed_by_who_waits_for_data(backend, end
 
 def test_counts_may_run_over(backend, ends):
     _, workers = ends
-    workers._doorbell._heard = 0xFFFFFFFF
+    workers._doorbell._acknowledged = 0xFFFFFFFF
     backend.words[0] = backend.words[16] = 0xFFFFFFFF
 
     backend.ring_for(1, 64, 64)
 
     assert workers.receive().sequence == 1
-    workers.send(Bell(BellKind.RESULT, 1, 64, 64))
+    workers.send(Notification(NotificationKind.RESULT, 1, 64, 64))
     assert backend.rung == 0
 
 
@@ -166,17 +166,17 @@ def test_bells_arrive_as_they_were_sent(places):
     arena = Arena(1 << 16)
     backend = BackendsDoorbell(arena)
     backends, workers = channels()
-    workers.ring_at(PeerArena(os.dup(arena.fd)).memory, backend.offset)
+    workers.use_doorbell(PeerArena(os.dup(arena.fd)).memory, backend.offset)
     last = 0
     for sequence, offset, size in places:
         if sequence == last:
             continue
         last = sequence
         backend.ring_for(sequence, offset, size)
-        assert workers.receive() == Bell(BellKind.BATCH, sequence, offset, size)
+        assert workers.receive() == Notification(NotificationKind.BATCH, sequence, offset, size)
 
-        workers.send(Bell(BellKind.RESULT, sequence, offset, size))
-        assert backend.result == Bell(BellKind.RESULT, sequence, offset, size)
+        workers.send(Notification(NotificationKind.RESULT, sequence, offset, size))
+        assert backend.result == Notification(NotificationKind.RESULT, sequence, offset, size)
     assert backend.rung == backend.words[0]
     backends.close()
     workers.close()
@@ -196,7 +196,7 @@ def test_the_end_of_the_other_side_is_noticed(backend, ends, rings):
 
     backends.close()
     if rings:
-        backend.ring()
+        backend.notify()
     thread.join(TIMEOUT_S)
 
     assert isinstance(got[0], EOFError)
@@ -218,7 +218,7 @@ def test_the_end_is_noticed_behind_a_batch(backend, ends, rings):
     backend.ring_for(1, 64, 64)
     backends.close()
     if rings:
-        backend.ring()
+        backend.notify()
 
     assert workers.receive().sequence == 1
     with pytest.raises(EOFError):
@@ -227,7 +227,7 @@ def test_the_end_is_noticed_behind_a_batch(backend, ends, rings):
 
 def test_closing_rings_for_no_result(backend, ends):
     _, workers = ends
-    workers.send(Bell(BellKind.RESULT, 1, 64, 64))
+    workers.send(Notification(NotificationKind.RESULT, 1, 64, 64))
 
     workers.close()
 
@@ -266,7 +266,7 @@ def test_a_worker_in_lock_step_infers_once_the_data_are_there(lock_step):
     results = PeerArena(fd)
     offset, size = connection.lay_down([{"x": np.zeros((1, 3), np.float32)}])
 
-    backend.ring_for(1, offset, size, BellKind.HEAD)
+    backend.ring_for(1, offset, size, NotificationKind.EARLY_BATCH)
     wait_until(lambda: backend.is_heard)
     data = offset + size - 64  # the only tensor is the message's last 64 bytes
     connection.arena.memory[data : data + 12] = np.ones(3, np.float32).tobytes()

@@ -15,7 +15,7 @@ from wiring import TIMEOUT_S, bell_of, wait_until
 from pytriton.model_config import Tensor
 from pytriton.proxy.context import MODEL
 from pytriton.proxy.types import Response
-from pytriton.proxy.wire.inference import Details
+from pytriton.proxy.wire.inference import RequestMetadata
 from pytriton.proxy.worker.threads import ThreadPool
 
 
@@ -27,7 +27,7 @@ class TestCoroutines:
 
         _, instance = serve(double, decoupled=False)
         before = time.monotonic_ns()
-        sequence = instance.ring(x(1), x(2, 3))
+        sequence = instance.notify(x(1), x(2, 3))
 
         for request, expected in [(0, [[2]]), (1, [[4, 6]])]:
             answer, outputs = instance.next_answer()
@@ -49,7 +49,7 @@ class TestCoroutines:
             return [y(number)]
 
         _, instance = serve(infer, decoupled=False)
-        sequences = [instance.ring(x(number)) for number in range(count)]
+        sequences = [instance.notify(x(number)) for number in range(count)]
         wait_until(lambda: len(gates) == count)
         asyncio.run_coroutine_threadsafe(set_soon(gates[count - 1]), gates[0]._loop).result(TIMEOUT_S)
 
@@ -70,10 +70,10 @@ class TestCoroutines:
             return [y(1)]
 
         _, instance = serve(infer, decoupled=False)
-        sequences = [instance.ring(x(1)) for _ in range(count)]
+        sequences = [instance.notify(x(1)) for _ in range(count)]
 
         assert sorted(instance.next_answer()[0].sequence for _ in sequences) == sequences
-        assert instance.bells < count / 2
+        assert instance.notifications < count / 2
 
     def test_they_know_the_model_that_they_are_called_for(self, serve):
         async def infer(requests):
@@ -82,14 +82,14 @@ class TestCoroutines:
 
         _, instance = serve(infer, decoupled=False)
 
-        assert instance.stream(instance.ring(x(1))) == [[[1]]]
+        assert instance.stream(instance.notify(x(1))) == [[[1]]]
 
     def test_an_exception_among_the_responses_fails_its_request_alone(self, serve):
         async def infer(requests):
             return [y(1), ValueError("not this one"), y(3)]
 
         _, instance = serve(infer, decoupled=False)
-        sequence = instance.ring(x(1), x(2), x(3))
+        sequence = instance.notify(x(1), x(2), x(3))
 
         assert instance.stream(sequence, 0) == [[[1]]]
         (failure,) = instance.stream(sequence, 1)
@@ -102,7 +102,7 @@ class TestCoroutines:
             return [nothing, y(2)]
 
         _, instance = serve(infer)
-        sequence = instance.ring(x(1), x(2))
+        sequence = instance.notify(x(1), x(2))
 
         assert instance.stream(sequence, 0) == []
         assert instance.stream(sequence, 1) == [[[2]]]
@@ -113,7 +113,7 @@ class TestCoroutines:
 
         _, instance = serve(infer, decoupled=False)
 
-        (failure,) = instance.stream(instance.ring(x(1)))
+        (failure,) = instance.stream(instance.notify(x(1)))
         assert "the inference callable returned None" in failure.message
 
     @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(1), KeyboardInterrupt("no"), GeneratorExit("no")])
@@ -125,14 +125,14 @@ class TestCoroutines:
             return [y(1) for _ in requests]
 
         _, instance = serve(infer, decoupled=False)
-        sequence = instance.ring(x(-1), x(-2))
+        sequence = instance.notify(x(-1), x(-2))
 
         for request in range(2):
             (failure,) = instance.stream(sequence, request)
             assert failure.message == f"model 'm': {type(error).__name__}: {error}"
             assert "in infer" in failure.detail
             assert "pytriton/proxy" not in failure.detail, "the traceback is that of the user's code"
-        assert instance.stream(instance.ring(x(1))) == [[[1]]]
+        assert instance.stream(instance.notify(x(1))) == [[[1]]]
 
     def test_one_that_is_cancelled_by_others_has_failed(self, serve):
         async def infer(requests):
@@ -140,7 +140,7 @@ class TestCoroutines:
 
         _, instance = serve(infer, decoupled=False)
 
-        (failure,) = instance.stream(instance.ring(x(1)))
+        (failure,) = instance.stream(instance.notify(x(1)))
         assert failure.message.startswith("model 'm': CancelledError")
 
     @pytest.mark.parametrize("returned", [None, y(1), [y(1)], "ab", 5])
@@ -149,7 +149,7 @@ class TestCoroutines:
             return returned
 
         _, instance = serve(infer, decoupled=False)
-        sequence = instance.ring(x(1), x(2))
+        sequence = instance.notify(x(1), x(2))
 
         for request in range(2):
             (failure,) = instance.stream(sequence, request)
@@ -165,8 +165,8 @@ class TestCoroutines:
         gc.disable()  # what holds itself in a circle would stay
         try:
             for _ in range(3):
-                instance.stream(instance.ring(x(1)))
-                instance.stream(instance.ring(x(-1)))
+                instance.stream(instance.notify(x(1)))
+                instance.stream(instance.notify(x(-1)))
             wait_until(lambda: instance.connection.arena.in_use() == 0)
         finally:
             gc.enable()
@@ -181,8 +181,8 @@ class TestPlainFunctions:
 
     def test_a_list_is_one_response_for_each_request(self, serve):
         worker, instance = serve(lambda requests: [y(1), None])
-        assert worker.in_flight == 1
-        sequence = instance.ring(x(1), x(2))
+        assert worker.max_in_flight == 1
+        sequence = instance.notify(x(1), x(2))
 
         assert instance.stream(sequence, 0) == [[[1]]]
         assert instance.stream(sequence, 1) == []
@@ -194,7 +194,7 @@ class TestPlainFunctions:
 
         _, instance = serve(lambda requests: infer(requests))
 
-        assert instance.stream(instance.ring(x(1))) == [[[1]]]
+        assert instance.stream(instance.notify(x(1))) == [[[1]]]
 
     def test_a_coroutine_is_awaited_where_one_batch_is_taken_at_a_time_too(self, serve):
         async def infer(requests):
@@ -202,7 +202,7 @@ class TestPlainFunctions:
             return [y(len(MODEL.get().name))]
 
         worker, instance = serve(lambda requests: infer(requests), decoupled=False)
-        assert worker.in_flight == 0
+        assert worker.max_in_flight == 0
 
         _, outputs = instance.infer(x(1))
         assert outputs["y"][0].tolist() == [[1]]
@@ -214,7 +214,7 @@ class TestPlainFunctions:
             raise ValueError("no more")
 
         _, instance = serve(lambda requests: infer(requests))
-        *items, failure = instance.stream(instance.ring(x(1)))
+        *items, failure = instance.stream(instance.notify(x(1)))
 
         assert items == [[[0]], [[1]], [[2]]]
         assert failure.message == "model 'm': ValueError: no more"
@@ -228,7 +228,7 @@ class TestOutputs:
                 yield [y(number), {"y": large} if number == 1 else y(number), y(number)]
 
         _, instance = direct(infer, capacity=1 << 20)
-        sequence = instance.ring(x(1), x(2), x(3))
+        sequence = instance.notify(x(1), x(2), x(3))
 
         for request in (0, 2):
             assert instance.stream(sequence, request) == [[[0]], [[1]], [[2]]]
@@ -243,15 +243,17 @@ class TestOutputs:
             return [{"y": np.full((1, size), number, np.float32)} for number, _ in enumerate(requests)]
 
         _, instance = direct(infer, capacity=1 << 22)
-        instance.ring(x(1))
-        bell = bell_of(instance.channel)
-        kept = instance.results.lease(bell.offset, bell.size)  # half of the memory is not to be had in one piece
-        sequence = instance.ring(*[x(1)] * 6)
+        instance.notify(x(1))
+        notification = bell_of(instance.channel)
+        kept = instance.results.lease(
+            notification.offset, notification.size
+        )  # half of the memory is not to be had in one piece
+        sequence = instance.notify(*[x(1)] * 6)
 
         for request in range(6):
             (item,) = instance.stream(sequence, request)
             assert set(item[0]) == {request}
-        assert instance.bells == 6
+        assert instance.notifications == 6
         del kept
 
     def test_bytes_and_strings_come_through(self, serve):
@@ -264,7 +266,7 @@ class TestOutputs:
 
         _, instance = serve(infer, outputs=[Tensor(name="y", shape=(-1,), dtype=bytes)])
 
-        assert instance.stream(instance.ring(x(1))) == [
+        assert instance.stream(instance.notify(x(1))) == [
             [[b"a\0", "é".encode(), b"b", b""]],
             [["é".encode(), b"ab"]],
             [[b"c", b"de"]],
@@ -280,11 +282,11 @@ class TestOutputs:
             yield [{"y": array}]
 
         _, instance = serve(infer, outputs=[Tensor(name="y", shape=(-1,), dtype=bytes)])
-        first, failure = instance.stream(instance.ring(x(1)))
+        first, failure = instance.stream(instance.notify(x(1)))
 
         assert first == [[b"a"]]
         assert f"an output of bytes holds {value!r}" in failure.message
-        assert instance.stream(instance.ring(x(1)))[0] == [[b"a"]]
+        assert instance.stream(instance.notify(x(1)))[0] == [[b"a"]]
 
     def test_only_what_is_requested_has_to_be_there(self, serve):
         outputs = [Tensor(name=name, shape=(-1,), dtype=np.float32) for name in ("y", "z")]
@@ -293,10 +295,10 @@ class TestOutputs:
             return [y(1) for _ in requests]
 
         _, instance = serve(infer, outputs=outputs)
-        only_y = Details(outputs=[0])
+        only_y = RequestMetadata(outputs=[0])
 
-        assert instance.stream(instance.ring(x(1), details=[only_y])) == [[[1]]]
-        (failure,) = instance.stream(instance.ring(x(1), details=[Details(outputs=[1])]))
+        assert instance.stream(instance.notify(x(1), metadata=[only_y])) == [[[1]]]
+        (failure,) = instance.stream(instance.notify(x(1), metadata=[RequestMetadata(outputs=[1])]))
         assert failure.message == "model 'm': the inference callable did not return the output 'z'"
 
     def test_memory_is_used_again_and_given_back(self, direct):
@@ -305,10 +307,10 @@ class TestOutputs:
 
         made, instance = direct(infer, capacity=1 << 22)
         for _ in range(50):  # of which all together take three times as much
-            ((item,),) = instance.stream(instance.ring(x(1)))
+            ((item,),) = instance.stream(instance.notify(x(1)))
             assert set(item) == {1}
 
-        arena = made.pipeline._arena
+        arena = made.executor._arena
         wait_until(lambda: arena.in_use() == 0)
         wait_until(lambda: os.fstat(arena.fd).st_blocks * 512 <= 1 << 17)
 
@@ -318,13 +320,13 @@ class TestOutputs:
                 yield [{"y": np.full((1, 1 << 16), number, np.float32)}]
 
         made, instance = direct(infer, capacity=1 << 22)
-        sequence = instance.ring(x(1))
-        wait_until(lambda: made.pipeline._replies._last_words)  # for which there is no room either
+        sequence = instance.notify(x(1))
+        wait_until(lambda: made.executor._responses._pending_errors)  # for which there is no room either
 
         *items, failure = instance.stream(sequence)
         assert [item[0][0] for item in items] == list(range(len(items)))
         assert "no room for results" in failure.message
-        assert len(instance.stream(instance.ring(x(1)))) > 5
+        assert len(instance.stream(instance.notify(x(1)))) > 5
 
 
 def test_many_threads_and_coroutines_answer_side_by_side(direct):
@@ -354,7 +356,7 @@ def test_many_threads_and_coroutines_answer_side_by_side(direct):
 
     pool = ThreadPool(4, "pytriton-worker-m")
     _, instance = direct(infer, capacity=1 << 20, pool=pool)
-    sequences = [instance.ring(x(number % len(callables))) for number in range(200)]
+    sequences = [instance.notify(x(number % len(callables))) for number in range(200)]
     expected = [[[[1]]], [[[number]] for number in range(5)], [[[1]]], [[[1]]], [[[9]]]]
     for number, sequence in enumerate(sequences):
         items = instance.stream(sequence)

@@ -14,7 +14,7 @@ from pipelines import SOON_S, UNAVAILABLE, one_by_one, threads, x, y
 from wiring import TIMEOUT_S, bell_of, channels, wait_until
 
 from pytriton.exceptions import PyTritonUnrecoverableError
-from pytriton.proxy.wire.notification import Bell, BellKind
+from pytriton.proxy.wire.notification import Notification, NotificationKind
 from pytriton.proxy.worker.worker import ENDED
 
 
@@ -73,7 +73,7 @@ def endless(request, serve):
     """A callable that does not end by itself, in the middle of a batch of two requests."""
     ended = Ended()
     worker, instance = serve(getattr(ended, request.param), decoupled=True)
-    sequence = instance.ring(x(1), x(2))
+    sequence = instance.notify(x(1), x(2))
     assert ended.begun.wait(TIMEOUT_S)
     return ended, worker, instance, sequence
 
@@ -102,7 +102,7 @@ class TestCancellation:
             yield [y(2), y(2)]
 
         _, instance = serve(infer)
-        sequence = instance.ring(x(1), x(2))
+        sequence = instance.notify(x(1), x(2))
         instance.next_answer()
         instance.cancel(sequence, 1)
 
@@ -118,7 +118,7 @@ class TestCancellation:
             return [y(1)]
 
         _, instance = serve(infer, decoupled=False)
-        sequence = instance.ring(x(1))
+        sequence = instance.notify(x(1))
         assert begun.wait(TIMEOUT_S)
         instance.cancel(sequence)
 
@@ -145,7 +145,7 @@ class TestCancellation:
             return [y(1), y(2)]
 
         _, instance = serve(infer)
-        sequence = instance.ring(x(1), x(2))
+        sequence = instance.notify(x(1), x(2))
         assert begun.wait(TIMEOUT_S)
         instance.cancel(sequence, 0)
 
@@ -162,7 +162,7 @@ class TestCancellation:
             yield [y(1)]
 
         _, instance = serve(infer, max_in_flight=1)
-        first, second = instance.ring(x(1)), instance.ring(x(2))
+        first, second = instance.notify(x(1)), instance.notify(x(2))
         wait_until(lambda: begun)
         instance.cancel(second)
         wait_until(lambda: instance.connection.arena.in_use() == 2)
@@ -188,7 +188,7 @@ class TestCancellation:
                 closed.set()
 
         _, instance = serve(infer)
-        sequence = instance.ring(x(1))
+        sequence = instance.notify(x(1))
         assert begun.wait(TIMEOUT_S)
         instance.cancel(sequence)
 
@@ -207,7 +207,7 @@ class TestCancellation:
                 cleaned.append(True)
 
         _, instance = serve(infer)
-        sequence = instance.ring(x(1), x(2))
+        sequence = instance.notify(x(1), x(2))
         assert begun.wait(TIMEOUT_S)
         for request in range(2):
             instance.cancel(sequence, request)
@@ -226,7 +226,7 @@ class TestCancellation:
                 raise ValueError("while it ends")
 
         _, instance = serve(infer)
-        sequence = instance.ring(x(1))
+        sequence = instance.notify(x(1))
         assert begun.wait(TIMEOUT_S)
         instance.cancel(sequence)
 
@@ -283,7 +283,7 @@ class TestEnd:
             yield [y(1)]
 
         worker, instance = serve(infer)
-        instance.ring(x(1))
+        instance.notify(x(1))
         assert begun.wait(TIMEOUT_S)
 
         worker.close(0.01)
@@ -313,18 +313,21 @@ class TestEnd:
         made, instance = direct(infer)
         made.loop.get().call_soon_threadsafe(lambda: (blocked.set(), gate.wait(TIMEOUT_S)))
         assert blocked.wait(TIMEOUT_S)
-        instance.ring(x(1))
+        instance.notify(x(1))
         instance.channel.close()
         gate.set()
 
         assert made.closed.wait(TIMEOUT_S)
-        assert made.pipeline.wait(TIMEOUT_S), "nothing is in flight"
+        assert made.executor.wait(TIMEOUT_S), "nothing is in flight"
         assert begun == []
 
-    @pytest.mark.parametrize("bell", [Bell(99, 1, 0, 0), Bell(BellKind.BATCH, 9, 64, 8), Bell(3, 9, 2**62, 64)])
-    def test_nonsense_from_the_instance_ends_the_connection(self, endless, bell):
+    @pytest.mark.parametrize(
+        "notification",
+        [Notification(99, 1, 0, 0), Notification(NotificationKind.BATCH, 9, 64, 8), Notification(3, 9, 2**62, 64)],
+    )
+    def test_nonsense_from_the_instance_ends_the_connection(self, endless, notification):
         ended, worker, instance, _ = endless
-        instance.channel.send(bell)
+        instance.channel.send(notification)
 
         with pytest.raises(EOFError):
             while True:
@@ -364,12 +367,12 @@ class TestEnd:
             told.set()
 
         _, instance = serve(coroutine if kind == "coroutine" else one_by_one(kind, steps), on_unrecoverable)
-        sequence = instance.ring(x(1))
+        sequence = instance.notify(x(1))
         assert told.wait(TIMEOUT_S)
 
         assert errors == [error]
         assert instance.channel.receive_now() is not None, "the answer was sent before"
-        next_one = instance.ring(x(1))  # the worker goes on, until it is stopped
+        next_one = instance.notify(x(1))  # the worker goes on, until it is stopped
         assert instance.stream(next_one)[-1].message == "model 'm': PyTritonUnrecoverableError: gone"
         assert next_one > sequence
 
@@ -382,7 +385,7 @@ class TestEnd:
 
         worker, instance = serve(infer)
         assert worker.idle_since() == 0
-        sequence = instance.ring(x(1))
+        sequence = instance.notify(x(1))
         wait_until(lambda: worker.idle_since() > 0)
         before = time.monotonic()
         assert worker.idle_since() >= before

@@ -23,7 +23,7 @@ class TestStreams:
                 yield [y(number), y(-number)]
 
         _, instance = serve(one_by_one(kind, infer))
-        sequence = instance.ring(x(1), x(2))
+        sequence = instance.notify(x(1), x(2))
 
         assert instance.stream(sequence, 0) == [[[number]] for number in range(count)]
         assert instance.stream(sequence, 1) == [[[-number]] for number in range(count)]
@@ -38,7 +38,7 @@ class TestStreams:
             yield [y(2)]
 
         _, instance = serve(one_by_one(kind, infer))
-        instance.ring(x(1))
+        instance.notify(x(1))
 
         answer, outputs = instance.next_answer()
         assert (answer.final, outputs["y"].tolist()) == (False, [[1]])
@@ -57,13 +57,13 @@ class TestStreams:
 
         _, instance = serve(one_by_one(kind, infer))
 
-        assert [set(item[0]) for item in instance.stream(instance.ring(x(1)))] == [{number} for number in range(20)]
+        assert [set(item[0]) for item in instance.stream(instance.notify(x(1)))] == [{number} for number in range(20)]
 
     @both
     def test_a_stream_may_have_no_items(self, serve, kind):
         _, instance = serve(one_by_one(kind, lambda requests: iter(())))
 
-        assert instance.stream(instance.ring(x(1))) == []
+        assert instance.stream(instance.notify(x(1))) == []
 
     @both
     def test_each_request_has_an_end_of_its_own(self, serve, kind):
@@ -74,7 +74,7 @@ class TestStreams:
             [Response(y(4)), None, ValueError("ended already"), y(4)],
         ]
         _, instance = serve(one_by_one(kind, lambda requests: iter(steps)))
-        sequence = instance.ring(x(1), x(2), x(3), x(4))
+        sequence = instance.notify(x(1), x(2), x(3), x(4))
 
         assert instance.stream(sequence, 0) == [[[1]], [[3]], [[4]]]
         assert instance.stream(sequence, 1) == [[[1]], [[2]]]
@@ -96,7 +96,7 @@ class TestStreams:
 
         _, instance = serve(one_by_one(kind, infer))
 
-        assert instance.stream(instance.ring(x(1))) == [[[1]]]
+        assert instance.stream(instance.notify(x(1))) == [[[1]]]
         assert closed.wait(TIMEOUT_S)
 
     @both
@@ -107,7 +107,7 @@ class TestStreams:
             raise ValueError("no more")
 
         _, instance = serve(one_by_one(kind, infer))
-        sequence = instance.ring(x(1), x(2))
+        sequence = instance.notify(x(1), x(2))
 
         assert instance.stream(sequence, 0) == [[[1]], [[2]]]
         first, failure = instance.stream(sequence, 1)
@@ -127,7 +127,7 @@ class TestStreams:
                 closed.set()
 
         _, instance = serve(one_by_one(kind, infer))
-        first, failure = instance.stream(instance.ring(x(1)))
+        first, failure = instance.stream(instance.notify(x(1)))
 
         assert first == [[1]]
         assert failure.message.startswith("model 'm': the inference callable")
@@ -140,7 +140,7 @@ class TestStreams:
 
         _, instance = serve(one_by_one(kind, infer))
 
-        assert instance.stream(instance.ring(x(1))) == [[[1]]]
+        assert instance.stream(instance.notify(x(1))) == [[[1]]]
 
     def test_generators_run_in_as_many_threads_as_the_model_says(self, serve):
         running, gate = [], threading.Event()
@@ -151,8 +151,8 @@ class TestStreams:
             yield [y(1)]
 
         worker, instance = serve(infer, max_in_flight=3)
-        assert worker.in_flight == 3
-        sequences = [instance.ring(x(1)) for _ in range(5)]
+        assert worker.max_in_flight == 3
+        sequences = [instance.notify(x(1)) for _ in range(5)]
         wait_until(lambda: len(running) == 3)
         gate.set()
 
@@ -164,4 +164,4 @@ class TestStreams:
     def test_any_iterator_is_a_stream(self, serve):
         _, instance = serve(lambda requests: iter([[y(0)], [y(1)], [y(2)]]))
 
-        assert instance.stream(instance.ring(x(1))) == [[[0]], [[1]], [[2]]]
+        assert instance.stream(instance.notify(x(1))) == [[[0]], [[1]], [[2]]]

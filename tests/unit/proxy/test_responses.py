@@ -13,7 +13,7 @@ from pytriton.proxy.tensors.failure import failure_of
 from pytriton.proxy.tensors.outputs import StackedOutputs
 from pytriton.proxy.transport.arena import ArenaError
 from pytriton.proxy.wire.error_code import ErrorCode
-from pytriton.proxy.wire.inference import Details
+from pytriton.proxy.wire.inference import RequestMetadata
 
 
 @pytest.fixture
@@ -99,7 +99,9 @@ def test_exceptions_for_all_requests_leave_no_outputs(two):
 
 def test_outputs_that_are_not_requested_may_be_missing(wire):
     connection = wire()
-    batch = connection.batch({"x": floats(1)}, {"x": floats(1)}, details=[Details(outputs=[1]), Details()])
+    batch = connection.batch(
+        {"x": floats(1)}, {"x": floats(1)}, metadata=[RequestMetadata(outputs=[1]), RequestMetadata()]
+    )
 
     _, outputs = result_of(connection, batch, [{"z": floats(1)}, [floats(1), floats(1)]])
 

@@ -13,10 +13,10 @@ from wiring import TIMES, floats, listed, result_of
 from pytriton.decorators import batch as batched
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config import Tensor
-from pytriton.proxy import results
+from pytriton.proxy.tensors import result as result_module
 from pytriton.proxy.tensors.outputs import StackedOutputs
 from pytriton.proxy.transport.arena import PeerArena
-from pytriton.proxy.wire.inference import Details
+from pytriton.proxy.wire.inference import RequestMetadata
 
 LARGE = 1 << 14
 ONE = Tensor(name="y", shape=(-1,), dtype=np.float32)
@@ -180,7 +180,7 @@ def test_outputs_are_checked_whatever_came_before(wire, outputs, reason):
 
 def test_outputs_may_be_missing_where_nobody_wants_them_and_only_there(wire):
     connection = wire()
-    unwanted = connection.batch({"x": floats(1)}, details=[Details(outputs=[0])])
+    unwanted = connection.batch({"x": floats(1)}, metadata=[RequestMetadata(outputs=[0])])
 
     for _ in range(2):
         _, outputs = result_of(connection, unwanted, StackedOutputs({"y": floats(1)}, [1]))
@@ -214,9 +214,9 @@ def test_large_outputs_of_one_form_are_copied_or_stay_in_the_batch(large):
 def test_no_more_forms_are_kept_than_there_is_use_for(wire):
     connection = wire(outputs=[ONE])
 
-    for columns in [*range(2 * results._MOST_FORMS), 3]:
+    for columns in [*range(2 * result_module._MOST_FORMS), 3]:
         batch = connection.batch({"x": floats(1)})
         _, outputs = result_of(connection, batch, StackedOutputs({"y": floats(1, columns)}, [1]))
         assert listed(outputs) == {"y": [floats(1, columns).tolist()]}
 
-    assert len(connection.writer._forms) <= results._MOST_FORMS
+    assert len(connection.writer._forms) <= result_module._MOST_FORMS

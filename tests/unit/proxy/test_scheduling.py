@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from pytriton.proxy.transport.time_slice import wake_soon
+from pytriton.proxy.transport.time_slice import request_short_time_slice
 
 SHORT_NS = 100_000
 
@@ -35,15 +35,15 @@ def usual(grants_turns):
 
 
 def test_a_thread_may_ask_for_short_turns(usual):
-    assert in_a_thread(turn, wake_soon, turn) == [usual, None, SHORT_NS]
+    assert in_a_thread(turn, request_short_time_slice, turn) == [usual, None, SHORT_NS]
 
 
 def test_the_threads_that_it_starts_have_the_usual_turns(usual):
-    assert in_a_thread(wake_soon, lambda: in_a_thread(turn), turn) == [None, [usual], SHORT_NS]
+    assert in_a_thread(request_short_time_slice, lambda: in_a_thread(turn), turn) == [None, [usual], SHORT_NS]
 
 
 def test_other_threads_keep_their_turns(usual):
-    in_a_thread(wake_soon)
+    in_a_thread(request_short_time_slice)
 
     assert turn() == usual
 
@@ -53,14 +53,19 @@ def test_a_thread_with_a_nice_value_of_its_own_keeps_it_and_its_turns(usual):
         return os.getpriority(os.PRIO_PROCESS, 0)
 
     before = nice()
-    assert in_a_thread(lambda: os.nice(5), wake_soon, turn, nice) == [before + 5, None, usual, before + 5]
+    assert in_a_thread(lambda: os.nice(5), request_short_time_slice, turn, nice) == [
+        before + 5,
+        None,
+        usual,
+        before + 5,
+    ]
 
 
 def test_a_thread_with_a_policy_of_its_own_keeps_it():
     def become_batch():
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
-    steps = become_batch, wake_soon, lambda: os.sched_getscheduler(0)
+    steps = become_batch, request_short_time_slice, lambda: os.sched_getscheduler(0)
     assert in_a_thread(*steps) == [None, None, os.SCHED_BATCH]
 
 
@@ -68,4 +73,4 @@ def test_policy_and_nice_value_stay_as_they_are():
     def policy():
         return os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK, os.getpriority(os.PRIO_PROCESS, 0)
 
-    assert in_a_thread(wake_soon, policy) == [None, policy()]
+    assert in_a_thread(request_short_time_slice, policy) == [None, policy()]

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 import pytriton.proxy.transport.adaptive_spin as spinning
-from pytriton.proxy.transport.adaptive_spin import Spin
+from pytriton.proxy.transport.adaptive_spin import AdaptiveSpin
 
 THING = object()
 
@@ -25,9 +25,9 @@ class Post:
         self.slept += 1
         return THING
 
-    def wait(self, spin, met=1):
+    def wait(self, spin, batch_size=1):
         self.asked = self.slept = 0
-        assert spin.wait(self.ask, self.sleep, met) is THING
+        assert spin.wait(self.ask, self.sleep, batch_size) is THING
         return "asleep" if self.slept else "awake"
 
 
@@ -53,7 +53,7 @@ def clock(monkeypatch):
 def spin(monkeypatch, clock):
     """One that may spin, whatever the machine."""
     monkeypatch.setattr(spinning, "_may_spin", lambda: True)
-    return Spin()
+    return AdaptiveSpin()
 
 
 def busy(spin):
@@ -137,8 +137,10 @@ def test_it_rests_less_once_it_was_awake_for_good_reason(spin):
 def test_where_clients_wait_in_line_it_is_slept_for_and_so_is_what_comes_next(spin):
     busy(spin)
 
-    assert Post().wait(spin, met=2) == "awake"
-    assert [Post().wait(spin, met) for met in (3, *[1, 2] * 15, 1, 1, 1)] == ["asleep"] * 32 + ["awake"] * 2
+    assert Post().wait(spin, batch_size=2) == "awake"
+    assert [Post().wait(spin, batch_size) for batch_size in (3, *[1, 2] * 15, 1, 1, 1)] == ["asleep"] * 32 + [
+        "awake"
+    ] * 2
 
 
 def test_one_thread_of_a_process_spins_at_a_time(spin):
@@ -147,8 +149,8 @@ def test_one_thread_of_a_process_spins_at_a_time(spin):
 
     def ask():
         if not ways:
-            other = Spin()
-            other._usual_ns = 0
+            other = AdaptiveSpin()
+            other._average_ns = 0
             thread = threading.Thread(target=lambda: ways.append(Post().wait(other)))
             thread.start()
             thread.join()
@@ -163,14 +165,14 @@ def test_what_was_announced_is_waited_for_awake(spin):
     post = Post()
     post.comes_after = 100
 
-    assert spin.expect(post.ask) is THING
+    assert spin.wait_for_announced(post.ask) is THING
     assert post.asked == 101
 
 
 def test_what_was_announced_is_not_waited_for_for_ever(spin, clock):
     begin = clock.now_ns
 
-    assert spin.expect(lambda: None) is None
+    assert spin.wait_for_announced(lambda: None) is None
     assert clock.now_ns - begin < 1_000_000
 
 
@@ -187,11 +189,11 @@ def test_an_error_ends_the_wait_and_lets_others_spin(spin):
 
 def test_it_can_be_switched_off(monkeypatch, clock):
     monkeypatch.setenv("PYTRITON_SPIN", "0")
-    spin = Spin()
+    spin = AdaptiveSpin()
     busy(spin)
 
     assert Post().wait(spin) == "asleep"
 
     post = Post()
-    assert spin.expect(post.ask) is None
+    assert spin.wait_for_announced(post.ask) is None
     assert not post.asked

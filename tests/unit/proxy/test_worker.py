@@ -17,9 +17,9 @@ from wiring import TIMEOUT_S, Instance, bell_of, channels, wait_until
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonUnrecoverableError
 from pytriton.model_config import ModelConfig
-from pytriton.proxy.registry import Registry, Standing
+from pytriton.proxy.registry import AdmissionStatus, Registry
 from pytriton.proxy.transport.channel import Channel
-from pytriton.proxy.wire.notification import PROTOCOL_VERSION, Bell, BellKind
+from pytriton.proxy.wire.notification import PROTOCOL_VERSION, Notification, NotificationKind
 from pytriton.proxy.wire.registration import (
     AdmissionMessage,
     RegistrationMessage,
@@ -34,11 +34,11 @@ X = np.ones((1, 3), np.float32)
 class TestChannel:
     def test_bells_arrive_in_order(self):
         ours, theirs = channels()
-        bells = [Bell(BellKind.BATCH, number, -number, 2**62) for number in range(5)]
-        for bell in bells:
-            ours.send(bell)
+        notifications = [Notification(NotificationKind.BATCH, number, -number, 2**62) for number in range(5)]
+        for notification in notifications:
+            ours.send(notification)
 
-        assert [theirs.receive() for _ in bells] == bells
+        assert [theirs.receive() for _ in notifications] == notifications
         ours.close()
         theirs.close()
 
@@ -47,10 +47,10 @@ class TestChannel:
         with (tmp_path / "file").open("w+b") as file:
             file.write(b"content")
             file.flush()
-            ours.send(Bell(BellKind.HELLO, 1, 2, 3), file.fileno())
-        bell, fd, _ = theirs.receive_fds()
+            ours.send(Notification(NotificationKind.HELLO, 1, 2, 3), file.fileno())
+        notification, fd, _ = theirs.receive_fds()
 
-        assert bell == (BellKind.HELLO, 1, 2, 3)
+        assert notification == (NotificationKind.HELLO, 1, 2, 3)
         assert os.pread(fd, 10, 0) == b"content"
         os.close(fd)
         ours.close()
@@ -63,7 +63,7 @@ class TestChannel:
         with pytest.raises(EOFError):
             ours.receive()
         with pytest.raises(OSError, match="pipe"):
-            ours.send(Bell(BellKind.BATCH, 1, 0, 0))
+            ours.send(Notification(NotificationKind.BATCH, 1, 0, 0))
         ours.close()
 
     def test_closing_wakes_who_waits(self):
@@ -137,7 +137,7 @@ class TestWorker:
     def test_it_welcomes_an_instance_with_its_arena(self, serve):
         worker, instance = serve(double)
 
-        assert instance.welcome.kind == BellKind.WELCOME
+        assert instance.welcome.kind == NotificationKind.WELCOME
         assert worker.connections == 1
 
     def test_it_answers_batches_in_turn(self, serve):
@@ -174,7 +174,7 @@ class TestWorker:
         result, _ = instance.infer({"x": X})
 
         assert result.failures[0].message == "model 'm': PyTritonUnrecoverableError: gone"
-        instance.ring({"x": X})  # the worker goes on, until it is stopped
+        instance.notify({"x": X})  # the worker goes on, until it is stopped
         instance.answer([1])
         assert told[0] is error
 
@@ -203,7 +203,7 @@ class TestWorker:
         assert worker.connections == 2
         for _ in range(4):
             for instance in instances:
-                instance.ring({"x": X})
+                instance.notify({"x": X})
             for instance in instances:
                 instance.answer([1])
         for instance in instances:
@@ -232,7 +232,7 @@ class TestWorker:
             return double(requests)
 
         worker, instance = serve(slow)
-        instance.ring({"x": X})
+        instance.notify({"x": X})
         assert entered.wait(TIMEOUT_S)
         worker.close(0.01)
         assert not ended.is_set()
@@ -259,9 +259,9 @@ class TestWorker:
         receive = Channel.receive
         seen = []
 
-        def watched(channel, met=0):
-            seen.append((channel, met))
-            return receive(channel, met)
+        def watched(channel, batch_size=0):
+            seen.append((channel, batch_size))
+            return receive(channel, batch_size)
 
         monkeypatch.setattr(Channel, "receive", watched)
         _, instance = serve(double)
@@ -269,14 +269,14 @@ class TestWorker:
             instance.infer(*[{"x": X}] * requests)
 
         def known():
-            return [met for channel, met in seen if channel is not instance.channel]
+            return [batch_size for channel, batch_size in seen if channel is not instance.channel]
 
         wait_until(lambda: known()[-2:] == [2, 0])  # 0: nobody has come for a second
-        assert [met for met in known() if met] == [1, 3, 2]
+        assert [batch_size for batch_size in known() if batch_size] == [1, 3, 2]
 
     def test_a_bell_that_it_does_not_know_ends_the_connection(self, serve):
         _, instance = serve(double)
-        instance.channel.send(Bell(99, 1, 0, 0))
+        instance.channel.send(Notification(99, 1, 0, 0))
 
         with pytest.raises(EOFError):
             bell_of(instance.channel)
@@ -333,11 +333,11 @@ class TestRegistry:
         def steps(requests):
             yield requests
 
-        for decoupled, infer_func, in_flight in [(False, double, 0), (False, infer, 256), (True, steps, 5)]:
+        for decoupled, infer_func, max_in_flight in [(False, double, 0), (False, infer, 256), (True, steps, 5)]:
             signature = wire(config=ModelConfig(decoupled=decoupled, max_in_flight=5 if decoupled else None)).signature
             registry.add("b", [Worker(infer_func, signature)])
             admission = admitted(registry)
-            assert (admission.decoupled, admission.in_flight) == (decoupled, in_flight)
+            assert (admission.decoupled, admission.max_in_flight) == (decoupled, max_in_flight)
 
     def test_an_instance_with_a_ticket_is_served(self, registry, wire):
         connection = wire()
@@ -347,10 +347,10 @@ class TestRegistry:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connected:
             connected.connect(admission.socket)
             channel = Channel(connected)
-            channel.send(Bell(BellKind.HELLO, admission.ticket, 0, 0), connection.arena.fd)
-            bell, fd, _ = channel.receive_fds()
+            channel.send(Notification(NotificationKind.HELLO, admission.ticket, 0, 0), connection.arena.fd)
+            notification, fd, _ = channel.receive_fds()
             os.close(fd)
-            assert bell.kind == BellKind.WELCOME
+            assert notification.kind == NotificationKind.WELCOME
             assert worker.connections == 1
         worker.close(TIMEOUT_S)
 
@@ -362,7 +362,7 @@ class TestRegistry:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connected:
             connected.connect(admission.socket)
             channel = Channel(connected)
-            channel.send(Bell(BellKind.HELLO, ticket, 0, 0), connection.arena.fd)
+            channel.send(Notification(NotificationKind.HELLO, ticket, 0, 0), connection.arena.fd)
             with pytest.raises(EOFError):
                 bell_of(channel)
 
@@ -372,14 +372,18 @@ class TestRegistry:
 
         tickets = [admitted(registry, instance=f"m_0_{number}").ticket for number in (2, 0, 1, 3)]
 
-        assert [registry._door._tickets[ticket] for ticket in tickets] == [workers[each] for each in (2, 0, 1, 0)]
+        assert [registry._listener._tickets[ticket] for ticket in tickets] == [workers[each] for each in (2, 0, 1, 0)]
 
     def test_an_instance_is_told_how_its_workers_process_is(self, registry):
         admission = AdmissionMessage("socket", 7, True, False, 0, ["x"], ["y"])
-        standings = [Standing(admission, 3), Standing(None, 0, "soon", waiting=True), Standing(None, 0, "never")]
+        standings = [
+            AdmissionStatus(admission, 3),
+            AdmissionStatus(None, 0, "soon", waiting=True),
+            AdmissionStatus(None, 0, "never"),
+        ]
 
         class Distant:
-            def admit(self):
+            def issue_ticket(self):
                 return standings.pop(0)
 
         registry.add("b", [Distant()])

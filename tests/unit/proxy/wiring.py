@@ -11,15 +11,15 @@ import numpy as np
 from pytriton.model_config.datatypes import BYTES_CODE, CODE_BY_DTYPE, DTYPE_BY_CODE
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.proxy.tensors.batch import Batch
-from pytriton.proxy.tensors.result import Results
+from pytriton.proxy.tensors.result import ResultWriter
 from pytriton.proxy.tensors.signature import Signature
 from pytriton.proxy.transport.arena import Arena, PeerArena
 from pytriton.proxy.transport.channel import Channel
 from pytriton.proxy.transport.doorbell import DOORBELL_SIZE, Doorbell
-from pytriton.proxy.wire.encoding import ABSENT, Column, MessageReader, aligned
-from pytriton.proxy.wire.encoding import Tensor as Place
-from pytriton.proxy.wire.inference import BatchMessage, decode_answers, decode_result, encode_batch
-from pytriton.proxy.wire.notification import Bell, BellKind
+from pytriton.proxy.wire.encoding import ABSENT, MessageReader, TensorColumn, aligned
+from pytriton.proxy.wire.encoding import TensorLocation as Place
+from pytriton.proxy.wire.inference import BatchMessage, decode_responses, decode_result, encode_batch
+from pytriton.proxy.wire.notification import Notification, NotificationKind
 
 CAPACITY = 1 << 26
 TIMEOUT_S = 20
@@ -44,22 +44,27 @@ class BackendsDoorbell:
         both = memoryview(memory)[self.offset : self.offset + DOORBELL_SIZE]
         both[:] = bytes(DOORBELL_SIZE)
         self.words = both.cast("I")
-        self._bells = both.cast("q")
+        self._notifications = both.cast("q")
         self._workers = Doorbell(memory, self.offset, 0.2)
 
-    def ring(self):
+    def notify(self):
         self.words[0] = (self.words[0] + 1) & 0xFFFFFFFF
         self._workers.wake()
 
-    def ring_for(self, sequence, offset, size, kind=BellKind.BATCH):
+    def ring_for(self, sequence, offset, size, kind=NotificationKind.BATCH):
         """Rings for a batch, or for the head of one."""
-        self._bells[1], self._bells[2], self._bells[4], self._bells[3] = offset, size, kind, sequence
-        self.ring()
+        self._notifications[1], self._notifications[2], self._notifications[4], self._notifications[3] = (
+            offset,
+            size,
+            kind,
+            sequence,
+        )
+        self.notify()
 
     def ring_for_data(self):
         """Rings for the data of the batch whose head was rung for."""
-        self._bells[5] = self._bells[3]
-        self.ring()
+        self._notifications[5] = self._notifications[3]
+        self.notify()
 
     @property
     def is_heard(self):
@@ -73,8 +78,8 @@ class BackendsDoorbell:
     @property
     def result(self):
         """The bell that the worker rang for last."""
-        offset, size, sequence = self._bells[9:12]
-        return Bell(BellKind.RESULT, sequence, offset, size)
+        offset, size, sequence = self._notifications[9:12]
+        return Notification(NotificationKind.RESULT, sequence, offset, size)
 
 
 class Wire:
@@ -101,14 +106,14 @@ class Wire:
         self.arena = Arena(CAPACITY)
         self.peer = PeerArena(os.dup(self.arena.fd))
         self.results = Arena(CAPACITY)
-        self.writer = Results(signature)
+        self.writer = ResultWriter(signature)
         self._marks = {}
 
     def close(self):
         self.arena.close()
         self.results.close()
 
-    def lay_down(self, requests, details=()):
+    def lay_down(self, requests, metadata=()):
         """Writes requests (dictionaries of arrays) into the arena, and returns where their message lies."""
         datas = bytearray(aligned(len(requests)))  # whether they are cancelled, and then the tensors
         columns = []
@@ -130,9 +135,9 @@ class Wire:
                 data = packed(whole)
                 tensors.append(Place(len(datas), len(data), whole.shape or (1,)))
                 datas += data.ljust(aligned(len(data)), b"\0")
-            columns.append(Column(position, CODE_BY_DTYPE[present[0].dtype], stacked, tensors))
+            columns.append(TensorColumn(position, CODE_BY_DTYPE[present[0].dtype], stacked, tensors))
         rows = [len(next(iter(request.values()))) for request in requests] if self.signature.batching else []
-        message = encode_batch(BatchMessage(len(requests), rows, columns, list(details))).to_bytes()
+        message = encode_batch(BatchMessage(len(requests), rows, columns, list(metadata))).to_bytes()
         offset = self.arena.allocate(len(message) + len(datas))
         start = offset + len(message)
         self.arena.memory[offset:start] = message
@@ -144,9 +149,9 @@ class Wire:
         """Says of a request of the batch at ``offset`` that it is cancelled."""
         self.arena.memory[self._marks[offset] + request] = 1
 
-    def batch(self, *requests, details=()):
+    def batch(self, *requests, metadata=()):
         """Requests as the worker gets them."""
-        return self.batch_at(*self.lay_down(requests, details))
+        return self.batch_at(*self.lay_down(requests, metadata))
 
     def batch_at(self, offset, size):
         """The batch whose message lies there, as the worker gets it."""
@@ -207,9 +212,9 @@ def channels():
 def bell_of(channel):
     """The next bell, however long it takes."""
     for _ in range(TIMEOUT_S):
-        bell = channel.receive()
-        if bell is not None:
-            return bell
+        notification = channel.receive()
+        if notification is not None:
+            return notification
     raise AssertionError("no bell rang")
 
 
@@ -232,17 +237,17 @@ class Instance:
         self.results = PeerArena(fd)
         self.sequence = 0
         self.ended = set()  # pairs of a batch's sequence and a request
-        self.bells = 0  # that brought answers
+        self.notifications = 0  # that brought answers
         self.returned = []  # sequences of batches that the callable has returned from, and that were not ended then
         self._offsets = {}
         self._answers = []
 
-    def ring(self, *requests, details=()):
+    def notify(self, *requests, metadata=()):
         """Sends a batch, and returns its sequence."""
-        offset, size = self.connection.lay_down(requests, details)
+        offset, size = self.connection.lay_down(requests, metadata)
         self.sequence += 1
         self._offsets[self.sequence] = offset
-        self.channel.send(Bell(BellKind.BATCH, self.sequence, offset, size))
+        self.channel.send(Notification(NotificationKind.BATCH, self.sequence, offset, size))
         return self.sequence
 
     def cancel(self, sequence, request=0):
@@ -250,14 +255,14 @@ class Instance:
 
     def infer(self, *requests):
         """Sends a batch to a worker that takes one at a time, and returns its result."""
-        self.ring(*requests)
+        self.notify(*requests)
         return self.answer([len(request["x"]) for request in requests])
 
     def answer(self, rows):
-        bell = bell_of(self.channel)
-        assert (bell.kind, bell.sequence) == (BellKind.RESULT, self.sequence)
-        lease = self.results.lease(bell.offset, bell.size)
-        return self.connection.read_result(lease.tobytes(), 0, bell.size, rows)
+        notification = bell_of(self.channel)
+        assert (notification.kind, notification.sequence) == (NotificationKind.RESULT, self.sequence)
+        lease = self.results.lease(notification.offset, notification.size)
+        return self.connection.read_result(lease.tobytes(), 0, notification.size, rows)
 
     def next_answer(self):
         """The next answer of a worker that takes many batches at a time, and its outputs by name.
@@ -265,15 +270,15 @@ class Instance:
         It checks what holds of all answers: that nothing follows the final one.
         """
         while not self._answers:
-            bell = bell_of(self.channel)
-            if bell.kind == BellKind.RETURNED:
-                self.returned.append(bell.sequence)
+            notification = bell_of(self.channel)
+            if notification.kind == NotificationKind.RETURNED:
+                self.returned.append(notification.sequence)
                 continue
-            assert bell.kind == BellKind.ANSWERS
-            self.bells += 1
-            memory = self.results.lease(bell.offset, bell.size).tobytes()
-            reader = MessageReader(memory, 0, bell.size)
-            for answer in decode_answers(reader).answers:
+            assert notification.kind == NotificationKind.RESPONSES
+            self.notifications += 1
+            memory = self.results.lease(notification.offset, notification.size).tobytes()
+            reader = MessageReader(memory, 0, notification.size)
+            for answer in decode_responses(reader).responses:
                 assert (answer.sequence, answer.request) not in self.ended, "an answer follows the final one"
                 if answer.final:
                     self.ended.add((answer.sequence, answer.request))

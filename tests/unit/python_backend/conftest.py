@@ -17,7 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from declared import config_of
 from wiring import TIMEOUT_S, Instance, Wire
 
-from pytriton.proxy.wire.control import Order, OrderMessage
+from pytriton.proxy.wire.control import Command, CommandMessage
 from pytriton.proxy.worker.threads import EventLoop
 from pytriton.proxy.worker.worker import Worker
 from pytriton.python_backend import loader
@@ -47,8 +47,8 @@ def repository(tmp_path):
         (folder / str(version) / filename).write_text(textwrap.dedent(source))
         for name, content in files.items():
             (folder / str(version) / f"{name}.py").write_text(textwrap.dedent(content))
-        return OrderMessage(
-            Order.LOAD,
+        return CommandMessage(
+            Command.LOAD,
             folder=str(tmp_path),
             model="m",
             version=version,

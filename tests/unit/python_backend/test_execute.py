@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from declared import config_of, tensor
 
-from pytriton.proxy.wire.inference import RESCHEDULE, Details, Envelope
+from pytriton.proxy.wire.inference import RESCHEDULE, RequestMetadata, RequestOptions
 
 ADD = """
     import triton_python_backend_utils as pb_utils
@@ -36,9 +36,9 @@ def x(*values):
     return {"x": np.array([values], np.float32)}
 
 
-def answer(instance, *requests, details=()):
+def answer(instance, *requests, metadata=()):
     """Sends a batch, and returns its result and its outputs."""
-    instance.ring(*requests, details=details)
+    instance.ring(*requests, metadata=metadata)
     return instance.answer([1] * len(requests))
 
 
@@ -188,12 +188,12 @@ return [
 ]
 """
     config = config_of(outputs=[tensor("y", "TYPE_STRING"), tensor("z")])
-    details = [
-        Details("a", [0], {"p": 1, "q": "é"}, Envelope(2**64 - 1, 1, 3, 1000, 2**63)),
-        Details("", None, {}, Envelope("sequence", 2)),
-        Details(),
+    metadata = [
+        RequestMetadata("a", [0], {"p": 1, "q": "é"}, RequestOptions(2**64 - 1, 1, 3, 1000, 2**63)),
+        RequestMetadata("", None, {}, RequestOptions("sequence", 2)),
+        RequestMetadata(),
     ]
-    _, outputs = answer(serve(model(body), config), x(1), x(2), x(3), details=details)
+    _, outputs = answer(serve(model(body), config), x(1), x(2), x(3), metadata=metadata)
     assert [json.loads(array.item()) for array in outputs["y"]] == [
         ["a", 2**64 - 1, 1, 1000, 3, 2**63, {"p": 1, "q": "é"}, ["y"], "m"],
         ["", "sequence", 2, 0, 0, None, {}, ["y", "z"], "m"],

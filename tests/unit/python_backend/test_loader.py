@@ -33,7 +33,7 @@ def seen(name="seen"):
 
 
 def test_initialize_is_given_strings(repository):
-    order = repository(
+    command = repository(
         """
         seen = {}
 
@@ -48,12 +48,12 @@ def test_initialize_is_given_strings(repository):
         kind="GPU",
         device="1",
     )
-    loader.load(order)
+    loader.load(command)
     assert seen() == {
-        "model_config": order.config,
+        "model_config": command.config,
         "model_instance_kind": "GPU",
         "model_instance_device_id": "1",
-        "model_repository": order.repository,
+        "model_repository": command.repository,
         "model_version": "3",
         "model_name": "m",
     }
@@ -99,11 +99,11 @@ def test_a_model_says_whether_it_is_ready(repository, method):
 
 
 def test_our_utilities_win_over_a_copy_beside_the_model(repository):
-    order = repository(
+    command = repository(
         "import triton_python_backend_utils as pb_utils" + BARE,
         triton_python_backend_utils="raise ImportError('an old copy')",
     )
-    loader.load(order)
+    loader.load(command)
     assert seen("pb_utils") is ours
 
 
@@ -113,25 +113,25 @@ def test_modules_beside_the_model_are_found(repository):
 
 
 def test_the_folder_of_the_version_is_the_first_to_import_from(repository):
-    order = repository(
+    command = repository(
         "import sys\nimport triton_python_backend_utils as pb_utils\nseen = sys.path[0], pb_utils.get_model_dir()\n"
         + BARE
     )
-    loader.load(order)
-    assert seen() == (f"{order.repository}/1", f"{order.repository}/1")
+    loader.load(command)
+    assert seen() == (f"{command.repository}/1", f"{command.repository}/1")
 
 
 def test_no_bytecode_is_left_in_the_repository(repository, monkeypatch):
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    order = repository("import helper\n" + BARE, helper="")
-    loader.load(order)
-    assert list(pathlib.Path(order.repository).rglob("*.pyc")) == []
+    command = repository("import helper\n" + BARE, helper="")
+    loader.load(command)
+    assert list(pathlib.Path(command.repository).rglob("*.pyc")) == []
     assert not sys.dont_write_bytecode
 
 
 def test_the_file_may_have_another_name(repository):
-    order = repository(BARE, {**config_of(), "default_model_filename": "other.py"}, filename="other.py")
-    assert loader.load(order).signature.model == "m"
+    command = repository(BARE, {**config_of(), "default_model_filename": "other.py"}, filename="other.py")
+    assert loader.load(command).signature.model == "m"
 
 
 def test_a_class_of_the_model_can_be_pickled(repository):
@@ -154,32 +154,32 @@ def test_what_is_no_model_is_refused(repository, source, message):
 
 
 def test_a_model_without_a_file_is_refused(repository):
-    order = repository(BARE)
-    (pathlib.Path(order.repository) / "1" / "model.py").unlink()
+    command = repository(BARE)
+    (pathlib.Path(command.repository) / "1" / "model.py").unlink()
     with pytest.raises(TritonModelException, match=r"model 'm' has no file .*/1/model\.py"):
-        loader.load(order)
+        loader.load(command)
 
 
 def test_errors_show_the_models_own_lines(repository):
-    order = repository("""
+    command = repository("""
         import nothing_of_that_name
     """)
     with pytest.raises(ModuleNotFoundError) as raised:
-        loader.load(order)
+        loader.load(command)
     assert traceback.extract_tb(raised.value.__traceback__)[-1].lineno == 2
-    order = repository(BARE + "\n    def initialize(self, args):\n        args['nothing']\n")
+    command = repository(BARE + "\n    def initialize(self, args):\n        args['nothing']\n")
     with pytest.raises(KeyError) as raised:
-        loader.load(order)
+        loader.load(command)
     last = traceback.extract_tb(raised.value.__traceback__)[-1]
     assert (last.filename.endswith("/1/model.py"), last.lineno, last.name) == (True, 7, "initialize")
 
 
 def test_a_failed_import_is_tried_again(repository):
-    order = repository("raise RuntimeError('not now')")
+    command = repository("raise RuntimeError('not now')")
     with pytest.raises(RuntimeError):
-        loader.load(order)
-    (pathlib.Path(order.repository) / "1" / "model.py").write_text(BARE)
-    loader.load(order)
+        loader.load(command)
+    (pathlib.Path(command.repository) / "1" / "model.py").write_text(BARE)
+    loader.load(command)
 
 
 COMPLETING = """
@@ -199,18 +199,18 @@ COMPLETING = """
 
 
 def test_a_configuration_is_completed(repository):
-    order = repository(COMPLETING, config_of([], [], max_batch_size=0))
-    completed = json.loads(loader.complete(order))
+    command = repository(COMPLETING, config_of([], [], max_batch_size=0))
+    completed = json.loads(loader.complete(command))
     assert (completed["max_batch_size"], completed["input"], completed["output"]) == (4, [tensor("x")], [tensor("y")])
     first = sys.modules["model"]
-    order.config = json.dumps(completed)
-    assert loader.load(order).signature.spec.max_batch_size == 4
+    command.config = json.dumps(completed)
+    assert loader.load(command).signature.spec.max_batch_size == 4
     assert sys.modules["model"] is first, "model.py is imported once"
 
 
 def test_a_model_that_completes_nothing_keeps_its_configuration(repository):
-    order = repository(BARE)
-    assert loader.complete(order) == order.config
+    command = repository(BARE)
+    assert loader.complete(command) == command.config
 
 
 def test_completing_returns_a_configuration(repository):

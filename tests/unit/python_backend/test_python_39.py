@@ -15,20 +15,17 @@ from wiring import TIMEOUT_S, Wire, bell_of
 import pytriton
 from pytriton.proxy.transport.arena import PeerArena
 from pytriton.proxy.transport.channel import Channel
-from pytriton.proxy.transport.control_channel import Leash
-from pytriton.proxy.wire.control import decode_reply
-from pytriton.proxy.wire.control import Order, OrderMessage, encode_order
-from pytriton.proxy.wire.notification import Bell, BellKind
+from pytriton.proxy.transport.control_channel import ControlChannel
+from pytriton.proxy.wire.control import Command, CommandMessage, decode_reply, encode_command
+from pytriton.proxy.wire.notification import Notification, NotificationKind
 from pytriton.python_backend.declaration import signature_of
 
 PACKAGE = pathlib.Path(pytriton.__file__).parent
-PROXY = ("arena", "batch", "bootstrap", "calls", "channel", "context", "door", "flight", "host", "kind", "leash")
-PROXY += ("pipeline", "protocol", "responses", "services", "signature", "threads", "types", "worker")
 FILES = [
     PACKAGE / "exceptions.py",
     *sorted((PACKAGE / "python_backend").glob("*.py")),
     *sorted((PACKAGE / "model_config").glob("*.py")),
-    *(PACKAGE / "proxy" / f"{name}.py" for name in PROXY),
+    *sorted((PACKAGE / "proxy").rglob("*.py")),
 ]
 
 MODEL = """
@@ -68,9 +65,9 @@ def python_39(tmp_path_factory):
     return folder / "bin" / "python"
 
 
-def ask(leash, message):
-    leash.send(encode_order(message))
-    reply = decode_reply(leash.receive(TIMEOUT_S))
+def ask(control, message):
+    control.send(encode_command(message))
+    reply = decode_reply(control.receive(TIMEOUT_S))
     assert (reply.error, reply.detail) == ("", "")
     return reply
 
@@ -78,34 +75,43 @@ def ask(leash, message):
 @pytest.mark.parametrize("interpreter", ["this one", "3.9"])
 def test_a_worker_process_serves_a_model(repository, request, interpreter):
     python = sys.executable if interpreter == "this one" else request.getfixturevalue("python_39")
-    order = repository(MODEL)
+    command = repository(MODEL)
     ours, theirs = socket.socketpair()
-    command = ["bash", "-c", f'exec 3<&{theirs.fileno()} && exec "$@"', "-", python, PACKAGE / "proxy" / "bootstrap.py"]
+    command = [
+        "bash",
+        "-c",
+        f'exec 3<&{theirs.fileno()} && exec "$@"',
+        "-",
+        python,
+        PACKAGE / "python_backend" / "bootstrap.py",
+    ]
     process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdout=subprocess.PIPE, text=True)
     theirs.close()
-    leash = Leash(ours)
-    order.order = Order.COMPLETE
-    assert ask(leash, order).config == order.config
-    order.order = Order.LOAD
-    ask(leash, order)
-    ask(leash, OrderMessage(Order.READY))
-    admission = ask(leash, OrderMessage(Order.ADMIT)).admission
+    control = ControlChannel(ours)
+    command.command = Command.COMPLETE
+    assert ask(control, command).config == command.config
+    command.command = Command.LOAD
+    ask(control, command)
+    ask(control, CommandMessage(Command.READY))
+    admission = ask(control, CommandMessage(Command.ADMIT)).admission
     connected = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connected.connect(admission.socket)
     channel = Channel(connected)
-    connection = Wire.of(signature_of(order.config, 1))
-    channel.send(Bell(BellKind.HELLO, admission.ticket, 0, 0), connection.arena.fd)
+    connection = Wire.of(signature_of(command.config, 1))
+    channel.send(Notification(NotificationKind.HELLO, admission.ticket, 0, 0), connection.arena.fd)
     _, fd, _ = channel.receive_fds()
     results = PeerArena(fd)
     offset, size = connection.lay_down([{"x": np.ones((1, 1), np.float32)}])
-    channel.send(Bell(BellKind.BATCH, 1, offset, size))
-    bell = bell_of(channel)
-    _, outputs = connection.read_result(results.lease(bell.offset, bell.size).tobytes(), 0, bell.size, [1])
+    channel.send(Notification(NotificationKind.BATCH, 1, offset, size))
+    notification = bell_of(channel)
+    _, outputs = connection.read_result(
+        results.lease(notification.offset, notification.size).tobytes(), 0, notification.size, [1]
+    )
     wanted = sys.version_info[0] * 100 + sys.version_info[1] if interpreter == "this one" else 309
     assert outputs["y"][0].tolist() == [[wanted]]
-    ask(leash, OrderMessage(Order.STOP))
+    ask(control, CommandMessage(Command.STOP))
     assert process.communicate(timeout=TIMEOUT_S)[0] == "finalized\n"
     assert process.returncode == 0
     channel.close()
-    leash.close()
+    control.close()
     connection.close()

@@ -10,7 +10,7 @@ from declared import config_of
 from wiring import TIMEOUT_S, bell_of, wait_until
 
 from pytriton.proxy.wire.inference import RESCHEDULE
-from pytriton.proxy.wire.notification import BellKind
+from pytriton.proxy.wire.notification import NotificationKind
 
 DECOUPLED = config_of(decoupled=True)
 DROPPED = "the model dropped the request's response sender before it had sent the final flag"
@@ -125,8 +125,8 @@ def test_the_server_hears_when_execute_has_returned_before_the_answers(serve):
         model("threading.Timer(0.2, requests[0].get_response_sender().send, (y(1), FINAL)).start()"), DECOUPLED
     )
     sequence = instance.ring(x(1))
-    bell = bell_of(instance.channel)
-    assert (bell.kind, bell.sequence) == (BellKind.RETURNED, sequence)
+    notification = bell_of(instance.channel)
+    assert (notification.kind, notification.sequence) == (NotificationKind.RETURNED, sequence)
     assert instance.stream(sequence) == [[[1]]]
 
 
@@ -295,7 +295,7 @@ class TritonPythonModel:
         DECOUPLED,
     )
     sequence = instance.ring(x(1), x(2))
-    assert bell_of(instance.channel).kind == BellKind.RETURNED
+    assert bell_of(instance.channel).kind == NotificationKind.RETURNED
     instance.cancel(sequence, 0)
     instance.cancel(sequence, 1)
     assert [instance.stream(sequence, request) for request in (0, 1)] == [[], []]
@@ -311,7 +311,7 @@ class TritonPythonModel:
 """
     instance = serve(source, DECOUPLED)
     sequence = instance.ring(x(1))
-    assert bell_of(instance.channel).kind == BellKind.RETURNED
+    assert bell_of(instance.channel).kind == NotificationKind.RETURNED
     closing = threading.Thread(target=instance.worker.close, args=(TIMEOUT_S,))
     closing.start()
     (item,) = instance.stream(sequence)
