@@ -19,7 +19,7 @@ from pytriton.process.spec import ProcessSpec
 from pytriton.proxy.transport.control_channel import ControlChannel
 from pytriton.proxy.wire.control import CommandMessage, CommandReply, decode_reply, encode_command
 from pytriton.server.files import own_files
-from pytriton.utils.ending import describe_exit
+from pytriton.utils.exit_status import describe_exit
 
 LOGGER = logging.getLogger(__name__)
 

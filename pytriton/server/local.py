@@ -25,7 +25,7 @@ from pytriton.server.process import ServerProcess
 from pytriton.server.security import AccessControl
 from pytriton.server.settings_check import check_settings
 from pytriton.server.vertex_ai import with_vertex_ai
-from pytriton.utils.ending import describe_exit
+from pytriton.utils.exit_status import describe_exit
 from pytriton.utils.workspace import Workspace
 
 LOGGER = logging.getLogger(__name__)

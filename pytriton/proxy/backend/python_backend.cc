@@ -98,7 +98,7 @@ std::string ConfigOf(TRITONBACKEND_Model* model) {
 
 PythonBackend::PythonBackend(const Json& settings, const std::string& folder, Services* services)
     : launcher_(folder + "/pytriton-launch"),
-      host_(Variable("PYTRITON_HOST", folder + "/pytriton/proxy/bootstrap.py")),
+      host_(Variable("PYTRITON_HOST", folder + "/pytriton/python_backend/bootstrap.py")),
       interpreter_(ChooseInterpreter(settings)),
       start_timeout_(StartTimeout(settings)),
       services_(services),

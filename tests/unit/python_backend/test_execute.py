@@ -38,7 +38,7 @@ def x(*values):
 
 def answer(instance, *requests, metadata=()):
     """Sends a batch, and returns its result and its outputs."""
-    instance.ring(*requests, metadata=metadata)
+    instance.notify(*requests, metadata=metadata)
     return instance.answer([1] * len(requests))
 
 
@@ -267,7 +267,7 @@ assert requests[0].get_response_sender().is_cancelled()
 return [pb_utils.InferenceResponse(error=pb_utils.TritonError("stopped", pb_utils.TritonError.CANCELLED))]
 """)
     )
-    sequence = instance.ring(x(1))
+    sequence = instance.notify(x(1))
     instance.cancel(sequence)
     result, _ = instance.answer([1])
     assert result.failures[0].code == 7
@@ -275,7 +275,7 @@ return [pb_utils.InferenceResponse(error=pb_utils.TritonError("stopped", pb_util
 
 def test_a_model_without_batching_is_served(serve):
     instance = serve(ADD, config_of([tensor("x", dims=[2])], [tensor("y", dims=[2])], max_batch_size=0))
-    instance.ring({"x": np.array([1, 2], np.float32)})
+    instance.notify({"x": np.array([1, 2], np.float32)})
     _, outputs = instance.answer([])
     assert outputs["y"][0].tolist() == [2, 3]
 

@@ -248,7 +248,7 @@ def test_the_signature_is_that_of_the_configuration(repository):
 def test_batches_in_flight_depend_on_execute(repository, execute, decoupled, in_flight, in_turn):
     loaded = loader.load(repository(BARE.replace("def", execute), config_of(decoupled=decoupled)))
     worker = Worker(loaded.infer_func, loaded.signature)
-    assert (worker.in_flight, worker.in_turn) == (in_flight, in_turn)
+    assert (worker.max_in_flight, worker.in_turn) == (in_flight, in_turn)
 
 
 ON_A_DEVICE = """

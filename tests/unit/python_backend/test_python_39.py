@@ -77,7 +77,7 @@ def test_a_worker_process_serves_a_model(repository, request, interpreter):
     python = sys.executable if interpreter == "this one" else request.getfixturevalue("python_39")
     command = repository(MODEL)
     ours, theirs = socket.socketpair()
-    command = [
+    program = [
         "bash",
         "-c",
         f'exec 3<&{theirs.fileno()} && exec "$@"',
@@ -85,7 +85,7 @@ def test_a_worker_process_serves_a_model(repository, request, interpreter):
         python,
         PACKAGE / "python_backend" / "bootstrap.py",
     ]
-    process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(program, pass_fds=[theirs.fileno()], stdout=subprocess.PIPE, text=True)
     theirs.close()
     control = ControlChannel(ours)
     command.command = Command.COMPLETE

@@ -57,19 +57,19 @@ for request in requests:
 """),
         DECOUPLED,
     )
-    sequence = instance.ring(x(1), x(2))
+    sequence = instance.notify(x(1), x(2))
     assert instance.stream(sequence, 0) == [[[0]], [[1]], [[2]]]
     assert instance.stream(sequence, 1) == [[[0]], [[1]], [[2]]]
 
 
 def test_the_last_response_may_bring_the_final_flag(serve):
     instance = serve(model("requests[0].get_response_sender().send(y(1), FINAL)"), DECOUPLED)
-    assert instance.stream(instance.ring(x(1))) == [[[1]]]
+    assert instance.stream(instance.notify(x(1))) == [[[1]]]
 
 
 def test_no_response_at_all_is_an_answer_as_well(serve):
     instance = serve(model("requests[0].get_response_sender().send(flags=FINAL)"), DECOUPLED)
-    assert instance.stream(instance.ring(x(1))) == []
+    assert instance.stream(instance.notify(x(1))) == []
 
 
 def test_threads_send_after_execute_has_returned(serve):
@@ -86,7 +86,7 @@ for request in requests:
 """),
         DECOUPLED,
     )
-    sequences = [instance.ring(x(value), x(-value)) for value in range(5)]
+    sequences = [instance.notify(x(value), x(-value)) for value in range(5)]
     for value, sequence in enumerate(sequences):
         assert instance.stream(sequence, 1) == [[[-value]], [[-value]]]
         assert instance.stream(sequence, 0) == [[[value]], [[value]]]
@@ -116,7 +116,7 @@ class TritonPythonModel:
 """,
         DECOUPLED,
     )
-    sequences = [instance.ring(x(1)) for _ in range(10)]
+    sequences = [instance.notify(x(1)) for _ in range(10)]
     assert [instance.stream(sequence) for sequence in sequences] == [[[[1]]]] * 10
 
 
@@ -124,7 +124,7 @@ def test_the_server_hears_when_execute_has_returned_before_the_answers(serve):
     instance = serve(
         model("threading.Timer(0.2, requests[0].get_response_sender().send, (y(1), FINAL)).start()"), DECOUPLED
     )
-    sequence = instance.ring(x(1))
+    sequence = instance.notify(x(1))
     notification = bell_of(instance.channel)
     assert (notification.kind, notification.sequence) == (NotificationKind.RETURNED, sequence)
     assert instance.stream(sequence) == [[[1]]]
@@ -143,7 +143,7 @@ sender.send(flags=FINAL)
 """),
             DECOUPLED,
         )
-        assert instance.stream(instance.ring(x(1))) == [[[0]], [[1]], [[2]]]
+        assert instance.stream(instance.notify(x(1))) == [[[0]], [[1]], [[2]]]
 
 
 def test_an_error_is_sent_like_a_response(serve):
@@ -156,7 +156,7 @@ sender.send(pb_utils.InferenceResponse(error=error), FINAL)
 """),
         DECOUPLED,
     )
-    items = instance.stream(instance.ring(x(1)))
+    items = instance.stream(instance.notify(x(1)))
     assert items[0] == [[1]]
     assert failure(items[1]) == (4, "out of words")
 
@@ -172,7 +172,7 @@ sender.send(flags=FINAL)
 """),
         DECOUPLED,
     )
-    instance.ring(x(1))
+    instance.notify(x(1))
     assert [instance.next_answer()[0].parameters for _ in range(3)] == [{}, {"number": 1}, {}]
 
 
@@ -185,7 +185,7 @@ raise ValueError("the rest fails")
 """),
         DECOUPLED,
     )
-    sequence = instance.ring(x(1), x(2))
+    sequence = instance.notify(x(1), x(2))
     assert instance.stream(sequence, 0) == [[[1]]]
     (item,) = instance.stream(sequence, 1)
     assert item.message == "model 'm': ValueError: the rest fails"
@@ -194,7 +194,7 @@ raise ValueError("the rest fails")
 
 def test_a_returned_list_is_refused(serve):
     instance = serve(model("return [y(1)]"), DECOUPLED)
-    (item,) = instance.stream(instance.ring(x(1)))
+    (item,) = instance.stream(instance.notify(x(1)))
     assert "is decoupled, and its execute() returned list: return None" in item.message
 
 
@@ -202,7 +202,7 @@ def test_a_returned_list_is_refused(serve):
 def test_a_request_that_nobody_can_answer_fails(serve, body):
     for source in (model, asynchronous):
         instance = serve(source(body), DECOUPLED)
-        assert failure(instance.stream(instance.ring(x(1)))[-1]) == (1, DROPPED)
+        assert failure(instance.stream(instance.notify(x(1)))[-1]) == (1, DROPPED)
 
 
 def test_a_request_in_a_cycle_of_references_fails_when_it_is_collected(serve):
@@ -216,7 +216,7 @@ gc.collect()
 """),
         DECOUPLED,
     )
-    assert failure(instance.stream(instance.ring(x(1)))[-1]) == (1, DROPPED)
+    assert failure(instance.stream(instance.notify(x(1)))[-1]) == (1, DROPPED)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ except pb_utils.TritonModelException as error:
 """),
         DECOUPLED,
     )
-    (item,) = instance.stream(instance.ring(x(1), x(2)), 1)
+    (item,) = instance.stream(instance.notify(x(1), x(2)), 1)
     assert message in item.message
 
 
@@ -256,7 +256,7 @@ except pb_utils.TritonModelException as error:
 """),
         DECOUPLED,
     )
-    sequence = instance.ring(x(1), x(2))
+    sequence = instance.notify(x(1), x(2))
     for request in (0, 1):
         (item,) = instance.stream(sequence, request)
         assert "surrogates not allowed" in item.message
@@ -273,7 +273,7 @@ requests[1].get_response_sender().send(flags=FINAL)
 """),
             DECOUPLED,
         )
-        sequence = instance.ring(x(1), x(2))
+        sequence = instance.notify(x(1), x(2))
         items = instance.stream(sequence, 0)
         assert items[0] == [[1]]
         assert failure(items[1]) == (RESCHEDULE, "")
@@ -294,7 +294,7 @@ class TritonPythonModel:
 """,
         DECOUPLED,
     )
-    sequence = instance.ring(x(1), x(2))
+    sequence = instance.notify(x(1), x(2))
     assert bell_of(instance.channel).kind == NotificationKind.RETURNED
     instance.cancel(sequence, 0)
     instance.cancel(sequence, 1)
@@ -310,7 +310,7 @@ class TritonPythonModel:
         self.senders += [request.get_response_sender() for request in requests]
 """
     instance = serve(source, DECOUPLED)
-    sequence = instance.ring(x(1))
+    sequence = instance.notify(x(1))
     assert bell_of(instance.channel).kind == NotificationKind.RETURNED
     closing = threading.Thread(target=instance.worker.close, args=(TIMEOUT_S,))
     closing.start()
@@ -337,7 +337,7 @@ for request in requests:
         DECOUPLED,
     )
     for _ in range(20):
-        sequence = instance.ring(x(1), x(2))
+        sequence = instance.notify(x(1), x(2))
         assert [instance.stream(sequence, request) for request in (0, 1)] == [[[[1]]], [[[1]]]]
 
 
@@ -351,7 +351,7 @@ responses[1] = pb_utils.InferenceResponse(error=pb_utils.TritonError("not this o
 return responses
 """)
         )
-        sequence = instance.ring(x(1), x(2))
+        sequence = instance.notify(x(1), x(2))
         assert instance.stream(sequence, 0) == [[[2]]]
         assert failure(instance.stream(sequence, 1)[0]) == (1, "not this one")
 
@@ -375,7 +375,7 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("y", requests[0].inputs()[0].as_numpy())])]
 """
         )
-        sequences = [instance.ring(x(value)) for value in range(3)]
+        sequences = [instance.notify(x(value)) for value in range(3)]
         assert [instance.stream(sequence) for sequence in sequences] == [[[[0]]], [[[1]]], [[[2]]]]
 
     def test_some_requests_are_answered_by_senders_later(self, serve):
@@ -386,7 +386,7 @@ threading.Timer(0.05, sender.send, (y(7), FINAL)).start()
 return [None, y(8)]
 """)
         )
-        sequence = instance.ring(x(1), x(2))
+        sequence = instance.notify(x(1), x(2))
         assert instance.stream(sequence, 1) == [[[8]]]
         assert instance.stream(sequence, 0) == [[[7]]]
 
@@ -403,8 +403,8 @@ asyncio.get_running_loop().call_later(0.02, later)
 return [y(8)]
 """)
         )
-        assert instance.stream(instance.ring(x(1))) == [[[8]]]
-        assert instance.stream(instance.ring(x(1))) == [[[8]]]
+        assert instance.stream(instance.notify(x(1))) == [[[8]]]
+        assert instance.stream(instance.notify(x(1))) == [[[8]]]
 
     def test_decoupled_ones_stream(self, serve):
         instance = serve(
@@ -417,12 +417,12 @@ sender.send(flags=FINAL)
 """),
             DECOUPLED,
         )
-        first, second = instance.ring(x(1)), instance.ring(x(1))
+        first, second = instance.notify(x(1)), instance.notify(x(1))
         assert instance.stream(second) == instance.stream(first) == [[[0]], [[1]], [[2]]]
 
     def test_a_cancelled_task_ends_its_request(self, serve):
         instance = serve(asynchronous("await asyncio.sleep(1000)"), DECOUPLED)
-        sequence = instance.ring(x(1))
+        sequence = instance.notify(x(1))
         instance.cancel(sequence)
         assert instance.stream(sequence) == []
 
@@ -436,5 +436,5 @@ threading.Thread(target=sender.send, args=(y(1), FINAL)).start()
         DECOUPLED,
     )
     for _ in range(5):
-        assert instance.stream(instance.ring(x(1))) == [[[1]]]
+        assert instance.stream(instance.notify(x(1))) == [[[1]]]
     wait_until(lambda: instance.connection.arena.in_use() <= 1)

@@ -12,7 +12,7 @@ def describe_exit(returncode: int | None) -> str:
         returncode: As `subprocess.Popen` has it: minus the number of the signal, or the status.
 
     Examples:
-        >>> ending_of(-9), ending_of(1)
+        >>> describe_exit(-9), describe_exit(1)
         ('was killed by SIGKILL', 'exited with status 1')
     """
     if returncode is None or returncode >= 0:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from pytriton.utils.ending import describe_exit
+from pytriton.utils.exit_status import describe_exit
 
 
 @pytest.mark.parametrize(("returncode", "words"), [(0, "exited with status 0"), (3, "exited with status 3")])
