@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "arena.h"
+#include "transport/arena.h"
 
 using pytriton::Arena;
 using pytriton::ArenaError;

@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "arena.h"
+#include "transport/arena.h"
 
 namespace {
 
@@ -73,15 +73,15 @@ class Stress {
     std::vector<std::thread> peers;
     for (int i = 0; i < kOwners; ++i) owners.emplace_back([this, i] { Own(i); });
     for (int i = 0; i < kPeers; ++i) peers.emplace_back([this, i] { Peer(i); });
-    std::thread housekeeper([this] { Trim(); });
-    for (std::thread& owner : owners) owner.join();
+    std::thread maintenance([this] { Trim(); });
+    for (std::thread& client_process : owners) client_process.join();
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       done_ = true;
     }
     changed_.notify_all();
     for (std::thread& peer : peers) peer.join();
-    housekeeper.join();
+    maintenance.join();
     if (arena_.in_use() != 0) Fail("blocks that were released are still in use");
     if (mismatches_ != 0) Fail("blocks did not hold their data");
     arena_.Allocate(kCapacity - kBlockHeader);  // the whole arena: nothing was lost on the way

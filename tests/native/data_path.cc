@@ -4,8 +4,8 @@
 #include <chrono>
 #include <map>
 
-#include "datatype.h"
-#include "registration.h"
+#include "model_instance/registry_client.h"
+#include "triton/datatype.h"
 
 // Instead of registration.cc: workers are found without ZeroMQ.
 namespace pytriton {
@@ -13,13 +13,13 @@ namespace pytriton {
 namespace {
 
 std::mutex replies_mutex;
-std::map<std::string, RegistryReply> replies;  // by the path of the model's worker file
+std::map<std::string, RegistrationReply> replies;  // by the path of the model's worker file
 
 }  // namespace
 
 WorkerFile WorkerFile::Read(const std::string& path) { return {"registry", path}; }
 
-RegistryReply Register(const std::string&, const RegistrationMessage& registration, int) {
+RegistrationReply Register(const std::string&, const RegistrationMessage& registration, int) {
   const std::lock_guard<std::mutex> lock(replies_mutex);
   const auto found = replies.find(registration.binding);
   if (found == replies.end()) throw RegistrationError("it is not bound any more");
@@ -112,10 +112,10 @@ Model::~Model() {
   Unbind();
 }
 
-void Model::Bind(std::optional<int64_t> restarts) {
+void Model::Bind(std::optional<int64_t> restart_counter) {
   worker_ = std::make_unique<fake_worker::Worker>(admission_.socket, session_, at_doorbell_);
   const std::lock_guard<std::mutex> lock(pytriton::replies_mutex);
-  pytriton::replies[model_.folder + "/1/worker"] = {admission_, "", restarts};
+  pytriton::replies[model_.folder + "/1/worker"] = {admission_, "", restart_counter};
 }
 
 void Model::EndProcess(const std::string& reason) {

@@ -16,14 +16,14 @@ namespace data_path {
 
 namespace {
 
-using fake_worker::Answer;
 using fake_worker::DataOf;
 using fake_worker::Echo;
 using fake_worker::EchoOf;
+using fake_worker::ResponseEntry;
 using fake_worker::Whole;
 using pytriton::BatchMessage;
 using pytriton::ResultMessage;
-using pytriton::Tensor;
+using pytriton::TensorLocation;
 
 // A worker that looks at each batch before it echoes it. The looks happen in its thread, before the answer.
 fake_worker::Serve Watched(std::function<void(const BatchMessage&, const char*)> look) {
@@ -38,9 +38,9 @@ void EqualShapesAreStacked() {
   std::string expected;
   Model model("stacked", 1, true, Watched([&](const BatchMessage& batch, const char* data) {
                 CHECK((batch.request_count == 3 && batch.rows == std::vector<int64_t>{1, 4, 2}));
-                CHECK(batch.details.empty());
+                CHECK(batch.metadata.empty());
                 CHECK(batch.columns.size() == 1 && batch.columns[0].stacked && batch.columns[0].tensors.size() == 1);
-                const Tensor& tensor = batch.columns[0].tensors[0];
+                const TensorLocation& tensor = batch.columns[0].tensors[0];
                 CHECK((tensor.shape == std::vector<int64_t>{7, 3}));
                 CHECK(reinterpret_cast<uintptr_t>(data + tensor.offset) % pytriton::kAlignment == 0);
                 CHECK(std::string(data + tensor.offset, tensor.size) == expected);
@@ -57,8 +57,8 @@ void OutputsMayLieInTheBatch() {
   std::mt19937_64 random(1);
   Model model("returned", 2, true, [](const BatchMessage& batch, const char*) {
     ResultMessage result = EchoOf(batch);
-    for (pytriton::Column& column : result.columns) column.in_batch = true;
-    return Answer{Whole(result, ""), {}};
+    for (pytriton::TensorColumn& column : result.columns) column.in_batch = true;
+    return ResponseEntry{Whole(result, ""), {}};
   });
   model.Load();
   model.CheckServed(BatchOf(
@@ -156,20 +156,20 @@ void ModelsWithoutBatchesHaveNoRows() {
 void DetailsReachTheWorker() {
   std::mt19937_64 random(7);
   Model model("details", 3, true, Watched([](const BatchMessage& batch, const char*) {
-                CHECK(batch.details.size() == 2);
-                const pytriton::Details& details = batch.details[1];
-                CHECK(batch.details[0].empty());
-                CHECK(details.id == "id-7");
-                CHECK((!details.all_outputs && details.outputs == std::vector<int64_t>{0, 2}));
-                CHECK(details.parameters.size() == 4);
-                CHECK(details.parameters[0].key == "text" && details.parameters[0].text == "h\xc3\xa9");
-                CHECK(details.parameters[1].type == pytriton::ParameterType::kInt);
-                CHECK(details.parameters[1].number == std::numeric_limits<int64_t>::min());
-                CHECK(details.parameters[2].type == pytriton::ParameterType::kBool);
-                CHECK(details.parameters[2].number == 1);
+                CHECK(batch.metadata.size() == 2);
+                const pytriton::RequestMetadata& metadata = batch.metadata[1];
+                CHECK(batch.metadata[0].empty());
+                CHECK(metadata.id == "id-7");
+                CHECK((!metadata.all_outputs && metadata.outputs == std::vector<int64_t>{0, 2}));
+                CHECK(metadata.parameters.size() == 4);
+                CHECK(metadata.parameters[0].key == "text" && metadata.parameters[0].text == "h\xc3\xa9");
+                CHECK(metadata.parameters[1].type == pytriton::ParameterType::kInt);
+                CHECK(metadata.parameters[1].number == std::numeric_limits<int64_t>::min());
+                CHECK(metadata.parameters[2].type == pytriton::ParameterType::kBool);
+                CHECK(metadata.parameters[2].number == 1);
                 double number;
-                std::memcpy(&number, &details.parameters[3].number, sizeof(number));
-                CHECK(details.parameters[3].type == pytriton::ParameterType::kDouble && number == 0.5);
+                std::memcpy(&number, &metadata.parameters[3].number, sizeof(number));
+                CHECK(metadata.parameters[3].type == pytriton::ParameterType::kDouble && number == 0.5);
               }));
   model.Load();
   const auto inputs = [&] {
@@ -199,7 +199,7 @@ void StatisticsAreReported() {
     result.compute_start_ns = 1000;
     result.compute_end_ns = 2000;
     if (batch.request_count == 2) result.failures.push_back({0, TRITONSERVER_ERROR_INTERNAL, "no", ""});
-    return Answer{Whole(result, DataOf(batch, data)), {}};
+    return ResponseEntry{Whole(result, DataOf(batch, data)), {}};
   });
   model.Load();
   const auto request = [&](int64_t rows) {
@@ -218,15 +218,15 @@ void StatisticsAreReported() {
 void EnvelopesReachTheWorker() {
   std::mt19937_64 random(21);
   Model model("envelopes", 1, true, Watched([](const BatchMessage& batch, const char*) {
-                CHECK(batch.details.size() == 4);
-                CHECK(batch.details[0].envelope.empty());
-                const pytriton::Envelope& first = batch.details[1].envelope;
+                CHECK(batch.metadata.size() == 4);
+                CHECK(batch.metadata[0].options.empty());
+                const pytriton::RequestOptions& first = batch.metadata[1].options;
                 CHECK(first.correlation_id == -1 && first.correlation_string.empty());
                 CHECK(first.flags == 3 && first.priority == 2 && first.trace == 7);
                 CHECK(first.timeout_us == 60'000'000);
-                CHECK(batch.details[2].envelope.correlation_string == "s\xc3\xa9quence");
-                CHECK(batch.details[2].envelope.correlation_id == 0);
-                CHECK(batch.details[3].envelope.flags == 1);
+                CHECK(batch.metadata[2].options.correlation_string == "s\xc3\xa9quence");
+                CHECK(batch.metadata[2].options.correlation_id == 0);
+                CHECK(batch.metadata[3].options.flags == 1);
               }));
   model.Load();
   auto batch = BatchOf(model.Request(&random), model.Request(&random), model.Request(&random), model.Request(&random));
@@ -257,7 +257,7 @@ void ResponseParametersReachTheClient() {
   Model model("parameters", 1, true, [&](const BatchMessage& batch, const char* data) {
     ResultMessage result = EchoOf(batch);
     result.parameters = said;
-    return Answer{Whole(result, DataOf(batch, data)), {}};
+    return ResponseEntry{Whole(result, DataOf(batch, data)), {}};
   });
   model.Load();
   auto batch = BatchOf(model.Request(&random), model.Request(&random));

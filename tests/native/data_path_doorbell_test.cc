@@ -6,14 +6,14 @@
 #include <utility>
 
 #include "data_path.h"
-#include "spin.h"
+#include "transport/adaptive_spin.h"
 
 namespace data_path {
 
 namespace {
 
-using fake_worker::Answer;
 using fake_worker::Echo;
+using fake_worker::ResponseEntry;
 using pytriton::BatchMessage;
 
 constexpr int64_t kLarge = 1 << 14;  // float32 values, whose head is rung for before they are copied
@@ -41,20 +41,20 @@ void LargeBatchesAreRungForByTheirHeads() {
     model.CheckServed(BatchOf(model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {1, kLarge}, &random)}),
                               model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {3, kLarge}, &random)})));
   }
-  CHECK(model.desk().heads() == (pytriton::Spin::IsAllowed() ? kBatches : 0));
+  CHECK(model.desk().heads() == (pytriton::AdaptiveSpin::IsAllowed() ? kBatches : 0));
 }
 
 void ManyRequestsAreRungForOnceAndSoIsWhatComesNext() {
-  constexpr int kCrowdedFor = 32;
+  constexpr int kBacklogBatches = 32;
   std::mt19937_64 random(5);
   Model model = AtDoorbell("many", Echo);
   model.Load();
   const auto request = [&] { return model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {1, kLarge}, &random)}); };
   for (int i = 0; i < 20; ++i) model.CheckServed(BatchOf(request(), request(), request()));
-  for (int i = 1; i < kCrowdedFor; ++i) model.CheckServed(BatchOf(request(), request()));
+  for (int i = 1; i < kBacklogBatches; ++i) model.CheckServed(BatchOf(request(), request()));
   CHECK(model.desk().heads() == 0);
   model.CheckServed(BatchOf(request(), request()));
-  CHECK(model.desk().heads() == (pytriton::Spin::IsAllowed() ? 1 : 0));
+  CHECK(model.desk().heads() == (pytriton::AdaptiveSpin::IsAllowed() ? 1 : 0));
 }
 
 void BatchesOfAnySizeComeBack() {
@@ -71,7 +71,7 @@ void AWorkerThatHangsUpIsReplaced() {
   std::mt19937_64 random(4);
   int batches = 0;
   Model model = AtDoorbell("mortal", [&](const BatchMessage& batch, const char* data) {
-    if (++batches % 2 == 1) return Answer{"", {}, true};
+    if (++batches % 2 == 1) return ResponseEntry{"", {}, true};
     return Echo(batch, data);
   });
   model.Load();

@@ -18,10 +18,10 @@ namespace data_path {
 
 namespace {
 
-using fake_worker::Answer;
 using fake_worker::DataOf;
 using fake_worker::Echo;
 using fake_worker::EchoOf;
+using fake_worker::ResponseEntry;
 using fake_worker::Whole;
 using pytriton::BatchMessage;
 using pytriton::ResultMessage;
@@ -99,7 +99,7 @@ void RequestsGoBackToTheServer() {
   Model model("back", 1, true, [&](const BatchMessage& batch, const char* data) {
     ResultMessage result = EchoOf(batch);
     result.failures.push_back({1, pytriton::kReschedule, "", ""});
-    return Answer{Whole(result, DataOf(batch, data)), {}};
+    return ResponseEntry{Whole(result, DataOf(batch, data)), {}};
   });
   model.Load();
   auto batch = BatchOf(model.Request(&random), model.Request(&random), model.Request(&random));
@@ -122,7 +122,7 @@ void FailuresReachTheirRequests() {
     result.failures.push_back({whole ? -1 : 1, TRITONSERVER_ERROR_UNAVAILABLE, "said to the client", "the traceback"});
     result.failures.push_back({77, TRITONSERVER_ERROR_INTERNAL, "of no request", ""});
     if (whole) result.columns.clear();
-    return Answer{Whole(result, whole ? "" : DataOf(batch, data)), {}};
+    return ResponseEntry{Whole(result, whole ? "" : DataOf(batch, data)), {}};
   });
   model.Load();
   const auto request = [&] { return model.Request({Bytes("A", {1, 1}, {Noise(9, &random)})}); };
@@ -176,12 +176,12 @@ void NonsenseFromTheWorkerFailsTheBatch() {
       in_batch(1 << 12, 24),
   };
   const Change* lie = nullptr;
-  pytriton::Bell bell;
+  pytriton::Notification notification;
   Model model("lying", 2, true, [&](const BatchMessage& batch, const char* data) {
-    if (bell.kind != 0) return Answer{"x", bell};
+    if (notification.kind != 0) return ResponseEntry{"x", notification};
     ResultMessage result = EchoOf(batch);
     if (lie != nullptr) (*lie)(&result);
-    return Answer{Whole(result, DataOf(batch, data)), {}};
+    return ResponseEntry{Whole(result, DataOf(batch, data)), {}};
   });
   model.Load();
   const auto batch = [&] {
@@ -199,8 +199,8 @@ void NonsenseFromTheWorkerFailsTheBatch() {
     lie = nullptr;
     model.CheckServed(batch());
   }
-  const int64_t kind = static_cast<int64_t>(pytriton::BellKind::kResult);
-  const std::vector<pytriton::Bell> bells = {
+  const int64_t kind = static_cast<int64_t>(pytriton::NotificationKind::kResult);
+  const std::vector<pytriton::Notification> notifications = {
       {kind, 99999, 64, 64},
       {99, 1, 64, 64},
       {kind, -1, std::numeric_limits<int64_t>::max(), 64},
@@ -209,15 +209,15 @@ void NonsenseFromTheWorkerFailsTheBatch() {
       {kind, -1, 64, -1},
       {kind, -1, 64, 15},
   };
-  for (const pytriton::Bell& each : bells) {
+  for (const pytriton::Notification& each : notifications) {
     // Right after a new connection, so that the sequence may be right.
     model.Unbind();
     model.Bind();
     model.Execute(batch());
-    bell = each;
-    if (bell.sequence == -1) bell.sequence = 1;
+    notification = each;
+    if (notification.sequence == -1) notification.sequence = 1;
     check_failed();
-    bell = {};
+    notification = {};
     model.CheckServed(batch());
   }
 }
@@ -226,7 +226,7 @@ void ADeadWorkerIsReplaced() {
   std::mt19937_64 random(14);
   bool dying = true;
   Model model("mortal", 1, true, [&](const BatchMessage& batch, const char* data) {
-    if (std::exchange(dying, false)) return Answer{"", {}, true};
+    if (std::exchange(dying, false)) return ResponseEntry{"", {}, true};
     return Echo(batch, data);
   });
   model.Load();
@@ -252,8 +252,8 @@ void AProcessThatIsBeingStartedAgainIsWaitedFor() {
   Model model("restarted", 1, true, Echo);
   model.Bind(4);
   model.Load();
-  const auto restarts = [] { return fake_server::MetricOf("pytriton_worker_restarts_total"); };
-  CHECK(restarts() == 0);  // the instance has seen none of them
+  const auto restart_counter = [] { return fake_server::MetricOf("pytriton_worker_restarts_total"); };
+  CHECK(restart_counter() == 0);  // the instance has seen none of them
   model.EndProcess("its process is being started again");
   auto waiting = BatchOf(model.Request(&random));
   std::thread execute([&] { model.Execute(waiting); });
@@ -261,7 +261,7 @@ void AProcessThatIsBeingStartedAgainIsWaitedFor() {
   model.Bind(6);
   execute.join();
   Model::CheckEchoed(*waiting[0]);
-  CHECK(restarts() == 2);
+  CHECK(restart_counter() == 2);
   model.Unload();
   CHECK(std::isnan(fake_server::MetricOf("pytriton_worker_restarts_total")));
 }

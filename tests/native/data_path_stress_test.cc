@@ -17,8 +17,8 @@ namespace data_path {
 
 namespace {
 
-using fake_worker::Answer;
 using fake_worker::Echo;
+using fake_worker::ResponseEntry;
 using pytriton::BatchMessage;
 
 void MutatedAnswersNeverCrash() {
@@ -34,7 +34,7 @@ void MutatedAnswersNeverCrash() {
       std::memcpy(message.data() + random() % (message.size() / 8) * 8, &word, 8);
     }
     if (random() % 16 == 0) message.resize(random() % message.size());
-    return Answer{message, {}};
+    return ResponseEntry{message, {}};
   });
   model.Load();
   const auto request = [&](int64_t dim) {
@@ -78,7 +78,7 @@ void InstancesRunSideBySide() {
   constexpr int kInstances = 4;
   constexpr int kBatches = 300;
   Trimmer trimmer;
-  pytriton::Services services([](const auto&) {});
+  pytriton::ServiceThread services([](const auto&) {});
   std::atomic<int64_t> served{0};
   std::vector<std::thread> threads;
   for (int number = 0; number < kInstances; ++number) {
@@ -88,7 +88,7 @@ void InstancesRunSideBySide() {
       Model model(
           "instance-" + std::to_string(number), 3, true,
           [&](const BatchMessage& batch, const char* data) {
-            if (++batches % 50 == 0) return Answer{"", {}, true};
+            if (++batches % 50 == 0) return ResponseEntry{"", {}, true};
             return Echo(batch, data);
           },
           number * 2);

@@ -38,14 +38,14 @@ Doorbell::Doorbell(const pytriton::PeerArena& arena, int64_t offset) {
   backends_ = reinterpret_cast<Backends*>(memory + kBackendsHalf);
 }
 
-std::optional<pytriton::Bell> Doorbell::Take() {
+std::optional<pytriton::Notification> Doorbell::Take() {
   if (workers_->rung.load(std::memory_order_acquire) == heard_) Sleep();
   if (workers_->rung.load(std::memory_order_acquire) == heard_) return {};
   backends_->heard.store(++heard_);
   const int64_t sequence = workers_->sequence.load(std::memory_order_acquire);
   if (sequence == sequence_) return {};
   sequence_ = sequence;
-  return pytriton::Bell{workers_->kind, sequence, workers_->offset, workers_->size};
+  return pytriton::Notification{workers_->kind, sequence, workers_->offset, workers_->size};
 }
 
 bool Doorbell::HasData() {
@@ -55,7 +55,7 @@ bool Doorbell::HasData() {
   return true;
 }
 
-void Doorbell::Ring(const pytriton::Bell& result) {
+void Doorbell::Notify(const pytriton::Notification& result) {
   backends_->offset = result.offset;
   backends_->size = result.size;
   backends_->sequence.store(result.sequence, std::memory_order_release);

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <optional>
 
-#include "arena.h"
-#include "protocol.h"
+#include "transport/arena.h"
+#include "wire/inference.h"
+#include "wire/notification.h"
+#include "wire/registration.h"
 
 namespace fake_worker {
 
@@ -16,10 +18,10 @@ class Doorbell {
   Doorbell(const pytriton::PeerArena& arena, int64_t offset);
 
   // The batch that has rung, or its head; nothing where none does for a while, or the other side has ended.
-  std::optional<pytriton::Bell> Take();
+  std::optional<pytriton::Notification> Take();
   // Whether the data have come of the batch whose head was taken last; waits for them for a while.
   bool HasData();
-  void Ring(const pytriton::Bell& result);
+  void Notify(const pytriton::Notification& result);
 
  private:
   struct Workers;

@@ -60,9 +60,9 @@ void TRITONBACKEND_Input::Split(const std::vector<size_t>& sizes) {
 
 namespace fake_triton {
 
-bool WaitUntil(const std::function<bool()>& condition, std::chrono::milliseconds patience) {
+bool WaitUntil(const std::function<bool()>& condition, std::chrono::milliseconds timeout) {
   std::unique_lock<std::mutex> lock(state_mutex);
-  return state_changed.wait_for(lock, patience, condition);
+  return state_changed.wait_for(lock, timeout, condition);
 }
 
 void SetResponseHook(std::function<void()> hook) { response_hook = std::move(hook); }

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "triton_api.h"
+#include "triton/api.h"
 
 struct TRITONSERVER_InferenceRequest {
   struct Input {

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "triton_api.h"
+#include "triton/api.h"
 
 // The opaque types of the API.
 
@@ -141,7 +141,7 @@ void SetApiVersion(uint32_t major, uint32_t minor);
 
 // Waits until a condition holds, which looks at what has come of requests and instances. Returns whether it did in
 // time.
-bool WaitUntil(const std::function<bool()>& condition, std::chrono::milliseconds patience = std::chrono::seconds(20));
+bool WaitUntil(const std::function<bool()>& condition, std::chrono::milliseconds timeout = std::chrono::seconds(20));
 
 // Called in front of each response, until it is set to nothing.
 void SetResponseHook(std::function<void()> hook);

@@ -12,24 +12,24 @@
 #include <deque>
 #include <utility>
 
-#include "channel.h"
+#include "transport/channel.h"
 
 namespace fake_worker {
 
 namespace {
 
 using pytriton::Arena;
-using pytriton::Bell;
-using pytriton::BellKind;
 using pytriton::Block;
-using pytriton::Column;
 using pytriton::FileDescriptor;
 using pytriton::MessageReader;
 using pytriton::MessageWriter;
+using pytriton::Notification;
+using pytriton::NotificationKind;
 using pytriton::PeerArena;
-using pytriton::ReceiveBell;
-using pytriton::SendBell;
-using pytriton::Tensor;
+using pytriton::ReceiveNotification;
+using pytriton::SendNotification;
+using pytriton::TensorColumn;
+using pytriton::TensorLocation;
 
 constexpr int64_t kBytes = 13;
 
@@ -46,11 +46,11 @@ std::string Constant(const PeerArena& peer, const Taken& taken) {
 }
 
 // Releases batches late, in a thread of its own, and checks that nobody has written over them.
-class Keeper {
+class WorkerSupervisor {
  public:
-  Keeper(const PeerArena& peer, size_t kept) : peer_(peer), kept_(kept), thread_([this] { Run(); }) {}
+  WorkerSupervisor(const PeerArena& peer, size_t kept) : peer_(peer), kept_(kept), thread_([this] { Run(); }) {}
 
-  ~Keeper() {
+  ~WorkerSupervisor() {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       closing_ = true;
@@ -103,7 +103,7 @@ int64_t CountOf(const std::vector<int64_t>& shape) {
 }
 
 // The elements `from` to `to` of a tensor.
-std::string Slice(const Column& column, const char* tensor, int64_t count, int64_t from, int64_t to) {
+std::string Slice(const TensorColumn& column, const char* tensor, int64_t count, int64_t from, int64_t to) {
   constexpr int64_t kLengthSize = 4;
   if (column.datatype != kBytes) {
     const int64_t item = count == 0 ? 0 : column.tensors[0].size / count;
@@ -123,17 +123,17 @@ std::string Slice(const Column& column, const char* tensor, int64_t count, int64
 }  // namespace
 
 Reply& Reply::Echo(const Taken& taken, size_t request, bool final) {
-  pytriton::Answer answer;
-  answer.sequence = taken.sequence;
-  answer.request = static_cast<int64_t>(request);
-  answer.final = final;
-  answer.response = true;
-  answer.compute_start_ns = 1000;
-  answer.compute_end_ns = 2000;
+  pytriton::ResponseEntry response;
+  response.sequence = taken.sequence;
+  response.request = static_cast<int64_t>(request);
+  response.final = final;
+  response.response = true;
+  response.compute_start_ns = 1000;
+  response.compute_end_ns = 2000;
   int64_t row = 0;
   for (size_t i = 0; i < request; ++i) row += taken.rows(i);
-  for (const Column& column : taken.batch.columns) {
-    Tensor tensor = column.tensors[column.stacked ? 0 : request];
+  for (const TensorColumn& column : taken.batch.columns) {
+    TensorLocation tensor = column.tensors[column.stacked ? 0 : request];
     if (tensor.offset < 0) continue;
     const int64_t count = CountOf(tensor.shape);
     const char* source = taken.data + tensor.offset;
@@ -147,39 +147,39 @@ Reply& Reply::Echo(const Taken& taken, size_t request, bool final) {
     tensor.offset = static_cast<int64_t>(data_.size());
     tensor.size = static_cast<int64_t>(part.size());
     data_ += part;
-    answer.outputs.push_back({column.position, column.datatype, tensor});
+    response.outputs.push_back({column.position, column.datatype, tensor});
   }
-  answers_.answers.push_back(std::move(answer));
+  answers_.responses.push_back(std::move(response));
   return *this;
 }
 
-Reply& Reply::Say(pytriton::Answer answer, const std::string& data) {
+Reply& Reply::Say(pytriton::ResponseEntry response, const std::string& data) {
   data_.resize(pytriton::Aligned(static_cast<int64_t>(data_.size())));
-  for (pytriton::AnswerOutput& output : answer.outputs) {
+  for (pytriton::ResponseOutput& output : response.outputs) {
     if (output.tensor.offset >= 0) output.tensor.offset += static_cast<int64_t>(data_.size());
   }
   data_ += data;
-  answers_.answers.push_back(std::move(answer));
+  answers_.responses.push_back(std::move(response));
   return *this;
 }
 
 Reply& Reply::Fail(const Taken& taken, size_t request, const std::string& message, bool final) {
-  pytriton::Answer answer;
-  answer.sequence = taken.sequence;
-  answer.request = static_cast<int64_t>(request);
-  answer.final = final;
-  answer.failed = true;
-  answer.code = 1;  // TRITONSERVER_ERROR_INTERNAL
-  answer.message = message;
-  return Say(std::move(answer));
+  pytriton::ResponseEntry response;
+  response.sequence = taken.sequence;
+  response.request = static_cast<int64_t>(request);
+  response.final = final;
+  response.failed = true;
+  response.code = 1;  // TRITONSERVER_ERROR_INTERNAL
+  response.message = message;
+  return Say(std::move(response));
 }
 
 Reply& Reply::End(const Taken& taken, size_t request) {
-  pytriton::Answer answer;
-  answer.sequence = taken.sequence;
-  answer.request = static_cast<int64_t>(request);
-  answer.final = true;
-  return Say(std::move(answer));
+  pytriton::ResponseEntry response;
+  response.sequence = taken.sequence;
+  response.request = static_cast<int64_t>(request);
+  response.final = true;
+  return Say(std::move(response));
 }
 
 std::string Reply::message() const {
@@ -193,20 +193,20 @@ std::string Reply::message() const {
 Desk::Desk(FileDescriptor socket, std::vector<FileDescriptor> files, int64_t doorbell)
     : socket_(std::move(socket)), files_(std::move(files)), peer_(std::move(files_[0])), arena_(int64_t{1} << 24) {
   if (doorbell != 0) doorbell_.emplace(peer_, doorbell);
-  SendBell(socket_.get(), {static_cast<int64_t>(BellKind::kWelcome), 0, doorbell, 0}, 0, arena_.fd());
+  SendNotification(socket_.get(), {static_cast<int64_t>(NotificationKind::kWelcome), 0, doorbell, 0}, 0, arena_.fd());
 }
 
-std::optional<Bell> Desk::NextBell(int timeout_ms) {
+std::optional<Notification> Desk::NextBell(int timeout_ms) {
   if (!doorbell_) {
     pollfd events = {socket_.get(), POLLIN, 0};
-    Bell bell;
+    Notification notification;
     if (poll(&events, 1, timeout_ms) <= 0) return {};
-    gone_ = ReceiveBell(socket_.get(), &bell, 0) != sizeof(bell);
-    return gone_ ? std::nullopt : std::optional(bell);
+    gone_ = ReceiveNotification(socket_.get(), &notification, 0) != sizeof(notification);
+    return gone_ ? std::nullopt : std::optional(notification);
   }
   const auto begin = std::chrono::steady_clock::now();
   while (timeout_ms < 0 || std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(timeout_ms)) {
-    if (const std::optional<Bell> bell = doorbell_->Take()) return bell;
+    if (const std::optional<Notification> notification = doorbell_->Take()) return notification;
     gone_ = HasEnded();
     if (gone_) break;
   }
@@ -219,15 +219,15 @@ bool Desk::HasEnded() const {
 }
 
 std::optional<Taken> Desk::Take(int timeout_ms) {
-  const std::optional<Bell> bell = NextBell(timeout_ms);
-  if (!bell) return {};
-  const bool is_head = doorbell_ && bell->kind == static_cast<int64_t>(BellKind::kHead);
-  if (!is_head && bell->kind != static_cast<int64_t>(BellKind::kBatch)) {
+  const std::optional<Notification> notification = NextBell(timeout_ms);
+  if (!notification) return {};
+  const bool is_head = doorbell_ && notification->kind == static_cast<int64_t>(NotificationKind::kEarlyBatch);
+  if (!is_head && notification->kind != static_cast<int64_t>(NotificationKind::kBatch)) {
     ::fake_worker::Fail("a bell other than a batch's rang");
   }
-  MessageReader reader(peer_.At(bell->offset, bell->size), bell->size);
-  Taken taken = {bell->sequence, bell->offset, bell->size, DecodeBatch(&reader), nullptr};
-  taken.data = peer_.At(bell->offset, bell->size) + reader.data_offset();
+  MessageReader reader(peer_.At(notification->offset, notification->size), notification->size);
+  Taken taken = {notification->sequence, notification->offset, notification->size, DecodeBatch(&reader), nullptr};
+  taken.data = peer_.At(notification->offset, notification->size) + reader.data_offset();
   if (!is_head) return taken;
   ++heads_;
   while (!doorbell_->HasData()) {
@@ -237,28 +237,28 @@ std::optional<Taken> Desk::Take(int timeout_ms) {
   return taken;
 }
 
-bool Desk::SendMessage(BellKind kind, int64_t sequence, const std::string& message) {
+bool Desk::SendMessage(NotificationKind kind, int64_t sequence, const std::string& message) {
   const auto size = static_cast<int64_t>(message.size());
   const Block block = arena_.Allocate(size);
   std::memcpy(block.data, message.data(), size);
-  return Ring({static_cast<int64_t>(kind), sequence, block.offset, size});
+  return Notify({static_cast<int64_t>(kind), sequence, block.offset, size});
 }
 
-bool Desk::Ring(const Bell& bell) {
-  if (!doorbell_) return SendBell(socket_.get(), bell, 0);
-  doorbell_->Ring(bell);
+bool Desk::Notify(const Notification& notification) {
+  if (!doorbell_) return SendNotification(socket_.get(), notification, 0);
+  doorbell_->Notify(notification);
   return true;
 }
 
 Session LockStep(Serve serve, size_t kept) {
   return [serve = std::move(serve), kept](Desk* desk) {
-    Keeper keeper(desk->peer(), kept);
+    WorkerSupervisor supervisor(desk->peer(), kept);
     while (const std::optional<Taken> taken = desk->Take()) {
-      const Answer answer = serve(taken->batch, taken->data);
-      keeper.Keep(*taken);
-      if (answer.hang_up) break;
-      if (!(answer.bell ? desk->Ring(*answer.bell)
-                        : desk->SendMessage(BellKind::kResult, taken->sequence, answer.message))) {
+      const ResponseEntry response = serve(taken->batch, taken->data);
+      supervisor.Keep(*taken);
+      if (response.hang_up) break;
+      if (!(response.notification ? desk->Notify(*response.notification)
+                                  : desk->SendMessage(NotificationKind::kResult, taken->sequence, response.message))) {
         break;
       }
     }
@@ -282,15 +282,15 @@ pytriton::ResultMessage EchoOf(const pytriton::BatchMessage& batch) {
 
 std::string DataOf(const pytriton::BatchMessage& batch, const char* data) {
   int64_t size = 0;
-  for (const pytriton::Column& column : batch.columns) {
-    for (const pytriton::Tensor& tensor : column.tensors) size = std::max(size, tensor.offset + tensor.size);
+  for (const pytriton::TensorColumn& column : batch.columns) {
+    for (const pytriton::TensorLocation& tensor : column.tensors) size = std::max(size, tensor.offset + tensor.size);
   }
   // Without what comes first, which may change: whether the requests are cancelled.
   const int64_t marks = std::min(size, batch.request_count);
   return std::string(marks, '\0') + std::string(data + marks, data + size);
 }
 
-Answer Echo(const pytriton::BatchMessage& batch, const char* data) {
+ResponseEntry Echo(const pytriton::BatchMessage& batch, const char* data) {
   return {Whole(EchoOf(batch), DataOf(batch, data)), {}};
 }
 
@@ -340,15 +340,15 @@ void Worker::Listen() {
 }
 
 void Worker::Connect(FileDescriptor connected) {
-  Bell bell;
+  Notification notification;
   std::vector<FileDescriptor> files;
-  const bool greeted = ReceiveBell(connected.get(), &bell, 0, &files) == sizeof(bell);
-  if (!greeted || bell.kind != static_cast<int64_t>(BellKind::kHello) || files.empty()) return;
+  const bool greeted = ReceiveNotification(connected.get(), &notification, 0, &files) == sizeof(notification);
+  if (!greeted || notification.kind != static_cast<int64_t>(NotificationKind::kHello) || files.empty()) return;
   Desk* desk = nullptr;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (closing_) return;
-    const int64_t doorbell = at_doorbell_ ? bell.offset : 0;
+    const int64_t doorbell = at_doorbell_ ? notification.offset : 0;
     desks_.push_back(std::make_unique<Desk>(std::move(connected), std::move(files), doorbell));
     desk = desks_.back().get();
   }

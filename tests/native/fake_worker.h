@@ -14,9 +14,11 @@
 #include <thread>
 #include <vector>
 
-#include "arena.h"
 #include "fake_doorbell.h"
-#include "protocol.h"
+#include "transport/arena.h"
+#include "wire/inference.h"
+#include "wire/notification.h"
+#include "wire/registration.h"
 
 namespace fake_worker {
 
@@ -38,16 +40,16 @@ class Reply {
   // A response whose output n is input n.
   Reply& Echo(const Taken& taken, size_t request, bool final = true);
   // A response that is made elsewhere; its tensors lie in `data`, if in anything.
-  Reply& Say(pytriton::Answer answer, const std::string& data = "");
+  Reply& Say(pytriton::ResponseEntry response, const std::string& data = "");
   Reply& Fail(const Taken& taken, size_t request, const std::string& message, bool final = true);
   Reply& End(const Taken& taken, size_t request);
 
-  const pytriton::AnswersMessage& answers() const { return answers_; }
+  const pytriton::ResponsesMessage& responses() const { return answers_; }
   // A whole message.
   std::string message() const;
 
  private:
-  pytriton::AnswersMessage answers_;
+  pytriton::ResponsesMessage answers_;
   std::string data_;
 };
 
@@ -61,9 +63,9 @@ class Desk {
   // The next batch, once it is there; nothing when the other side is gone, or when none came in time.
   std::optional<Taken> Take(int timeout_ms = -1);
   // False when the other side is gone, as with all that sends.
-  bool Send(const Reply& reply) { return SendMessage(pytriton::BellKind::kAnswers, 0, reply.message()); }
-  bool SendMessage(pytriton::BellKind kind, int64_t sequence, const std::string& message);
-  bool Ring(const pytriton::Bell& bell);
+  bool Send(const Reply& reply) { return SendMessage(pytriton::NotificationKind::kResponses, 0, reply.message()); }
+  bool SendMessage(pytriton::NotificationKind kind, int64_t sequence, const std::string& message);
+  bool Notify(const pytriton::Notification& notification);
   // Whether the last `Take` has found that the other side is gone.
   bool gone() const { return gone_; }
   // How many batches were rung for by their heads, before their data were there.
@@ -75,7 +77,7 @@ class Desk {
   const pytriton::PeerArena& peer() const { return peer_; }
 
  private:
-  std::optional<pytriton::Bell> NextBell(int timeout_ms);
+  std::optional<pytriton::Notification> NextBell(int timeout_ms);
   bool HasEnded() const;
 
   const pytriton::FileDescriptor socket_;
@@ -91,13 +93,13 @@ class Desk {
 using Session = std::function<void(Desk* desk)>;
 
 // What a worker in lock-step does about a batch.
-struct Answer {
-  std::string message;                 // with its data
-  std::optional<pytriton::Bell> bell;  // in place of the one that tells where the message lies
-  bool hang_up = false;                // instead of answering
+struct ResponseEntry {
+  std::string message;                                 // with its data
+  std::optional<pytriton::Notification> notification;  // in place of the one that tells where the message lies
+  bool hang_up = false;                                // instead of answering
 };
 
-using Serve = std::function<Answer(const pytriton::BatchMessage& batch, const char* data)>;
+using Serve = std::function<ResponseEntry(const pytriton::BatchMessage& batch, const char* data)>;
 
 // One batch at a time. Keeps the last `kept` batches, checks before it releases them that they are as they came, and
 // does so in a thread of its own.
@@ -110,7 +112,7 @@ std::string Whole(const pytriton::ResultMessage& result, const std::string& data
 pytriton::ResultMessage EchoOf(const pytriton::BatchMessage& batch);
 // The data of a batch's tensors.
 std::string DataOf(const pytriton::BatchMessage& batch, const char* data);
-Answer Echo(const pytriton::BatchMessage& batch, const char* data);
+ResponseEntry Echo(const pytriton::BatchMessage& batch, const char* data);
 
 class Worker {
  public:

@@ -67,15 +67,15 @@ class Generator {
     return integers;
   }
 
-  Tensor OneTensor() {
-    if (Below(4) == 0) return Tensor();
+  TensorLocation OneTensor() {
+    if (Below(4) == 0) return TensorLocation();
     const int64_t offset = Below(data_size_ + 1);
     return {offset, Below(data_size_ - offset + 1), Integers(Below(5))};
   }
 
-  std::vector<Column> Columns(int64_t request_count) {
-    std::vector<Column> columns(Below(4));
-    for (Column& column : columns) {
+  std::vector<TensorColumn> Columns(int64_t request_count) {
+    std::vector<TensorColumn> columns(Below(4));
+    for (TensorColumn& column : columns) {
       column.position = Integer();
       column.datatype = Integer();
       column.stacked = Chance();
@@ -85,25 +85,25 @@ class Generator {
     return columns;
   }
 
-  Details OneDetails() {
-    Details details;
-    details.id = Text();
-    details.all_outputs = Chance();
-    if (!details.all_outputs) details.outputs = Integers(Below(4));
-    details.parameters = Parameters(Below(4));
+  RequestMetadata OneDetails() {
+    RequestMetadata metadata;
+    metadata.id = Text();
+    metadata.all_outputs = Chance();
+    if (!metadata.all_outputs) metadata.outputs = Integers(Below(4));
+    metadata.parameters = Parameters(Below(4));
     if (Chance()) {
-      Envelope& envelope = details.envelope;
+      RequestOptions& options = metadata.options;
       if (Chance()) {
-        envelope.correlation_id = Integer();
+        options.correlation_id = Integer();
       } else {
-        envelope.correlation_string = Text();
+        options.correlation_string = Text();
       }
-      envelope.flags = Integer();
-      envelope.priority = Integer();
-      envelope.timeout_us = Integer();
-      envelope.trace = Integer();
+      options.flags = Integer();
+      options.priority = Integer();
+      options.timeout_us = Integer();
+      options.trace = Integer();
     }
-    return details;
+    return metadata;
   }
 
   std::vector<Parameter> Parameters(int64_t count) {
@@ -139,7 +139,7 @@ class Generator {
     if (Chance()) message.rows = Integers(message.request_count);
     message.columns = Columns(message.request_count);
     if (Chance()) {
-      for (int64_t i = 0; i < message.request_count; ++i) message.details.push_back(OneDetails());
+      for (int64_t i = 0; i < message.request_count; ++i) message.metadata.push_back(OneDetails());
     }
     return message;
   }
@@ -157,35 +157,35 @@ class Generator {
     return message;
   }
 
-  Answer OneAnswer() {
-    Answer answer;
-    answer.sequence = Integer();
-    answer.request = Integer();
-    answer.final = Chance();
-    answer.response = Chance();
-    answer.compute_start_ns = Integer();
-    answer.compute_end_ns = Integer();
-    answer.failed = Chance();
-    if (answer.failed) {
-      answer.code = Integer();
-      answer.message = Text();
-      answer.detail = Text();
+  ResponseEntry OneAnswer() {
+    ResponseEntry response;
+    response.sequence = Integer();
+    response.request = Integer();
+    response.final = Chance();
+    response.response = Chance();
+    response.compute_start_ns = Integer();
+    response.compute_end_ns = Integer();
+    response.failed = Chance();
+    if (response.failed) {
+      response.code = Integer();
+      response.message = Text();
+      response.detail = Text();
     }
-    answer.parameters = Parameters(Below(3));
+    response.parameters = Parameters(Below(3));
     const int64_t output_count = Below(4);
-    for (int64_t i = 0; i < output_count; ++i) answer.outputs.push_back({Integer(), Integer(), OneTensor()});
-    return answer;
+    for (int64_t i = 0; i < output_count; ++i) response.outputs.push_back({Integer(), Integer(), OneTensor()});
+    return response;
   }
 
-  AnswersMessage Answers() {
-    AnswersMessage message;
+  ResponsesMessage Answers() {
+    ResponsesMessage message;
     const int64_t count = Below(4);
-    for (int64_t i = 0; i < count; ++i) message.answers.push_back(OneAnswer());
+    for (int64_t i = 0; i < count; ++i) message.responses.push_back(OneAnswer());
     return message;
   }
 
-  CallMessage Call() {
-    CallMessage message;
+  InferenceCallMessage Call() {
+    InferenceCallMessage message;
     message.model = Text();
     message.version = Integer();
     message.request_id = Text();
@@ -206,8 +206,8 @@ class Generator {
     return message;
   }
 
-  CallReplyMessage Reply() {
-    CallReplyMessage message;
+  InferenceReplyMessage Reply() {
+    InferenceReplyMessage message;
     message.final = Chance();
     message.failed = Chance();
     if (message.failed) {
@@ -229,7 +229,7 @@ class Generator {
 
   ModelMessage Model() {
     ModelMessage message;
-    message.order = static_cast<ModelOrder>(1 + Below(4));
+    message.command = static_cast<ModelOperation>(1 + Below(4));
     message.model = Text();
     message.version = Integer();
     message.config = Text();
@@ -243,7 +243,7 @@ class Generator {
 
   MetricMessage Metric() {
     MetricMessage message;
-    message.order = static_cast<MetricOrder>(1 + Below(8));
+    message.command = static_cast<MetricOperation>(1 + Below(8));
     message.number = Integer();
     message.kind = Below(3);
     message.value = static_cast<double>(Integer());
@@ -261,7 +261,7 @@ class Generator {
 };
 
 bool Same(const BatchMessage& a, const BatchMessage& b) {
-  return a.request_count == b.request_count && a.rows == b.rows && a.columns == b.columns && a.details == b.details;
+  return a.request_count == b.request_count && a.rows == b.rows && a.columns == b.columns && a.metadata == b.metadata;
 }
 
 bool Same(const ResultMessage& a, const ResultMessage& b) {
@@ -280,16 +280,16 @@ bool Same(const AdmissionMessage& a, const AdmissionMessage& b) {
          a.in_flight == b.in_flight && a.inputs == b.inputs && a.outputs == b.outputs && a.in_turn == b.in_turn;
 }
 
-bool Same(const AnswersMessage& a, const AnswersMessage& b) { return a.answers == b.answers; }
+bool Same(const ResponsesMessage& a, const ResponsesMessage& b) { return a.responses == b.responses; }
 
-bool Same(const CallMessage& a, const CallMessage& b) {
+bool Same(const InferenceCallMessage& a, const InferenceCallMessage& b) {
   return a.model == b.model && a.version == b.version && a.request_id == b.request_id && a.flags == b.flags &&
          a.priority == b.priority && a.timeout_us == b.timeout_us && a.correlation_number == b.correlation_number &&
          a.correlation_text == b.correlation_text && a.batch == b.batch && a.all_outputs == b.all_outputs &&
          a.outputs == b.outputs && a.parameters == b.parameters && a.inputs == b.inputs;
 }
 
-bool Same(const CallReplyMessage& a, const CallReplyMessage& b) {
+bool Same(const InferenceReplyMessage& a, const InferenceReplyMessage& b) {
   return a.final == b.final && a.response == b.response && a.failed == b.failed && a.code == b.code &&
          a.message == b.message && a.model == b.model && a.version == b.version && a.request_id == b.request_id &&
          a.parameters == b.parameters && a.outputs == b.outputs;
@@ -300,12 +300,12 @@ bool Same(const LogMessage& a, const LogMessage& b) {
 }
 
 bool Same(const ModelMessage& a, const ModelMessage& b) {
-  return a.order == b.order && a.model == b.model && a.version == b.version && a.config == b.config &&
+  return a.command == b.command && a.model == b.model && a.version == b.version && a.config == b.config &&
          a.files == b.files;
 }
 
 bool Same(const MetricMessage& a, const MetricMessage& b) {
-  return a.order == b.order && a.number == b.number && a.kind == b.kind && a.value == b.value && a.name == b.name &&
+  return a.command == b.command && a.number == b.number && a.kind == b.kind && a.value == b.value && a.name == b.name &&
          a.description == b.description && a.labels == b.labels && a.buckets == b.buckets;
 }
 
@@ -344,7 +344,7 @@ Message DecodeMessage(int kind, const char* data, int64_t size) {
     case 3:
       return DecodeAdmission(&reader);
     case 4:
-      return DecodeAnswers(&reader);
+      return DecodeResponses(&reader);
     case 5:
       return DecodeCall(&reader);
     case 6:

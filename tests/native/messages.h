@@ -6,13 +6,15 @@
 #include <string>
 #include <variant>
 
-#include "calls.h"
-#include "protocol.h"
+#include "wire/inference.h"
+#include "wire/notification.h"
+#include "wire/registration.h"
+#include "wire/service.h"
 
 namespace pytriton {
 
-using Message = std::variant<BatchMessage, ResultMessage, RegistrationMessage, AdmissionMessage, AnswersMessage,
-                             CallMessage, CallReplyMessage, LogMessage, ModelMessage, MetricMessage>;
+using Message = std::variant<BatchMessage, ResultMessage, RegistrationMessage, AdmissionMessage, ResponsesMessage,
+                             InferenceCallMessage, InferenceReplyMessage, LogMessage, ModelMessage, MetricMessage>;
 
 constexpr int kMessageKinds = std::variant_size_v<Message>;
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "asker.h"
 #include "fake_server.h"
 #include "fake_triton.h"
+#include "service_client.h"
 
 namespace services_test {
 
@@ -18,27 +18,27 @@ namespace {
 using data_path::Behaviours;
 using data_path::ComesTrue;
 using data_path::Contains;
-using pytriton::Bell;
-using pytriton::CallMessage;
+using pytriton::InferenceCallMessage;
 using pytriton::MetricMessage;
-using pytriton::MetricOrder;
+using pytriton::MetricOperation;
 using pytriton::ModelMessage;
-using pytriton::ModelOrder;
-using pytriton::ServiceBell;
-using pytriton::Services;
+using pytriton::ModelOperation;
+using pytriton::Notification;
+using pytriton::ServiceNotification;
+using pytriton::ServiceThread;
 
 void CallsComeBack() {
-  Services services(Keep);
+  ServiceThread services(Keep);
   fake_server::AddModel("echo", Echo);
   Asker asker(&services);
   std::mt19937_64 random(1);
   for (int64_t size : {0, 1, 4096, 3'000'000}) {
     const std::string sent = data_path::Noise(size, &random);
-    CallMessage call;
+    InferenceCallMessage call;
     call.request_id = "an id";
     const int64_t number = asker.Call("echo", sent, call);
     const Got got = asker.Take();
-    CHECK(got.bell.sequence == number && got.reply.final && got.reply.response && !got.reply.failed);
+    CHECK(got.notification.sequence == number && got.reply.final && got.reply.response && !got.reply.failed);
     CHECK(got.reply.model == "echo" && got.reply.version == 1 && got.reply.request_id == "an id");
     CHECK(got.reply.parameters.size() == 1 && got.reply.parameters[0].number == 7);
     CHECK(got.data[0] == sent && got.reply.outputs[0].shape == std::vector<int64_t>{size});
@@ -47,22 +47,22 @@ void CallsComeBack() {
 }
 
 void RepliesAreTheWorkersUntilItReleasesThem() {
-  Services services(Keep);
+  ServiceThread services(Keep);
   fake_server::AddModel("echo", Echo);
   Asker asker(&services);
   asker.Call("echo", "data");
-  const std::optional<Bell> bell = asker.Hear();
+  const std::optional<Notification> notification = asker.Hear();
   CHECK(ComesTrue([] { return fake_server::Requests() == 0; }));
-  CHECK(asker.Has(bell->offset) && asker.Has(asker.Read(*bell).outputs[0].offset));
-  CHECK(asker.Take(bell).data[0] == "data");
+  CHECK(asker.Has(notification->offset) && asker.Has(asker.Read(*notification).outputs[0].offset));
+  CHECK(asker.Take(notification).data[0] == "data");
   CheckNothingIsLeft(&asker);
 }
 
 void WhatIsAskedReachesTheServer() {
-  Services services(Keep);
+  ServiceThread services(Keep);
   Held held("held");
   Asker asker(&services);
-  CallMessage call;
+  InferenceCallMessage call;
   call.flags = 3;
   call.correlation_text = "seven";
   call.all_outputs = false;
@@ -83,7 +83,7 @@ void WhatIsAskedReachesTheServer() {
 }
 
 void StringsHaveTheirLengthsFirst() {
-  Services services(Keep);
+  ServiceThread services(Keep);
   fake_server::AddModel("strings", [](TRITONSERVER_InferenceRequest* request) {
     fake_server::Respond(request, {{"Y", TRITONSERVER_TYPE_BYTES, {3}, data_path::Serialized({"one", "", "three"})}},
                          true);
@@ -104,7 +104,7 @@ void StringsHaveTheirLengthsFirst() {
 }
 
 void StreamsHaveAnyNumberOfResponses() {
-  Services services(Keep);
+  ServiceThread services(Keep);
   fake_server::AddModel("stream", [](TRITONSERVER_InferenceRequest* request) {
     for (int i = 0; i < 3; ++i) fake_server::Respond(request, {EchoOf(request)}, false);
     fake_server::Release(request);  // which is allowed: a factory may go on
@@ -122,7 +122,7 @@ void StreamsHaveAnyNumberOfResponses() {
 }
 
 void ErrorsReachTheWorker() {
-  Services services(Keep);
+  ServiceThread services(Keep);
   fake_server::AddModel("fails", [](TRITONSERVER_InferenceRequest* request) {
     fake_server::RespondError(request, TRITONSERVER_ERROR_INVALID_ARG, "no good");
     fake_server::Release(request);
@@ -143,7 +143,7 @@ void ErrorsReachTheWorker() {
 }
 
 void CancellingReachesTheServer() {
-  Services services(Keep);
+  ServiceThread services(Keep);
   Held held("held");
   Asker asker(&services);
   const int64_t number = asker.Call("held", "data");
@@ -160,16 +160,16 @@ void CancellingReachesTheServer() {
 }
 
 void CyclesAreRefused() {
-  Services services(Keep);
+  ServiceThread services(Keep);
   Held held("asker");
   Asker asker(&services);
   asker.channel()->SetCapacity(2);
-  CallMessage call;
+  InferenceCallMessage call;
   call.batch = 1;
   asker.Call("asker", "data", call);
   TRITONSERVER_InferenceRequest* request = held.Take();
   // Which is served as batch 2.
-  asker.channel()->Began(2, pytriton::CallersOf(request->parameters.at(pytriton::kCallersParameter)));
+  asker.channel()->Began(2, pytriton::ParseCallChain(request->parameters.at(pytriton::kCallersParameter)));
   call.batch = 2;
   asker.Call("asker", "data", call);
   const Got got = asker.Take();
@@ -184,25 +184,25 @@ void CyclesAreRefused() {
 }
 
 int64_t Do(Asker* asker, const MetricMessage& message) {
-  asker->Send(ServiceBell::kMetric, message);
+  asker->Send(ServiceNotification::kMetric, message);
   const Got got = asker->Take();
-  CHECK(got.bell.kind == static_cast<int64_t>(ServiceBell::kDone));
-  return got.bell.offset;
+  CHECK(got.notification.kind == static_cast<int64_t>(ServiceNotification::kDone));
+  return got.notification.offset;
 }
 
 void MetricsGoWithTheLastThatHasThem() {
-  Services services(Keep);
+  ServiceThread services(Keep);
   Held held("held");
   Asker one(&services);
   Asker other(&services);
   for (Asker* asker : {&one, &other}) {
     MetricMessage message;
-    message.order = MetricOrder::kFamily;
+    message.command = MetricOperation::kFamily;
     message.name = "hits";
     message.number = Do(asker, message);
-    message.order = MetricOrder::kMetric;
+    message.command = MetricOperation::kMetric;
     message.number = Do(asker, message);
-    message.order = MetricOrder::kIncrement;
+    message.command = MetricOperation::kIncrement;
     message.value = 2;
     Do(asker, message);
   }
@@ -216,19 +216,19 @@ void MetricsGoWithTheLastThatHasThem() {
 }
 
 void ModelsAreLoadedAndLinesLogged() {
-  Services services(Keep);
+  ServiceThread services(Keep);
   fake_server::AddModel("ready", Echo);
   Asker asker(&services);
-  asker.Send(ServiceBell::kLog, pytriton::LogMessage{TRITONSERVER_LOG_WARN, 7, "model.py", "all is well"});
+  asker.Send(ServiceNotification::kLog, pytriton::LogMessage{TRITONSERVER_LOG_WARN, 7, "model.py", "all is well"});
   ModelMessage message;
   message.model = "ready";
-  asker.Send(ServiceBell::kModel, message);
-  CHECK(asker.Take().bell.offset == 1);
+  asker.Send(ServiceNotification::kModel, message);
+  CHECK(asker.Take().notification.offset == 1);
   CHECK(Contains(fake_triton::TakeLog(), "all is well"));
-  message.order = ModelOrder::kLoad;
+  message.command = ModelOperation::kLoad;
   message.config = "{}";
   message.files = {{"1/a", 0, 3}, {"1/b", 3, 1}};
-  asker.Send(ServiceBell::kModel, message, "abcd");
+  asker.Send(ServiceNotification::kModel, message, "abcd");
   CHECK(asker.Take().reply.message == "ready with config={};file:1/a=abc;file:1/b=d;");
   CheckNothingIsLeft(&asker);
 }

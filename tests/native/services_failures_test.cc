@@ -6,9 +6,9 @@
 #include <thread>
 #include <vector>
 
-#include "asker.h"
 #include "fake_server.h"
 #include "fake_triton.h"
+#include "service_client.h"
 
 namespace services_test {
 
@@ -17,12 +17,12 @@ namespace {
 using data_path::Behaviours;
 using data_path::ComesTrue;
 using data_path::Contains;
-using pytriton::CallMessage;
-using pytriton::ServiceBell;
-using pytriton::Services;
+using pytriton::InferenceCallMessage;
+using pytriton::ServiceNotification;
+using pytriton::ServiceThread;
 
 void AWorkerThatHangsUpHasItsCallsCancelled() {
-  Services services(Keep);
+  ServiceThread services(Keep);
   Held held("held");
   TRITONSERVER_InferenceRequest* request = nullptr;
   {
@@ -38,7 +38,7 @@ void AWorkerThatHangsUpHasItsCallsCancelled() {
 }
 
 void AnInstanceThatEndsHasItsCallsCancelled() {
-  Services services(Keep);
+  ServiceThread services(Keep);
   Held held("held");
   Asker asker(&services);
   asker.Call("held", "data");
@@ -54,7 +54,7 @@ void TheBackendEndsBehindItsCalls() {
   Held held("held");
   std::thread late;
   {
-    Services services(Keep);
+    ServiceThread services(Keep);
     Asker asker(&services);
     asker.Call("held", "data");
     TRITONSERVER_InferenceRequest* request = held.Take();
@@ -69,7 +69,7 @@ void TheBackendEndsBehindItsCalls() {
 }
 
 void AWorkerThatDoesNotReadIsHeard() {
-  Services services(Keep);
+  ServiceThread services(Keep);
   fake_server::AddModel("echo", Echo);
   Asker asker(&services);
   constexpr int kCalls = 3000;
@@ -80,19 +80,19 @@ void AWorkerThatDoesNotReadIsHeard() {
 }
 
 void NonsenseEndsTheChannelAlone() {
-  Services services(Keep);
+  ServiceThread services(Keep);
   fake_server::AddModel("echo", Echo);
   Asker good(&services);
   const std::vector<std::function<void(Asker*)>> nonsense = {
-      [](Asker* asker) { asker->Ring({99, 1, 64, 64}); },
-      [](Asker* asker) { asker->Ring({static_cast<int64_t>(ServiceBell::kCall), 1, int64_t{1} << 40, 64}); },
-      [](Asker* asker) { asker->Ring({static_cast<int64_t>(ServiceBell::kCall), 1, 64, -1}); },
-      [](Asker* asker) { asker->Ring({static_cast<int64_t>(ServiceBell::kOpen), 0, 0, 0}); },
+      [](Asker* asker) { asker->Notify({99, 1, 64, 64}); },
+      [](Asker* asker) { asker->Notify({static_cast<int64_t>(ServiceNotification::kInfer), 1, int64_t{1} << 40, 64}); },
+      [](Asker* asker) { asker->Notify({static_cast<int64_t>(ServiceNotification::kInfer), 1, 64, -1}); },
+      [](Asker* asker) { asker->Notify({static_cast<int64_t>(ServiceNotification::kOpen), 0, 0, 0}); },
       [](Asker* asker) {
-        CallMessage call;
+        InferenceCallMessage call;
         call.model = "echo";
         call.inputs.push_back({"X", TRITONSERVER_TYPE_UINT8, {0, 4096, {4096}}});
-        asker->Send(ServiceBell::kCall, call);
+        asker->Send(ServiceNotification::kInfer, call);
       },
   };
   for (const auto& say : nonsense) {
@@ -101,7 +101,7 @@ void NonsenseEndsTheChannelAlone() {
     CHECK(!bad.Hear());
   }
   Asker early(&services, false);
-  early.Ring({static_cast<int64_t>(ServiceBell::kCall), 1, 64, 64});
+  early.Notify({static_cast<int64_t>(ServiceNotification::kInfer), 1, 64, 64});
   CHECK(!early.Hear());
   Asker old(&services, false);
   old.Open(pytriton::kProtocolVersion + 1);

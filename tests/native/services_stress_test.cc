@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "asker.h"
 #include "fake_server.h"
 #include "fake_triton.h"
+#include "service_client.h"
 
 namespace services_test {
 
@@ -22,18 +22,18 @@ namespace {
 using data_path::Behaviours;
 using data_path::ComesTrue;
 using pytriton::Block;
-using pytriton::CallMessage;
+using pytriton::InferenceCallMessage;
 using pytriton::MessageWriter;
-using pytriton::ServiceBell;
-using pytriton::Services;
+using pytriton::ServiceNotification;
+using pytriton::ServiceThread;
 
 void MutatedMessagesNeverCrash() {
-  Services services(Keep);
+  ServiceThread services(Keep);
   fake_server::AddModel("echo", Echo);
   std::mt19937_64 random(3);
   for (int round = 0; round < 200; ++round) {
     Asker asker(&services);
-    CallMessage call;
+    InferenceCallMessage call;
     call.model = "echo";
     call.parameters = {{"a", pytriton::ParameterType::kString, "text", 0}};
     call.inputs.push_back({"X", TRITONSERVER_TYPE_UINT8, {0, 4, {4}}});
@@ -44,11 +44,11 @@ void MutatedMessagesNeverCrash() {
     for (int i = 0; i < 3; ++i) message[random() % writer.head_size()] = static_cast<char>(random());
     const Block block = asker.arena().Allocate(static_cast<int64_t>(message.size()));
     std::memcpy(block.data, message.data(), message.size());
-    const std::array<ServiceBell, 4> kinds = {ServiceBell::kCall, ServiceBell::kCall, ServiceBell::kMetric,
-                                              ServiceBell::kLog};
-    asker.Ring(
+    const std::array<ServiceNotification, 4> kinds = {ServiceNotification::kInfer, ServiceNotification::kInfer,
+                                                      ServiceNotification::kMetric, ServiceNotification::kLog};
+    asker.Notify(
         {static_cast<int64_t>(kinds[random() % kinds.size()]), 1, block.offset, static_cast<int64_t>(message.size())});
-    asker.Ring({99, 0, 0, 0});
+    asker.Notify({99, 0, 0, 0});
     while (asker.Hear()) {
     }
   }
@@ -58,7 +58,7 @@ void MutatedMessagesNeverCrash() {
 
 // The server answers from threads of its own, in any order, while workers come, cancel and go.
 void ManyAskAtOnce() {
-  Services services(Keep);
+  ServiceThread services(Keep);
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<TRITONSERVER_InferenceRequest*> waiting;
@@ -110,7 +110,7 @@ void ManyAskAtOnce() {
       if (round % 3 == 2) continue;
       for (int left = 20; left > 0;) {
         const Got got = asker.Take();
-        for (const std::string& data : got.data) CHECK(data == sent.at(got.bell.sequence));
+        for (const std::string& data : got.data) CHECK(data == sent.at(got.notification.sequence));
         if (got.reply.final) --left;
       }
       CHECK(ComesTrue([&] { return asker.arena().in_use() == 0; }));

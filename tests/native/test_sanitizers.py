@@ -50,7 +50,7 @@ BEHAVIOURS = {
         "results_stay_until_they_are_answered",
         "instances_run_side_by_side",
     ],
-    "pipeline_answers": [
+    "concurrent_executor_responses": [
         "answers_come_in_any_order",
         "every_input_comes_back",
         "models_without_batches_are_served",
@@ -65,14 +65,14 @@ BEHAVIOURS = {
         "only_streams_may_end_with_nothing",
         "statistics_are_reported_once",
     ],
-    "pipeline_cancellation": [
+    "concurrent_executor_cancellation": [
         "a_cancelled_request_is_answered_and_keeps_its_place",
         "a_request_whose_time_has_passed_is_answered",
         "cancelled_requests_are_not_sought_in_later_batches",
         "a_waiting_batch_in_lock_step_is_told_of_cancelling",
         "a_client_that_has_left_is_sent_one_thing",
     ],
-    "pipeline_failures": [
+    "concurrent_executor_failures": [
         "bad_requests_take_no_place",
         "outputs_in_gpu_memory_end_the_request",
         "a_worker_that_hangs_up_fails_what_is_in_flight",
@@ -83,11 +83,11 @@ BEHAVIOURS = {
         "a_worker_that_does_not_read_is_heard",
         "a_deaf_worker_that_hangs_up_lets_execution_go_on",
     ],
-    "pipeline_stress": [
+    "concurrent_executor_stress": [
         "mutated_answers_never_crash",
         "instances_run_side_by_side",
     ],
-    "keeper": [
+    "worker_supervisor": [
         "one_process_obeys_all_orders",
         "a_model_is_asked_whether_it_is_ready_if_it_wants_to_be",
         "a_process_that_ends_is_started_again",
@@ -97,8 +97,8 @@ BEHAVIOURS = {
         "a_start_that_takes_too_long_is_ended",
         "whoever_waits_is_told_why_a_start_has_failed",
         "nobody_waits_for_ever",
-        "a_keeper_ends_while_its_process_is_being_started_again",
-        "a_keeper_ends_while_it_pauses",
+        "a_supervisor_ends_while_its_process_is_being_started_again",
+        "a_supervisor_ends_while_it_pauses",
         "processes_are_killed_under_load",
     ],
     "services_calls": [

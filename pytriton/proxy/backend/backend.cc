@@ -3,30 +3,30 @@
 #include <string>
 #include <utility>
 
-#include "housekeeper.h"
-#include "instance.h"
-#include "json.h"
-#include "malloc_settings.h"
-#include "python_backend.h"
-#include "services.h"
-#include "triton_api.h"
-#include "triton_error.h"
+#include "base/heap_settings.h"
+#include "base/json.h"
+#include "maintenance_thread.h"
+#include "model_instance/instance.h"
+#include "python_models/python_backend.h"
+#include "services/service_thread.h"
+#include "triton/api.h"
+#include "triton/error.h"
 
 using pytriton::Check;
 using pytriton::Guarded;
-using pytriton::Housekeeper;
 using pytriton::Instance;
 using pytriton::Json;
-using pytriton::Keeper;
+using pytriton::MaintenanceThread;
 using pytriton::PythonBackend;
 using pytriton::PythonModel;
-using pytriton::Services;
+using pytriton::ServiceThread;
+using pytriton::WorkerSupervisor;
 
 namespace {
 
 struct Backend {
-  Housekeeper housekeeper;
-  Services services{[this](const auto& arena) { housekeeper.Watch(arena); }};
+  MaintenanceThread maintenance;
+  ServiceThread services{[this](const auto& arena) { maintenance.Watch(arena); }};
   std::unique_ptr<PythonBackend> python;  // unless this is the backend of models that are bound to the server
 };
 
@@ -45,7 +45,7 @@ PythonModel* StateOf(TRITONBACKEND_Model* model) {
 }
 
 // The library is installed under the names of two backends.
-std::unique_ptr<PythonBackend> NewPythonBackend(TRITONBACKEND_Backend* backend, Services* services) {
+std::unique_ptr<PythonBackend> NewPythonBackend(TRITONBACKEND_Backend* backend, ServiceThread* services) {
   const char* name = nullptr;
   Check(TRITONBACKEND_BackendName(backend, &name));
   if (std::string(name) != "python") return nullptr;
@@ -80,7 +80,7 @@ TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend* backend) {
                                       std::to_string(kTritonBackendApiMajor) +
                                       ".x: use a Triton 2.x server, or a pytriton made for this one");
     }
-    pytriton::KeepFreedMemory();
+    pytriton::RetainFreedMemory();
     auto state = std::make_unique<Backend>();
     state->python = NewPythonBackend(backend, &state->services);
     Check(TRITONBACKEND_BackendSetState(backend, state.get()));
@@ -120,9 +120,12 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceInitialize(TRITONBACKEND_ModelIns
     TRITONBACKEND_Model* model = nullptr;
     Check(TRITONBACKEND_ModelInstanceModel(instance, &model));
     Backend* backend = BackendOf(model);
-    std::unique_ptr<Keeper> keeper = backend->python != nullptr ? StateOf(model)->Load(instance) : nullptr;
-    const auto watch = [backend](const auto& arena, const auto& owner) { backend->housekeeper.Watch(arena, owner); };
-    auto state = std::make_unique<Instance>(instance, watch, &backend->services, std::move(keeper));
+    std::unique_ptr<WorkerSupervisor> supervisor =
+        backend->python != nullptr ? StateOf(model)->Load(instance) : nullptr;
+    const auto watch = [backend](const auto& arena, const auto& client_process) {
+      backend->maintenance.Watch(arena, client_process);
+    };
+    auto state = std::make_unique<Instance>(instance, watch, &backend->services, std::move(supervisor));
     Check(TRITONBACKEND_ModelInstanceSetState(instance, state.get()));
     static_cast<void>(state.release());  // TRITONBACKEND_ModelInstanceFinalize deletes it
   });

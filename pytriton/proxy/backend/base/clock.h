@@ -1,0 +1,16 @@
+// The clock of all times that the backend measures and reports: CLOCK_MONOTONIC.
+#pragma once
+
+#include <time.h>
+
+#include <cstdint>
+
+namespace pytriton {
+
+inline uint64_t MonotonicNs() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * uint64_t{1'000'000'000} + now.tv_nsec;
+}
+
+}  // namespace pytriton

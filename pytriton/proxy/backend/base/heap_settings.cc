@@ -1,0 +1,37 @@
+#include "base/heap_settings.h"
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+
+namespace pytriton {
+
+namespace {
+
+constexpr int kMiB = 1 << 20;
+constexpr int kLargestFromHeap = 32 * kMiB;  // the most that glibc takes
+constexpr int kKept = 256 * kMiB;            // at the end of a heap
+constexpr int kMore = 16 * kMiB;             // by which a heap grows at a time
+
+bool IsSetByUser() {
+  constexpr const char* kVariables[] = {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_"};
+  const char* tunables = std::getenv("GLIBC_TUNABLES");
+  return (tunables != nullptr && std::string_view(tunables).find("glibc.malloc.") != std::string_view::npos) ||
+         std::any_of(std::begin(kVariables), std::end(kVariables),
+                     [](const char* name) { return std::getenv(name) != nullptr; });
+}
+
+}  // namespace
+
+void RetainFreedMemory() {
+  if (IsSetByUser()) return;
+  mallopt(M_MMAP_THRESHOLD, kLargestFromHeap);
+  mallopt(M_TRIM_THRESHOLD, kKept);
+  mallopt(M_TOP_PAD, kMore);
+}
+
+void ReturnFreedMemory() { malloc_trim(0); }
+
+}  // namespace pytriton

@@ -1,0 +1,43 @@
+// Looks after all instances now and then, off the hot path: gives memory back after a burst, and unloads models whose
+// process has ended.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "model_instance/client_process_watch.h"
+#include "transport/arena.h"
+
+namespace pytriton {
+
+class MaintenanceThread {
+ public:
+  MaintenanceThread();
+  ~MaintenanceThread();
+  MaintenanceThread(const MaintenanceThread&) = delete;
+  MaintenanceThread& operator=(const MaintenanceThread&) = delete;
+
+  // Looks after an instance's arena and owner, if it has one, from now on, for as long as someone else holds them.
+  void Watch(const std::shared_ptr<Arena>& arena, const std::shared_ptr<ClientProcessWatch>& client_process);
+  // Looks after an arena alone.
+  void Watch(const std::shared_ptr<Arena>& arena);
+
+ private:
+  void Run();
+  void TidyHeap(const std::vector<std::shared_ptr<Arena>>& arenas);
+
+  std::mutex mutex_;
+  std::condition_variable stop_;
+  bool stopping_ = false;
+  std::vector<std::weak_ptr<Arena>> arenas_;
+  std::vector<std::weak_ptr<ClientProcessWatch>> owners_;
+  int64_t allocations_ = 0;  // so far, in all arenas
+  std::optional<Arena::Clock::time_point> tidy_at_;
+  std::thread thread_;
+};
+
+}  // namespace pytriton

@@ -1,0 +1,324 @@
+#include "model_instance/batch.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "triton/bytes_tensor.h"
+#include "triton/datatype.h"
+#include "triton/error.h"
+#include "triton/parameter.h"
+
+namespace pytriton {
+
+namespace {
+
+// Calls `body(data, size)` for each piece of memory that makes up an input.
+template <typename Body>
+void ForEachBuffer(const InputView& view, const std::string& name, Body body) {
+  for (uint32_t i = 0; i < view.buffer_count; ++i) {
+    const void* data = nullptr;
+    uint64_t size = 0;
+    TRITONSERVER_MemoryType type = TRITONSERVER_MEMORY_CPU;
+    int64_t type_id = 0;
+    Check(TRITONBACKEND_InputBuffer(view.input, i, &data, &size, &type, &type_id));
+    if (type == TRITONSERVER_MEMORY_GPU) {
+      throw TritonError(
+          TRITONSERVER_ERROR_UNSUPPORTED,
+          "input '" + name + "' lies in GPU memory, which Python models cannot read: send it from memory");
+    }
+    body(static_cast<const char*>(data), static_cast<int64_t>(size));
+  }
+}
+
+// The input's bytes in one piece; `scratch` holds them where Triton has them in several.
+const char* Contiguous(const InputView& view, const std::string& name, std::string* scratch) {
+  const char* first = nullptr;
+  if (view.buffer_count != 1) scratch->reserve(view.byte_size);
+  ForEachBuffer(view, name, [&](const char* data, int64_t size) {
+    first = data;
+    if (view.buffer_count != 1) scratch->append(data, size);
+  });
+  return view.buffer_count == 1 ? first : scratch->data();
+}
+
+// Of the input in which a sequence batcher gives a correlation id that is text, however long that is.
+constexpr int64_t kCorrelationTextSize = kLengthSize + 128;
+
+void CheckData(const InputView& view, const std::string& name) {
+  const int64_t count = ElementCount(view.shape, view.rank);
+  bool fits = count >= 0;
+  if (view.datatype == TRITONSERVER_TYPE_BYTES) {
+    std::string scratch;
+    const char* data = Contiguous(view, name, &scratch);
+    int64_t used = 0;
+    const auto add = [&used](const char*, uint32_t length) { used += kLengthSize + length; };
+    fits = fits && (ForEachElement(data, view.byte_size, count, add) ||
+                    (count == 1 && used > 0 && view.byte_size == kCorrelationTextSize));
+  } else {
+    ForEachBuffer(view, name, [](const char*, int64_t) {});
+    fits = fits && view.byte_size == count * ItemSize(view.datatype);
+  }
+  if (!fits) {
+    throw TritonError(TRITONSERVER_ERROR_INVALID_ARG, "the data of input '" + name + "' (" +
+                                                          std::to_string(view.byte_size) +
+                                                          " bytes) does not match its shape and datatype");
+  }
+}
+
+Parameter ReadParameter(TRITONBACKEND_Request* request, uint32_t index) {
+  const char* key = nullptr;
+  TRITONSERVER_ParameterType type;
+  const void* value = nullptr;
+  Check(TRITONBACKEND_RequestParameter(request, index, &key, &type, &value));
+  return ToParameter(key, type, value);
+}
+
+void ReadCorrelation(TRITONBACKEND_Request* request, RequestOptions* options) {
+  uint64_t number = 0;
+  TRITONSERVER_Error* is_text = TRITONBACKEND_RequestCorrelationId(request, &number);
+  if (is_text == nullptr) {
+    options->correlation_id = static_cast<int64_t>(number);
+    return;
+  }
+  TRITONSERVER_ErrorDelete(is_text);
+  const char* text = nullptr;
+  Check(TRITONBACKEND_RequestCorrelationIdString(request, &text));
+  if (text != nullptr) options->correlation_string = text;
+}
+
+int64_t TraceOf(TRITONBACKEND_Request* request) {
+  if (TRITONBACKEND_RequestTrace == nullptr || TRITONSERVER_InferenceTraceId == nullptr) return 0;
+  TRITONSERVER_InferenceTrace* trace = nullptr;
+  TRITONSERVER_Error* untraced = TRITONBACKEND_RequestTrace(request, &trace);
+  if (untraced != nullptr) TRITONSERVER_ErrorDelete(untraced);  // a server that was built without traces
+  if (trace == nullptr) return 0;
+  uint64_t number = 0;
+  Check(TRITONSERVER_InferenceTraceId(trace, &number));
+  return static_cast<int64_t>(number);
+}
+
+RequestOptions ReadOptions(TRITONBACKEND_Request* request) {
+  RequestOptions options;
+  ReadCorrelation(request, &options);
+  uint32_t flags = 0;
+  Check(TRITONBACKEND_RequestFlags(request, &flags));
+  options.flags = flags;
+  auto* sent = reinterpret_cast<TRITONSERVER_InferenceRequest*>(request);
+  uint64_t number = 0;
+  if (TRITONSERVER_InferenceRequestPriorityUInt64 != nullptr) {
+    Check(TRITONSERVER_InferenceRequestPriorityUInt64(sent, &number));
+    options.priority = static_cast<int64_t>(number);
+  }
+  if (TRITONSERVER_InferenceRequestTimeoutMicroseconds != nullptr) {
+    Check(TRITONSERVER_InferenceRequestTimeoutMicroseconds(sent, &number));
+    options.timeout_us = static_cast<int64_t>(number);
+  }
+  options.trace = TraceOf(request);
+  return options;
+}
+
+// Who waits for the request is told among its parameters, and is none of the callable's business.
+RequestMetadata ReadMetadata(TRITONBACKEND_Request* request, CallChain* call_chain) {
+  RequestMetadata metadata;
+  const char* id = nullptr;
+  Check(TRITONBACKEND_RequestId(request, &id));
+  if (id != nullptr) metadata.id = id;
+  uint32_t parameter_count = 0;
+  Check(TRITONBACKEND_RequestParameterCount(request, &parameter_count));
+  for (uint32_t i = 0; i < parameter_count; ++i) {
+    Parameter parameter = ReadParameter(request, i);
+    if (parameter.key == kCallersParameter) {
+      Join(call_chain, ParseCallChain(parameter.text));
+    } else {
+      metadata.parameters.push_back(std::move(parameter));
+    }
+  }
+  metadata.options = ReadOptions(request);
+  return metadata;
+}
+
+// Index of `name`, looked for from `guess` on: clients mostly keep the configuration's order.
+size_t Find(const std::vector<std::string>& names, const char* name, size_t guess) {
+  for (size_t i = 0; i < names.size(); ++i) {
+    const size_t index = (guess + i) % names.size();
+    if (names[index] == name) return index;
+  }
+  throw TritonError(TRITONSERVER_ERROR_INVALID_ARG, std::string("the worker does not know the tensor '") + name + "'");
+}
+
+}  // namespace
+
+Batch::Batch(const AdmissionMessage& model, TRITONBACKEND_Request** requests, uint32_t request_count) : model_(model) {
+  requests_.reserve(request_count);
+  views_.reserve(request_count * model.inputs.size());
+  wanted_.reserve(request_count * model.outputs.size());
+  for (uint32_t i = 0; i < request_count; ++i) {
+    try {
+      Examine(requests[i]);
+      requests_.push_back(requests[i]);
+    } catch (const TritonError& error) {
+      rejections_.push_back({requests[i], error.code(), error.what()});
+    }
+    views_.resize(requests_.size() * model.inputs.size());
+    wanted_.resize(requests_.size() * model.outputs.size());
+    message_.metadata.resize(requests_.size());
+    if (model.batching) message_.rows.resize(requests_.size());
+  }
+  message_.request_count = static_cast<int64_t>(requests_.size());
+  const auto& metadata = message_.metadata;
+  if (std::all_of(metadata.begin(), metadata.end(), [](const RequestMetadata& each) { return each.empty(); })) {
+    message_.metadata.clear();
+  }
+  for (size_t i = 0; i < requests_.size(); ++i) total_rows_ += rows(i);
+}
+
+void Batch::Examine(TRITONBACKEND_Request* request) {
+  const size_t row = requests_.size();
+  views_.resize((row + 1) * model_.inputs.size());
+  uint32_t input_count = 0;
+  Check(TRITONBACKEND_RequestInputCount(request, &input_count));
+  int64_t request_rows = 1;
+  for (uint32_t i = 0; i < input_count; ++i) {
+    InputView view;
+    const char* name = nullptr;
+    uint64_t byte_size = 0;
+    Check(TRITONBACKEND_RequestInputByIndex(request, i, &view.input));
+    Check(TRITONBACKEND_InputProperties(view.input, &name, &view.datatype, &view.shape, &view.rank, &byte_size,
+                                        &view.buffer_count));
+    view.byte_size = static_cast<int64_t>(byte_size);
+    CheckData(view, name);
+    if (view.rank > 0) request_rows = view.shape[0];
+    views_[row * model_.inputs.size() + Find(model_.inputs, name, i)] = view;
+  }
+
+  RequestMetadata metadata = ReadMetadata(request, &call_chain_);
+  wanted_.resize((row + 1) * model_.outputs.size());
+  uint32_t output_count = 0;
+  Check(TRITONBACKEND_RequestOutputCount(request, &output_count));
+  for (uint32_t i = 0; i < output_count; ++i) {
+    const char* name = nullptr;
+    Check(TRITONBACKEND_RequestOutputName(request, i, &name));
+    wanted_[row * model_.outputs.size() + Find(model_.outputs, name, i)] = 1;
+  }
+  for (size_t i = 0; i < model_.outputs.size(); ++i) {
+    if (wanted_[row * model_.outputs.size() + i] != 0) metadata.outputs.push_back(static_cast<int64_t>(i));
+  }
+  metadata.all_outputs = metadata.outputs.size() == model_.outputs.size();
+  if (metadata.all_outputs) metadata.outputs.clear();
+
+  message_.metadata.resize(row + 1);
+  message_.metadata[row] = std::move(metadata);
+  if (model_.batching) {
+    message_.rows.resize(row + 1);
+    message_.rows[row] = request_rows;
+  }
+}
+
+// Whether the requests' tensors of one input make one tensor when they lie back to back.
+bool Batch::Stackable(size_t input) const {
+  const InputView& first = view(0, input);
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    const InputView& each = view(i, input);
+    if (each.input == nullptr) return false;
+    if (i > 0 && (each.rank == 0 || each.rank != first.rank || each.datatype != first.datatype ||
+                  !std::equal(each.shape + 1, each.shape + each.rank, first.shape + 1))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void Batch::LayOut() {
+  data_size_ = Aligned(message_.request_count);  // whether they are cancelled
+  for (size_t input = 0; input < model_.inputs.size(); ++input) {
+    TensorColumn column;
+    column.position = static_cast<int64_t>(input);
+    column.stacked = Stackable(input);
+    bool present = false;
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      const InputView& each = view(i, input);
+      if (each.input == nullptr) {
+        column.tensors.emplace_back();
+        continue;
+      }
+      column.datatype = each.datatype;
+      if (column.stacked && i > 0) {
+        column.tensors[0].size += each.byte_size;
+        column.tensors[0].shape[0] += each.shape[0];
+      } else {
+        column.tensors.push_back({data_size_, each.byte_size, {each.shape, each.shape + each.rank}});
+      }
+      if (!column.stacked) data_size_ += Aligned(each.byte_size);
+      present = true;
+    }
+    if (column.stacked) data_size_ += Aligned(column.tensors[0].size);
+    if (present) message_.columns.push_back(std::move(column));
+  }
+}
+
+Block Batch::Write(Arena* arena, int64_t* size) {
+  const Block block = WriteHead(arena, size);
+  try {
+    WriteData();
+  } catch (...) {
+    arena->Discard(block);
+    throw;
+  }
+  return block;
+}
+
+Block Batch::WriteHead(Arena* arena, int64_t* size) {
+  LayOut();
+  MessageWriter writer;
+  Encode(message_, &writer);
+  *size = writer.head_size() + data_size_;
+  block_ = arena->Allocate(*size);
+  arena_ = arena;
+  writer.CopyTo(block_.data);
+  marks_ = block_.data + writer.head_size();
+  std::memset(marks_, 0, requests_.size());
+  return block_;
+}
+
+void Batch::Cancel(size_t request) const {
+  // Other requests may lie where it lay.
+  if (arena_->IsInUse(block_)) __atomic_store_n(marks_ + request, 1, __ATOMIC_RELEASE);
+}
+
+void Batch::WriteData() const {
+  for (const TensorColumn& column : message_.columns) {
+    const std::string& name = model_.inputs[column.position];
+    // BYTES: lengths go in front, contents behind them; both of all requests where they are stacked.
+    const TensorLocation& whole = column.tensors[0];
+    char* target = marks_ + whole.offset;
+    char* contents = target + ElementCount(whole.shape.data(), whole.shape.size()) * kLengthSize;
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      const InputView& each = view(i, column.position);
+      if (each.input == nullptr) continue;
+      const int64_t count = ElementCount(each.shape, each.rank);
+      if (!column.stacked) {
+        target = marks_ + column.tensors[i].offset;
+        contents = target + count * kLengthSize;
+      }
+      if (column.datatype == TRITONSERVER_TYPE_BYTES) {
+        std::string scratch;
+        const char* source = Contiguous(each, name, &scratch);
+        ForEachElement(source, each.byte_size, count, [&](const char* element, uint32_t length) {
+          std::memcpy(target, &length, kLengthSize);
+          target += kLengthSize;
+          std::memcpy(contents, element, length);
+          contents += length;
+        });
+      } else {
+        ForEachBuffer(each, name, [&](const char* source, int64_t length) {
+          if (length > 0) std::memcpy(target, source, length);  // empty pieces may have no address
+          target += length;
+        });
+      }
+    }
+  }
+}
+
+}  // namespace pytriton

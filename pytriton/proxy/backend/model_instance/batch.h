@@ -1,0 +1,83 @@
+// The requests of one batch on their way from Triton to the worker.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "services/call_chain.h"
+#include "transport/arena.h"
+#include "triton/api.h"
+#include "wire/inference.h"
+#include "wire/registration.h"
+
+namespace pytriton {
+
+// A request's input as Triton holds it. Absent (optional) inputs have no `input`.
+struct InputView {
+  TRITONBACKEND_Input* input = nullptr;
+  TRITONSERVER_DataType datatype = TRITONSERVER_TYPE_INVALID;
+  const int64_t* shape = nullptr;
+  uint32_t rank = 0;
+  uint32_t buffer_count = 0;
+  int64_t byte_size = 0;
+};
+
+// A request that cannot be given to the worker, and why.
+struct Rejection {
+  TRITONBACKEND_Request* request;
+  TRITONSERVER_Error_Code code;
+  std::string reason;
+};
+
+class Batch {
+ public:
+  // Looks through the requests; those that cannot be served end among the rejections.
+  // `model` outlives the batch.
+  Batch(const AdmissionMessage& model, TRITONBACKEND_Request** requests, uint32_t request_count);
+
+  const std::vector<TRITONBACKEND_Request*>& requests() const { return requests_; }
+  const std::vector<Rejection>& rejections() const { return rejections_; }
+
+  // First dimension of each request; 1 where the model does not batch.
+  int64_t rows(size_t request) const { return message_.rows.empty() ? 1 : message_.rows[request]; }
+  // Who waits for any of the requests, where workers have made them.
+  const CallChain& call_chain() const { return call_chain_; }
+  int64_t total_rows() const { return total_rows_; }
+  bool wants(size_t request, size_t output) const { return wanted_[request * model_.outputs.size() + output] != 0; }
+
+  // Copies the requests into a block of the arena: the message, then the tensors, those of one input side by side. Sets
+  // `size` to the message's size.
+  Block Write(Arena* arena, int64_t* size);
+  // The two halves of it. The latter fails only where memory is wanting: the requests were looked through.
+  Block WriteHead(Arena* arena, int64_t* size);
+  void WriteData() const;
+
+  // The data of the message, once it is written: whether requests are cancelled, and the tensors.
+  const char* data() const { return marks_; }
+  int64_t data_size() const { return data_size_; }
+
+  // Tells the worker that nobody wants a request any more, unless it has let the batch go. Nothing is allocated in the
+  // arena meanwhile.
+  void Cancel(size_t request) const;
+
+ private:
+  void Examine(TRITONBACKEND_Request* request);
+  void LayOut();
+  bool Stackable(size_t input) const;
+  const InputView& view(size_t request, size_t input) const { return views_[request * model_.inputs.size() + input]; }
+
+  const AdmissionMessage& model_;
+  std::vector<TRITONBACKEND_Request*> requests_;
+  std::vector<Rejection> rejections_;
+  CallChain call_chain_;
+  std::vector<InputView> views_;       // requests x inputs
+  std::vector<unsigned char> wanted_;  // requests x outputs
+  BatchMessage message_;
+  int64_t total_rows_ = 0;
+  int64_t data_size_ = 0;
+  Arena* arena_ = nullptr;
+  Block block_;            // where it was written
+  char* marks_ = nullptr;  // a byte per request: whether it is cancelled
+};
+
+}  // namespace pytriton

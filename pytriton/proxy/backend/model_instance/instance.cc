@@ -1,0 +1,262 @@
+#include "model_instance/instance.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <new>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "model_instance/registry_client.h"
+#include "python_models/python_backend.h"
+#include "triton/cancellation.h"
+#include "triton/error.h"
+
+namespace pytriton {
+
+namespace {
+
+constexpr int kLoadTimeoutMs = 10000;
+constexpr int kReconnectTimeoutMs = 500;  // requests are waiting
+constexpr uint64_t kStartTimeoutNs = 30'000'000'000;
+constexpr std::chrono::milliseconds kAskAgainEvery(100);
+constexpr std::chrono::milliseconds kPause(10);
+constexpr int kNoService = -1;  // its process has one
+
+}  // namespace
+
+Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, ServiceThread* services,
+                   std::unique_ptr<WorkerSupervisor> supervisor)
+    : instance_(instance),
+      on_connect_(std::move(on_connect)),
+      services_(services),
+      statistics_(instance),
+      supervisor_(std::move(supervisor)) {
+  const char* name = nullptr;
+  Check(TRITONBACKEND_ModelInstanceName(instance, &name));
+  identity_.instance = name;
+  TRITONBACKEND_Model* model = nullptr;
+  Check(TRITONBACKEND_ModelInstanceModel(instance, &model));
+  Check(TRITONBACKEND_ModelServer(model, &server_));
+  Check(TRITONBACKEND_ModelName(model, &name));
+  identity_.model = name;
+  uint64_t version = 0;
+  Check(TRITONBACKEND_ModelVersion(model, &version));
+  identity_.version = static_cast<int64_t>(version);
+  identity_.config = ConfigOf(model);
+  if (supervisor_ == nullptr) {
+    TRITONBACKEND_ArtifactType type;
+    const char* folder = nullptr;
+    Check(TRITONBACKEND_ModelRepository(model, &type, &folder));
+    ReadWorkerFile(std::string(folder) + "/" + std::to_string(version) + "/worker");
+  } else {
+    ReadConfig();
+  }
+  Connect(kLoadTimeoutMs, [] { return true; });
+}
+
+void Instance::ReadWorkerFile(const std::string& path) {
+  const WorkerFile file = WorkerFile::Read(path);
+  registry_ = file.registry;
+  identity_.binding = file.binding;
+  cached_output_ = file.cached_output;
+  warmup_ = std::make_unique<WarmupGuard>(file.warmups);
+}
+
+void Instance::ReadConfig() {
+  const Json config = Json::Parse(identity_.config);
+  const std::vector<Json>& outputs = config["output"].items();
+  if (config["response_cache"]["enable"].text() == "true" && !outputs.empty()) {
+    cached_output_ = outputs[0]["name"].text();
+  }
+  int warmups = 0;
+  for (const Json& warmup : config["model_warmup"].items()) {
+    warmups += std::max(std::atoi(warmup["count"].text().c_str()), 1);
+  }
+  warmup_ = std::make_unique<WarmupGuard>(warmups);
+}
+
+std::shared_ptr<Connection> Instance::ConnectToKept(const std::function<bool()>& wanted) const {
+  const auto deadline = WorkerSupervisor::Clock::now() + supervisor_->timeout();
+  while (true) {
+    AdmissionMessage admission = supervisor_->IssueTicket(deadline, wanted);
+    try {
+      return std::make_shared<Connection>(std::move(admission), kNoService);
+    } catch (const ChannelError&) {
+      if (WorkerSupervisor::Clock::now() > deadline || !wanted()) throw;
+      std::this_thread::sleep_for(kPause);  // its process has just ended, and is being started again
+    }
+  }
+}
+
+std::shared_ptr<Connection> Instance::ConnectToBound(int service_fd, int timeout_ms,
+                                                     const std::function<bool()>& wanted) {
+  const uint64_t start = MonotonicNs();
+  while (true) {
+    RegistrationReply reply = Register(registry_, identity_, timeout_ms);
+    try {
+      if (reply.admission.has_value()) {
+        auto connection = std::make_shared<Connection>(std::move(*reply.admission), service_fd);
+        if (reply.restart_counter.has_value()) Count(*reply.restart_counter);
+        return connection;
+      }
+    } catch (const ChannelError& error) {
+      if (!reply.restart_counter.has_value()) throw;
+      reply.reason = error.what();  // its process has ended since
+    }
+    if (MonotonicNs() - start > kStartTimeoutNs || !wanted()) throw RegistrationError(reply.reason);
+    // Meanwhile Triton thinks this instance busy, and gives requests to its neighbours.
+    std::this_thread::sleep_for(kAskAgainEvery);
+  }
+}
+
+void Instance::Connect(int timeout_ms, const std::function<bool()>& wanted) {
+  executor_.reset();
+  if (supervisor_ != nullptr) {
+    connection_ = ConnectToKept(wanted);
+    service_ = supervisor_->service();
+  } else {
+    FileDescriptor worker_end;
+    service_ = services_->Open(server_, identity_.model, identity_.version, &worker_end);
+    connection_ = ConnectToBound(worker_end.get(), timeout_ms, wanted);
+  }
+  service_->SetCapacity(std::max<int64_t>(1, connection_->model().in_flight));
+  if (connection_->model().in_flight > 0) {
+    executor_ = std::make_unique<ConcurrentExecutor>(connection_, instance_, identity_.model, cached_output_,
+                                                     warmup_.get(), service_);
+  }
+  if (supervisor_ == nullptr) {
+    client_process_ = std::make_shared<ClientProcessWatch>(connection_->TakeProcess(), server_, identity_.model);
+  }
+  on_connect_(connection_->arena(), client_process_);
+}
+
+void Instance::Count(int64_t restart_counter) {
+  if (restart_counter_ == nullptr) {
+    restart_counter_ = std::make_unique<RestartCounter>(identity_.model, identity_.version, identity_.instance);
+  } else {
+    restart_counter_->Add(restart_counter - restarts_seen_);
+  }
+  restarts_seen_ = restart_counter;
+}
+
+bool Instance::alive() const {
+  if (connection_ == nullptr) return false;
+  return executor_ != nullptr ? executor_->alive() : connection_->alive();
+}
+
+void Instance::Execute(TRITONBACKEND_Request** requests, uint32_t request_count) {
+  const uint64_t start = MonotonicNs();
+  const auto is_any_wanted = [&] {
+    return std::any_of(requests, requests + request_count,
+                       [&](auto* request) { return CancellationOf(request, start) == Cancellation::kNone; });
+  };
+  // Twice: the worker may be gone before it is told of the batch.
+  for (int i = 0; i < 2; ++i) {
+    if (!alive()) {
+      try {
+        Connect(kReconnectTimeoutMs, is_any_wanted);
+      } catch (const std::exception& error) {
+        connection_.reset();
+        const std::string reason = "model '" + identity_.model + "' has no worker: " + error.what();
+        for (uint32_t j = 0; j < request_count; ++j) {
+          const Cancellation cancellation = CancellationOf(requests[j], start);
+          const bool is_wanted = cancellation == Cancellation::kNone;
+          Reject(requests[j], is_wanted ? TRITONSERVER_ERROR_UNAVAILABLE : Code(cancellation),
+                 is_wanted ? reason : "model '" + identity_.model + "': " + Reason(cancellation));
+        }
+        return warmup_->Done(false);
+      }
+    }
+    if (executor_ == nullptr) return ExecuteOne(requests, request_count);
+    if (executor_->Launch(requests, request_count)) return;
+  }
+  const std::string reason = "model '" + identity_.model + "': the worker is gone";
+  for (uint32_t i = 0; i < request_count; ++i) Reject(requests[i], TRITONSERVER_ERROR_UNAVAILABLE, reason);
+}
+
+void Instance::CheckReady() const {
+  if (supervisor_ == nullptr) return;
+  try {
+    supervisor_->CheckReady();
+  } catch (const std::exception& error) {
+    throw TritonError(TRITONSERVER_ERROR_UNAVAILABLE, "model '" + identity_.model + "': " + error.what());
+  }
+}
+
+void Instance::ExecuteOne(TRITONBACKEND_Request** requests, uint32_t request_count) {
+  Timing timing;
+  timing.exec_start = MonotonicNs();
+  const std::shared_ptr<Connection> connection = connection_;  // a failure below drops it before the batch is done
+  Batch batch(connection->model(), requests, request_count);
+  for (const Rejection& rejection : batch.rejections()) {
+    Reject(rejection.request, rejection.code, "model '" + identity_.model + "': " + rejection.reason);
+  }
+  if (batch.requests().empty()) return warmup_->Done(false);
+  if (!batch.call_chain().empty()) service_->Began(0, batch.call_chain());
+  const std::vector<Outcome> outcomes = Infer(connection.get(), &batch, &timing);
+  if (!batch.call_chain().empty()) service_->Ended(0);
+  const uint64_t exec_end = MonotonicNs();
+  bool any = false;
+  for (size_t i = 0; i < batch.requests().size(); ++i) {
+    any = any || outcomes[i] != Outcome::kFailed;
+    if (outcomes[i] == Outcome::kRescheduled) continue;
+    statistics_.Close(batch.requests()[i], outcomes[i] == Outcome::kSucceeded, timing, exec_end);
+  }
+  if (any) statistics_.CloseBatch(batch.total_rows(), timing, exec_end);
+  warmup_->Done(std::find(outcomes.begin(), outcomes.end(), Outcome::kFailed) == outcomes.end());
+}
+
+std::vector<Outcome> Instance::Infer(Connection* connection, Batch* batch, Timing* timing) {
+  try {
+    int64_t size = 0;
+    const Block block = batch->WriteHead(connection->arena().get(), &size);
+    connection->NotifyEarly(batch->requests().size(), block.offset, size);
+    try {
+      batch->WriteData();
+    } catch (const std::bad_alloc&) {
+      throw ChannelError("memory is wanting for the batch");  // and a worker that waits for its data has to be told
+    }
+    const Notification notification = connection->RoundTrip(block.offset, size, [&] {
+      for (size_t i = 0; i < batch->requests().size(); ++i) {
+        if (CancellationOf(batch->requests()[i], timing->exec_start) != Cancellation::kNone) batch->Cancel(i);
+      }
+    });
+    const char* message = connection->worker_arena().At(notification.offset, notification.size);
+    MessageReader reader(message, notification.size);
+    const ResultMessage result = DecodeResult(&reader);
+    timing->compute_start = result.compute_start_ns;
+    timing->compute_end = result.compute_end_ns;
+    for (const RequestFailure& failure : result.failures) {
+      if (!failure.detail.empty()) Log(TRITONSERVER_LOG_ERROR, failure.detail);
+    }
+    std::vector<Outcome> outcomes =
+        Respond(*batch, connection->model(), result, message + reader.data_offset(), cached_output_);
+    connection->worker_arena().Release(notification.offset);
+    return outcomes;
+  } catch (const ChannelError& error) {
+    connection_.reset();
+    return Fail(*batch, TRITONSERVER_ERROR_UNAVAILABLE, error.what());
+  } catch (const ProtocolError& error) {
+    connection_.reset();
+    return Fail(*batch, TRITONSERVER_ERROR_INTERNAL, error.what());
+  } catch (const std::exception& error) {
+    return Fail(*batch, TRITONSERVER_ERROR_INTERNAL, error.what());
+  }
+}
+
+std::vector<Outcome> Instance::Fail(const Batch& batch, TRITONSERVER_Error_Code code, const std::string& reason) const {
+  const std::string message = "model '" + identity_.model + "': " + reason;
+  Log(TRITONSERVER_LOG_ERROR, message);
+  for (TRITONBACKEND_Request* request : batch.requests()) RespondError(request, code, message, cached_output_);
+  return std::vector<Outcome>(batch.requests().size(), Outcome::kFailed);
+}
+
+void Instance::Reject(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& reason) const {
+  RespondError(request, code, reason, cached_output_);
+  statistics_.Close(request, false, Timing(), 0);
+}
+
+}  // namespace pytriton

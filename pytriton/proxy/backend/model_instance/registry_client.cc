@@ -1,0 +1,147 @@
+#include "model_instance/registry_client.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace pytriton {
+
+namespace {
+
+// libzmq, opened at run time: the controller names the very library that its Python uses (PYTRITON_LIBZMQ), so both
+// ends are of one version and there is nothing to install beside the server. Names and values follow zmq.h of
+// libzmq 4.x.
+class ZeroMq {
+ public:
+  static const ZeroMq& Get() {
+    static const ZeroMq library;
+    return library;
+  }
+
+  static constexpr int kRequestSocket = 3;  // ZMQ_REQ
+  static constexpr int kLinger = 17;        // ZMQ_LINGER
+  static constexpr int kReceiveMore = 13;   // ZMQ_RCVMORE
+  static constexpr int kReceiveTimeout = 27;
+  static constexpr int kSendTimeout = 28;
+  static constexpr int kSendMore = 2;  // ZMQ_SNDMORE
+
+  void* (*ctx_new)();
+  int (*ctx_term)(void*);
+  void* (*socket)(void*, int);
+  int (*close)(void*);
+  int (*connect)(void*, const char*);
+  int (*setsockopt)(void*, int, const void*, size_t);
+  int (*getsockopt)(void*, int, void*, size_t*);
+  int (*send)(void*, const void*, size_t, int);
+  int (*recv)(void*, void*, size_t, int);
+  int (*error)();
+  const char* (*strerror)(int);
+
+ private:
+  ZeroMq() {
+    const char* path = std::getenv("PYTRITON_LIBZMQ");
+    if (path == nullptr) path = "libzmq.so.5";
+    // Never closed: ZeroMQ's threads may outlive the last registration by a moment.
+    void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      const char* reason = dlerror();
+      throw RegistrationError(std::string("cannot open ZeroMQ (PYTRITON_LIBZMQ=") + path + "): " + reason);
+    }
+    Load(library, "zmq_ctx_new", &ctx_new);
+    Load(library, "zmq_ctx_term", &ctx_term);
+    Load(library, "zmq_socket", &socket);
+    Load(library, "zmq_close", &close);
+    Load(library, "zmq_connect", &connect);
+    Load(library, "zmq_setsockopt", &setsockopt);
+    Load(library, "zmq_getsockopt", &getsockopt);
+    Load(library, "zmq_send", &send);
+    Load(library, "zmq_recv", &recv);
+    Load(library, "zmq_errno", &error);
+    Load(library, "zmq_strerror", &strerror);
+  }
+
+  template <typename Function>
+  static void Load(void* library, const char* name, Function* function) {
+    *function = reinterpret_cast<Function>(dlsym(library, name));
+    if (*function == nullptr) throw RegistrationError(std::string("ZeroMQ lacks the function ") + name);
+  }
+};
+
+constexpr size_t kMaxFrame = size_t{1} << 20;
+
+std::vector<std::string> Ask(const std::string& endpoint, const std::vector<std::string>& question, int timeout_ms) {
+  const ZeroMq& zmq = ZeroMq::Get();
+  const std::unique_ptr<void, int (*)(void*)> context(zmq.ctx_new(), zmq.ctx_term);
+  const std::unique_ptr<void, int (*)(void*)> socket(zmq.socket(context.get(), ZeroMq::kRequestSocket), zmq.close);
+  const auto fail = [&](const char* what) {
+    throw RegistrationError(std::string(what) + " the registry at " + endpoint + ": " + zmq.strerror(zmq.error()));
+  };
+  const int no_linger = 0;
+  zmq.setsockopt(socket.get(), ZeroMq::kLinger, &no_linger, sizeof(no_linger));
+  zmq.setsockopt(socket.get(), ZeroMq::kReceiveTimeout, &timeout_ms, sizeof(timeout_ms));
+  zmq.setsockopt(socket.get(), ZeroMq::kSendTimeout, &timeout_ms, sizeof(timeout_ms));
+  if (zmq.connect(socket.get(), endpoint.c_str()) != 0) fail("cannot connect to");
+  for (size_t i = 0; i < question.size(); ++i) {
+    const int flags = i + 1 < question.size() ? ZeroMq::kSendMore : 0;
+    if (zmq.send(socket.get(), question[i].data(), question[i].size(), flags) < 0) fail("cannot ask");
+  }
+  std::vector<std::string> response;
+  int more = 1;
+  while (more != 0) {
+    std::string frame(kMaxFrame, '\0');
+    const int size = zmq.recv(socket.get(), frame.data(), frame.size(), 0);
+    if (size < 0) fail("no answer from");
+    frame.resize(std::min<size_t>(size, frame.size()));
+    response.push_back(std::move(frame));
+    size_t more_size = sizeof(more);
+    zmq.getsockopt(socket.get(), ZeroMq::kReceiveMore, &more, &more_size);
+  }
+  return response;
+}
+
+}  // namespace
+
+WorkerFile WorkerFile::Read(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) {
+    throw RegistrationError("cannot read " + path + ": models of the backend 'pytriton' are written by the library");
+  }
+  WorkerFile result;
+  std::string line;
+  while (std::getline(file, line)) {
+    const size_t equals = line.find('=');
+    if (equals == std::string::npos) continue;
+    const std::string key = line.substr(0, equals);
+    if (key == "registry") result.registry = line.substr(equals + 1);
+    if (key == "binding") result.binding = line.substr(equals + 1);
+    if (key == "cached_output") result.cached_output = line.substr(equals + 1);
+    if (key == "warmups") result.warmups = std::atoi(line.c_str() + equals + 1);
+  }
+  if (result.registry.empty() || result.binding.empty()) {
+    throw RegistrationError(path + " does not name both a registry and a binding");
+  }
+  return result;
+}
+
+RegistrationReply Register(const std::string& registry, const RegistrationMessage& registration, int timeout_ms) {
+  MessageWriter writer;
+  Encode(registration, &writer);
+  std::string body(writer.head_size(), '\0');
+  writer.CopyTo(body.data());
+  const std::vector<std::string> response =
+      Ask(registry, {"pytriton", std::to_string(kProtocolVersion), body}, timeout_ms);
+  if (response.size() < 2) throw RegistrationError("the answer of the registry at " + registry + " makes no sense");
+  if (response[0] == "waiting") return {std::nullopt, response[1], std::nullopt};
+  if (response[0] != "admitted") throw RegistrationError(response[1]);
+  MessageReader reader(response[1].data(), static_cast<int64_t>(response[1].size()));
+  RegistrationReply admitted{DecodeAdmission(&reader), "", std::nullopt};
+  if (response.size() > 2) admitted.restart_counter = std::atoll(response[2].c_str());
+  return admitted;
+}
+
+}  // namespace pytriton

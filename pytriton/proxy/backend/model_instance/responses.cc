@@ -1,0 +1,305 @@
+#include "model_instance/responses.h"
+
+#include <cstring>
+#include <vector>
+
+#include "triton/bytes_tensor.h"
+#include "triton/datatype.h"
+#include "triton/error.h"
+
+namespace pytriton {
+
+namespace {
+
+// Hands out an output column piece by piece, a request's rows at a time.
+class OutputReader {
+ public:
+  OutputReader(const TensorColumn& column, const char* data, int64_t total_rows)
+      : column_(column), data_(data), stacked_(column.stacked), total_rows_(total_rows) {
+    if (stacked_) Start(column.tensors[0]);
+  }
+
+  // Adds the next request's output to its response; `response` is null where the request has failed or does not want
+  // it.
+  void Next(size_t request, int64_t rows, TRITONBACKEND_Response* response, const char* name) {
+    if (!stacked_) {
+      const TensorLocation& tensor = column_.tensors[request];
+      if (tensor.offset < 0) return;
+      Start(tensor);
+      Take(tensor.shape, response, name);
+      return;
+    }
+    std::vector<int64_t> shape = column_.tensors[0].shape;
+    if (!shape.empty() && shape[0] == total_rows_) shape[0] = rows;
+    Take(shape, response, name);
+  }
+
+ private:
+  void Start(const TensorLocation& tensor) {
+    const int64_t count = ElementCount(tensor.shape.data(), tensor.shape.size());
+    const bool is_bytes = column_.datatype == TRITONSERVER_TYPE_BYTES;
+    const int64_t least = count * (is_bytes ? kLengthSize : ItemSize(column_.datatype));
+    if (count < 0 || tensor.offset < 0 || (is_bytes ? tensor.size < least : tensor.size != least)) {
+      throw ProtocolError("the worker sent a tensor whose size does not match its shape");
+    }
+    position_ = data_ + tensor.offset;
+    contents_ = position_ + (is_bytes ? least : 0);
+    end_ = position_ + tensor.size;
+  }
+
+  void Take(const std::vector<int64_t>& shape, TRITONBACKEND_Response* response, const char* name) {
+    const int64_t count = ElementCount(shape.data(), shape.size());
+    const bool is_bytes = column_.datatype == TRITONSERVER_TYPE_BYTES;
+    int64_t size = count * ItemSize(column_.datatype);
+    int64_t contents_size = 0;
+    if (is_bytes) {
+      for (int64_t i = 0; i < count; ++i) contents_size += Length(i);
+      if (contents_size > end_ - contents_) throw ProtocolError("the worker sent strings that overrun their tensor");
+      size = count * kLengthSize + contents_size;
+    }
+    // Moved on first: the requests behind this one are read from the right place even if its buffer is not to be had.
+    const char* lengths = position_;
+    const char* source = is_bytes ? contents_ : position_;
+    position_ += is_bytes ? count * kLengthSize : size;
+    contents_ += contents_size;
+    if (response == nullptr) return;
+    char* target = Buffer(response, name, shape, size);
+    if (!is_bytes) {
+      if (size > 0) std::memcpy(target, source, size);
+      return;
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      uint32_t length;
+      std::memcpy(&length, lengths + i * kLengthSize, kLengthSize);
+      std::memcpy(target, &length, kLengthSize);
+      std::memcpy(target + kLengthSize, source, length);
+      target += kLengthSize + length;
+      source += length;
+    }
+  }
+
+  uint32_t Length(int64_t element) const {
+    uint32_t length;
+    std::memcpy(&length, position_ + element * kLengthSize, kLengthSize);
+    return length;
+  }
+
+  char* Buffer(TRITONBACKEND_Response* response, const char* name, const std::vector<int64_t>& shape, int64_t size) {
+    TRITONBACKEND_Output* output = nullptr;
+    Check(TRITONBACKEND_ResponseOutput(response, &output, name, static_cast<TRITONSERVER_DataType>(column_.datatype),
+                                       shape.data(), static_cast<uint32_t>(shape.size())));
+    void* buffer = nullptr;
+    TRITONSERVER_MemoryType type = TRITONSERVER_MEMORY_CPU;
+    int64_t type_id = 0;
+    Check(TRITONBACKEND_OutputBuffer(output, &buffer, size, &type, &type_id));
+    if (type == TRITONSERVER_MEMORY_GPU) {
+      throw TritonError(TRITONSERVER_ERROR_UNSUPPORTED,
+                        std::string("output '") + name +
+                            "' is wanted in GPU memory, which Python models cannot write: ask for it in memory");
+    }
+    return static_cast<char*>(buffer);
+  }
+
+  const TensorColumn& column_;
+  const char* data_;
+  const bool stacked_;
+  const int64_t total_rows_;
+  const char* position_ = nullptr;  // of the next element, or with BYTES of its length
+  const char* contents_ = nullptr;  // with BYTES, of the next element
+  const char* end_ = nullptr;
+};
+
+// Notes that there is an output at `position`, which must be one of the model's, and there once.
+void CheckPosition(int64_t position, std::vector<bool>* seen) {
+  if (position < 0 || position >= static_cast<int64_t>(seen->size())) {
+    throw ProtocolError("the worker sent an output that the model does not have");
+  }
+  if ((*seen)[position]) throw ProtocolError("the worker sent an output twice");
+  (*seen)[position] = true;
+}
+
+void CheckColumns(const Batch& batch, const AdmissionMessage& model, const ResultMessage& result) {
+  if (result.request_count != static_cast<int64_t>(batch.requests().size())) {
+    throw ProtocolError("the worker answered another number of requests than it was given");
+  }
+  std::vector<bool> seen(model.outputs.size(), false);
+  for (const TensorColumn& column : result.columns) {
+    CheckPosition(column.position, &seen);
+    const TensorLocation& first = column.tensors.at(0);
+    if (column.in_batch && (first.offset < 0 || first.size < 0 || first.offset > batch.data_size() ||
+                            first.size > batch.data_size() - first.offset)) {
+      throw ProtocolError("the worker names a part of the batch that is not there");
+    }
+    const std::vector<int64_t>& shape = first.shape;
+    if (column.stacked && batch.requests().size() > 1 && (shape.empty() || shape[0] != batch.total_rows())) {
+      throw ProtocolError("the worker stacked an output that has another number of rows than the batch");
+    }
+  }
+}
+
+// Keeps an error out of the response cache: Triton would keep it, and answer the next such request with no error and
+// no outputs. It keeps no response that has an output without a buffer.
+void KeepUncached(TRITONBACKEND_Response* response, const std::string& cached_output) {
+  if (cached_output.empty()) return;
+  TRITONBACKEND_Output* output = nullptr;
+  LogIfError(TRITONBACKEND_ResponseOutput(response, &output, cached_output.c_str(), TRITONSERVER_TYPE_BOOL, nullptr, 0),
+             "cannot keep an error out of the response cache");
+}
+
+void SetParameters(TRITONBACKEND_Response* response, const std::vector<Parameter>& parameters) {
+  for (const Parameter& parameter : parameters) {
+    const char* key = parameter.key.c_str();
+    double number = 0;
+    switch (parameter.type) {
+      case ParameterType::kString:
+        Check(TRITONBACKEND_ResponseSetStringParameter(response, key, parameter.text.c_str()));
+        break;
+      case ParameterType::kInt:
+        Check(TRITONBACKEND_ResponseSetIntParameter(response, key, parameter.number));
+        break;
+      case ParameterType::kBool:
+        Check(TRITONBACKEND_ResponseSetBoolParameter(response, key, parameter.number != 0));
+        break;
+      case ParameterType::kDouble:
+        if (TRITONBACKEND_ResponseSetDoubleParameter == nullptr) {
+          throw TritonError(TRITONSERVER_ERROR_UNSUPPORTED,
+                            "response parameter '" + parameter.key +
+                                "' is a floating-point number, which this server cannot send: send it as text");
+        }
+        std::memcpy(&number, &parameter.number, sizeof(number));
+        Check(TRITONBACKEND_ResponseSetDoubleParameter(response, key, number));
+        break;
+      default:
+        throw ProtocolError("the worker sent a parameter of an unknown type");
+    }
+  }
+}
+
+}  // namespace
+
+Outcome Reschedule(TRITONBACKEND_Request* request, const std::string& cached_output) {
+  TRITONSERVER_Error* error = TRITONBACKEND_RequestRelease(request, TRITONSERVER_REQUEST_RELEASE_RESCHEDULE);
+  if (error == nullptr) return Outcome::kRescheduled;
+  const std::string reason = std::string("the request cannot be rescheduled: ") + TRITONSERVER_ErrorMessage(error);
+  RespondError(request, TRITONSERVER_ErrorCode(error), reason, cached_output);
+  TRITONSERVER_ErrorDelete(error);
+  return Outcome::kFailed;
+}
+
+void RespondError(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& message,
+                  const std::string& cached_output) {
+  TRITONBACKEND_Response* response = nullptr;
+  TRITONSERVER_Error* failed = TRITONBACKEND_ResponseNew(&response, request);
+  if (failed != nullptr) {
+    LogIfError(failed, "cannot create a response");
+    return;
+  }
+  KeepUncached(response, cached_output);
+  TRITONSERVER_Error* error = TRITONSERVER_ErrorNew(code, message.c_str());
+  LogIfError(TRITONBACKEND_ResponseSend(response, TRITONSERVER_RESPONSE_COMPLETE_FINAL, error),
+             "cannot send a response");
+  TRITONSERVER_ErrorDelete(error);
+}
+
+bool Respond(const Batch& batch, const AdmissionMessage& model, const ResponseEntry& entry, const char* data,
+             const std::string& cached_output) {
+  std::vector<bool> seen(model.outputs.size(), false);
+  for (const ResponseOutput& output : entry.outputs) CheckPosition(output.position, &seen);
+  TRITONBACKEND_Response* response = nullptr;
+  TRITONSERVER_Error* failed = TRITONBACKEND_ResponseNew(&response, batch.requests()[entry.request]);
+  if (failed != nullptr) {
+    LogIfError(failed, "cannot create a response");
+    return false;
+  }
+  TRITONSERVER_Error* error = Guarded([&] {
+    SetParameters(response, entry.parameters);
+    for (const ResponseOutput& output : entry.outputs) {
+      if (!batch.wants(entry.request, output.position)) continue;
+      const TensorColumn column = {output.position, output.datatype, false, {output.tensor}, false};
+      OutputReader(column, data, 0).Next(0, 0, response, model.outputs[output.position].c_str());
+    }
+  });
+  if (error != nullptr) KeepUncached(response, cached_output);
+  const bool final = entry.final || error != nullptr;
+  LogIfError(TRITONBACKEND_ResponseSend(response, final ? TRITONSERVER_RESPONSE_COMPLETE_FINAL : 0, error),
+             "cannot send a response");
+  if (error != nullptr) TRITONSERVER_ErrorDelete(error);
+  return error == nullptr;
+}
+
+void RespondFinal(TRITONBACKEND_Request* request) {
+  TRITONBACKEND_ResponseFactory* factory = nullptr;
+  TRITONSERVER_Error* error = TRITONBACKEND_ResponseFactoryNew(&factory, request);
+  if (error == nullptr) {
+    error = TRITONBACKEND_ResponseFactorySendFlags(factory, TRITONSERVER_RESPONSE_COMPLETE_FINAL);
+    LogIfError(TRITONBACKEND_ResponseFactoryDelete(factory), "cannot delete a response factory");
+  }
+  LogIfError(error, "cannot end a response");
+}
+
+std::vector<Outcome> Respond(const Batch& batch, const AdmissionMessage& model, const ResultMessage& result,
+                             const char* data, const std::string& cached_output) {
+  CheckColumns(batch, model, result);
+  const size_t request_count = batch.requests().size();
+  std::vector<const RequestFailure*> failures(request_count, nullptr);
+  for (const RequestFailure& failure : result.failures) {
+    if (failure.request < 0) {
+      failures.assign(request_count, &failure);
+    } else if (failure.request < static_cast<int64_t>(request_count)) {
+      failures[failure.request] = &failure;
+    }
+  }
+
+  std::vector<const std::vector<Parameter>*> parameters(request_count, nullptr);
+  for (const ResponseParameters& each : result.parameters) {
+    if (each.request < 0 || each.request >= static_cast<int64_t>(request_count)) {
+      throw ProtocolError("the worker sent parameters of a response that is not there");
+    }
+    parameters[each.request] = &each.parameters;
+  }
+
+  std::vector<OutputReader> outputs;
+  outputs.reserve(result.columns.size());
+  for (const TensorColumn& column : result.columns) {
+    outputs.emplace_back(column, column.in_batch ? batch.data() : data, batch.total_rows());
+  }
+
+  std::vector<Outcome> outcomes(request_count, Outcome::kFailed);
+  for (size_t i = 0; i < request_count; ++i) {
+    TRITONBACKEND_Request* request = batch.requests()[i];
+    TRITONBACKEND_Response* response = nullptr;
+    if (failures[i] != nullptr && failures[i]->code == kReschedule) {
+      outcomes[i] = Reschedule(request, cached_output);
+    } else if (failures[i] != nullptr) {
+      RespondError(request, static_cast<TRITONSERVER_Error_Code>(failures[i]->code), failures[i]->message,
+                   cached_output);
+    } else {
+      LogIfError(TRITONBACKEND_ResponseNew(&response, request), "cannot create a response");
+    }
+    TRITONSERVER_Error* error = nullptr;
+    if (response != nullptr && parameters[i] != nullptr) {
+      error = Guarded([&] { SetParameters(response, *parameters[i]); });
+    }
+    for (size_t c = 0; c < outputs.size(); ++c) {
+      const size_t output = result.columns[c].position;
+      const bool wanted = response != nullptr && error == nullptr && batch.wants(i, output);
+      TRITONSERVER_Error* failed = Guarded(
+          [&] { outputs[c].Next(i, batch.rows(i), wanted ? response : nullptr, model.outputs[output].c_str()); });
+      if (error == nullptr) {
+        error = failed;
+      } else if (failed != nullptr) {
+        TRITONSERVER_ErrorDelete(failed);
+      }
+    }
+    if (response != nullptr) {
+      if (error != nullptr) KeepUncached(response, cached_output);
+      LogIfError(TRITONBACKEND_ResponseSend(response, TRITONSERVER_RESPONSE_COMPLETE_FINAL, error),
+                 "cannot send a response");
+      if (error == nullptr) outcomes[i] = Outcome::kSucceeded;
+    }
+    if (error != nullptr) TRITONSERVER_ErrorDelete(error);
+  }
+  return outcomes;
+}
+
+}  // namespace pytriton

@@ -1,0 +1,197 @@
+#include "python_models/python_backend.h"
+
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include "model_instance/restart_counter.h"
+#include "triton/error.h"
+
+namespace pytriton {
+
+namespace {
+
+constexpr char kModelFolder[] = "$$TRITON_MODEL_DIRECTORY";
+constexpr char kLibraryPath[] = "LD_LIBRARY_PATH=";
+constexpr char kOwnLibraryPath[] = "PYTRITON_LIBRARY_PATH";
+
+std::string Variable(const char* name, const std::string& otherwise) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : otherwise;
+}
+
+std::string ChooseInterpreter(const Json& settings) {
+  const std::string& setting = settings["python-runtime"].text();
+  return setting.empty() ? Variable("PYTRITON_PYTHON", "python3") : setting;
+}
+
+ChildProcess::Timeout StartTimeout(const Json& settings) {
+  const std::string& setting = settings["stub-timeout-seconds"].text();
+  if (setting.empty()) return std::nullopt;
+  char* end = nullptr;
+  const double seconds = std::strtod(setting.c_str(), &end);
+  if (*end != '\0' || !(seconds > 0)) {
+    throw TritonError(TRITONSERVER_ERROR_INVALID_ARG,
+                      "--backend-config=python,stub-timeout-seconds=" + setting + " is no number of seconds above 0");
+  }
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+void TellOfIdleSettings(const Json& settings) {
+  std::string idle;
+  for (const char* name : {"shm-default-byte-size", "shm-growth-byte-size", "shm-region-prefix-name"}) {
+    if (!settings[name].text().empty()) idle += (idle.empty() ? "" : ", ") + std::string(name);
+  }
+  if (idle.empty()) return;
+  Log(TRITONSERVER_LOG_INFO, "--backend-config=python: " + idle +
+                                 " has no effect: shared memory has no name here, and is as large as what is in it");
+}
+
+std::string Replaced(std::string text, const std::string& what, const std::string& with) {
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + with.size())) {
+    text.replace(at, what.size(), with);
+  }
+  return text;
+}
+
+const char* KindName(TRITONSERVER_InstanceGroupKind kind) {
+  switch (kind) {
+    case TRITONSERVER_INSTANCEGROUPKIND_CPU:
+      return "CPU";
+    case TRITONSERVER_INSTANCEGROUPKIND_GPU:
+      return "GPU";
+    case TRITONSERVER_INSTANCEGROUPKIND_MODEL:
+      return "MODEL";
+    default:
+      return "AUTO";
+  }
+}
+
+// Calls `body`, and names the model in what it throws.
+template <typename Body>
+auto Named(const std::string& model, Body body) {
+  try {
+    return body();
+  } catch (const CommandError& error) {
+    if (!error.detail().empty()) Log(TRITONSERVER_LOG_ERROR, error.detail());
+    throw TritonError(TRITONSERVER_ERROR_INTERNAL, "model '" + model + "': " + error.what());
+  } catch (const TritonError&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw TritonError(TRITONSERVER_ERROR_INTERNAL, "model '" + model + "': " + error.what());
+  }
+}
+
+}  // namespace
+
+std::string ConfigOf(TRITONBACKEND_Model* model) {
+  TRITONSERVER_Message* config = nullptr;
+  Check(TRITONBACKEND_ModelConfig(model, 1, &config));
+  const char* json = nullptr;
+  size_t size = 0;
+  TRITONSERVER_Error* error = TRITONSERVER_MessageSerializeToJson(config, &json, &size);
+  std::string text = error == nullptr ? std::string(json, size) : std::string();
+  LogIfError(TRITONSERVER_MessageDelete(config), "cannot delete a model configuration");
+  Check(error);
+  return text;
+}
+
+PythonBackend::PythonBackend(const Json& settings, const std::string& folder, ServiceThread* services)
+    : launcher_(folder + "/pytriton-launch"),
+      host_(Variable("PYTRITON_HOST", folder + "/pytriton/python_backend/bootstrap.py")),
+      interpreter_(ChooseInterpreter(settings)),
+      start_timeout_(StartTimeout(settings)),
+      services_(services),
+      environments_(&work_, launcher_) {
+  TellOfIdleSettings(settings);
+}
+
+ProcessSpec PythonBackend::WorkerCommand(const ExecutionEnvironment* environment) const {
+  ProcessSpec spec;
+  const std::string python = FindProgram(environment != nullptr ? environment->interpreter() : interpreter_);
+  spec.words = {launcher_, python, host_};
+  // The libraries that the server was started with are not for the model.
+  const char* library_path = std::getenv(kOwnLibraryPath);
+  for (std::string& each : Environment()) {
+    if (library_path != nullptr && each.rfind(kLibraryPath, 0) == 0) {
+      if (*library_path != '\0') spec.environment.push_back(kLibraryPath + std::string(library_path));
+    } else if (environment != nullptr && each.rfind("PATH=", 0) == 0) {
+      spec.environment.push_back("PATH=" + environment->programs() + ":" + each.substr(5));
+    } else {
+      spec.environment.push_back(std::move(each));
+    }
+  }
+  return spec;
+}
+
+PythonModel::PythonModel(TRITONBACKEND_Model* model, PythonBackend* backend) : model_(model), backend_(backend) {
+  const char* text = nullptr;
+  Check(TRITONBACKEND_ModelName(model, &text));
+  order_.model = text;
+  Check(TRITONBACKEND_ModelServer(model, &server_));
+  uint64_t version = 0;
+  Check(TRITONBACKEND_ModelVersion(model, &version));
+  order_.version = static_cast<int64_t>(version);
+  TRITONBACKEND_ArtifactType type;
+  Check(TRITONBACKEND_ModelRepository(model, &type, &text));
+  order_.repository = text;
+  order_.config = ConfigOf(model);
+  Named(order_.model, [this] {
+    const Json config = Json::Parse(order_.config);
+    const std::string& path = config["parameters"]["EXECUTION_ENV_PATH"]["string_value"].text();
+    if (!path.empty()) environment_ = backend_->environments()->Get(Replaced(path, kModelFolder, order_.repository));
+  });
+  bool wanted = false;
+  Check(TRITONBACKEND_ModelAutoCompleteConfig(model, &wanted));
+  if (wanted) Named(order_.model, [this] { Complete(); });
+}
+
+void PythonModel::Complete() {
+  first_ = NewKeeper();
+  CommandMessage command = order_;
+  command.command = Command::kCompleteConfig;
+  const std::string config = first_->Complete(command);
+  TRITONSERVER_Message* message = nullptr;
+  Check(TRITONSERVER_MessageNewFromSerializedJson(&message, config.data(), config.size()));
+  TRITONSERVER_Error* error = TRITONBACKEND_ModelSetConfig(model_, 1, message);
+  LogIfError(TRITONSERVER_MessageDelete(message), "cannot delete a model configuration");
+  Check(error);
+  order_.config = ConfigOf(model_);  // Triton has added to it
+}
+
+std::unique_ptr<WorkerSupervisor> PythonModel::Load(TRITONBACKEND_ModelInstance* instance) {
+  std::unique_ptr<WorkerSupervisor> supervisor;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    supervisor = std::move(first_);
+  }
+  return Named(order_.model, [&] {
+    if (supervisor == nullptr) supervisor = NewKeeper();
+    CommandMessage command = order_;
+    command.command = Command::kLoad;
+    command.folder = backend_->NewFolder();
+    const char* name = nullptr;
+    Check(TRITONBACKEND_ModelInstanceName(instance, &name));
+    command.instance = name;
+    TRITONSERVER_InstanceGroupKind kind = TRITONSERVER_INSTANCEGROUPKIND_AUTO;
+    Check(TRITONBACKEND_ModelInstanceKind(instance, &kind));
+    command.instance_kind = KindName(kind);
+    int32_t device = 0;
+    Check(TRITONBACKEND_ModelInstanceDeviceId(instance, &device));
+    command.device_id = std::to_string(device);
+    const auto restart_counter = std::make_shared<RestartCounter>(command.model, command.version, command.instance);
+    supervisor->Load(command, [restart_counter] { restart_counter->Add(1); });
+    return std::move(supervisor);
+  });
+}
+
+std::unique_ptr<WorkerSupervisor> PythonModel::NewKeeper() const {
+  const auto open_service = [services = backend_->services(), server = server_, model = order_.model,
+                             version = order_.version](FileDescriptor* worker_end) {
+    return services->Open(server, model, version, worker_end);
+  };
+  return std::make_unique<WorkerSupervisor>(backend_->WorkerCommand(environment_.get()), order_.model,
+                                            backend_->start_timeout(), open_service);
+}
+
+}  // namespace pytriton

@@ -1,0 +1,72 @@
+// The backend "python": models of a repository that are made of Python files, each instance in a process of its own.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/json.h"
+#include "base/work_folder.h"
+#include "python_models/execution_environment.h"
+#include "python_models/worker_supervisor.h"
+#include "services/service_thread.h"
+#include "triton/api.h"
+
+namespace pytriton {
+
+// What all its models share.
+class PythonBackend {
+ public:
+  // `settings` is what `--backend-config=python,<key>=<value>` has set, `folder` is where the backend is installed.
+  // Throws TritonError.
+  PythonBackend(const Json& settings, const std::string& folder, ServiceThread* services);
+
+  // What starts a worker process in an interpreter of the model's choice. `environment` is its EXECUTION_ENV_PATH, or
+  // nothing.
+  ProcessSpec WorkerCommand(const ExecutionEnvironment* environment) const;
+
+  ServiceThread* services() const { return services_; }
+  ExecutionEnvironments* environments() { return &environments_; }
+  ChildProcess::Timeout start_timeout() const { return start_timeout_; }
+  // A folder for the sockets of a worker process.
+  std::string NewFolder() { return work_.Make(std::to_string(++folders_)); }
+
+ private:
+  const std::string launcher_;
+  const std::string host_;         // bootstrap.py
+  const std::string interpreter_;  // of models without an environment
+  ChildProcess::Timeout start_timeout_;
+  ServiceThread* const services_;
+  const WorkFolder work_;
+  ExecutionEnvironments environments_;
+  std::atomic<int> folders_{0};
+};
+
+// A version of a model.
+class PythonModel {
+ public:
+  // Completes the model's configuration where Triton asks for it. Throws TritonError.
+  PythonModel(TRITONBACKEND_Model* model, PythonBackend* backend);
+
+  // Starts the process of an instance, and loads the model in it. Throws TritonError.
+  std::unique_ptr<WorkerSupervisor> Load(TRITONBACKEND_ModelInstance* instance);
+
+ private:
+  std::unique_ptr<WorkerSupervisor> NewKeeper() const;
+  void Complete();
+
+  TRITONBACKEND_Model* const model_;
+  PythonBackend* const backend_;
+  TRITONSERVER_Server* server_ = nullptr;
+  CommandMessage order_;
+  std::shared_ptr<const ExecutionEnvironment> environment_;
+  std::mutex mutex_;
+  std::unique_ptr<WorkerSupervisor>
+      first_;  // the process that has completed the configuration, until an instance takes it
+};
+
+// A model's configuration, as Triton has completed it so far.
+std::string ConfigOf(TRITONBACKEND_Model* model);
+
+}  // namespace pytriton

@@ -1,0 +1,262 @@
+#include "services/inference_request.h"
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "services/call_chain.h"
+#include "services/service_channel.h"
+#include "triton/bytes_tensor.h"
+#include "triton/datatype.h"
+#include "triton/error.h"
+#include "triton/parameter.h"
+
+namespace pytriton {
+
+namespace {
+
+// What Triton keeps of an output's block.
+struct OutputBlock {
+  std::shared_ptr<Arena> arena;
+  Block block;
+  bool is_sent = false;  // the worker releases it
+};
+
+void SetParameter(TRITONSERVER_InferenceRequest* request, const Parameter& parameter) {
+  const char* key = parameter.key.c_str();
+  switch (parameter.type) {
+    case ParameterType::kInt:
+      return Check(TRITONSERVER_InferenceRequestSetIntParameter(request, key, parameter.number));
+    case ParameterType::kBool:
+      return Check(TRITONSERVER_InferenceRequestSetBoolParameter(request, key, parameter.number != 0));
+    case ParameterType::kDouble: {
+      if (TRITONSERVER_InferenceRequestSetDoubleParameter == nullptr) {
+        throw TritonError(TRITONSERVER_ERROR_UNSUPPORTED, "parameter '" + parameter.key +
+                                                              "' is a float, which this server does not know: it is "
+                                                              "older than 24.04");
+      }
+      double value;
+      std::memcpy(&value, &parameter.number, sizeof(value));
+      return Check(TRITONSERVER_InferenceRequestSetDoubleParameter(request, key, value));
+    }
+    default:
+      return Check(TRITONSERVER_InferenceRequestSetStringParameter(request, key, parameter.text.c_str()));
+  }
+}
+
+// Brings a BYTES tensor into the order in which Python reads it: all lengths, then all elements.
+void PutLengthsFirst(char* data, int64_t size, int64_t count, const char* name) {
+  const std::string source(data, size);
+  char* lengths = data;
+  char* contents = data + count * kLengthSize;
+  const bool fits = count >= 0 && count * kLengthSize <= size &&
+                    ForEachElement(source.data(), size, count, [&](const char* element, uint32_t length) {
+                      if (contents + length > data + size) return;  // more elements follow than there is room for
+                      std::memcpy(lengths, &length, kLengthSize);
+                      lengths += kLengthSize;
+                      std::memcpy(contents, element, length);
+                      contents += length;
+                    });
+  if (!fits) {
+    throw TritonError(TRITONSERVER_ERROR_INTERNAL,
+                      std::string("the data of output '") + name + "' does not match its shape and datatype");
+  }
+}
+
+InferenceReplyOutput ToOutput(TRITONSERVER_InferenceResponse* response, uint32_t index,
+                              std::vector<OutputBlock*>* blocks) {
+  const char* name = nullptr;
+  TRITONSERVER_DataType datatype = TRITONSERVER_TYPE_INVALID;
+  const int64_t* shape = nullptr;
+  uint64_t rank = 0;
+  const void* data = nullptr;
+  size_t size = 0;
+  TRITONSERVER_MemoryType memory_type = TRITONSERVER_MEMORY_CPU;
+  int64_t memory_type_id = 0;
+  void* userp = nullptr;
+  Check(TRITONSERVER_InferenceResponseOutput(response, index, &name, &datatype, &shape, &rank, &data, &size,
+                                             &memory_type, &memory_type_id, &userp));
+  InferenceReplyOutput output;
+  output.name = name;
+  output.datatype = datatype;
+  output.shape.assign(shape, shape + rank);
+  auto* block = static_cast<OutputBlock*>(userp);
+  if (block == nullptr || size == 0) return output;
+  if (datatype == TRITONSERVER_TYPE_BYTES) {
+    PutLengthsFirst(block->block.data, static_cast<int64_t>(size), ElementCount(shape, rank), name);
+  }
+  output.offset = block->block.offset;
+  output.size = static_cast<int64_t>(size);
+  blocks->push_back(block);
+  return output;
+}
+
+// `blocks` gets those of the outputs.
+InferenceReplyMessage ToReply(TRITONSERVER_InferenceResponse* response, bool final, std::vector<OutputBlock*>* blocks) {
+  InferenceReplyMessage reply;
+  reply.final = final;
+  if (response == nullptr) return reply;
+  if (TRITONSERVER_Error* error = TRITONSERVER_InferenceResponseError(response)) {  // the response's own
+    reply.failed = true;
+    reply.code = TRITONSERVER_ErrorCode(error);
+    reply.message = TRITONSERVER_ErrorMessage(error);
+    return reply;
+  }
+  reply.response = true;
+  const char* text = nullptr;
+  Check(TRITONSERVER_InferenceResponseModel(response, &text, &reply.version));
+  reply.model = text;
+  Check(TRITONSERVER_InferenceResponseId(response, &text));
+  if (text != nullptr) reply.request_id = text;
+  uint32_t count = 0;
+  Check(TRITONSERVER_InferenceResponseParameterCount(response, &count));
+  for (uint32_t i = 0; i < count; ++i) {
+    TRITONSERVER_ParameterType type;
+    const void* value = nullptr;
+    Check(TRITONSERVER_InferenceResponseParameter(response, i, &text, &type, &value));
+    reply.parameters.push_back(ToParameter(text, type, value));
+  }
+  Check(TRITONSERVER_InferenceResponseOutputCount(response, &count));
+  for (uint32_t i = 0; i < count; ++i) reply.outputs.push_back(ToOutput(response, i, blocks));
+  return reply;
+}
+
+}  // namespace
+
+OutputAllocator::OutputAllocator() {
+  Check(TRITONSERVER_ResponseAllocatorNew(&allocator_, InferenceRequest::Allocate, InferenceRequest::Release, nullptr));
+}
+
+OutputAllocator::~OutputAllocator() {
+  LogIfError(TRITONSERVER_ResponseAllocatorDelete(allocator_), "cannot delete a response allocator");
+}
+
+InferenceRequest::InferenceRequest(std::shared_ptr<ServiceChannel> channel, int64_t number, int64_t offset)
+    : channel_(std::move(channel)), number_(number), offset_(offset) {}
+
+InferenceRequest::~InferenceRequest() {
+  if (request_ != nullptr) LogIfError(TRITONSERVER_InferenceRequestDelete(request_), "cannot delete a request");
+}
+
+void InferenceRequest::Start(const std::shared_ptr<ServiceChannel>& channel, int64_t number,
+                             const InferenceCallMessage& call, const char* data, int64_t offset,
+                             const std::string& call_chain) {
+  auto* inference = new InferenceRequest(channel, number, offset);
+  bool is_known = false;
+  try {
+    inference->Prepare(call, data, call_chain);
+    channel->Add(number, inference);
+    is_known = true;
+    Check(TRITONSERVER_ServerInferAsync(channel->server(), inference->request_, nullptr));
+  } catch (...) {
+    if (is_known) channel->Remove(number);
+    delete inference;
+    throw;
+  }
+}
+
+void InferenceRequest::Prepare(const InferenceCallMessage& call, const char* data, const std::string& call_chain) {
+  Check(TRITONSERVER_InferenceRequestNew(&request_, channel_->server(), call.model.c_str(), call.version));
+  if (!call.request_id.empty()) Check(TRITONSERVER_InferenceRequestSetId(request_, call.request_id.c_str()));
+  if (call.flags != 0) {
+    Check(TRITONSERVER_InferenceRequestSetFlags(request_, static_cast<uint32_t>(call.flags)));
+  }
+  if (!call.correlation_text.empty()) {
+    Check(TRITONSERVER_InferenceRequestSetCorrelationIdString(request_, call.correlation_text.c_str()));
+  } else if (call.correlation_number != 0) {
+    Check(TRITONSERVER_InferenceRequestSetCorrelationId(request_, static_cast<uint64_t>(call.correlation_number)));
+  }
+  if (call.priority != 0) {
+    Check(TRITONSERVER_InferenceRequestSetPriority(request_, static_cast<uint32_t>(call.priority)));
+  }
+  if (call.timeout_us != 0) {
+    Check(TRITONSERVER_InferenceRequestSetTimeoutMicroseconds(request_, static_cast<uint64_t>(call.timeout_us)));
+  }
+  for (const Parameter& parameter : call.parameters) SetParameter(request_, parameter);
+  if (!call_chain.empty()) {
+    Check(TRITONSERVER_InferenceRequestSetStringParameter(request_, kCallersParameter, call_chain.c_str()));
+  }
+  for (const InferenceCallInput& input : call.inputs) {
+    const char* name = input.name.c_str();
+    Check(TRITONSERVER_InferenceRequestAddInput(request_, name, static_cast<TRITONSERVER_DataType>(input.datatype),
+                                                input.tensor.shape.data(), input.tensor.shape.size()));
+    if (input.tensor.offset < 0) throw ProtocolError("a worker sent an input that is not there");
+    Check(TRITONSERVER_InferenceRequestAppendInputData(request_, name, data + input.tensor.offset, input.tensor.size,
+                                                       TRITONSERVER_MEMORY_CPU, 0));
+  }
+  for (const std::string& output : call.outputs) {
+    Check(TRITONSERVER_InferenceRequestAddRequestedOutput(request_, output.c_str()));
+  }
+  Check(TRITONSERVER_InferenceRequestSetReleaseCallback(
+      request_,
+      [](TRITONSERVER_InferenceRequest*, const uint32_t flags, void* self) {
+        if ((flags & TRITONSERVER_REQUEST_RELEASE_ALL) == 0) return;
+        auto* inference = static_cast<InferenceRequest*>(self);
+        inference->channel_->ReleaseMessage(inference->offset_);
+        inference->Drop();
+      },
+      this));
+  Check(TRITONSERVER_InferenceRequestSetResponseCallback(
+      request_, channel_->allocator(), this,
+      [](TRITONSERVER_InferenceResponse* response, const uint32_t flags, void* self) {
+        static_cast<InferenceRequest*>(self)->Respond(response, (flags & TRITONSERVER_RESPONSE_COMPLETE_FINAL) != 0);
+      },
+      this));
+}
+
+void InferenceRequest::Cancel() {
+  if (TRITONSERVER_InferenceRequestCancel == nullptr) return;
+  LogIfError(TRITONSERVER_InferenceRequestCancel(request_), "cannot cancel a request");
+}
+
+void InferenceRequest::Respond(TRITONSERVER_InferenceResponse* response, bool final) {
+  if (final) channel_->Remove(number_);
+  InferenceReplyMessage reply;
+  std::vector<OutputBlock*> blocks;
+  TRITONSERVER_Error* error = Guarded([&] { reply = ToReply(response, final, &blocks); });
+  if (error != nullptr) {
+    blocks.clear();
+    reply = InferenceReplyMessage();
+    reply.final = final;
+    reply.failed = true;
+    reply.code = TRITONSERVER_ErrorCode(error);
+    reply.message = TRITONSERVER_ErrorMessage(error);
+    TRITONSERVER_ErrorDelete(error);
+  }
+  if ((response != nullptr || final) && channel_->Reply(number_, reply)) {
+    for (OutputBlock* block : blocks) block->is_sent = true;
+  }
+  if (response != nullptr) LogIfError(TRITONSERVER_InferenceResponseDelete(response), "cannot delete a response");
+  if (final) Drop();
+}
+
+void InferenceRequest::Drop() {
+  if (--users_ == 0) delete this;
+}
+
+TRITONSERVER_Error* InferenceRequest::Allocate(TRITONSERVER_ResponseAllocator*, const char*, size_t size,
+                                               TRITONSERVER_MemoryType, int64_t, void* self, void** buffer,
+                                               void** output, TRITONSERVER_MemoryType* memory_type,
+                                               int64_t* memory_type_id) {
+  return Guarded([&] {
+    *buffer = nullptr;
+    *output = nullptr;
+    *memory_type = TRITONSERVER_MEMORY_CPU;
+    *memory_type_id = 0;
+    if (size == 0) return;
+    auto block = std::make_unique<OutputBlock>();
+    block->arena = static_cast<InferenceRequest*>(self)->channel_->arena();
+    block->block = block->arena->Allocate(static_cast<int64_t>(size));
+    *buffer = block->block.data;
+    *output = block.release();
+  });
+}
+
+TRITONSERVER_Error* InferenceRequest::Release(TRITONSERVER_ResponseAllocator*, void*, void* output, size_t,
+                                              TRITONSERVER_MemoryType, int64_t) {
+  const std::unique_ptr<OutputBlock> block(static_cast<OutputBlock*>(output));
+  if (block != nullptr && !block->is_sent) block->arena->Discard(block->block);
+  return nullptr;
+}
+
+}  // namespace pytriton

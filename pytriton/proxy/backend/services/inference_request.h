@@ -1,0 +1,65 @@
+// A request of a worker to a model of the server. Its inputs lie in the worker's arena, its outputs in the backend's.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "triton/api.h"
+#include "wire/service.h"
+
+namespace pytriton {
+
+class ServiceChannel;
+
+// Where Triton lays the outputs of all such requests.
+class OutputAllocator {
+ public:
+  OutputAllocator();
+  ~OutputAllocator();
+  OutputAllocator(const OutputAllocator&) = delete;
+  OutputAllocator& operator=(const OutputAllocator&) = delete;
+
+  TRITONSERVER_ResponseAllocator* get() const { return allocator_; }
+
+ private:
+  TRITONSERVER_ResponseAllocator* allocator_ = nullptr;
+};
+
+class InferenceRequest {
+ public:
+  // Has the server infer; the channel hears of responses, the final one included, from any thread. `data` is that of
+  // the message, which lies at `offset` in the worker's arena and is released once Triton has no use for it. Throws
+  // TritonError where the server refuses the request; then the caller releases the message.
+  static void Start(const std::shared_ptr<ServiceChannel>& channel, int64_t number, const InferenceCallMessage& call,
+                    const char* data, int64_t offset, const std::string& call_chain);
+
+  // Asks the server to stop.
+  void Cancel();
+
+ private:
+  InferenceRequest(std::shared_ptr<ServiceChannel> channel, int64_t number, int64_t offset);
+  ~InferenceRequest();
+  InferenceRequest(const InferenceRequest&) = delete;
+  InferenceRequest& operator=(const InferenceRequest&) = delete;
+
+  void Prepare(const InferenceCallMessage& call, const char* data, const std::string& call_chain);
+  void Respond(TRITONSERVER_InferenceResponse* response, bool final);
+  void Drop();
+
+  static TRITONSERVER_Error* Allocate(TRITONSERVER_ResponseAllocator*, const char*, size_t size,
+                                      TRITONSERVER_MemoryType, int64_t, void* self, void** buffer, void** output,
+                                      TRITONSERVER_MemoryType* memory_type, int64_t* memory_type_id);
+  static TRITONSERVER_Error* Release(TRITONSERVER_ResponseAllocator*, void*, void* output, size_t,
+                                     TRITONSERVER_MemoryType, int64_t);
+  friend class OutputAllocator;
+
+  const std::shared_ptr<ServiceChannel> channel_;
+  const int64_t number_;
+  const int64_t offset_;
+  TRITONSERVER_InferenceRequest* request_ = nullptr;
+  std::atomic<int> users_{2};  // Triton, until it releases the request; and until the final response
+};
+
+}  // namespace pytriton

@@ -1,0 +1,40 @@
+// Loads and unloads models for workers, each in a thread of its own, for it may take long.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <thread>
+
+#include "triton/api.h"
+#include "wire/service.h"
+
+namespace pytriton {
+
+class ModelControl {
+ public:
+  ModelControl() = default;
+  ~ModelControl();
+  ModelControl(const ModelControl&) = delete;
+  ModelControl& operator=(const ModelControl&) = delete;
+
+  // Starts to `work`, which must not throw.
+  void Start(std::function<void()> work);
+
+  // Does what the message says, and returns whether the model is ready, where that was asked. `data` is that of the
+  // message. Throws TritonError.
+  static bool Do(TRITONSERVER_Server* server, const ModelMessage& message, const char* data);
+
+ private:
+  struct Task {
+    std::atomic<bool> done{false};
+    std::thread thread;
+  };
+
+  std::mutex mutex_;
+  std::list<Task> tasks_;
+};
+
+}  // namespace pytriton

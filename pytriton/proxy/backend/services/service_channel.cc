@@ -1,0 +1,272 @@
+#include "services/service_channel.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "transport/channel.h"
+#include "triton/error.h"
+
+namespace pytriton {
+
+namespace {
+
+constexpr int kBellsAtATime = 64;  // other channels have their turn
+
+int64_t ToWord(ServiceNotification kind) { return static_cast<int64_t>(kind); }
+
+}  // namespace
+
+ServiceChannel::ServiceChannel(std::shared_ptr<ServiceContext> context, int64_t number, FileDescriptor socket,
+                               TRITONSERVER_Server* server, std::string model, int64_t version)
+    : context_(std::move(context)),
+      number_(number),
+      socket_(std::move(socket)),
+      server_(server),
+      model_(std::move(model)),
+      version_(version),
+      metrics_(&context_->families) {}
+
+void ServiceChannel::SetCapacity(int64_t capacity) {
+  const std::lock_guard<std::mutex> lock(callers_mutex_);
+  if (closed_ && capacity != 0) return;
+  context_->capacities.Add(model_, version_, capacity - capacity_);
+  capacity_ = capacity;
+}
+
+void ServiceChannel::Began(int64_t batch, const CallChain& call_chain) {
+  const std::lock_guard<std::mutex> lock(callers_mutex_);
+  call_chain_[batch] = call_chain;
+}
+
+void ServiceChannel::Ended(int64_t batch) {
+  const std::lock_guard<std::mutex> lock(callers_mutex_);
+  call_chain_.erase(batch);
+}
+
+void ServiceChannel::Close() {
+  if (closed_.exchange(true)) return;
+  SetCapacity(0);
+  shutdown(socket_.get(), SHUT_RDWR);  // the thread that receives hears of it
+  {
+    const std::lock_guard<std::mutex> lock(send_mutex_);
+    if (doorbell_.valid()) doorbell_.Notify();  // so that the worker looks at the socket
+  }
+  const std::lock_guard<std::mutex> lock(calls_mutex_);
+  for (const auto& [number, inference] : calls_) inference->Cancel();
+}
+
+void ServiceChannel::Retire() {
+  Close();
+  metrics_.Clear();
+}
+
+bool ServiceChannel::Receive() {
+  for (int i = 0; i < kBellsAtATime; ++i) {
+    Notification notification;
+    std::vector<FileDescriptor> files;
+    const ssize_t received = ReceiveNotification(socket_.get(), &notification, MSG_DONTWAIT, &files);
+    if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
+    if (received <= 0 || closed_) return false;
+    try {
+      if (received != static_cast<ssize_t>(sizeof(notification)))
+        throw ProtocolError("the worker sent what is no bell");
+      Handle(notification, files.empty() ? FileDescriptor() : std::move(files[0]));
+    } catch (const std::exception& error) {
+      Log(TRITONSERVER_LOG_ERROR,
+          "model '" + model_ + "': its worker's service channel is closed: " + std::string(error.what()));
+      return false;
+    }
+  }
+  return true;
+}
+
+void ServiceChannel::Handle(const Notification& notification, FileDescriptor file) {
+  const auto kind = static_cast<ServiceNotification>(notification.kind);
+  if (kind == ServiceNotification::kOpen) return Open(notification, std::move(file));
+  if (arena_ == nullptr) throw ProtocolError("the worker asks before it has opened the channel");
+  switch (kind) {
+    case ServiceNotification::kInfer:
+      return Call(notification);
+    case ServiceNotification::kCancel:
+      return Cancel(notification.sequence);
+    case ServiceNotification::kModel:
+      return DoWithModel(notification);
+    case ServiceNotification::kMetric:
+      return DoWithMetric(notification);
+    case ServiceNotification::kLog: {
+      MessageReader reader(worker_arena_.At(notification.offset, notification.size), notification.size);
+      const LogMessage message = DecodeLog(&reader);
+      worker_arena_.Release(notification.offset);
+      LogIfError(TRITONSERVER_LogMessage(static_cast<TRITONSERVER_LogLevel>(message.level), message.file.c_str(),
+                                         static_cast<int>(message.line), message.text.c_str()),
+                 "cannot write a worker's line into the log");
+      return;
+    }
+    default:
+      throw ProtocolError("a bell of kind " + std::to_string(notification.kind) + " rang, which is not known");
+  }
+}
+
+void ServiceChannel::Open(const Notification& notification, FileDescriptor file) {
+  if (notification.offset != kProtocolVersion) {
+    throw ProtocolError("it speaks version " + std::to_string(notification.offset) +
+                        " of the proxy protocol, the backend " + std::to_string(kProtocolVersion) +
+                        ": install the same pytriton on both sides");
+  }
+  if (!file.valid() || arena_ != nullptr) throw ProtocolError("the worker opened the channel out of turn");
+  worker_arena_ = PeerArena(std::move(file));
+  arena_ = std::make_shared<Arena>();
+  context_->on_arena(arena_);
+  const Block doorbell = arena_->Allocate(Doorbell::kSize);
+  std::memset(doorbell.data, 0, Doorbell::kSize);
+  const std::lock_guard<std::mutex> lock(send_mutex_);
+  const Notification opened = {ToWord(ServiceNotification::kOpened), 0, doorbell.offset, Doorbell::kSize};
+  if (!SendNotification(socket_.get(), opened, MSG_DONTWAIT, arena_->fd(), context_->wake_flag.fd())) {
+    throw ChannelError("the worker does not wait for what it has asked for");
+  }
+  doorbell_ = Doorbell(doorbell.data);
+}
+
+void ServiceChannel::Call(const Notification& notification) {
+  const char* message = worker_arena_.At(notification.offset, notification.size);
+  MessageReader reader(message, notification.size);
+  const InferenceCallMessage call = DecodeCall(&reader);
+  try {
+    const CallChain call_chain = CallersOfBatch(call.batch);
+    if (IsCycle(call_chain, call.model, call.version, context_->capacities)) {
+      throw TritonError(TRITONSERVER_ERROR_UNAVAILABLE,
+                        "the request would wait for itself, for all instances of model '" + call.model +
+                            "' are waiting for it (" + Chain(call_chain, call.model) +
+                            "): break the cycle, or give the model more instances");
+    }
+    InferenceRequest::Start(shared_from_this(), notification.sequence, call, message + reader.data_offset(),
+                            notification.offset, ToText(call_chain));
+  } catch (const TritonError& error) {
+    worker_arena_.Release(notification.offset);
+    return Fail(notification.sequence, error.code(), error.what());
+  }
+  if (closed_) Cancel(notification.sequence);
+}
+
+void ServiceChannel::Cancel(int64_t number) {
+  const std::lock_guard<std::mutex> lock(calls_mutex_);
+  const auto found = calls_.find(number);
+  if (found != calls_.end()) found->second->Cancel();
+}
+
+void ServiceChannel::DoWithModel(const Notification& notification) {
+  context_->models->Start([channel = shared_from_this(), notification] {
+    bool ready = false;
+    try {
+      const char* message = channel->worker_arena_.At(notification.offset, notification.size);
+      MessageReader reader(message, notification.size);
+      ready =
+          ModelControl::Do(channel->server_, DecodeModel(&reader, notification.size), message + reader.data_offset());
+    } catch (const TritonError& error) {
+      channel->worker_arena_.Release(notification.offset);
+      return channel->Fail(notification.sequence, error.code(), error.what());
+    } catch (const std::exception& error) {
+      return channel->Fail(notification.sequence, TRITONSERVER_ERROR_INTERNAL, error.what());
+    }
+    channel->worker_arena_.Release(notification.offset);
+    channel->Send({ToWord(ServiceNotification::kDone), notification.sequence, ready ? 1 : 0, 0});
+  });
+}
+
+void ServiceChannel::DoWithMetric(const Notification& notification) {
+  MessageReader reader(worker_arena_.At(notification.offset, notification.size), notification.size);
+  const MetricMessage message = DecodeMetric(&reader);
+  worker_arena_.Release(notification.offset);
+  try {
+    const int64_t result = metrics_.Do(message);
+    if (notification.sequence != 0) Send({ToWord(ServiceNotification::kDone), notification.sequence, result, 0});
+  } catch (const TritonError& error) {
+    if (notification.sequence != 0) Fail(notification.sequence, error.code(), error.what());
+  }
+}
+
+void ServiceChannel::Fail(int64_t number, TRITONSERVER_Error_Code code, const std::string& message) {
+  InferenceReplyMessage reply;
+  reply.final = true;
+  reply.failed = true;
+  reply.code = code;
+  reply.message = message;
+  Reply(number, reply);
+}
+
+void ServiceChannel::Add(int64_t number, InferenceRequest* inference) {
+  const std::lock_guard<std::mutex> lock(calls_mutex_);
+  if (!calls_.emplace(number, inference).second) throw ProtocolError("the worker gave two calls the same number");
+}
+
+void ServiceChannel::Remove(int64_t number) {
+  const std::lock_guard<std::mutex> lock(calls_mutex_);
+  calls_.erase(number);
+}
+
+bool ServiceChannel::Reply(int64_t number, const InferenceReplyMessage& message) {
+  if (closed_) return false;
+  MessageWriter writer;
+  Encode(message, &writer);
+  Block block;
+  try {
+    block = arena_->Allocate(writer.head_size());
+  } catch (const ArenaError&) {
+    Send({ToWord(ServiceNotification::kReply), number, 0, 0});
+    return false;
+  }
+  writer.CopyTo(block.data);
+  if (Send({ToWord(ServiceNotification::kReply), number, block.offset, writer.head_size()})) return true;
+  arena_->Discard(block);
+  return false;
+}
+
+bool ServiceChannel::Send(const Notification& notification) {
+  const std::lock_guard<std::mutex> lock(send_mutex_);
+  if (closed_) return false;
+  if (unsent_.empty() && SendNow(notification)) return true;
+  if (errno != EAGAIN && errno != EWOULDBLOCK && unsent_.empty()) return false;
+  unsent_.push_back(notification);
+  if (unsent_.size() == 1) Want(true);
+  return true;
+}
+
+bool ServiceChannel::SendNow(const Notification& notification) {
+  if (!SendNotification(socket_.get(), notification, MSG_DONTWAIT)) return false;
+  if (doorbell_.valid()) doorbell_.Notify();
+  return true;
+}
+
+void ServiceChannel::Flush() {
+  const std::lock_guard<std::mutex> lock(send_mutex_);
+  while (!unsent_.empty() && SendNow(unsent_.front())) unsent_.pop_front();
+  if (unsent_.empty()) Want(false);
+}
+
+// Has the thread that receives told of room in the socket, or no more.
+void ServiceChannel::Want(bool writable) {
+  epoll_event event = {};
+  event.events = writable ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  event.data.u64 = static_cast<uint64_t>(number_);
+  epoll_ctl(context_->poll.get(), EPOLL_CTL_MOD, socket_.get(), &event);
+}
+
+CallChain ServiceChannel::CallersOfBatch(int64_t batch) {
+  if (batch < 0) return {};
+  CallChain call_chain;
+  {
+    const std::lock_guard<std::mutex> lock(callers_mutex_);
+    const auto found = call_chain_.find(batch);
+    if (found != call_chain_.end()) call_chain = found->second;
+  }
+  const std::string place = std::to_string(reinterpret_cast<uintptr_t>(this)) + ":" + std::to_string(batch);
+  Join(&call_chain, {{place, context_->capacities.Of(model_, version_), version_, model_}});
+  return call_chain;
+}
+
+}  // namespace pytriton

@@ -1,0 +1,108 @@
+#include "transport/connection.h"
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "transport/time_slice.h"
+#include "triton/request_statistics.h"
+
+namespace pytriton {
+
+namespace {
+
+constexpr int kHandshakeTimeoutMs = 5000;
+constexpr int kPollIntervalMs = 50;
+constexpr int64_t kWorthAnnouncing = 1 << 16;  // bytes, which take longer to copy than to say that they come
+
+}  // namespace
+
+Connection::Connection(AdmissionMessage admission, int service_fd)
+    : model_(std::move(admission)), channel_(model_.socket), arena_(std::make_shared<Arena>()) {
+  const Block doorbell = arena_->Allocate(Doorbell::kSize);
+  std::memset(doorbell.data, 0, Doorbell::kSize);
+  const Notification hello = {static_cast<int64_t>(NotificationKind::kHello), model_.ticket, doorbell.offset,
+                              Doorbell::kSize};
+  channel_.Send(hello, arena_->fd(), service_fd);
+  std::vector<FileDescriptor> files;
+  Notification answer;
+  channel_.SetTimeout(kHandshakeTimeoutMs);
+  if (!channel_.Receive(&answer, &files)) throw ChannelError("the worker did not answer");
+  if (answer.kind != static_cast<int64_t>(NotificationKind::kWelcome) || files.empty()) {
+    throw ProtocolError("the worker did not welcome the model instance");
+  }
+  if (answer.offset == doorbell.offset) {
+    doorbell_ = Doorbell(doorbell.data);
+  } else {
+    arena_->Discard(doorbell);
+  }
+  worker_arena_ = PeerArena(std::move(files[0]));
+  process_ = files.size() > 1 ? std::move(files[1]) : channel_.Process();
+  channel_.SetTimeout(kPollIntervalMs);
+}
+
+void Connection::Send(int64_t sequence, int64_t offset, int64_t size) {
+  const Notification notification = {static_cast<int64_t>(NotificationKind::kBatch), sequence, offset, size};
+  if (doorbell_.valid()) {
+    doorbell_.Notify(notification);
+  } else {
+    channel_.Send(notification);
+  }
+}
+
+void Connection::NotifyEarly(size_t request_count, int64_t offset, int64_t size) {
+  spin_.ObserveBatchSize(request_count);
+  if (size < kWorthAnnouncing || !doorbell_.valid() || !AdaptiveSpin::IsAllowed() || spin_.HasBacklog()) return;
+  doorbell_.Notify({static_cast<int64_t>(NotificationKind::kEarlyBatch), NextSequence(), offset, size});
+  is_notified_early_ = true;
+}
+
+Notification Connection::RoundTrip(int64_t offset, int64_t size, const std::function<void()>& waiting) {
+  [[maybe_unused]] static thread_local const bool has_short_time_slice = RequestShortTimeSlice();
+  if (std::exchange(is_notified_early_, false)) {
+    doorbell_.NotifyData();
+  } else {
+    Send(NextSequence(), offset, size);
+  }
+  Notification answer;
+  const uint64_t begin = MonotonicNs();
+  const auto has_come = [&] { return ReceiveNow(&answer); };
+  // A worker that has not taken the batch by now may wait for this very processor.
+  const auto is_taken = [&] { return !doorbell_.valid() || doorbell_.IsAcknowledged(); };
+  if (!spin_.Try(has_come, is_taken)) {
+    while (!Await(&answer)) waiting();
+  }
+  spin_.RecordWait(static_cast<int64_t>(MonotonicNs() - begin));
+  if (answer.kind != static_cast<int64_t>(NotificationKind::kResult) || answer.sequence != sequence_) {
+    throw ProtocolError("the worker answered out of turn");
+  }
+  return answer;
+}
+
+bool Connection::ReceiveNow(Notification* answer) {
+  if (!doorbell_.valid()) return channel_.ReceiveNow(answer);
+  if (!doorbell_.HasNotification()) return false;
+  *answer = doorbell_.Take();
+  if (answer->sequence != sequence_) CheckAlive();  // the worker rings when it closes, too
+  return true;
+}
+
+bool Connection::Await(Notification* answer) {
+  if (!doorbell_.valid()) return channel_.Receive(answer);
+  doorbell_.Sleep(kPollIntervalMs);
+  if (ReceiveNow(answer)) return true;
+  CheckAlive();
+  return false;
+}
+
+void Connection::CheckAlive() const {
+  if (!alive()) throw ChannelError("the worker is gone");
+}
+
+void Connection::Close() {
+  channel_.Close();
+  if (doorbell_.valid()) doorbell_.Notify();  // so that it looks at the socket
+}
+
+}  // namespace pytriton

@@ -1,0 +1,96 @@
+#include "transport/doorbell.h"
+
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cstring>
+
+namespace pytriton {
+
+namespace {
+
+constexpr int64_t kBackendsWord = 64;
+constexpr int64_t kSlot = 8;  // behind a side's first word
+constexpr int64_t kPage = 4096;
+
+using Word = std::atomic<uint32_t>;
+
+static_assert(sizeof(Word) == sizeof(uint32_t) && Word::is_always_lock_free, "a futex is a plain word");
+
+// Sleeps while the word is `seen`.
+void WaitAt(Word* word, uint32_t seen, int timeout_ms) {
+  const timespec timeout = {timeout_ms / 1000, timeout_ms % 1000 * 1'000'000L};
+  syscall(SYS_futex, word, FUTEX_WAIT, seen, &timeout, nullptr, 0);
+}
+
+void WakeAt(Word* word) { syscall(SYS_futex, word, FUTEX_WAKE, 1, nullptr, nullptr, 0); }
+
+FileDescriptor NewPage() {
+  FileDescriptor file(memfd_create("pytriton", MFD_CLOEXEC));
+  if (!file.valid() || ftruncate(file.get(), kPage) != 0) throw ArenaError("cannot create a page of shared memory");
+  return file;
+}
+
+}  // namespace
+
+WakeFlag::WakeFlag() : file_(NewPage()), page_(file_.get(), kPage), word_(reinterpret_cast<Word*>(page_.data())) {}
+
+void WakeFlag::Wait(int timeout_ms) const { WaitAt(word_, 1, timeout_ms); }
+
+void WakeFlag::Wake() {
+  if (word_->exchange(0) != 0) WakeAt(word_);
+}
+
+// A bell in memory. Its sequence is written last: whoever closes the connection rings at any time.
+struct Doorbell::Slot {
+  int64_t offset;
+  int64_t size;
+  std::atomic<int64_t> sequence;
+  int64_t kind;
+  std::atomic<int64_t> whole;  // the sequence of the last batch whose data have come behind its head
+};
+
+Doorbell::Doorbell(char* memory)
+    : workers_(reinterpret_cast<Word*>(memory)),
+      own_(reinterpret_cast<Word*>(memory + kBackendsWord)),
+      taken_(own_ + 1),
+      workers_slot_(reinterpret_cast<Slot*>(memory + kSlot)),
+      own_slot_(reinterpret_cast<const Slot*>(memory + kBackendsWord + kSlot)) {
+  static_assert(sizeof(Slot) == 40 && std::atomic<int64_t>::is_always_lock_free, "the worker writes plain words");
+}
+
+void Doorbell::Sleep(int timeout_ms) const {
+  const uint32_t seen = own_->load(std::memory_order_acquire);
+  if (static_cast<int32_t>(seen - heard_) <= 0) WaitAt(own_, seen, timeout_ms);
+}
+
+Notification Doorbell::Take() {
+  ++heard_;
+  const int64_t sequence = own_slot_->sequence.load(std::memory_order_acquire);
+  return {static_cast<int64_t>(NotificationKind::kResult), sequence, own_slot_->offset, own_slot_->size};
+}
+
+void Doorbell::Notify(const Notification& notification) {
+  workers_slot_->kind = notification.kind;
+  workers_slot_->offset = notification.offset;
+  workers_slot_->size = notification.size;
+  workers_slot_->sequence.store(notification.sequence, std::memory_order_release);
+  Notify();
+}
+
+void Doorbell::Notify() {
+  workers_->fetch_add(1, std::memory_order_release);
+  WakeAt(workers_);
+}
+
+void Doorbell::NotifyData() {
+  // It counts as rung for by the time that it is seen.
+  workers_->fetch_add(1, std::memory_order_relaxed);
+  workers_slot_->whole.store(workers_slot_->sequence.load(std::memory_order_relaxed), std::memory_order_release);
+  WakeAt(workers_);
+}
+
+}  // namespace pytriton

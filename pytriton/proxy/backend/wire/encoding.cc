@@ -1,0 +1,150 @@
+#include "wire/encoding.h"
+
+#include <cstring>
+
+namespace pytriton {
+
+namespace {
+
+constexpr int64_t kInBatch = 2;  // of a column: it is stacked, and no part of the message
+
+}  // namespace
+
+void MessageWriter::WriteTexts(const std::vector<std::string>& texts) {
+  Word(static_cast<int64_t>(texts.size()));
+  for (const std::string& text : texts) Text(text);
+}
+
+void MessageWriter::WriteColumns(const std::vector<TensorColumn>& columns) {
+  Word(static_cast<int64_t>(columns.size()));
+  for (const TensorColumn& column : columns) WriteColumn(column);
+}
+
+void MessageWriter::WriteColumn(const TensorColumn& column) {
+  Word(column.position);
+  Word(column.datatype);
+  Word(column.in_batch ? kInBatch : column.stacked ? 1 : 0);
+  for (const TensorLocation& tensor : column.tensors) WriteTensor(tensor);
+}
+
+void MessageWriter::WriteTensor(const TensorLocation& tensor) {
+  Word(tensor.offset);
+  Word(tensor.size);
+  Word(static_cast<int64_t>(tensor.shape.size()));
+  for (int64_t dim : tensor.shape) Word(dim);
+}
+
+void MessageWriter::WriteParameters(const std::vector<Parameter>& parameters) {
+  Word(static_cast<int64_t>(parameters.size()));
+  for (const Parameter& parameter : parameters) {
+    Text(parameter.key);
+    Word(static_cast<int64_t>(parameter.type));
+    if (parameter.type == ParameterType::kString) {
+      Text(parameter.text);
+    } else {
+      Word(parameter.number);
+    }
+  }
+}
+
+void MessageWriter::CopyTo(char* target) {
+  const size_t words_size = words_.size() * 8;
+  words_[0] = static_cast<int64_t>(words_size);
+  words_[1] = head_size();
+  std::memcpy(target, words_.data(), words_size);
+  std::memcpy(target + words_size, heap_.data(), heap_.size());
+}
+
+MessageReader::MessageReader(const char* message, int64_t size) : message_(message), size_(size) {
+  word_count_ = size / 8;
+  heap_offset_ = Word();
+  data_offset_ = Word();
+  if (heap_offset_ < 16 || heap_offset_ > data_offset_ || data_offset_ > size) {
+    throw ProtocolError("a message says that its parts lie outside of it");
+  }
+  word_count_ = heap_offset_ / 8;
+}
+
+int64_t MessageReader::Word() {
+  if (position_ >= word_count_) throw ProtocolError("a message ends too early");
+  int64_t value;
+  std::memcpy(&value, message_ + position_ * 8, sizeof(value));
+  ++position_;
+  return value;
+}
+
+int64_t MessageReader::Count(int64_t words) {
+  const int64_t count = Word();
+  if (count < 0 || count > (word_count_ - position_) / words) {
+    throw ProtocolError("a message counts more than it holds");
+  }
+  return count;
+}
+
+std::string_view MessageReader::Text() {
+  const int64_t offset = Word();
+  const int64_t size = Word();
+  const int64_t heap_size = data_offset_ - heap_offset_;
+  if (offset < 0 || size < 0 || offset > heap_size || size > heap_size - offset) {
+    throw ProtocolError("a text lies outside of its message");
+  }
+  return {message_ + heap_offset_ + offset, static_cast<size_t>(size)};
+}
+
+TensorColumn MessageReader::ReadColumn(int64_t request_count) {
+  TensorColumn column;
+  column.position = Word();
+  column.datatype = Word();
+  const int64_t place = Word();
+  column.stacked = place != 0;
+  column.in_batch = place == kInBatch;
+  const int64_t tensors = column.stacked ? 1 : request_count;
+  if (tensors > (word_count_ - position_) / 3) throw ProtocolError("a message counts more than it holds");
+  column.tensors.reserve(tensors);
+  for (int64_t i = 0; i < tensors; ++i) column.tensors.push_back(ReadTensor(!column.in_batch));
+  return column;
+}
+
+TensorLocation MessageReader::ReadTensor(bool is_part) {
+  TensorLocation tensor;
+  tensor.offset = Word();
+  tensor.size = Word();
+  tensor.shape.resize(Count());
+  for (int64_t& dim : tensor.shape) dim = Word();
+  const int64_t room = size_ - data_offset_;
+  if (is_part && tensor.offset >= 0 &&
+      (tensor.size < 0 || tensor.offset > room || tensor.size > room - tensor.offset)) {
+    throw ProtocolError("a tensor lies outside of its message");
+  }
+  return tensor;
+}
+
+std::vector<Parameter> MessageReader::ReadParameters() {
+  std::vector<Parameter> parameters(Count(4));
+  for (Parameter& parameter : parameters) {
+    parameter.key = Text();
+    parameter.type = static_cast<ParameterType>(Word());
+    if (parameter.type == ParameterType::kString) {
+      parameter.text = Text();
+    } else {
+      parameter.number = Word();
+    }
+  }
+  return parameters;
+}
+
+std::vector<std::string> MessageReader::ReadTexts() {
+  std::vector<std::string> texts(Count(2));
+  for (std::string& text : texts) text = Text();
+  return texts;
+}
+
+std::vector<TensorColumn> MessageReader::ReadColumns(int64_t request_count) {
+  std::vector<TensorColumn> columns;
+  const int64_t count = Count(3);
+  columns.reserve(count);
+  for (int64_t i = 0; i < count; ++i) columns.push_back(ReadColumn(request_count));
+  return columns;
+}
+
+}  // namespace pytriton

@@ -1,0 +1,128 @@
+// The encoding of messages: little-endian 64-bit words, a heap of strings, then tensor data. Twin of
+// `wire/encoding.py`.
+//
+// All offsets are relative to the message's own parts, so a message can lie anywhere. docs/wire.md describes the layout
+// word by word.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace pytriton {
+
+// Tensor data starts at multiples of this, so that any vector instruction may read it.
+constexpr int64_t kAlignment = 64;
+
+constexpr int64_t Aligned(int64_t size) { return (size + kAlignment - 1) & ~(kAlignment - 1); }
+
+class ProtocolError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Where one tensor lies, relative to the message's data. A tensor that is absent has the offset -1.
+// Elements of BYTES lie as their lengths (uint32 each), then their bytes back to back.
+struct TensorLocation {
+  int64_t offset = -1;
+  int64_t size = 0;
+  std::vector<int64_t> shape;
+
+  bool operator==(const TensorLocation& other) const {
+    return offset == other.offset && size == other.size && shape == other.shape;
+  }
+};
+
+// One input or output over all requests of a batch: a single tensor when it is stacked (the requests' tensors lie back
+// to back along the first dimension), else one tensor per request. A stacked output may lie in the data of the batch
+// that it answers: it is part of an input.
+struct TensorColumn {
+  int64_t position = 0;  // of the input or output in the model's configuration
+  int64_t datatype = 0;
+  bool stacked = false;
+  std::vector<TensorLocation> tensors;
+  bool in_batch = false;
+
+  bool operator==(const TensorColumn& other) const {
+    return position == other.position && datatype == other.datatype && stacked == other.stacked &&
+           tensors == other.tensors && in_batch == other.in_batch;
+  }
+};
+
+enum class ParameterType : int64_t { kString = 0, kInt = 1, kBool = 2, kDouble = 4 };
+
+struct Parameter {
+  std::string key;
+  ParameterType type = ParameterType::kString;
+  std::string text;    // of a kString
+  int64_t number = 0;  // of a kInt or kBool; the bits of a kDouble
+
+  bool operator==(const Parameter& other) const {
+    return key == other.key && type == other.type && text == other.text && number == other.number;
+  }
+};
+
+// Puts words and strings together. The first two words say where the heap and the data start.
+class MessageWriter {
+ public:
+  MessageWriter() { Clear(); }
+
+  void Clear() {
+    words_.assign(2, 0);
+    heap_.clear();
+  }
+  void Word(int64_t value) { words_.push_back(value); }
+  void SetWord(int64_t position, int64_t value) { words_[position] = value; }
+  // How many words there are so far.
+  int64_t word_count() const { return static_cast<int64_t>(words_.size()); }
+  void Text(std::string_view text) {
+    Word(static_cast<int64_t>(heap_.size()));
+    Word(static_cast<int64_t>(text.size()));
+    heap_.append(text);
+  }
+  void WriteTexts(const std::vector<std::string>& texts);
+  void WriteColumn(const TensorColumn& column);
+  void WriteColumns(const std::vector<TensorColumn>& columns);
+  void WriteTensor(const TensorLocation& tensor);
+  void WriteParameters(const std::vector<Parameter>& parameters);
+
+  // Bytes before the data; the data is meant to start right there.
+  int64_t head_size() const { return Aligned(static_cast<int64_t>(words_.size() * 8 + heap_.size())); }
+  void CopyTo(char* target);
+
+ private:
+  std::vector<int64_t> words_;
+  std::string heap_;
+};
+
+// Takes a message apart. Every access is checked against `size`: the other side may be anything.
+class MessageReader {
+ public:
+  MessageReader(const char* message, int64_t size);
+
+  int64_t Word();
+  // How many words lie before the next one.
+  int64_t position() const { return position_; }
+  // A word that counts things of at least `words` words each: what cannot fit is refused before it is allocated.
+  int64_t Count(int64_t words = 1);
+  std::string_view Text();
+  std::vector<std::string> ReadTexts();
+  TensorColumn ReadColumn(int64_t request_count);
+  std::vector<TensorColumn> ReadColumns(int64_t request_count);
+  // `is_part` says whether it lies in this message, as is checked then.
+  TensorLocation ReadTensor(bool is_part = true);
+  std::vector<Parameter> ReadParameters();
+  int64_t data_offset() const { return data_offset_; }
+
+ private:
+  const char* message_;
+  int64_t size_;
+  int64_t position_ = 0;  // in words
+  int64_t word_count_ = 0;
+  int64_t heap_offset_ = 0;
+  int64_t data_offset_ = 0;
+};
+
+}  // namespace pytriton

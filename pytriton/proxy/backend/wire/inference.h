@@ -1,0 +1,137 @@
+// Messages that carry batches to a worker, and results and responses back. Twin of `wire/inference.py`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "wire/encoding.h"
+
+namespace pytriton {
+
+// What a request says of how it is to be treated. Most say nothing.
+struct RequestOptions {
+  int64_t correlation_id = 0;      // of the sequence that it belongs to; the bits of an unsigned number
+  std::string correlation_string;  // the same as text; one of the two is empty
+  int64_t flags = 0;               // TRITONSERVER_RequestFlag
+  int64_t priority = 0;
+  int64_t timeout_us = 0;
+  int64_t trace = 0;  // its number
+
+  bool empty() const {
+    return correlation_id == 0 && correlation_string.empty() && flags == 0 && priority == 0 && timeout_us == 0 &&
+           trace == 0;
+  }
+  bool operator==(const RequestOptions& other) const {
+    return correlation_id == other.correlation_id && correlation_string == other.correlation_string &&
+           flags == other.flags && priority == other.priority && timeout_us == other.timeout_us && trace == other.trace;
+  }
+};
+
+// What a request brings besides its tensors. Most bring nothing.
+struct RequestMetadata {
+  std::string id;
+  bool all_outputs = true;
+  std::vector<int64_t> outputs;  // positions of the requested outputs, unless all are
+  std::vector<Parameter> parameters;
+  RequestOptions options;
+
+  bool empty() const { return id.empty() && all_outputs && parameters.empty() && options.empty(); }
+  bool operator==(const RequestMetadata& other) const {
+    return id == other.id && all_outputs == other.all_outputs && outputs == other.outputs &&
+           parameters == other.parameters && options == other.options;
+  }
+};
+
+// Backend to worker: requests to infer. The data starts with a byte for each request, which the backend sets to 1 when
+// the request is cancelled.
+struct BatchMessage {
+  int64_t request_count = 0;
+  std::vector<int64_t> rows;  // first dimension of each request; empty where the model does not batch
+  std::vector<TensorColumn> columns;
+  std::vector<RequestMetadata> metadata;  // empty where no request has any
+};
+
+// In place of a failure's code: the request has not failed, but goes back to the server, which sends it again.
+constexpr int64_t kReschedule = -1;
+
+// A request that failed, or with `request` -1 the whole batch.
+struct RequestFailure {
+  int64_t request = -1;
+  int64_t code = 0;     // TRITONSERVER_Error_Code, or kReschedule
+  std::string message;  // for the client
+  std::string detail;   // for the server's log
+
+  bool operator==(const RequestFailure& other) const {
+    return request == other.request && code == other.code && message == other.message && detail == other.detail;
+  }
+};
+
+// The parameters of a response.
+struct ResponseParameters {
+  int64_t request = 0;  // in the batch
+  std::vector<Parameter> parameters;
+
+  bool operator==(const ResponseParameters& other) const {
+    return request == other.request && parameters == other.parameters;
+  }
+};
+
+// Worker to backend: what came of a batch, from a worker that takes one at a time.
+struct ResultMessage {
+  int64_t request_count = 0;
+  int64_t compute_start_ns = 0;  // CLOCK_MONOTONIC, when the inference callable was called
+  int64_t compute_end_ns = 0;    // and when it had returned
+  std::vector<RequestFailure> failures;
+  std::vector<ResponseParameters> parameters;  // of responses that have any
+  std::vector<TensorColumn> columns;
+};
+
+// One output of an answer.
+struct ResponseOutput {
+  int64_t position = 0;  // in the model's configuration
+  int64_t datatype = 0;
+  TensorLocation tensor;
+
+  bool operator==(const ResponseOutput& other) const {
+    return position == other.position && datatype == other.datatype && tensor == other.tensor;
+  }
+};
+
+// What there is to say of one request of a batch: a response, that it has failed, that it has ended, or several of
+// these.
+struct ResponseEntry {
+  int64_t sequence = 0;  // of the batch
+  int64_t request = 0;   // in the batch
+  bool final = false;    // no more answers follow
+  bool response = false;
+  bool failed = false;
+  int64_t compute_start_ns = 0;  // CLOCK_MONOTONIC, when the inference callable was called
+  int64_t compute_end_ns = 0;    // and when this was made
+  int64_t code = 0;              // where it has failed: a TRITONSERVER_Error_Code, or kReschedule
+  std::string message;           // for the client
+  std::string detail;            // for the server's log
+  std::vector<Parameter> parameters;
+  std::vector<ResponseOutput> outputs;
+
+  bool operator==(const ResponseEntry& other) const {
+    return sequence == other.sequence && request == other.request && final == other.final &&
+           response == other.response && failed == other.failed && compute_start_ns == other.compute_start_ns &&
+           compute_end_ns == other.compute_end_ns && code == other.code && message == other.message &&
+           detail == other.detail && parameters == other.parameters && outputs == other.outputs;
+  }
+};
+
+// Worker to backend: what there is to say of requests of any batches, from a worker that takes many at a time.
+struct ResponsesMessage {
+  std::vector<ResponseEntry> responses;
+};
+
+void Encode(const BatchMessage& message, MessageWriter* writer);
+void Encode(const ResultMessage& message, MessageWriter* writer);
+void Encode(const ResponsesMessage& message, MessageWriter* writer);
+BatchMessage DecodeBatch(MessageReader* reader);
+ResultMessage DecodeResult(MessageReader* reader);
+ResponsesMessage DecodeResponses(MessageReader* reader);
+
+}  // namespace pytriton

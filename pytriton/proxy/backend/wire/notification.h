@@ -1,0 +1,30 @@
+// Notifications: packets of 32 bytes that say where in shared memory a message lies. Twin of `wire/notification.py`.
+#pragma once
+
+#include <cstdint>
+
+namespace pytriton {
+
+// Raised whenever the layout changes; a different version on the other side is refused.
+constexpr int64_t kProtocolVersion = 8;
+
+enum class NotificationKind : int64_t {
+  kHello = 1,
+  kWelcome = 2,
+  kBatch = 3,
+  kResult = 4,
+  kResponses = 5,
+  kReturned = 6,
+  kEarlyBatch = 7
+};
+
+// What travels on the socket. `offset` and `size` tell where the message lies in the sender's arena.
+struct Notification {
+  int64_t kind = 0;
+  int64_t sequence = 0;  // of the batch; in kHello the ticket from the registry
+  int64_t offset = 0;
+  int64_t size = 0;
+};
+static_assert(sizeof(Notification) == 32);
+
+}  // namespace pytriton

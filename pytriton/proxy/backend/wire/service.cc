@@ -1,0 +1,204 @@
+#include "wire/service.h"
+
+#include <cstring>
+
+namespace pytriton {
+
+namespace {
+
+constexpr int64_t kFinal = 1;
+constexpr int64_t kResponse = 2;
+constexpr int64_t kFailed = 4;
+
+int64_t BitsOf(double value) {
+  int64_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
+double DoubleOf(int64_t bits) {
+  double value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+}  // namespace
+
+void Encode(const InferenceCallMessage& message, MessageWriter* writer) {
+  writer->Text(message.model);
+  writer->Word(message.version);
+  writer->Text(message.request_id);
+  for (int64_t word : {message.flags, message.priority, message.timeout_us, message.correlation_number}) {
+    writer->Word(word);
+  }
+  writer->Text(message.correlation_text);
+  writer->Word(message.batch);
+  writer->Word(message.all_outputs ? -1 : static_cast<int64_t>(message.outputs.size()));
+  if (!message.all_outputs) {
+    for (const std::string& output : message.outputs) writer->Text(output);
+  }
+  writer->WriteParameters(message.parameters);
+  writer->Word(static_cast<int64_t>(message.inputs.size()));
+  for (const InferenceCallInput& input : message.inputs) {
+    writer->Text(input.name);
+    writer->Word(input.datatype);
+    writer->WriteTensor(input.tensor);
+  }
+}
+
+InferenceCallMessage DecodeCall(MessageReader* reader) {
+  InferenceCallMessage message;
+  message.model = reader->Text();
+  message.version = reader->Word();
+  message.request_id = reader->Text();
+  message.flags = reader->Word();
+  message.priority = reader->Word();
+  message.timeout_us = reader->Word();
+  message.correlation_number = reader->Word();
+  message.correlation_text = reader->Text();
+  message.batch = reader->Word();
+  const int64_t outputs = reader->Word();
+  message.all_outputs = outputs < 0;
+  for (int64_t i = 0; i < outputs; ++i) message.outputs.emplace_back(reader->Text());
+  message.parameters = reader->ReadParameters();
+  message.inputs.resize(reader->Count(6));
+  for (InferenceCallInput& input : message.inputs) {
+    input.name = reader->Text();
+    input.datatype = reader->Word();
+    input.tensor = reader->ReadTensor();
+  }
+  return message;
+}
+
+void Encode(const InferenceReplyMessage& message, MessageWriter* writer) {
+  writer->Word((message.final ? kFinal : 0) | (message.response ? kResponse : 0) | (message.failed ? kFailed : 0));
+  if (message.failed) {
+    writer->Word(message.code);
+    writer->Text(message.message);
+  }
+  if (!message.response) return;
+  writer->Text(message.model);
+  writer->Word(message.version);
+  writer->Text(message.request_id);
+  writer->WriteParameters(message.parameters);
+  writer->Word(static_cast<int64_t>(message.outputs.size()));
+  for (const InferenceReplyOutput& output : message.outputs) {
+    writer->Text(output.name);
+    writer->Word(output.datatype);
+    writer->Word(output.offset);
+    writer->Word(output.size);
+    writer->Word(static_cast<int64_t>(output.shape.size()));
+    for (int64_t dim : output.shape) writer->Word(dim);
+  }
+}
+
+InferenceReplyMessage DecodeReply(MessageReader* reader) {
+  InferenceReplyMessage message;
+  const int64_t flags = reader->Word();
+  message.final = (flags & kFinal) != 0;
+  message.response = (flags & kResponse) != 0;
+  message.failed = (flags & kFailed) != 0;
+  if (message.failed) {
+    message.code = reader->Word();
+    message.message = reader->Text();
+  }
+  if (!message.response) return message;
+  message.model = reader->Text();
+  message.version = reader->Word();
+  message.request_id = reader->Text();
+  message.parameters = reader->ReadParameters();
+  message.outputs.resize(reader->Count(6));
+  for (InferenceReplyOutput& output : message.outputs) {
+    output.name = reader->Text();
+    output.datatype = reader->Word();
+    output.offset = reader->Word();
+    output.size = reader->Word();
+    output.shape.resize(reader->Count());
+    for (int64_t& dim : output.shape) dim = reader->Word();
+  }
+  return message;
+}
+
+void Encode(const LogMessage& message, MessageWriter* writer) {
+  writer->Word(message.level);
+  writer->Word(message.line);
+  writer->Text(message.file);
+  writer->Text(message.text);
+}
+
+LogMessage DecodeLog(MessageReader* reader) {
+  LogMessage message;
+  message.level = reader->Word();
+  message.line = reader->Word();
+  message.file = reader->Text();
+  message.text = reader->Text();
+  return message;
+}
+
+void Encode(const ModelMessage& message, MessageWriter* writer) {
+  writer->Word(static_cast<int64_t>(message.command));
+  writer->Text(message.model);
+  writer->Word(message.version);
+  writer->Text(message.config);
+  writer->Word(static_cast<int64_t>(message.files.size()));
+  for (const ModelMessage::File& file : message.files) {
+    writer->Text(file.path);
+    writer->Word(file.offset);
+    writer->Word(file.size);
+  }
+}
+
+ModelMessage DecodeModel(MessageReader* reader, int64_t size) {
+  ModelMessage message;
+  message.command = static_cast<ModelOperation>(reader->Word());
+  message.model = reader->Text();
+  message.version = reader->Word();
+  message.config = reader->Text();
+  message.files.resize(reader->Count(4));
+  const int64_t room = size - reader->data_offset();
+  for (ModelMessage::File& file : message.files) {
+    file.path = reader->Text();
+    file.offset = reader->Word();
+    file.size = reader->Word();
+    if (file.offset < 0 || file.size < 0 || file.offset > room || file.size > room - file.offset) {
+      throw ProtocolError("a file lies outside of its message");
+    }
+  }
+  return message;
+}
+
+void Encode(const MetricMessage& message, MessageWriter* writer) {
+  writer->Word(static_cast<int64_t>(message.command));
+  writer->Word(message.number);
+  writer->Word(message.kind);
+  writer->Word(BitsOf(message.value));
+  writer->Text(message.name);
+  writer->Text(message.description);
+  writer->Word(static_cast<int64_t>(message.labels.size()));
+  for (const auto& [key, value] : message.labels) {
+    writer->Text(key);
+    writer->Text(value);
+  }
+  writer->Word(static_cast<int64_t>(message.buckets.size()));
+  for (double bucket : message.buckets) writer->Word(BitsOf(bucket));
+}
+
+MetricMessage DecodeMetric(MessageReader* reader) {
+  MetricMessage message;
+  message.command = static_cast<MetricOperation>(reader->Word());
+  message.number = reader->Word();
+  message.kind = reader->Word();
+  message.value = DoubleOf(reader->Word());
+  message.name = reader->Text();
+  message.description = reader->Text();
+  message.labels.resize(reader->Count(4));
+  for (auto& [key, value] : message.labels) {
+    key = reader->Text();
+    value = reader->Text();
+  }
+  message.buckets.resize(reader->Count());
+  for (double& bucket : message.buckets) bucket = DoubleOf(reader->Word());
+  return message;
+}
+
+}  // namespace pytriton

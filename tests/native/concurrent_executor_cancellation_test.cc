@@ -1,0 +1,144 @@
+// Requests of clients that are gone, and of those whose time has passed: `pipeline_cancellation_test BEHAVIOUR`, or
+// `--list`. Its sockets go to the current folder.
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <random>
+#include <string>
+#include <thread>
+
+#include "concurrent_executor_fixture.h"
+
+namespace data_path {
+
+namespace {
+
+using fake_triton::WaitUntil;
+using fake_worker::Desk;
+using fake_worker::Reply;
+using fake_worker::Taken;
+
+// Cancels request 1 of three by `cancel`, in mid-stream.
+void CheckCancelled(const std::string& name, const std::function<void(TRITONBACKEND_Request*)>& cancel,
+                    TRITONSERVER_Error_Code code, const std::string& reason) {
+  std::mt19937_64 random(13);
+  Model model(name, 1, true, {1, true});
+  model.Load();
+  Desk& desk = model.desk();
+  auto batch = BatchOf(model.Request(&random), model.Request(&random), model.Request(&random));
+  auto next = BatchOf(model.Request(&random));
+  cancel(&batch[1]->request);
+  std::atomic<int> launched{0};
+  std::thread launching([&] {
+    for (const Requests* each : {&batch, &next}) {
+      model.Launch(*each);
+      ++launched;
+    }
+  });
+  const Taken taken = Next(&desk);
+  CHECK(WaitUntil([&] { return batch[1]->request.released; }));
+  CHECK(batch[1]->failed_with(code, "model '" + name + "': " + reason));
+  CHECK(ComesTrue([&] { return taken.is_cancelled(1); }));
+  CHECK(!taken.is_cancelled(0) && !taken.is_cancelled(2));
+  // The batch keeps its place until the worker has ended it; what is said to the request is dropped.
+  CHECK(desk.Send(Reply().Echo(taken, 1, false).Echo(taken, 0).Echo(taken, 2)));
+  CHECK(WaitUntil([&] { return batch[0]->request.released && batch[2]->request.released; }));
+  CHECK(!desk.Take(kNothingMs));
+  CHECK(launched == 0);
+  CHECK(desk.Send(Reply().End(taken, 1)));
+  EchoAll(&desk, Next(&desk));
+  launching.join();
+  Model::Wait(next);
+  for (const Sent* sent : {batch[0].get(), batch[2].get(), next[0].get()}) Model::CheckEchoed(*sent);
+  CHECK(batch[1]->request.responses.empty());
+}
+
+void ACancelledRequestIsAnsweredAndKeepsItsPlace() {
+  CheckCancelled(
+      "cancelled", [](TRITONBACKEND_Request* request) { request->cancelled = true; }, TRITONSERVER_ERROR_CANCELLED,
+      "the request was cancelled");
+}
+
+void AClientThatHasLeftIsSentOneThing() {
+  std::mt19937_64 random(18);
+  Model model("left", 1, true, {4, true});
+  model.Load();
+  auto batch = BatchOf(model.Request(&random), model.Request(&random));
+  model.Launch(batch);
+  const Taken taken = Next(&model.desk());
+  batch[0]->request.cancelled = true;
+  // Neither of these is sent, not even the end, until it has been looked for such clients.
+  CHECK(model.desk().Send(Reply().Echo(taken, 0, false).Echo(taken, 0, false).End(taken, 0).Echo(taken, 1)));
+  Model::Wait(batch);
+  CHECK(batch[0]->failed_with(TRITONSERVER_ERROR_CANCELLED, "was cancelled"));
+  CHECK(batch[0]->request.responses.empty());
+  Model::CheckEchoed(*batch[1]);
+  CheckServedNow(&model, &random);
+}
+
+void ARequestWhoseTimeHasPassedIsAnswered() {
+  CheckCancelled(
+      "late", [](TRITONBACKEND_Request* request) { request->timeout_us = 20000; }, TRITONSERVER_ERROR_UNAVAILABLE,
+      "the request's timeout has passed");
+}
+
+void CancelledRequestsAreNotSoughtInLaterBatches() {
+  std::mt19937_64 random(14);
+  Model model("later", 1, true, {4, true});
+  model.Load();
+  Desk& desk = model.desk();
+  // A worker lets a batch go when it has read it, which may be long before it has answered.
+  auto cancelled = BatchOf(model.Request(&random));
+  auto failing = BatchOf(model.Request(&random));
+  failing[0]->request.output_memory = TRITONSERVER_MEMORY_GPU;
+  for (Requests* gone : {&cancelled, &failing}) {
+    model.Launch(*gone);
+    const Taken first = Next(&desk);
+    const Reply said = Reply().Echo(first, 0, false);
+    desk.Release(first);
+    auto later = BatchOf(model.Request(&random));
+    model.Launch(later);
+    const Taken second = Next(&desk);
+    CHECK(second.offset == first.offset);
+    if (gone == &failing) CHECK(desk.Send(said));
+    if (gone == &cancelled) (*gone)[0]->request.cancelled = true;
+    Model::Wait(*gone);
+    CheckServedNow(&model, &random);
+    CHECK(!second.is_cancelled(0));
+    CHECK(desk.Send(Reply().End(first, 0).Echo(second, 0)));
+    desk.Release(second);
+    Model::Wait(later);
+    Model::CheckEchoed(*later[0]);
+  }
+  CHECK(cancelled[0]->request.error_code == TRITONSERVER_ERROR_CANCELLED);
+  CHECK(failing[0]->request.error_code == TRITONSERVER_ERROR_UNSUPPORTED);
+}
+
+void AWaitingBatchInLockStepIsToldOfCancelling() {
+  std::mt19937_64 random(15);
+  Model model("lock-step", 1, true, [](const pytriton::BatchMessage& batch, const char* data) {
+    const auto is_cancelled = [&](int64_t request) { return __atomic_load_n(data + request, __ATOMIC_ACQUIRE) != 0; };
+    CHECK(ComesTrue([&] { return is_cancelled(1) && is_cancelled(2); }));
+    CHECK(batch.request_count == 3 && !is_cancelled(0));
+    return fake_worker::Echo(batch, data);
+  });
+  model.Load();
+  auto batch = BatchOf(model.Request(&random), model.Request(&random), model.Request(&random));
+  batch[1]->request.timeout_us = 1000;
+  batch[2]->request.cancelled = true;
+  model.CheckServed(batch);  // it is answered as a whole, with what the worker has to say
+}
+
+const Behaviours kBehaviours = {
+    {"a_cancelled_request_is_answered_and_keeps_its_place", ACancelledRequestIsAnsweredAndKeepsItsPlace},
+    {"a_request_whose_time_has_passed_is_answered", ARequestWhoseTimeHasPassedIsAnswered},
+    {"cancelled_requests_are_not_sought_in_later_batches", CancelledRequestsAreNotSoughtInLaterBatches},
+    {"a_waiting_batch_in_lock_step_is_told_of_cancelling", AWaitingBatchInLockStepIsToldOfCancelling},
+    {"a_client_that_has_left_is_sent_one_thing", AClientThatHasLeftIsSentOneThing},
+};
+
+}  // namespace
+
+}  // namespace data_path
+
+int main(int argc, char** argv) { return data_path::Run(data_path::kBehaviours, argc, argv); }

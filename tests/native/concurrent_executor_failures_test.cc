@@ -1,0 +1,338 @@
+// Requests that cannot be served, and workers of many batches that hang up, are deaf or talk nonsense:
+// `pipeline_failures_test BEHAVIOUR`, or `--list`. Its sockets go to the current folder.
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "concurrent_executor_fixture.h"
+
+namespace data_path {
+
+namespace {
+
+using fake_triton::WaitUntil;
+using fake_worker::Desk;
+using fake_worker::Reply;
+using fake_worker::Taken;
+using pytriton::ResponseEntry;
+
+void BadRequestsTakeNoPlace() {
+  std::mt19937_64 random(10);
+  Model model("bad", 1, true, {2});
+  model.Load();
+  const auto bad = [&] { return model.Request({{"A", TRITONSERVER_TYPE_FP32, {1, 3}, "eleven byte"}}); };
+  for (int i = 0; i < 3; ++i) {
+    auto batch = BatchOf(bad(), bad());
+    model.Launch(batch);
+    CHECK(Model::IsDone(batch));
+  }
+  auto mixed = BatchOf(bad(), model.Request(&random), bad());
+  model.Launch(mixed);
+  const Taken taken = Next(&model.desk());
+  CHECK(taken.batch.request_count == 1);
+  CHECK(model.desk().Send(Reply().Echo(taken, 0)));
+  Model::Wait(mixed);
+  Model::CheckEchoed(*mixed[1]);
+  for (size_t i : {0, 2}) CHECK(mixed[i]->failed_with(TRITONSERVER_ERROR_INVALID_ARG, "does not match its shape"));
+}
+
+void OutputsInGpuMemoryEndTheRequest() {
+  std::mt19937_64 random(11);
+  Model model("gpu", 1, true, {4, true});
+  model.Load();
+  Desk& desk = model.desk();
+  auto batch = BatchOf(model.Request(&random), model.Request(&random));
+  batch[0]->request.output_memory = TRITONSERVER_MEMORY_GPU;
+  model.Launch(batch);
+  const Taken taken = Next(&desk);
+  CHECK(desk.Send(Reply().Echo(taken, 0, false).Echo(taken, 1, false)));
+  CHECK(WaitUntil([&] { return batch[0]->request.released; }));
+  CHECK(batch[0]->failed_with(TRITONSERVER_ERROR_UNSUPPORTED, "output 'OUT_A' is wanted in GPU memory"));
+  CHECK(ComesTrue([&] { return taken.is_cancelled(0); }));
+  CHECK(desk.Send(Reply().Echo(taken, 0).Echo(taken, 1)));
+  Model::Wait(batch);
+  Model::CheckEchoed(*batch[1], 2);
+}
+
+void AWorkerThatHangsUpFailsWhatIsInFlight() {
+  std::mt19937_64 random(16);
+  Model model("mortal", 1, true, {21, true});
+  model.Load();
+  Desk& desk = model.desk();
+  std::vector<Requests> batches;
+  for (int i = 0; i < 20; ++i) {
+    batches.push_back(BatchOf(model.Request(&random), model.Request(&random)));
+    model.Launch(batches.back());
+  }
+  const Taken first = Next(&desk);
+  const Taken second = Next(&desk);
+  CHECK(desk.Send(Reply().Echo(first, 0).Echo(first, 1).Echo(second, 0, false).Echo(second, 1)));
+  CHECK(WaitUntil([&] { return Model::IsDone(batches[0]) && batches[1][1]->request.released; }));
+  CHECK(WaitUntil([&] { return batches[1][0]->request.responses.size() == 1; }));
+  for (int i = 0; i < 2; ++i) batches.push_back(BatchOf(model.Request(&random), model.Request(&random)));
+  model.Launch(batches[20]);
+  std::thread launching([&] {
+    model.Launch(batches[21]);                    // until there is room for another, which is when the worker is gone
+    auto last = BatchOf(model.Request(&random));  // has to find a new worker
+    model.Launch(last);
+    EchoAll(&model.desk(), Next(&model.desk()));
+    Model::Wait(last);
+    Model::CheckEchoed(*last[0]);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(kNothingMs));
+  desk.HangUp();
+  launching.join();
+  for (size_t i = 1; i < batches.size(); ++i) {
+    Model::Wait(batches[i]);
+    for (const auto& sent : batches[i]) {
+      if (sent == batches[1][1]) continue;
+      CHECK(sent->failed_with(TRITONSERVER_ERROR_UNAVAILABLE, "model 'mortal': the worker is gone"));
+    }
+  }
+  for (const auto& sent : batches[0]) Model::CheckEchoed(*sent);
+  Model::CheckEchoed(*batches[1][1]);
+  CHECK(model.connections() == 2);
+  model.Unbind();
+  // The instance may not have heard yet that the worker is gone, and then fails the batch as it hears.
+  for (int i = 0; i < 3; ++i) {
+    auto orphans = BatchOf(model.Request(&random), model.Request(&random));
+    model.Execute(orphans);
+    for (const auto& sent : orphans) CHECK(sent->failed_with(TRITONSERVER_ERROR_UNAVAILABLE, "model 'mortal'"));
+    if (i > 0) CHECK(Contains(orphans[0]->request.error, "has no worker: it is not bound any more"));
+  }
+  model.Bind();
+  CheckServedNow(&model, &random);
+}
+
+void UnloadingAnswersWhatIsInFlight() {
+  std::mt19937_64 random(17);
+  Model model("unloaded", 1, true, {4, true});
+  model.Load();
+  auto batch = BatchOf(model.Request(&random), model.Request(&random));
+  model.Launch(batch);
+  Next(&model.desk());
+  model.Unload();
+  CHECK(Model::IsDone(batch));
+  for (const auto& sent : batch) CHECK(sent->failed_with(TRITONSERVER_ERROR_UNAVAILABLE, "the worker is gone"));
+}
+
+void IdleInstancesEnd() {
+  for (bool decoupled : {false, true}) {
+    std::mt19937_64 random(18);
+    Model model("idle", 1, true, {4, decoupled});
+    model.Load();
+    if (decoupled) CheckServedNow(&model, &random);
+    model.Unload();
+  }
+}
+
+void NonsenseFailsWhatIsInFlight() {
+  std::mt19937_64 random(19);
+  const std::string unknown = "answered a request that it does not have";
+  using Lie = std::function<void(Reply*, const Taken&)>;
+  const auto changed = [](const std::function<void(ResponseEntry*)>& change) {
+    return [change](Reply* reply, const Taken& taken) {
+      Reply made;
+      made.Echo(taken, 1);
+      ResponseEntry response = made.responses().responses[0];
+      change(&response);
+      reply->Say(response, std::string(12, 'x'));
+    };
+  };
+  const std::vector<std::pair<Lie, std::string>> lies = {
+      {changed([](ResponseEntry* response) { response->sequence = 99999; }), unknown},
+      {changed([](ResponseEntry* response) { response->sequence = 0; }), unknown},
+      {changed([](ResponseEntry* response) { response->request = 3; }), unknown},
+      {changed([](ResponseEntry* response) { response->request = -1; }), unknown},
+      {changed([](ResponseEntry* response) { response->request = std::numeric_limits<int64_t>::max(); }), unknown},
+      {changed([](ResponseEntry* response) { response->request = 0; }), unknown},  // which has ended
+      {changed([](ResponseEntry* response) { response->outputs[0].position = 1; }),
+       "an output that the model does not have"},
+      {changed([](ResponseEntry* response) { response->outputs[0].position = -1; }),
+       "an output that the model does not have"},
+      {changed([](ResponseEntry* response) { response->outputs.push_back(response->outputs[0]); }), "an output twice"},
+      {changed([](ResponseEntry* response) { response->final = false; }), "answers in parts"},
+      {changed([](ResponseEntry* response) { response->outputs[0].tensor.offset = 1 << 20; }),
+       "outside of its message"},
+      {changed([](ResponseEntry* response) { response->outputs[0].tensor.size = -1; }), "outside of its message"},
+  };
+  Model model("lying", 1, true, {4});
+  model.Load();
+  int64_t connections = 1;
+  const auto check_failed = [&](const std::function<void(Desk*, const Taken&)>& lie, const std::string& reason) {
+    CheckServedNow(&model, &random);
+    CHECK(model.connections() == connections);
+    auto batch = BatchOf(model.Request(&random), model.Request(&random), model.Request(&random));
+    auto bystander = BatchOf(model.Request(&random));
+    model.Launch(bystander);
+    model.Launch(batch);
+    Desk& desk = model.desk();
+    Next(&desk);
+    const Taken taken = Next(&desk);
+    CHECK(desk.Send(Reply().Echo(taken, 0)));
+    lie(&desk, taken);
+    Model::Wait(batch);
+    Model::Wait(bystander);
+    Model::CheckEchoed(*batch[0]);
+    for (const Sent* sent : {batch[1].get(), batch[2].get(), bystander[0].get()}) {
+      CHECK(sent->failed_with(TRITONSERVER_ERROR_INTERNAL, reason) && sent->request.responses.empty());
+    }
+    CHECK(!desk.Take(kSoonMs));  // the backend has hung up
+    ++connections;
+  };
+  for (const auto& [lie, reason] : lies) {
+    check_failed(
+        [&lie = lie](Desk* desk, const Taken& taken) {
+          Reply reply;
+          lie(&reply, taken);
+          CHECK(desk->Send(reply));
+        },
+        reason);
+  }
+  const auto kind = static_cast<int64_t>(pytriton::NotificationKind::kResponses);
+  const std::vector<std::pair<pytriton::Notification, std::string>> notifications = {
+      {{99, 0, 64, 64}, "out of turn"},
+      {{static_cast<int64_t>(pytriton::NotificationKind::kResult), 2, 64, 64}, "out of turn"},
+      {{kind, 0, std::numeric_limits<int64_t>::max(), 64}, "outside of its shared memory"},
+      {{kind, 0, 64, std::numeric_limits<int64_t>::max()}, "outside of its shared memory"},
+      {{kind, 0, 0, 64}, "outside of its shared memory"},
+      {{kind, 0, 64, -1}, "outside of its shared memory"},
+      {{kind, 0, 64, 15}, "ends too early"},
+  };
+  for (const auto& [notification, reason] : notifications) {
+    check_failed([&notification = notification](Desk* desk, const Taken&) { CHECK(desk->Notify(notification)); },
+                 reason);
+  }
+}
+
+void OutputsThatDoNotFitTheirShapeFailAlone() {
+  std::mt19937_64 random(20);
+  constexpr int64_t kHuge = int64_t{1} << 32;
+  const std::vector<std::function<void(pytriton::ResponseOutput*)>> lies = {
+      [](pytriton::ResponseOutput* output) { output->tensor.shape = {2, kHuge, kHuge}; },
+      [](pytriton::ResponseOutput* output) { output->tensor.shape = {2, -1, -3}; },
+      [](pytriton::ResponseOutput* output) { output->tensor.shape = {5, 1}; },
+      [](pytriton::ResponseOutput* output) { output->tensor.size -= 1; },
+      [](pytriton::ResponseOutput* output) { output->datatype = 99; },
+      [](pytriton::ResponseOutput* output) { output->datatype = TRITONSERVER_TYPE_FP64; },
+      [](pytriton::ResponseOutput* output) {
+        output->datatype = TRITONSERVER_TYPE_BYTES;
+      },  // lengths beyond everything
+  };
+  Model model("ill-fitting", 1, true, {4, true});
+  model.Load();
+  Desk& desk = model.desk();
+  for (const auto& lie : lies) {
+    auto batch = BatchOf(model.Request(&random), model.Request(&random));
+    model.Launch(batch);
+    const Taken taken = Next(&desk);
+    Reply made;
+    made.Echo(taken, 0);
+    ResponseEntry response = made.responses().responses[0];
+    response.final = false;
+    lie(&response.outputs[0]);
+    CHECK(desk.Send(Reply().Say(response, std::string(12, '\xff')).Echo(taken, 1)));
+    Model::CheckEchoed(*batch[1], (Model::Wait(batch), 1));
+    CHECK(batch[0]->request.failed && batch[0]->request.error_code == TRITONSERVER_ERROR_INTERNAL);
+    CHECK(desk.Send(Reply().End(taken, 0)));
+    desk.Release(taken);
+  }
+  CheckServedNow(&model, &random);
+  CHECK(model.connections() == 1);
+}
+
+void AWorkerThatDoesNotReadIsHeard() {
+  std::mt19937_64 random(21);
+  constexpr int kBatches = 1000;  // more than a socket holds
+  Model model("deaf", 1, true, {kBatches});
+  model.Load();
+  Desk& desk = model.desk();
+  std::vector<Requests> batches;
+  for (int i = 0; i < kBatches; ++i) batches.push_back(BatchOf(model.Request(&random)));
+  std::atomic<int> launched{0};
+  std::thread launching([&] {
+    for (const Requests& batch : batches) {
+      model.Launch(batch);
+      ++launched;
+    }
+  });
+  for (int before = -1; before != launched || before == 0;) {  // until the socket is full
+    before = launched;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2 * kNothingMs));
+  }
+  CHECK(launched < kBatches);
+  batches[0][0]->request.cancelled = true;
+  Model::Wait(batches[0]);
+  Taken second;
+  second.sequence = 2;
+  second.batch.request_count = 1;
+  CHECK(desk.Send(Reply().Fail(second, 0, "unheard of")));
+  Model::Wait(batches[1]);
+  CHECK(launched < kBatches);
+  for (int i = 0; i < kBatches; ++i) {
+    const Taken taken = Next(&desk);
+    CHECK(taken.is_cancelled(0) == (i == 0));
+    if (i != 1) CHECK(desk.Send(i == 0 ? Reply().End(taken, 0) : Reply().Echo(taken, 0)));
+    desk.Release(taken);
+  }
+  launching.join();
+  CHECK(batches[0][0]->failed_with(TRITONSERVER_ERROR_CANCELLED, "was cancelled"));
+  CHECK(batches[1][0]->failed_with(TRITONSERVER_ERROR_INTERNAL, "unheard of"));
+  for (int i = 2; i < kBatches; ++i) {
+    Model::Wait(batches[i]);
+    Model::CheckEchoed(*batches[i][0]);
+  }
+}
+
+void ADeafWorkerThatHangsUpLetsExecutionGoOn() {
+  std::mt19937_64 random(22);
+  Model model("deaf-and-dead", 1, true, {1000});
+  model.Load();
+  Desk& desk = model.desk();
+  std::vector<Requests> batches;
+  for (int i = 0; i < 1000; ++i) batches.push_back(BatchOf(model.Request(&random)));
+  std::atomic<int> launched{0};
+  std::thread launching([&] {
+    for (const Requests& batch : batches) {
+      if (model.connections() > 1) break;
+      model.Launch(batch);
+      ++launched;
+    }
+  });
+  for (int before = -1; before != launched || before == 0;) {
+    before = launched;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2 * kNothingMs));
+  }
+  desk.HangUp();
+  launching.join();
+  model.Unload();
+  for (int i = 0; i < launched; ++i) {
+    CHECK(Model::IsDone(batches[i]));
+    CHECK(batches[i][0]->failed_with(TRITONSERVER_ERROR_UNAVAILABLE, "the worker is gone"));
+  }
+}
+
+const Behaviours kBehaviours = {
+    {"bad_requests_take_no_place", BadRequestsTakeNoPlace},
+    {"outputs_in_gpu_memory_end_the_request", OutputsInGpuMemoryEndTheRequest},
+    {"a_worker_that_hangs_up_fails_what_is_in_flight", AWorkerThatHangsUpFailsWhatIsInFlight},
+    {"unloading_answers_what_is_in_flight", UnloadingAnswersWhatIsInFlight},
+    {"idle_instances_end", IdleInstancesEnd},
+    {"nonsense_fails_what_is_in_flight", NonsenseFailsWhatIsInFlight},
+    {"outputs_that_do_not_fit_their_shape_fail_alone", OutputsThatDoNotFitTheirShapeFailAlone},
+    {"a_worker_that_does_not_read_is_heard", AWorkerThatDoesNotReadIsHeard},
+    {"a_deaf_worker_that_hangs_up_lets_execution_go_on", ADeafWorkerThatHangsUpLetsExecutionGoOn},
+};
+
+}  // namespace
+
+}  // namespace data_path
+
+int main(int argc, char** argv) { return data_path::Run(data_path::kBehaviours, argc, argv); }

@@ -1,0 +1,329 @@
+// Batches at workers that take many at a time, and what they answer:
+// `pipeline_answers_test BEHAVIOUR`, or `--list`. Its sockets go to the current folder.
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "concurrent_executor_fixture.h"
+
+namespace data_path {
+
+namespace {
+
+using fake_triton::WaitUntil;
+using fake_worker::Desk;
+using fake_worker::Reply;
+using fake_worker::Taken;
+using pytriton::ResponseEntry;
+
+void AnswersComeInAnyOrder() {
+  std::mt19937_64 random(1);
+  Model model("order", 1, true, {9});
+  model.Load();
+  std::vector<Requests> batches;
+  std::vector<Taken> taken;
+  for (int i = 0; i < 8; ++i) {
+    batches.push_back(BatchOf(model.Request(&random),
+                              model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {2, i}, &random)}),
+                              model.Request(&random)));
+    model.Launch(batches.back());
+    taken.push_back(Next(&model.desk()));
+  }
+  for (size_t request : {2, 0, 1}) {
+    Reply reply;  // the last batch first, one request of each
+    for (auto each = taken.rbegin(); each != taken.rend(); ++each) reply.Echo(*each, request);
+    CHECK(model.desk().Send(reply));
+    CHECK(WaitUntil([&] {
+      return std::all_of(batches.begin(), batches.end(), [&](const auto& b) { return b[request]->request.released; });
+    }));
+  }
+  for (const Requests& batch : batches) {
+    for (const auto& sent : batch) Model::CheckEchoed(*sent);
+  }
+  CHECK(model.connections() == 1);
+}
+
+void EveryInputComesBack() {
+  std::mt19937_64 random(2);
+  int served = 0;
+  Model model("inputs", 3, true, {4, true});
+  model.Load();
+  for (int i = 0; i < 100; ++i) {
+    Requests batch;
+    std::vector<bool> good;
+    for (int n = 0; n < 4; ++n) {
+      auto [sent, is_good] = RandomRequest(model, &random);
+      batch.push_back(std::move(sent));
+      good.push_back(is_good);
+    }
+    model.Launch(batch);
+    if (std::find(good.begin(), good.end(), true) == good.end()) continue;
+    EchoAll(&model.desk(), Next(&model.desk()));
+    Model::Wait(batch);
+    for (size_t n = 0; n < batch.size(); ++n) {
+      if (good[n]) Model::CheckEchoed(*batch[n]);
+      CHECK(good[n] || batch[n]->failed_with(TRITONSERVER_ERROR_INVALID_ARG, "does not match its shape"));
+      served += good[n] ? 1 : 0;
+    }
+  }
+  CHECK(served > 200);
+}
+
+void ModelsWithoutBatchesAreServed() {
+  std::mt19937_64 random(3);
+  Model model("single", 2, false, {2});
+  model.Load();
+  auto batch =
+      BatchOf(model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {2, 3}, &random), Bytes("B", {1}, {"scalar"})}));
+  model.Launch(batch);
+  EchoAll(&model.desk(), Next(&model.desk()));
+  Model::Wait(batch);
+  Model::CheckEchoed(*batch[0]);
+}
+
+void ABatchWaitsForRoom() {
+  std::mt19937_64 random(4);
+  Model model("room", 1, true, {2});
+  model.Load();
+  Desk& desk = model.desk();
+  auto first = BatchOf(model.Request(&random), model.Request(&random));
+  auto second = BatchOf(model.Request(&random));
+  auto third = BatchOf(model.Request(&random));
+  std::atomic<int> launched{0};
+  std::thread launching([&] {
+    for (const Requests* batch : {&first, &second, &third}) {
+      model.Launch(*batch);
+      ++launched;
+    }
+  });
+  const Taken one = Next(&desk);
+  const Taken two = Next(&desk);
+  CHECK(WaitUntil([&] { return launched == 1; }));
+  CHECK(desk.Send(Reply().Echo(one, 1)));  // the batch is not through with that
+  CHECK(!desk.Take(kNothingMs));
+  CHECK(launched == 1);  // Triton thinks of the instance as busy, and gives the third batch to another if there is one
+  CHECK(desk.Send(Reply().Echo(one, 0)));
+  const Taken three = Next(&desk);
+  CHECK(launched == 2);
+  CHECK(desk.Send(Reply().Echo(two, 0).Echo(three, 0)));
+  launching.join();
+  for (const Requests* batch : {&first, &second, &third}) {
+    Model::Wait(*batch);
+    for (const auto& sent : *batch) Model::CheckEchoed(*sent);
+  }
+}
+
+void StreamsHaveAnyNumberOfResponses() {
+  std::mt19937_64 random(5);
+  Model model("streams", 1, true, {4, true});
+  model.Load();
+  Desk& desk = model.desk();
+  auto batch = BatchOf(model.Request(&random), model.Request(&random), model.Request(&random), model.Request(&random));
+  model.Launch(batch);
+  const Taken taken = Next(&desk);
+  CHECK(desk.Send(Reply().End(taken, 0).Echo(taken, 1)));  // nothing, and one that is the last
+  CHECK(desk.Send(Reply().Echo(taken, 2, false)));
+  CHECK(WaitUntil([&] { return batch[2]->request.responses.size() == 1; }));
+  CHECK(WaitUntil([&] { return batch[0]->request.released && batch[1]->request.released; }));
+  CHECK(WaitUntil([&] { return !batch[2]->request.answered; }));
+  constexpr int kMany = 300;
+  for (int i = 0; i < kMany; ++i) CHECK(desk.Send(Reply().Echo(taken, 3, false).Echo(taken, 3, false)));
+  CHECK(desk.Send(Reply().Echo(taken, 3).End(taken, 2)));
+  Model::Wait(batch);
+  Model::CheckEchoed(*batch[0], 0);
+  Model::CheckEchoed(*batch[1], 1);
+  Model::CheckEchoed(*batch[2], 1);
+  Model::CheckEchoed(*batch[3], 2 * kMany + 1);
+}
+
+void OnlyRequestedOutputsAreSent() {
+  std::mt19937_64 random(6);
+  Model model("outputs", 2, true, {4, true});
+  model.Load();
+  const auto request = [&] {
+    return model.Request(
+        {Numbers("A", TRITONSERVER_TYPE_FP32, {1, 3}, &random), Numbers("B", TRITONSERVER_TYPE_FP32, {1, 3}, &random)});
+  };
+  auto batch = BatchOf(request(), request());
+  batch[1]->request.requested_outputs = {"OUT_B"};
+  model.Launch(batch);
+  EchoAll(&model.desk(), Next(&model.desk()));
+  Model::Wait(batch);
+  Model::CheckEchoed(*batch[0]);
+  Model::CheckEchoed(*batch[1]);
+  CHECK(batch[1]->request.outputs.size() == 1);
+}
+
+void AFailureEndsItsRequestInMidStream() {
+  std::mt19937_64 random(7);
+  Model model("failing", 1, true, {4, true});
+  model.Load();
+  Desk& desk = model.desk();
+  auto batch = BatchOf(model.Request(&random), model.Request(&random), model.Request(&random));
+  model.Launch(batch);
+  const Taken taken = Next(&desk);
+  CHECK(desk.Send(Reply().Echo(taken, 0, false).Echo(taken, 1, false).Echo(taken, 2, false)));
+  CHECK(desk.Send(Reply().Fail(taken, 0, "the last word").Fail(taken, 1, "more is to come", false)));
+  CHECK(WaitUntil([&] { return batch[0]->request.released && batch[1]->request.released; }));
+  CHECK(batch[0]->failed_with(TRITONSERVER_ERROR_INTERNAL, "the last word"));
+  CHECK(batch[1]->failed_with(TRITONSERVER_ERROR_INTERNAL, "more is to come"));
+  // The worker is told that nobody listens any more; what it says all the same is dropped.
+  CHECK(ComesTrue([&] { return taken.is_cancelled(1); }));
+  CHECK(!taken.is_cancelled(0) && !taken.is_cancelled(2));
+  CHECK(desk.Send(Reply().Echo(taken, 1, false).Fail(taken, 1, "again", false).Echo(taken, 2, false).End(taken, 1)));
+  CHECK(desk.Send(Reply().End(taken, 2)));
+  Model::Wait(batch);
+  Model::CheckEchoed(*batch[2], 2);
+  CHECK(batch[0]->request.responses.size() == 1 && batch[1]->request.responses.size() == 1);
+  CheckServedNow(&model, &random);
+}
+
+void TheDetailOfAFailureIsLogged() {
+  std::mt19937_64 random(8);
+  Model model("detail", 1, true, {4});
+  model.Load();
+  auto batch = BatchOf(model.Request(&random));
+  model.Launch(batch);
+  ResponseEntry response;
+  response.sequence = Next(&model.desk()).sequence;
+  response.final = true;
+  response.failed = true;
+  response.code = TRITONSERVER_ERROR_UNAVAILABLE;
+  response.message = "said to the client";
+  response.detail = "the traceback";
+  CHECK(model.desk().Send(Reply().Say(response)));
+  Model::Wait(batch);
+  CHECK(batch[0]->failed_with(TRITONSERVER_ERROR_UNAVAILABLE, "said to the client"));
+  CHECK(fake_triton::TakeLog() == "the traceback\n");
+}
+
+ResponseEntry Reschedule(const Taken& taken, int64_t request) {
+  ResponseEntry response;
+  response.sequence = taken.sequence;
+  response.request = request;
+  response.final = true;
+  response.failed = true;
+  response.code = pytriton::kReschedule;
+  return response;
+}
+
+void RequestsGoBackToTheServer() {
+  std::mt19937_64 random(31);
+  Model model("back", 1, true, {4, true});
+  model.Load();
+  Desk& desk = model.desk();
+  auto batch = BatchOf(model.Request(&random), model.Request(&random), model.Request(&random));
+  batch[0]->request.reschedulable = true;
+  model.Launch(batch);
+  const Taken taken = Next(&desk);
+  CHECK(desk.Send(Reply().Echo(taken, 0, false).Say(Reschedule(taken, 0))));
+  CHECK(desk.Send(Reply().Say(Reschedule(taken, 1)).Echo(taken, 2)));
+  Model::Wait(batch);
+  CHECK(batch[0]->request.rescheduled && batch[0]->request.responses.size() == 1);
+  CHECK(batch[1]->failed_with(TRITONSERVER_ERROR_UNSUPPORTED, "cannot be rescheduled: no such scheduler"));
+  Model::CheckEchoed(*batch[2]);
+  CheckServedNow(&model, &random);
+}
+
+void ResponseParametersTravelWithEachResponse() {
+  std::mt19937_64 random(32);
+  Model model("parameters", 1, true, {4, true});
+  model.Load();
+  auto batch = BatchOf(model.Request(&random));
+  model.Launch(batch);
+  const Taken taken = Next(&model.desk());
+  ResponseEntry response = Reply().Echo(taken, 0).responses().responses[0];
+  response.outputs.clear();
+  response.parameters = {{"number", pytriton::ParameterType::kInt, "", 7}};
+  CHECK(model.desk().Send(Reply().Say(response)));
+  Model::Wait(batch);
+  CHECK(batch[0]->request.response_parameters.at("number") == "7");
+}
+
+void ABatchWaitsUntilTheOneBeforeHasReturned() {
+  std::mt19937_64 random(33);
+  Model model("turns", 1, true, {8, true, true});
+  model.Load();
+  Desk& desk = model.desk();
+  std::vector<Requests> batches;
+  for (int i = 0; i < 3; ++i) batches.push_back(BatchOf(model.Request(&random)));
+  std::thread launching([&] {
+    for (const Requests& batch : batches) model.Launch(batch);
+  });
+  // The callable returns before the request has ended, or ends the request before it returns.
+  const Taken first = Next(&desk);
+  CHECK(!desk.Take(kNothingMs));
+  CHECK(desk.Notify({static_cast<int64_t>(pytriton::NotificationKind::kReturned), first.sequence, 0, 0}));
+  const Taken second = Next(&desk);
+  CHECK(!desk.Take(kNothingMs));
+  EchoAll(&desk, second);
+  const Taken third = Next(&desk);
+  EchoAll(&desk, third);
+  launching.join();
+  EchoAll(&desk, first);
+  for (const Requests& batch : batches) Model::Wait(batch);
+}
+
+void OnlyStreamsMayEndWithNothing() {
+  std::mt19937_64 random(9);
+  Model model("nothing", 1, true, {4});
+  model.Load();
+  auto batch = BatchOf(model.Request(&random), model.Request(&random));
+  model.Launch(batch);
+  const Taken taken = Next(&model.desk());
+  CHECK(model.desk().Send(Reply().End(taken, 0).Echo(taken, 1)));
+  Model::Wait(batch);
+  CHECK(batch[0]->failed_with(TRITONSERVER_ERROR_INTERNAL, "model 'nothing': the request was answered with nothing"));
+  Model::CheckEchoed(*batch[1]);
+  CHECK(model.connections() == 1);
+}
+
+void StatisticsAreReportedOnce() {
+  std::mt19937_64 random(12);
+  Model model("statistics", 1, true, {4, true});
+  model.Load();
+  const auto request = [&](int64_t rows) {
+    return model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {rows, 3}, &random)});
+  };
+  auto mixed = BatchOf(request(1), request(2), request(3));
+  model.Launch(mixed);
+  const Taken taken = Next(&model.desk());
+  CHECK(model.desk().Send(Reply().Echo(taken, 0, false).Echo(taken, 0).Fail(taken, 1, "no").End(taken, 2)));
+  auto failing = BatchOf(request(5));
+  model.Launch(failing);
+  CHECK(model.desk().Send(Reply().Fail(Next(&model.desk()), 0, "no")));
+  auto last = BatchOf(request(7));
+  model.Launch(last);
+  EchoAll(&model.desk(), Next(&model.desk()));
+  const TRITONBACKEND_ModelInstance& instance = *model.instance();
+  CHECK(WaitUntil([&] { return instance.batches.size() == 2 && instance.succeeded == 3 && instance.failed == 2; }));
+  CHECK(instance.batches[0].rows == 6 && instance.batches[1].rows == 7);
+  CHECK(instance.batches[1].times[1] == 1000 && instance.batches[1].times[2] == 2000);
+  CHECK(instance.batches[1].times[0] <= instance.batches[1].times[3]);
+}
+
+const Behaviours kBehaviours = {
+    {"answers_come_in_any_order", AnswersComeInAnyOrder},
+    {"every_input_comes_back", EveryInputComesBack},
+    {"models_without_batches_are_served", ModelsWithoutBatchesAreServed},
+    {"a_batch_waits_for_room", ABatchWaitsForRoom},
+    {"streams_have_any_number_of_responses", StreamsHaveAnyNumberOfResponses},
+    {"only_requested_outputs_are_sent", OnlyRequestedOutputsAreSent},
+    {"a_failure_ends_its_request_in_mid_stream", AFailureEndsItsRequestInMidStream},
+    {"the_detail_of_a_failure_is_logged", TheDetailOfAFailureIsLogged},
+    {"requests_go_back_to_the_server", RequestsGoBackToTheServer},
+    {"response_parameters_travel_with_each_response", ResponseParametersTravelWithEachResponse},
+    {"a_batch_waits_until_the_one_before_has_returned", ABatchWaitsUntilTheOneBeforeHasReturned},
+    {"only_streams_may_end_with_nothing", OnlyStreamsMayEndWithNothing},
+    {"statistics_are_reported_once", StatisticsAreReportedOnce},
+};
+
+}  // namespace
+
+}  // namespace data_path
+
+int main(int argc, char** argv) { return data_path::Run(data_path::kBehaviours, argc, argv); }

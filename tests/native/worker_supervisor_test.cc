@@ -1,0 +1,311 @@
+// A keeper and its worker process, which is this program in another role: `keeper_test BEHAVIOUR`, or `--list`. What
+// the process is to do lies in the current folder, as files.
+#include "python_models/worker_supervisor.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "data_path.h"
+
+namespace {
+
+using namespace std::chrono_literals;
+
+using data_path::Contains;
+using pytriton::ChildProcess;
+using pytriton::Command;
+using pytriton::CommandError;
+using pytriton::CommandMessage;
+using pytriton::MessageReader;
+using pytriton::MessageWriter;
+using pytriton::ProcessError;
+using pytriton::ProcessSpec;
+using pytriton::WorkerSupervisor;
+
+constexpr int kLeash = 3;
+
+// The process.
+
+void Take(char* data, size_t size) {
+  while (size > 0) {
+    const ssize_t received = read(kLeash, data, size);
+    if (received <= 0) _exit(1);
+    data += received;
+    size -= received;
+  }
+}
+
+void Reply(const std::string& error, const std::string& config, bool admits) {
+  MessageWriter writer;
+  writer.Text(error);
+  writer.Text(error.empty() ? "" : "in line 1");
+  writer.Text(config);
+  int64_t size = writer.head_size();
+  std::string frame(8 + size, '\0');
+  writer.CopyTo(frame.data() + 8);
+  if (admits) {
+    pytriton::AdmissionMessage admission;
+    admission.socket = std::to_string(getpid());
+    MessageWriter data;
+    Encode(admission, &data);
+    frame.resize(8 + size + data.head_size());
+    data.CopyTo(frame.data() + 8 + size);
+    size += data.head_size();
+  }
+  std::memcpy(frame.data(), &size, 8);
+  if (write(kLeash, frame.data(), frame.size()) != static_cast<ssize_t>(frame.size())) _exit(1);
+}
+
+bool Told(const char* what) { return access(what, F_OK) == 0; }
+void Tell(const std::string& what) { std::ofstream(what).close(); }
+
+int Host() {
+  while (true) {
+    int64_t size;
+    Take(reinterpret_cast<char*>(&size), sizeof(size));
+    std::string frame(size, '\0');
+    Take(frame.data(), frame.size());
+    MessageReader reader(frame.data(), size);
+    switch (static_cast<Command>(reader.Word())) {
+      case Command::kCompleteConfig:
+        Reply("", "completed", false);
+        break;
+      case Command::kLoad:
+        if (Told("exit")) _exit(3);
+        while (Told("hang")) usleep(1000);
+        Reply(Told("fail") ? "ValueError: no weights" : "", Told("ask") ? pytriton::kHasReadinessCheck : "", false);
+        break;
+      case Command::kCheckReady:
+        Tell("asked");
+        Reply(Told("unready") ? "not yet" : "", "", false);
+        break;
+      case Command::kIssueTicket:
+        Reply("", "", true);
+        break;
+      case Command::kStop:
+        while (Told("linger")) usleep(1000);
+        Tell("stopped");
+        Reply("", "", false);
+        return 0;
+    }
+  }
+}
+
+// The tests.
+
+std::string Self() { return std::filesystem::read_symlink("/proc/self/exe"); }
+
+ProcessSpec HostCommand() {
+  const std::string launcher = std::filesystem::path(Self()).parent_path() / "pytriton-launch";
+  std::vector<std::string> environment;
+  for (char** each = environ; *each != nullptr; ++each) environment.emplace_back(*each);
+  return {{launcher, Self(), "host"}, environment};
+}
+
+CommandMessage Load() {
+  CommandMessage command;
+  command.command = Command::kLoad;
+  command.model = "model";
+  return command;
+}
+
+pid_t Admitted(WorkerSupervisor* supervisor, std::chrono::milliseconds timeout = 20s) {
+  return std::stoi(supervisor->IssueTicket(WorkerSupervisor::Clock::now() + timeout, [] { return true; }).socket);
+}
+
+template <typename Error>
+std::string ErrorOf(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+void WaitFor(const std::function<bool()>& condition) {
+  const auto deadline = WorkerSupervisor::Clock::now() + 20s;
+  while (!condition()) {
+    CHECK(WorkerSupervisor::Clock::now() < deadline);
+    std::this_thread::sleep_for(1ms);
+  }
+}
+
+bool Gone(pid_t process) { return kill(process, 0) != 0; }
+
+void OneProcessObeysAllOrders() {
+  pid_t process;
+  {
+    WorkerSupervisor supervisor(HostCommand(), "model", std::nullopt);
+    CommandMessage command = Load();
+    command.command = Command::kCompleteConfig;
+    CHECK(supervisor.Complete(command) == "completed");
+    supervisor.Load(Load(), [] { std::abort(); });
+    process = Admitted(&supervisor);
+    CHECK(Admitted(&supervisor) == process);
+  }
+  CHECK(Told("stopped"));
+  CHECK(Gone(process));
+}
+
+void AModelIsAskedWhetherItIsReadyIfItWantsToBe() {
+  {
+    WorkerSupervisor supervisor(HostCommand(), "model", std::nullopt);
+    supervisor.Load(Load(), [] { std::abort(); });
+    supervisor.CheckReady();
+    CHECK(!Told("asked"));
+  }
+  Tell("ask");
+  WorkerSupervisor supervisor(HostCommand(), "model", std::nullopt);
+  supervisor.Load(Load(), [] {});
+  supervisor.CheckReady();
+  CHECK(Told("asked"));
+  Tell("unready");
+  CHECK(ErrorOf<CommandError>([&] { supervisor.CheckReady(); }) == "not yet");
+  Tell("hang");  // when it is loaded again
+  kill(Admitted(&supervisor), SIGKILL);
+  WaitFor(
+      [&] { return Contains(ErrorOf<std::exception>([&] { supervisor.CheckReady(); }), "is being started again"); });
+  std::filesystem::remove("hang");
+}
+
+void AProcessThatEndsIsStartedAgain() {
+  std::atomic<int> restart_counter{0};
+  WorkerSupervisor supervisor(HostCommand(), "model", std::nullopt);
+  supervisor.Load(Load(), [&] { ++restart_counter; });
+  for (int i = 1; i < 4; ++i) {
+    const pid_t process = Admitted(&supervisor);
+    kill(process, SIGKILL);
+    WaitFor([&] { return restart_counter == i; });
+    CHECK(Admitted(&supervisor) != process);
+  }
+  const std::string log = fake_triton::TakeLog();
+  CHECK(Contains(log, "was killed by SIGKILL; it is started again\n"));
+  CHECK(Contains(log, "was killed by SIGKILL; it is started again in 0.1 s\n"));
+  CHECK(Contains(log, "was killed by SIGKILL; it is started again in 0.2 s\n"));
+}
+
+void AModelThatDoesNotLoadIsAnError() {
+  Tell("fail");
+  WorkerSupervisor supervisor(HostCommand(), "model", std::nullopt);
+  CHECK(ErrorOf<CommandError>([&] { supervisor.Load(Load(), [] { std::abort(); }); }) == "ValueError: no weights");
+}
+
+void AProcessThatEndsAtItsStartIsAnError() {
+  Tell("exit");
+  WorkerSupervisor supervisor(HostCommand(), "model", std::nullopt);
+  const std::string error = ErrorOf<ProcessError>([&] { supervisor.Load(Load(), [] { std::abort(); }); });
+  CHECK(error == "its worker process ended with exit status 3");
+}
+
+void AProgramThatIsMissingIsAnError() {
+  WorkerSupervisor supervisor({{"/no/launcher", "/no/program"}, {}}, "model", std::nullopt);
+  const std::string error = ErrorOf<ProcessError>([&] { supervisor.Load(Load(), [] { std::abort(); }); });
+  CHECK(error == "cannot start /no/launcher: No such file or directory");
+}
+
+void AStartThatTakesTooLongIsEnded() {
+  Tell("hang");
+  WorkerSupervisor supervisor(HostCommand(), "model", 1s);
+  const std::string error = ErrorOf<ProcessError>([&] { supervisor.Load(Load(), [] { std::abort(); }); });
+  CHECK(error == "its worker process has not answered for 1 s and was killed");
+}
+
+void WhoeverWaitsIsToldWhyAStartHasFailed() {
+  WorkerSupervisor supervisor(HostCommand(), "model", std::nullopt);
+  supervisor.Load(Load(), [] {});
+  Tell("fail");
+  kill(Admitted(&supervisor), SIGKILL);
+  WaitFor([&] { return ErrorOf<ProcessError>([&] { Admitted(&supervisor); }) == "ValueError: no weights"; });
+  CHECK(ErrorOf<ProcessError>([&] { Admitted(&supervisor); }) == "ValueError: no weights");
+  unlink("fail");
+  WaitFor([&] { return ErrorOf<ProcessError>([&] { Admitted(&supervisor); }).empty(); });
+}
+
+void NobodyWaitsForEver() {
+  std::atomic<bool> restarted{false};
+  WorkerSupervisor supervisor(HostCommand(), "model", std::nullopt);
+  supervisor.Load(Load(), [&] { restarted = true; });
+  Tell("hang");
+  kill(Admitted(&supervisor), SIGKILL);
+  WaitFor([&] { return restarted.load(); });
+  const auto wait = [&](std::chrono::milliseconds timeout, bool wanted) {
+    return ErrorOf<ProcessError>(
+        [&] { supervisor.IssueTicket(WorkerSupervisor::Clock::now() + timeout, [&] { return wanted; }); });
+  };
+  CHECK(wait(100ms, true) == "its worker process is still being started again");
+  CHECK(wait(1000s, false) == "its worker process is still being started again");
+  unlink("hang");
+  CHECK(Admitted(&supervisor) > 0);
+}
+
+void ASupervisorEndsWhileItsProcessIsBeingStartedAgain() {
+  std::atomic<bool> restarted{false};
+  WorkerSupervisor supervisor(HostCommand(), "model", std::nullopt);
+  supervisor.Load(Load(), [&] { restarted = true; });
+  Tell("hang");
+  kill(Admitted(&supervisor), SIGKILL);
+  WaitFor([&] { return restarted.load(); });
+}
+
+void ASupervisorEndsWhileItPauses() {
+  std::atomic<int> restart_counter{0};
+  WorkerSupervisor supervisor(HostCommand(), "model", std::nullopt);
+  supervisor.Load(Load(), [&] { ++restart_counter; });
+  Tell("exit");
+  kill(Admitted(&supervisor), SIGKILL);
+  WaitFor([&] { return restart_counter > 3; });
+}
+
+void ProcessesAreKilledUnderLoad() {
+  std::atomic<bool> done{false};
+  std::atomic<int> admitted{0};
+  WorkerSupervisor supervisor(HostCommand(), "model", std::nullopt);
+  supervisor.Load(Load(), [] {});
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&] {
+      while (!done) admitted += Admitted(&supervisor) > 0;
+    });
+  }
+  for (int i = 0; i < 4; ++i) {
+    const int before = admitted;
+    WaitFor([&] { return admitted > before + 10; });
+    kill(Admitted(&supervisor), SIGKILL);
+  }
+  const int before = admitted;
+  WaitFor([&] { return admitted > before + 10; });
+  done = true;
+  for (std::thread& thread : threads) thread.join();
+}
+
+const data_path::Behaviours kBehaviours = {
+    {"one_process_obeys_all_orders", OneProcessObeysAllOrders},
+    {"a_model_is_asked_whether_it_is_ready_if_it_wants_to_be", AModelIsAskedWhetherItIsReadyIfItWantsToBe},
+    {"a_process_that_ends_is_started_again", AProcessThatEndsIsStartedAgain},
+    {"a_model_that_does_not_load_is_an_error", AModelThatDoesNotLoadIsAnError},
+    {"a_process_that_ends_at_its_start_is_an_error", AProcessThatEndsAtItsStartIsAnError},
+    {"a_program_that_is_missing_is_an_error", AProgramThatIsMissingIsAnError},
+    {"a_start_that_takes_too_long_is_ended", AStartThatTakesTooLongIsEnded},
+    {"whoever_waits_is_told_why_a_start_has_failed", WhoeverWaitsIsToldWhyAStartHasFailed},
+    {"nobody_waits_for_ever", NobodyWaitsForEver},
+    {"a_supervisor_ends_while_its_process_is_being_started_again", ASupervisorEndsWhileItsProcessIsBeingStartedAgain},
+    {"a_supervisor_ends_while_it_pauses", ASupervisorEndsWhileItPauses},
+    {"processes_are_killed_under_load", ProcessesAreKilledUnderLoad},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc == 2 && std::string(argv[1]) == "host") return Host();
+  return data_path::Run(kBehaviours, argc, argv);
+}
