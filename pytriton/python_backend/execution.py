@@ -12,9 +12,9 @@ from pytriton.proxy.tensors.batch import BatchRequest
 from pytriton.proxy.tensors.failure import RequestError, Rescheduled
 from pytriton.proxy.tensors.signature import Signature
 from pytriton.python_backend.errors import TritonError, TritonModelException
-from pytriton.python_backend.request import ServedRequest
 from pytriton.python_backend.response import InferenceResponse
 from pytriton.python_backend.sender import Answer, Answering, item_of
+from pytriton.python_backend.served_request import ServedRequest
 
 _NOTHING = RequestError(TritonError.INTERNAL, "the request was answered with nothing")
 _UNANSWERED = "the model returned None for a request, and did not answer it by a response sender"
@@ -123,7 +123,7 @@ class Senders:
         self._sent: queue.SimpleQueue[tuple[int, object]] = queue.SimpleQueue()  # which a destructor may put to
         self._answers: dict[int, object] = {}
         for request in requests:
-            request.senders = self
+            request.find_answering = self.answering
 
     def answering(self, index: int) -> Answering:
         """How to answer a request."""

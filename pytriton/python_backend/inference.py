@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
 
 from pytriton.exceptions import PyTritonError
 from pytriton.model_config.datatypes import DTYPE_BY_CODE
@@ -13,34 +12,33 @@ from pytriton.proxy.services.reply_stream import ReplyStream
 from pytriton.proxy.transport.arena import ArenaError
 from pytriton.python_backend.datatypes import BF16, OPAQUE
 from pytriton.python_backend.errors import TritonError, TritonModelException
-from pytriton.python_backend.request import InferenceRequest
 from pytriton.python_backend.response import InferenceResponse
 from pytriton.python_backend.server import server_client
-from pytriton.python_backend.tensor import Tensor, texts_of, unchecked
+from pytriton.python_backend.tensor import Tensor, unchecked
 
 _FAILURES = (PyTritonError, ArenaError)
 
 
-def infer(request: InferenceRequest) -> InferenceResponse:
+def infer(call: InferenceCall) -> InferenceResponse:
     """Asks, and waits for the one response."""
     try:
-        return _response_of(server_client().infer(_call_of(request)))
+        return _response_of(server_client().infer(call))
     except _FAILURES as error:
         raise TritonModelException(str(error)) from error
 
 
-async def ainfer(request: InferenceRequest) -> InferenceResponse:
+async def ainfer(call: InferenceCall) -> InferenceResponse:
     """The same in an event loop."""
     try:
-        return _response_of(await server_client().ainfer(_call_of(request)))
+        return _response_of(await server_client().ainfer(call))
     except _FAILURES as error:
         raise TritonModelException(str(error)) from error
 
 
-def stream(request: InferenceRequest) -> ResponseIterator:
+def stream(call: InferenceCall) -> ResponseIterator:
     """Asks, and gives responses as they come."""
     try:
-        return ResponseIterator(server_client().stream(_call_of(request)))
+        return ResponseIterator(server_client().stream(call))
     except _FAILURES as error:
         raise TritonModelException(str(error)) from error
 
@@ -74,27 +72,6 @@ class ResponseIterator(Iterator[InferenceResponse], AsyncIterator[InferenceRespo
     def cancel(self) -> None:
         """Has the model stop; what has come, and what comes until it has stopped, is dropped."""
         self._replies.cancel()
-
-
-def _call_of(request: InferenceRequest) -> InferenceCall:
-    return InferenceCall(
-        request.model_name(),
-        {tensor.name(): _input_of(tensor) for tensor in request.inputs()},
-        version=request._model_version,
-        outputs=request.requested_output_names(),
-        request_id=request.request_id(),
-        correlation_id=request.correlation_id() or 0,
-        flags=request.flags(),
-        timeout_us=request.timeout(),
-        parameters=request._parameters,
-    )
-
-
-def _input_of(tensor: Tensor) -> Any:
-    array = tensor._array
-    if array.dtype is not OPAQUE:
-        return texts_of(array)
-    return ServiceTensor(BF16, array.shape, array.ravel().view("u1"))
 
 
 def _response_of(reply: InferenceReply) -> InferenceResponse:

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pytriton.proxy.tensors.batch import Batch
-from pytriton.proxy.wire.inference import RequestMetadata
+from pytriton.proxy.services.messages import InferenceCall, ServiceTensor
+from pytriton.proxy.types import Array
+from pytriton.python_backend.datatypes import BF16, OPAQUE
 from pytriton.python_backend.errors import TritonModelException
 from pytriton.python_backend.flags import (
-    TRITONSERVER_REQUEST_RELEASE_ALL,
-    TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
     PreferredMemory,
 )
-from pytriton.python_backend.response import InferenceResponse
-from pytriton.python_backend.sender import Answering, InferenceResponseSender
-from pytriton.python_backend.tensor import Tensor, unchecked
-
-if TYPE_CHECKING:
-    from pytriton.python_backend.execution import Senders
-
-_RELEASE_FLAGS = (TRITONSERVER_REQUEST_RELEASE_ALL, TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+from pytriton.python_backend.sender import InferenceResponseSender
+from pytriton.python_backend.tensor import Tensor, texts_of
 
 
 class InferenceRequest:
@@ -164,125 +157,30 @@ class InferenceRequest:
         """
         from pytriton.python_backend import inference
 
-        return inference.stream(self) if decoupled else inference.infer(self)
+        return inference.stream(self._call()) if decoupled else inference.infer(self._call())
 
     async def async_exec(self, decoupled: bool = False) -> Any:
         """The same in an event loop. What comes with ``decoupled`` can be iterated with ``async for`` as well."""
         from pytriton.python_backend import inference
 
-        return inference.stream(self) if decoupled else await inference.ainfer(self)
+        return inference.stream(self._call()) if decoupled else await inference.ainfer(self._call())
+
+    def _call(self) -> InferenceCall:
+        return InferenceCall(
+            self.model_name(),
+            {tensor.name(): _input_of(tensor) for tensor in self.inputs()},
+            version=self._model_version,
+            outputs=self.requested_output_names(),
+            request_id=self.request_id(),
+            correlation_id=self.correlation_id() or 0,
+            flags=self.flags(),
+            timeout_us=self.timeout(),
+            parameters=self._parameters,
+        )
 
 
-class ServedRequest(InferenceRequest):
-    """A request that ``execute`` is given; it looks things up when they are first asked for.
-
-    Args:
-        batch: What it is part of.
-        index: Its number.
-        answering: How to answer it.
-        output_names: Names of the model's outputs.
-        model_name: The model's name.
-    """
-
-    __slots__ = (
-        "_all_outputs",
-        "_batch",
-        "_index",
-        "_own_flags",
-        "_tensors",
-        "answering",
-        "has_sender",
-        "is_rescheduled",
-        "senders",
-    )
-
-    def __init__(
-        self, batch: Batch, index: int, answering: Answering | None, output_names: list[str], model_name: str
-    ) -> None:
-        self._batch = batch
-        self._index = index
-        self._all_outputs = output_names
-        self._model_name = model_name
-        self._tensors: list[Tensor] | None = None
-        self._own_flags: int | None = None
-        self.senders: Senders | None = None
-        self.answering = answering
-        self.has_sender = False
-        self.is_rescheduled = False
-
-    @property
-    def _details(self) -> RequestMetadata:
-        return self._batch.metadata(self._index)
-
-    def inputs(self) -> list[Tensor]:
-        """See `InferenceRequest.inputs`."""
-        if self._tensors is None:
-            inputs = self._batch.inputs_of(self._index)
-            self._tensors = [unchecked(name, array) for name, array in inputs.items()]
-        return self._tensors
-
-    def requested_output_names(self) -> list[str]:
-        """See `InferenceRequest.requested_output_names`."""
-        positions = self._batch.requested_outputs(self._index)
-        return list(self._all_outputs) if positions is None else [self._all_outputs[each] for each in positions]
-
-    def request_id(self) -> str:
-        """See `InferenceRequest.request_id`."""
-        return self._details.id
-
-    def correlation_id(self) -> int | str:
-        """See `InferenceRequest.correlation_id`."""
-        return self._details.options.correlation_id
-
-    def flags(self) -> int:
-        """See `InferenceRequest.flags`."""
-        return self._details.options.flags if self._own_flags is None else self._own_flags
-
-    def set_flags(self, flags: int) -> None:
-        """See `InferenceRequest.set_flags`."""
-        self._own_flags = flags
-
-    def timeout(self) -> int:
-        """See `InferenceRequest.timeout`."""
-        return self._details.options.timeout_us
-
-    def priority(self) -> int:
-        """0 where it has the model's default, 1 is the highest."""
-        return self._details.options.priority
-
-    def parameters(self) -> str:
-        """See `InferenceRequest.parameters`."""
-        return json.dumps(self._details.parameters)
-
-    def trace(self) -> int | None:
-        """See `InferenceRequest.trace`."""
-        return self._details.options.trace or None
-
-    def is_cancelled(self) -> bool:
-        """See `InferenceRequest.is_cancelled`."""
-        return self._batch.is_cancelled(self._index)
-
-    def get_response_sender(self) -> InferenceResponseSender:
-        """See `InferenceRequest.get_response_sender`."""
-        if self.answering is None:
-            if self.senders is None:
-                raise TritonModelException("the request was answered when execute() returned")
-            self.answering = self.senders.answering(self._index)
-        self.has_sender = True
-        return InferenceResponseSender(self.answering, self.is_cancelled)
-
-    def set_release_flags(self, flags: int) -> None:
-        """See `InferenceRequest.set_release_flags`."""
-        if flags not in _RELEASE_FLAGS:
-            raise TritonModelException(
-                f"set_release_flags() has {flags!r}: use TRITONSERVER_REQUEST_RELEASE_ALL or …_RELEASE_RESCHEDULE"
-            )
-        self.is_rescheduled = flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
-
-    def exec(self, decoupled: bool = False) -> InferenceResponse:
-        """Refuses: it is to be answered."""
-        raise TritonModelException("a request that execute() was given is answered: make an InferenceRequest to ask")
-
-    async def async_exec(self, decoupled: bool = False) -> InferenceResponse:
-        """Refuses: it is to be answered."""
-        return self.exec(decoupled)
+def _input_of(tensor: Tensor) -> Array | ServiceTensor:
+    array = tensor._array
+    if array.dtype is not OPAQUE:
+        return texts_of(array)
+    return ServiceTensor(BF16, array.shape, array.ravel().view("u1"))

@@ -112,8 +112,8 @@ class Stream:
 
     def __init__(self, triton):
         self.raw = tritonclient.grpc.InferenceServerClient(f"{HOST}:{triton.config.grpc_port}")
-        self._replies = queue.SimpleQueue()
-        self.raw.start_stream(lambda result, error: self._replies.put(Reply(result, error)))
+        self._responses = queue.SimpleQueue()
+        self.raw.start_stream(lambda result, error: self._responses.put(Reply(result, error)))
 
     def send(self, model, *values, inputs=None, **options):
         """Sends a request: a row of float32 as ``x``, or inputs by name."""
@@ -127,7 +127,7 @@ class Stream:
 
     def reply(self, timeout_s=PATIENCE_S):
         """The next reply."""
-        return self._replies.get(timeout=timeout_s)
+        return self._responses.get(timeout=timeout_s)
 
     def replies(self, ends=1, timeout_s=PATIENCE_S):
         """All replies until so many requests have ended."""
@@ -139,7 +139,7 @@ class Stream:
 
     def has_reply(self):
         """Whether one has come already."""
-        return not self._replies.empty()
+        return not self._responses.empty()
 
     def cancel(self):
         """Ends the stream and what is in flight on it."""

@@ -32,7 +32,7 @@ from pytriton.decorators import batch, triton_context
 from pytriton.exceptions import PyTritonInferenceError
 from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
 from pytriton.model_config.datatypes import DATATYPES
-from pytriton.proxy.services.client import current
+from pytriton.proxy.services.client import current_client
 
 pytestmark = pytest.mark.usefixtures("callees")
 
@@ -312,7 +312,9 @@ def test_a_thousand_requests_leave_nothing_behind(triton, name):
                 with contextlib.closing(context.stream("count", {"x": np.full((1, 1), 3, np.float32)})) as stream:
                     next(stream)
         gc.collect()
-        wait_until(lambda: current().in_use() == 0, what="no block in use")  # of streams that were left, a little later
+        wait_until(
+            lambda: current_client().in_use() == 0, what="no block in use"
+        )  # of streams that were left, a little later
         return requests
 
     asking(triton, name, ask)

@@ -22,7 +22,7 @@ from serving import (
 )
 
 from pytriton.exceptions import PyTritonInferenceError, PyTritonInvalidOperationError
-from pytriton.proxy.services.client import current
+from pytriton.proxy.services.client import current_client
 from pytriton.proxy.services.messages import InferenceCall
 from pytriton.proxy.wire.service import SEQUENCE_END, SEQUENCE_START, LogLevel, MetricKind
 
@@ -46,7 +46,7 @@ def called(triton, name, function):
 
     def call(requests):
         try:
-            kept.append((function(current()), None))
+            kept.append((function(current_client()), None))
         except BaseException as error:
             kept.append((None, error))
         return requests
@@ -284,4 +284,4 @@ def test_a_fork_cannot_ask(triton, name):
 
 def test_outside_of_calls_nobody_knows_whom_to_ask(triton):
     with pytest.raises(PyTritonInvalidOperationError, match="only while it calls"):
-        current()
+        current_client()

@@ -141,7 +141,7 @@ def blocks_in_use(triton):
     requests = sum(type(each) is Batch for each in gc.get_objects())
     responses = 0
     for pipeline in pipelines_of(triton):
-        with pipeline._replies._lock:
+        with pipeline._responses._lock:
             responses += pipeline._arena.in_use()
     return requests, responses
 

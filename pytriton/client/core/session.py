@@ -320,7 +320,7 @@ class Session:
         sizes = known_sizes.expected(request)
         is_told_again = False
         while True:
-            with shared_memory.RegionLease(server) as lease:
+            with shared_memory.RegionLease(server, server.regions) as lease:
                 try:
                     inputs = yield from lease.take_inputs(request, deadline.left_s())
                     wanted = yield from lease.take_outputs(names, sizes, deadline.left_s())

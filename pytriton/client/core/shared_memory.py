@@ -17,9 +17,10 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -30,9 +31,6 @@ from pytriton.client.core.sansio import Sleep, Steps
 from pytriton.client.exceptions import Failure, PyTritonClientError, PyTritonClientInferenceServerError
 from pytriton.model_config.datatypes import datatype_by_name
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
-
-if TYPE_CHECKING:
-    from pytriton.client.core.servers import Server
 
 MIN_BYTES = 64 * 1024
 """Smaller tensors travel in the request: that takes no longer."""
@@ -103,6 +101,17 @@ class _Lease(np.ndarray[Any, np.dtype[np.uint8]]):
             self._pool.give_back(region)
 
 
+class RegionServer(Protocol):
+    """A server that regions are registered with; see `pytriton.client.core.servers.Server`."""
+
+    @property
+    def library(self) -> ModuleType:
+        """``tritonclient.http`` or ``tritonclient.grpc``."""
+
+    def call(self, method: str, timeout_s: float, *args: Any) -> Callable[[], Any]:
+        """Returns a step that calls a method of tritonclient's client."""
+
+
 class RegionPool:
     """The regions that one server knows."""
 
@@ -114,7 +123,7 @@ class RegionPool:
         self._known: set[str] = set()
         self._lock = threading.Lock()
 
-    def lend(self, server: Server, size: int, timeout_s: float) -> Steps[Region]:
+    def lend(self, server: RegionServer, size: int, timeout_s: float) -> Steps[Region]:
         """Takes a region, or makes one and tells the server of it.
 
         Args:
@@ -164,7 +173,7 @@ class RegionPool:
             self._abandoned.clear()
             self._known.clear()
 
-    def close(self, server: Server, sleep: Sleep) -> Steps[None]:
+    def close(self, server: RegionServer, sleep: Sleep) -> Steps[None]:
         """Tells the server to forget all regions; arrays that lie in some stay valid.
 
         Args:
@@ -202,7 +211,7 @@ class RegionPool:
                 unwanted.append(self._free.pop(0).name)
             return None, unwanted
 
-    def _forget(self, server: Server, name: str, timeout_s: float) -> Steps[None]:
+    def _forget(self, server: RegionServer, name: str, timeout_s: float) -> Steps[None]:
         """Has the server forget a region, or tries that again later where the server is using it."""
         try:
             yield server.call("unregister_system_shared_memory", timeout_s, name)
@@ -265,17 +274,16 @@ class RegionLease:
 
     Args:
         server: The server that the request goes to.
+        pool: The regions of that server.
 
     Attributes:
         is_used: The server may be using the regions. They are not given to other requests while it may.
     """
 
-    def __init__(self, server: Server) -> None:
-        """Has none yet."""
-        assert server.regions is not None
+    def __init__(self, server: RegionServer, pool: RegionPool) -> None:
         self.is_used = False
         self._server = server
-        self._pool = server.regions
+        self._pool = pool
         self._inputs: Region | None = None
         self._outputs: Region | None = None
         self._layout: dict[str, tuple[int, int]] = {}

@@ -45,8 +45,8 @@ def callable_kind(infer_func: Callable[..., Any]) -> CallableKind:
 
     Examples:
         >>> async def infer(requests): ...
-        >>> kind_of(infer)
-        <Kind.COROUTINE: 'a coroutine function'>
+        >>> callable_kind(infer)
+        <CallableKind.COROUTINE: 'a coroutine function'>
     """
     while isinstance(infer_func, functools.partial):
         infer_func = infer_func.func

@@ -1,0 +1,1 @@
+"""Tensors: arrays from and to shared memory."""

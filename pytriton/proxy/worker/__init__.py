@@ -1,0 +1,1 @@
+"""Workers: call inference callables for the model instances in the server."""

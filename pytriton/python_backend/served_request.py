@@ -1,0 +1,132 @@
+"""Requests that a model of a repository is to serve."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from pytriton.proxy.tensors.batch import Batch
+from pytriton.proxy.wire.inference import RequestMetadata
+from pytriton.python_backend.errors import TritonModelException
+from pytriton.python_backend.flags import TRITONSERVER_REQUEST_RELEASE_ALL, TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
+from pytriton.python_backend.request import InferenceRequest
+from pytriton.python_backend.response import InferenceResponse
+from pytriton.python_backend.sender import Answering, InferenceResponseSender
+from pytriton.python_backend.tensor import Tensor, unchecked
+
+_RELEASE_FLAGS = (TRITONSERVER_REQUEST_RELEASE_ALL, TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+
+
+class ServedRequest(InferenceRequest):
+    """A request that ``execute`` is given; it looks things up when they are first asked for.
+
+    Args:
+        batch: What it is part of.
+        index: Its number.
+        answering: How to answer it.
+        output_names: Names of the model's outputs.
+        model_name: The model's name.
+    """
+
+    __slots__ = (
+        "_all_outputs",
+        "_batch",
+        "_index",
+        "_own_flags",
+        "_tensors",
+        "answering",
+        "find_answering",
+        "has_sender",
+        "is_rescheduled",
+    )
+
+    def __init__(
+        self, batch: Batch, index: int, answering: Answering | None, output_names: list[str], model_name: str
+    ) -> None:
+        self._batch = batch
+        self._index = index
+        self._all_outputs = output_names
+        self._model_name = model_name
+        self._tensors: list[Tensor] | None = None
+        self._own_flags: int | None = None
+        self.find_answering: Callable[[int], Answering] | None = None
+        self.answering = answering
+        self.has_sender = False
+        self.is_rescheduled = False
+
+    @property
+    def _metadata(self) -> RequestMetadata:
+        return self._batch.metadata(self._index)
+
+    def inputs(self) -> list[Tensor]:
+        """See `InferenceRequest.inputs`."""
+        if self._tensors is None:
+            inputs = self._batch.inputs_of(self._index)
+            self._tensors = [unchecked(name, array) for name, array in inputs.items()]
+        return self._tensors
+
+    def requested_output_names(self) -> list[str]:
+        """See `InferenceRequest.requested_output_names`."""
+        positions = self._batch.requested_outputs(self._index)
+        return list(self._all_outputs) if positions is None else [self._all_outputs[each] for each in positions]
+
+    def request_id(self) -> str:
+        """See `InferenceRequest.request_id`."""
+        return self._metadata.id
+
+    def correlation_id(self) -> int | str:
+        """See `InferenceRequest.correlation_id`."""
+        return self._metadata.options.correlation_id
+
+    def flags(self) -> int:
+        """See `InferenceRequest.flags`."""
+        return self._metadata.options.flags if self._own_flags is None else self._own_flags
+
+    def set_flags(self, flags: int) -> None:
+        """See `InferenceRequest.set_flags`."""
+        self._own_flags = flags
+
+    def timeout(self) -> int:
+        """See `InferenceRequest.timeout`."""
+        return self._metadata.options.timeout_us
+
+    def priority(self) -> int:
+        """0 where it has the model's default, 1 is the highest."""
+        return self._metadata.options.priority
+
+    def parameters(self) -> str:
+        """See `InferenceRequest.parameters`."""
+        return json.dumps(self._metadata.parameters)
+
+    def trace(self) -> int | None:
+        """See `InferenceRequest.trace`."""
+        return self._metadata.options.trace or None
+
+    def is_cancelled(self) -> bool:
+        """See `InferenceRequest.is_cancelled`."""
+        return self._batch.is_cancelled(self._index)
+
+    def get_response_sender(self) -> InferenceResponseSender:
+        """See `InferenceRequest.get_response_sender`."""
+        if self.answering is None:
+            if self.find_answering is None:
+                raise TritonModelException("the request was answered when execute() returned")
+            self.answering = self.find_answering(self._index)
+        self.has_sender = True
+        return InferenceResponseSender(self.answering, self.is_cancelled)
+
+    def set_release_flags(self, flags: int) -> None:
+        """See `InferenceRequest.set_release_flags`."""
+        if flags not in _RELEASE_FLAGS:
+            raise TritonModelException(
+                f"set_release_flags() has {flags!r}: use TRITONSERVER_REQUEST_RELEASE_ALL or …_RELEASE_RESCHEDULE"
+            )
+        self.is_rescheduled = flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
+
+    def exec(self, decoupled: bool = False) -> InferenceResponse:
+        """Refuses: it is to be answered."""
+        raise TritonModelException("a request that execute() was given is answered: make an InferenceRequest to ask")
+
+    async def async_exec(self, decoupled: bool = False) -> InferenceResponse:
+        """Refuses: it is to be answered."""
+        return self.exec(decoupled)
