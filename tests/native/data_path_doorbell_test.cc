@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "data_path.h"
-#include "transport/adaptive_spin.h"
 
 namespace data_path {
 
@@ -16,45 +15,12 @@ using fake_worker::Echo;
 using fake_worker::ResponseEntry;
 using pytriton::BatchMessage;
 
-constexpr int64_t kLarge = 1 << 14;  // float32 values, whose head is rung for before they are copied
+constexpr int64_t kLarge = 1 << 14;  // float32 values
 
 Model AtDoorbell(const std::string& name, fake_worker::Serve serve, size_t kept = 0) {
   Mode mode;
   mode.at_doorbell = true;
   return Model(name, 1, true, mode, fake_worker::LockStep(std::move(serve), kept));
-}
-
-void SmallBatchesAreRungForOnce() {
-  std::mt19937_64 random(1);
-  Model model = AtDoorbell("small", Echo);
-  model.Load();
-  for (int i = 0; i < 20; ++i) model.CheckServed(BatchOf(model.Request(&random), model.Request(&random)));
-  CHECK(model.desk().heads() == 0);
-}
-
-void LargeBatchesAreRungForByTheirHeads() {
-  constexpr int kBatches = 20;
-  std::mt19937_64 random(2);
-  Model model = AtDoorbell("large", Echo);
-  model.Load();
-  for (int i = 0; i < kBatches; ++i) {
-    model.CheckServed(BatchOf(model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {1, kLarge}, &random)}),
-                              model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {3, kLarge}, &random)})));
-  }
-  CHECK(model.desk().heads() == (pytriton::AdaptiveSpin::IsAllowed() ? kBatches : 0));
-}
-
-void ManyRequestsAreRungForOnceAndSoIsWhatComesNext() {
-  constexpr int kBacklogBatches = 32;
-  std::mt19937_64 random(5);
-  Model model = AtDoorbell("many", Echo);
-  model.Load();
-  const auto request = [&] { return model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {1, kLarge}, &random)}); };
-  for (int i = 0; i < 20; ++i) model.CheckServed(BatchOf(request(), request(), request()));
-  for (int i = 1; i < kBacklogBatches; ++i) model.CheckServed(BatchOf(request(), request()));
-  CHECK(model.desk().heads() == 0);
-  model.CheckServed(BatchOf(request(), request()));
-  CHECK(model.desk().heads() == (pytriton::AdaptiveSpin::IsAllowed() ? 1 : 0));
 }
 
 void BatchesOfAnySizeComeBack() {
@@ -85,9 +51,6 @@ void AWorkerThatHangsUpIsReplaced() {
 }
 
 const Behaviours kBehaviours = {
-    {"small_batches_are_rung_for_once", SmallBatchesAreRungForOnce},
-    {"large_batches_are_rung_for_by_their_heads", LargeBatchesAreRungForByTheirHeads},
-    {"many_requests_are_rung_for_once_and_so_is_what_comes_next", ManyRequestsAreRungForOnceAndSoIsWhatComesNext},
     {"batches_of_any_size_come_back", BatchesOfAnySizeComeBack},
     {"a_worker_that_hangs_up_is_replaced", AWorkerThatHangsUpIsReplaced},
 };

@@ -21,7 +21,6 @@ struct Doorbell::Workers {
   int64_t size;
   std::atomic<int64_t> sequence;
   int64_t kind;
-  std::atomic<int64_t> whole;
 };
 
 struct Doorbell::Backends {
@@ -46,13 +45,6 @@ std::optional<pytriton::Notification> Doorbell::Take() {
   if (sequence == sequence_) return {};
   sequence_ = sequence;
   return pytriton::Notification{workers_->kind, sequence, workers_->offset, workers_->size};
-}
-
-bool Doorbell::HasData() {
-  if (workers_->whole.load(std::memory_order_acquire) != sequence_) Sleep();
-  if (workers_->whole.load(std::memory_order_acquire) != sequence_) return false;
-  backends_->heard.store(++heard_);
-  return true;
 }
 
 void Doorbell::Notify(const pytriton::Notification& result) {

@@ -17,10 +17,8 @@ class Doorbell {
   // It lies at `offset` in the backend's arena, which outlives it.
   Doorbell(const pytriton::PeerArena& arena, int64_t offset);
 
-  // The batch that has rung, or its head; nothing where none does for a while, or the other side has ended.
+  // The next batch; nothing if none comes for a while, or the other side has ended.
   std::optional<pytriton::Notification> Take();
-  // Whether the data have come of the batch whose head was taken last; waits for them for a while.
-  bool HasData();
   void Notify(const pytriton::Notification& result);
 
  private:

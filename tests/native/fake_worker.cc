@@ -221,19 +221,12 @@ bool Desk::HasEnded() const {
 std::optional<Taken> Desk::Take(int timeout_ms) {
   const std::optional<Notification> notification = NextBell(timeout_ms);
   if (!notification) return {};
-  const bool is_head = doorbell_ && notification->kind == static_cast<int64_t>(NotificationKind::kEarlyBatch);
-  if (!is_head && notification->kind != static_cast<int64_t>(NotificationKind::kBatch)) {
+  if (notification->kind != static_cast<int64_t>(NotificationKind::kBatch)) {
     ::fake_worker::Fail("a bell other than a batch's rang");
   }
   MessageReader reader(peer_.At(notification->offset, notification->size), notification->size);
   Taken taken = {notification->sequence, notification->offset, notification->size, DecodeBatch(&reader), nullptr};
   taken.data = peer_.At(notification->offset, notification->size) + reader.data_offset();
-  if (!is_head) return taken;
-  ++heads_;
-  while (!doorbell_->HasData()) {
-    gone_ = HasEnded();
-    if (gone_) return {};
-  }
   return taken;
 }
 

@@ -68,8 +68,6 @@ class Desk {
   bool Notify(const pytriton::Notification& notification);
   // Whether the last `Take` has found that the other side is gone.
   bool gone() const { return gone_; }
-  // How many batches were rung for by their heads, before their data were there.
-  int64_t heads() const { return heads_; }
   void Release(const Taken& taken) const { peer_.Release(taken.offset); }
   void HangUp() const { shutdown(socket_.get(), SHUT_RDWR); }
 
@@ -86,7 +84,6 @@ class Desk {
   pytriton::Arena arena_;
   std::optional<Doorbell> doorbell_;
   bool gone_ = false;
-  std::atomic<int64_t> heads_{0};
 };
 
 // What is done about a connection, which ends with it; in a thread of its own.

@@ -27,9 +27,6 @@ BEHAVIOURS = {
         "response_parameters_reach_the_client",
     ],
     "data_path_doorbell": [
-        "small_batches_are_rung_for_once",
-        "large_batches_are_rung_for_by_their_heads",
-        "many_requests_are_rung_for_once_and_so_is_what_comes_next",
         "batches_of_any_size_come_back",
         "a_worker_that_hangs_up_is_replaced",
     ],

@@ -80,16 +80,6 @@ class AdaptiveSpin:
         self._average_ns += (waited - self._average_ns) >> 3
         return thing
 
-    def wait_for_announced(self, ask: Callable[[], Optional[_Thing]]) -> Optional[_Thing]:  # noqa: UP045
-        """Waits awake, for a while, for a thing that was announced."""
-        thing = None
-        if self._is_allowed and _spinning.acquire(blocking=False):
-            try:
-                thing = _ask_until(time.monotonic_ns() + _MAX_WAIT_NS, ask)
-            finally:
-                _spinning.release()
-        return thing
-
     def _spin(self, ask: Callable[[], Optional[_Thing]], begin: int) -> Optional[_Thing]:  # noqa: UP045
         thing = _ask_until(begin + 2 * self._average_ns + _SLACK_NS, ask)
         if thing is None:

@@ -65,24 +65,6 @@ class Channel:
             ask, sleep = self._doorbell.take, self._sleep_at_doorbell
         return self._spin.wait(ask, sleep, batch_size)
 
-    def wait_for_data(self) -> None:
-        """Waits for the data of the batch whose head was received, awake for a while.
-
-        Raises:
-            EOFError: The other side is gone.
-        """
-        if (doorbell := self._doorbell) is None:
-            raise EOFError
-        has_come = self._spin.wait_for_announced(doorbell.has_data)
-        while not has_come:
-            if self._is_closed:
-                raise EOFError
-            doorbell.sleep()
-            has_come = doorbell.has_data()
-            if not has_come:
-                self._check_peer()
-        doorbell.acknowledge()
-
     def use_doorbell(self, memory: Any, offset: int) -> None:
         """Has bells travel by a doorbell in shared memory, once the handshake is over: batches here, results back."""
         self._doorbell = Doorbell(memory, offset, IDLE_S / _POLLS)

@@ -19,7 +19,7 @@ a bell for the backend."""
 
 _BACKEND = 64  # where the backend's half starts
 _ACKNOWLEDGED = (_BACKEND + 4) // 4  # index of the word that tells the backend how many bells the worker has taken
-_OFFSET, _SIZE, _SEQUENCE, _KIND, _WHOLE = 1, 2, 3, 4, 5  # of a bell, as words of 64 bits in its half
+_OFFSET, _SIZE, _SEQUENCE, _KIND = 1, 2, 3, 4  # of a bell, as words of 64 bits in its half
 _BACKENDS_OFFSET, _BACKENDS_SIZE, _BACKENDS_SEQUENCE = 9, 10, 11
 _FUTEX_WAIT, _FUTEX_WAKE, _FUTEX_WAKE_OP = 0, 1, 5
 _ADD_1 = 1 << 28 | 1 << 12  # what `_FUTEX_WAKE_OP` does to the word
@@ -109,10 +109,6 @@ class Doorbell:
         return tuple.__new__(
             Notification, (notifications[_KIND], sequence, notifications[_OFFSET], notifications[_SIZE])
         )
-
-    def has_data(self) -> bool | None:
-        """Whether the data have come of the batch that was taken last; None if not."""
-        return self._notifications[_WHOLE] == self._sequence or None
 
     def sleep(self) -> None:
         """Sleeps until it rings, is woken, or has slept for long enough."""

@@ -9,7 +9,7 @@ import enum
 import struct
 from typing import NamedTuple
 
-PROTOCOL_VERSION = 8
+PROTOCOL_VERSION = 9
 """Raised whenever the layout changes; a different version on the other side is refused."""
 
 
@@ -22,7 +22,6 @@ class NotificationKind(enum.IntEnum):
     RESULT = 4
     RESPONSES = 5
     RETURNED = 6
-    EARLY_BATCH = 7
 
 
 class Notification(NamedTuple):

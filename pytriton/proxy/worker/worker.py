@@ -33,7 +33,6 @@ LOGGER = logging.getLogger(__name__)
 
 InferenceCallable = Callable[..., Any]
 
-_BATCHES = frozenset({NotificationKind.BATCH, NotificationKind.EARLY_BATCH})
 _RESULTS = frozenset({StackedOutputs, list, tuple})  # which are not to be awaited
 
 ENDED = "the model is being unloaded, or the process that serves it ends"
@@ -256,12 +255,10 @@ class Worker:
                 if server_client is not None:
                     server_client.trim(before)
                 continue
-            if notification.kind not in _BATCHES:
+            if notification.kind != NotificationKind.BATCH:
                 raise ProtocolError(f"a bell of kind {notification.kind} rang, which only a newer server could know")
             with self._turn:
                 batch = Batch(peer.lease(notification.offset, notification.size), self._signature)
-                if notification.kind == NotificationKind.EARLY_BATCH:
-                    channel.wait_for_data()
                 offset, size, unrecoverable = self._infer(batch, arena)
                 batch_size = batch.request_count
                 del batch  # so that its block is free by the time that the server has the result

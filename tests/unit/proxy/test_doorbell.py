@@ -103,52 +103,6 @@ def test_where_clients_wait_in_line_a_bell_is_slept_for(backend, ends, monkeypat
         workers.close()
 
 
-@pytest.mark.parametrize("spins", [True, False], ids=["awake", "asleep"])
-def test_the_data_of_a_batch_are_waited_for_behind_its_head(backend, ends, monkeypatch, spins):
-    _, workers = ends
-    monkeypatch.setattr(workers._spin, "_is_allowed", spins)
-    for sequence in (1, 2):
-        backend.ring_for(sequence, 64, 128, NotificationKind.EARLY_BATCH)
-        assert workers.receive() == Notification(NotificationKind.EARLY_BATCH, sequence, 64, 128)
-
-        thread, got = receiving(workers.wait_for_data)
-        assert not got
-        backend.ring_for_data()
-        thread.join(TIMEOUT_S)
-        assert got == [None]
-        assert backend.is_heard
-
-    backend.ring_for(3, 64, 64)
-    assert workers.receive() == Notification(NotificationKind.BATCH, 3, 64, 64)
-
-
-def test_data_that_came_before_the_head_was_taken_are_not_waited_for(backend, ends):
-    _, workers = ends
-    backend.ring_for(1, 64, 128, NotificationKind.EARLY_BATCH)
-    backend.ring_for_data()
-
-    assert workers.receive() == Notification(NotificationKind.EARLY_BATCH, 1, 64, 128)
-    assert not backend.is_heard
-    workers.wait_for_data()
-
-    assert backend.is_heard
-
-
-@pytest.mark.parametrize("rings", [True, False], ids=["that rings", "that is killed"])
-def test_the_end_of_the_other_side_is_noticed_by_who_waits_for_data(backend, ends, rings):
-    backends, workers = ends
-    backend.ring_for(1, 64, 128, NotificationKind.EARLY_BATCH)
-    workers.receive()
-    thread, got = receiving(workers.wait_for_data)
-
-    backends.close()
-    if rings:
-        backend.notify()
-    thread.join(TIMEOUT_S)
-
-    assert isinstance(got[0], EOFError)
-
-
 def test_counts_may_run_over(backend, ends):
     _, workers = ends
     workers._doorbell._acknowledged = 0xFFFFFFFF
@@ -258,21 +212,3 @@ def test_a_worker_in_lock_step_says_that_it_sleeps_there(lock_step):
     assert welcome.offset == backend.offset
     wait_until(lambda: backend.rung == 1)
     assert backend.result.sequence == 1
-
-
-def test_a_worker_in_lock_step_infers_once_the_data_are_there(lock_step):
-    connection, ours, backend = lock_step
-    _, fd, _ = ours.receive_fds()
-    results = PeerArena(fd)
-    offset, size = connection.lay_down([{"x": np.zeros((1, 3), np.float32)}])
-
-    backend.ring_for(1, offset, size, NotificationKind.EARLY_BATCH)
-    wait_until(lambda: backend.is_heard)
-    data = offset + size - 64  # the only tensor is the message's last 64 bytes
-    connection.arena.memory[data : data + 12] = np.ones(3, np.float32).tobytes()
-    backend.ring_for_data()
-
-    wait_until(lambda: backend.rung == 1)
-    _, offset, size = backend.result[1:]
-    _, outputs = connection.read_result(results.memory, offset, size)
-    assert outputs["y"][0].tolist() == [[1, 1, 1]]

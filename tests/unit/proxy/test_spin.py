@@ -161,21 +161,6 @@ def test_one_thread_of_a_process_spins_at_a_time(spin):
     assert ways == ["asleep"]
 
 
-def test_what_was_announced_is_waited_for_awake(spin):
-    post = Post()
-    post.comes_after = 100
-
-    assert spin.wait_for_announced(post.ask) is THING
-    assert post.asked == 101
-
-
-def test_what_was_announced_is_not_waited_for_for_ever(spin, clock):
-    begin = clock.now_ns
-
-    assert spin.wait_for_announced(lambda: None) is None
-    assert clock.now_ns - begin < 1_000_000
-
-
 def test_an_error_ends_the_wait_and_lets_others_spin(spin):
     busy(spin)
 
@@ -193,7 +178,3 @@ def test_it_can_be_switched_off(monkeypatch, clock):
     busy(spin)
 
     assert Post().wait(spin) == "asleep"
-
-    post = Post()
-    assert spin.wait_for_announced(post.ask) is None
-    assert not post.asked

@@ -52,18 +52,13 @@ class BackendsDoorbell:
         self._workers.wake()
 
     def ring_for(self, sequence, offset, size, kind=NotificationKind.BATCH):
-        """Rings for a batch, or for the head of one."""
+        """Notifies the worker of a batch."""
         self._notifications[1], self._notifications[2], self._notifications[4], self._notifications[3] = (
             offset,
             size,
             kind,
             sequence,
         )
-        self.notify()
-
-    def ring_for_data(self):
-        """Rings for the data of the batch whose head was rung for."""
-        self._notifications[5] = self._notifications[3]
         self.notify()
 
     @property

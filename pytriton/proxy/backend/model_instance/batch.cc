@@ -259,7 +259,7 @@ void Batch::LayOut() {
 }
 
 Block Batch::Write(Arena* arena, int64_t* size) {
-  const Block block = WriteHead(arena, size);
+  const Block block = WriteHeader(arena, size);
   try {
     WriteData();
   } catch (...) {
@@ -269,7 +269,7 @@ Block Batch::Write(Arena* arena, int64_t* size) {
   return block;
 }
 
-Block Batch::WriteHead(Arena* arena, int64_t* size) {
+Block Batch::WriteHeader(Arena* arena, int64_t* size) {
   LayOut();
   MessageWriter writer;
   Encode(message_, &writer);
@@ -277,14 +277,14 @@ Block Batch::WriteHead(Arena* arena, int64_t* size) {
   block_ = arena->Allocate(*size);
   arena_ = arena;
   writer.CopyTo(block_.data);
-  marks_ = block_.data + writer.head_size();
-  std::memset(marks_, 0, requests_.size());
+  cancel_flags_ = block_.data + writer.head_size();
+  std::memset(cancel_flags_, 0, requests_.size());
   return block_;
 }
 
 void Batch::Cancel(size_t request) const {
   // Other requests may lie where it lay.
-  if (arena_->IsInUse(block_)) __atomic_store_n(marks_ + request, 1, __ATOMIC_RELEASE);
+  if (arena_->IsInUse(block_)) __atomic_store_n(cancel_flags_ + request, 1, __ATOMIC_RELEASE);
 }
 
 void Batch::WriteData() const {
@@ -292,14 +292,14 @@ void Batch::WriteData() const {
     const std::string& name = model_.inputs[column.position];
     // BYTES: lengths go in front, contents behind them; both of all requests where they are stacked.
     const TensorLocation& whole = column.tensors[0];
-    char* target = marks_ + whole.offset;
+    char* target = cancel_flags_ + whole.offset;
     char* contents = target + ElementCount(whole.shape.data(), whole.shape.size()) * kLengthSize;
     for (size_t i = 0; i < requests_.size(); ++i) {
       const InputView& each = view(i, column.position);
       if (each.input == nullptr) continue;
       const int64_t count = ElementCount(each.shape, each.rank);
       if (!column.stacked) {
-        target = marks_ + column.tensors[i].offset;
+        target = cancel_flags_ + column.tensors[i].offset;
         contents = target + count * kLengthSize;
       }
       if (column.datatype == TRITONSERVER_TYPE_BYTES) {

@@ -48,12 +48,9 @@ class Batch {
   // Copies the requests into a block of the arena: the message, then the tensors, those of one input side by side. Sets
   // `size` to the message's size.
   Block Write(Arena* arena, int64_t* size);
-  // The two halves of it. The latter fails only where memory is wanting: the requests were looked through.
-  Block WriteHead(Arena* arena, int64_t* size);
-  void WriteData() const;
 
   // The data of the message, once it is written: whether requests are cancelled, and the tensors.
-  const char* data() const { return marks_; }
+  const char* data() const { return cancel_flags_; }
   int64_t data_size() const { return data_size_; }
 
   // Tells the worker that nobody wants a request any more, unless it has let the batch go. Nothing is allocated in the
@@ -61,6 +58,8 @@ class Batch {
   void Cancel(size_t request) const;
 
  private:
+  Block WriteHeader(Arena* arena, int64_t* size);
+  void WriteData() const;
   void Examine(TRITONBACKEND_Request* request);
   void LayOut();
   bool Stackable(size_t input) const;
@@ -77,7 +76,7 @@ class Batch {
   int64_t data_size_ = 0;
   Arena* arena_ = nullptr;
   Block block_;            // where it was written
-  char* marks_ = nullptr;  // a byte per request: whether it is cancelled
+  char* cancel_flags_ = nullptr;  // a byte per request: whether it is cancelled
 };
 
 }  // namespace pytriton

@@ -212,14 +212,8 @@ void Instance::ExecuteOne(TRITONBACKEND_Request** requests, uint32_t request_cou
 std::vector<Outcome> Instance::Infer(Connection* connection, Batch* batch, Timing* timing) {
   try {
     int64_t size = 0;
-    const Block block = batch->WriteHead(connection->arena().get(), &size);
-    connection->NotifyEarly(batch->requests().size(), block.offset, size);
-    try {
-      batch->WriteData();
-    } catch (const std::bad_alloc&) {
-      throw ChannelError("memory is wanting for the batch");  // and a worker that waits for its data has to be told
-    }
-    const Notification notification = connection->RoundTrip(block.offset, size, [&] {
+    const Block block = batch->Write(connection->arena().get(), &size);
+    const Notification notification = connection->RoundTrip(batch->requests().size(), block.offset, size, [&] {
       for (size_t i = 0; i < batch->requests().size(); ++i) {
         if (CancellationOf(batch->requests()[i], timing->exec_start) != Cancellation::kNone) batch->Cancel(i);
       }

@@ -14,7 +14,6 @@ namespace {
 
 constexpr int kHandshakeTimeoutMs = 5000;
 constexpr int kPollIntervalMs = 50;
-constexpr int64_t kWorthAnnouncing = 1 << 16;  // bytes, which take longer to copy than to say that they come
 
 }  // namespace
 
@@ -51,20 +50,11 @@ void Connection::Send(int64_t sequence, int64_t offset, int64_t size) {
   }
 }
 
-void Connection::NotifyEarly(size_t request_count, int64_t offset, int64_t size) {
+Notification Connection::RoundTrip(size_t request_count, int64_t offset, int64_t size,
+                                   const std::function<void()>& waiting) {
   spin_.ObserveBatchSize(request_count);
-  if (size < kWorthAnnouncing || !doorbell_.valid() || !AdaptiveSpin::IsAllowed() || spin_.HasBacklog()) return;
-  doorbell_.Notify({static_cast<int64_t>(NotificationKind::kEarlyBatch), NextSequence(), offset, size});
-  is_notified_early_ = true;
-}
-
-Notification Connection::RoundTrip(int64_t offset, int64_t size, const std::function<void()>& waiting) {
   [[maybe_unused]] static thread_local const bool has_short_time_slice = RequestShortTimeSlice();
-  if (std::exchange(is_notified_early_, false)) {
-    doorbell_.NotifyData();
-  } else {
-    Send(NextSequence(), offset, size);
-  }
+  Send(NextSequence(), offset, size);
   Notification answer;
   const uint64_t begin = MonotonicNs();
   const auto has_come = [&] { return ReceiveNow(&answer); };

@@ -39,12 +39,9 @@ class Connection {
   // Whether the worker is there, waiting for a batch.
   bool alive() const { return channel_.Idle(); }
 
-  // Tells of a batch whose head lies in the arena at `offset`. Rings for it where that pays: a worker in lock-step
-  // wakes up and reads it while the data are being copied, for which it waits awake.
-  void NotifyEarly(size_t request_count, int64_t offset, int64_t size);
-  // Rings for a batch that lies in the arena at `offset`, or for the data of one that was announced, and waits for its
-  // result, awake where it may; calls `waiting` now and then while it sleeps.
-  Notification RoundTrip(int64_t offset, int64_t size, const std::function<void()>& waiting);
+  // Notifies the worker of a batch that lies in the arena at `offset`, and waits for its result, spinning where that
+  // pays; calls `waiting` now and then while it sleeps.
+  Notification RoundTrip(size_t request_count, int64_t offset, int64_t size, const std::function<void()>& waiting);
 
   // The two halves of it, for workers that take many batches at a time. Receiving gives up after a while, and returns
   // whether a bell has come.
@@ -71,7 +68,6 @@ class Connection {
   Doorbell doorbell_;  // where the worker sleeps at one
   AdaptiveSpin spin_;  // for results
   int64_t sequence_ = 0;
-  bool is_notified_early_ = false;  // the batch that is to be rung for
 };
 
 }  // namespace pytriton

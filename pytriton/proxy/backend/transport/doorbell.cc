@@ -50,7 +50,6 @@ struct Doorbell::Slot {
   int64_t size;
   std::atomic<int64_t> sequence;
   int64_t kind;
-  std::atomic<int64_t> whole;  // the sequence of the last batch whose data have come behind its head
 };
 
 Doorbell::Doorbell(char* memory)
@@ -59,7 +58,7 @@ Doorbell::Doorbell(char* memory)
       taken_(own_ + 1),
       workers_slot_(reinterpret_cast<Slot*>(memory + kSlot)),
       own_slot_(reinterpret_cast<const Slot*>(memory + kBackendsWord + kSlot)) {
-  static_assert(sizeof(Slot) == 40 && std::atomic<int64_t>::is_always_lock_free, "the worker writes plain words");
+  static_assert(sizeof(Slot) == 32 && std::atomic<int64_t>::is_always_lock_free, "the worker writes plain words");
 }
 
 void Doorbell::Sleep(int timeout_ms) const {
@@ -83,13 +82,6 @@ void Doorbell::Notify(const Notification& notification) {
 
 void Doorbell::Notify() {
   workers_->fetch_add(1, std::memory_order_release);
-  WakeAt(workers_);
-}
-
-void Doorbell::NotifyData() {
-  // It counts as rung for by the time that it is seen.
-  workers_->fetch_add(1, std::memory_order_relaxed);
-  workers_slot_->whole.store(workers_slot_->sequence.load(std::memory_order_relaxed), std::memory_order_release);
   WakeAt(workers_);
 }
 

@@ -66,8 +66,6 @@ class Doorbell {
   void Notify();
   // The same for a bell that is to lie beside the word.
   void Notify(const Notification& notification);
-  // Tells the worker that the data have come of the batch whose head was rung for last.
-  void NotifyData();
 
  private:
   struct Slot;

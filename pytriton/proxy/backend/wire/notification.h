@@ -6,7 +6,7 @@
 namespace pytriton {
 
 // Raised whenever the layout changes; a different version on the other side is refused.
-constexpr int64_t kProtocolVersion = 8;
+constexpr int64_t kProtocolVersion = 9;
 
 enum class NotificationKind : int64_t {
   kHello = 1,
@@ -14,8 +14,7 @@ enum class NotificationKind : int64_t {
   kBatch = 3,
   kResult = 4,
   kResponses = 5,
-  kReturned = 6,
-  kEarlyBatch = 7
+  kReturned = 6
 };
 
 // What travels on the socket. `offset` and `size` tell where the message lies in the sender's arena.
