@@ -76,7 +76,7 @@ class WorkerSupervisor:
             failure, self._failure = self._failure if self._is_awaited else "", ""
             self._is_awaited = admission is None and not failure
         if admission is not None and child is not None:
-            child.ask(CommandMessage(Command.ADMIT), self._take_admission)  # for the next
+            child.ask(CommandMessage(Command.ISSUE_TICKET), self._take_admission)  # for the next
             return AdmissionStatus(admission, self._restarts)
         if failure:
             return AdmissionStatus(None, reason=f"its process {failure}")
@@ -204,7 +204,7 @@ class WorkerSupervisor:
         self._settled.set()
         if is_closing:
             child.kill()
-        child.ask(CommandMessage(Command.ADMIT), self._take_admission)
+        child.ask(CommandMessage(Command.ISSUE_TICKET), self._take_admission)
 
     def _take_admission(self, reply: CommandReply) -> None:
         self._check(reply)

@@ -299,7 +299,7 @@ class ServerClient:
                 )
         try:
             head = write_call(call, inputs, batch)
-            return self._dispatcher.submit(ServiceNotification.CALL, head, layout, loop=loop)
+            return self._dispatcher.submit(ServiceNotification.INFER, head, layout, loop=loop)
         except struct.error as error:
             raise PyTritonBadParameterError(
                 f"a number of a request to model {call.model!r} does not fit 64 bits: {error}"

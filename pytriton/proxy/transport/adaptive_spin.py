@@ -1,7 +1,7 @@
-"""Waiting for what comes soon, by asking for it again and again. Twin of ``backend/spin.h``.
+"""Adaptive busy-waiting: polls for a short while before sleeping. Twin of ``backend/transport/adaptive_spin.h``.
 
-A thread that sleeps is awake again only 20 to 50 us after it was woken. Where requests come one after the other, that
-is a good part of the time that each takes.
+A sleeping thread runs again only 20 to 50 us after it is woken. When requests come one after the other, that is a large
+part of the time that each of them takes.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import time
 from collections.abc import Callable
 from typing import Optional, TypeVar
 
-_MAX_WAIT_NS = 400_000  # what usually takes longer is slept for
+_MAX_WAIT_NS = 400_000  # longer waits are not worth spinning for
 _SLACK_NS = 20_000
 _MIN_BACKOFF = 8
 _MAX_BACKOFF = 1024
 
 _FEW_REQUESTS = 2
-_BACKLOG_BATCHES = 32  # batches, of which clients in line fill but some
+_BACKLOG_BATCHES = 32  # batches after a large one, before spinning is tried again
 
 _Thing = TypeVar("_Thing")
 
-_spinning = threading.Lock()  # held by the one thread that spins: others want the interpreter
+_spinning = threading.Lock()  # held by the one thread that spins, since it also holds the interpreter
 
 
 def _may_spin() -> bool:
@@ -30,15 +30,15 @@ def _may_spin() -> bool:
 
 
 class AdaptiveSpin:
-    """What one waits for again and again, and how long it took. Used by one thread at a time."""
+    """Waits for a recurring event, and learns how long it takes. Used by one thread at a time."""
 
     __slots__ = ("_average_ns", "_backlog", "_backoff", "_is_allowed", "_next_backoff")
 
     def __init__(self) -> None:
         self._is_allowed = _may_spin()
-        self._average_ns = 10 * _MAX_WAIT_NS  # how long it takes, as a moving average
-        self._backlog = 0  # for so many times
-        self._backoff = 0  # so many times more it is not tried
+        self._average_ns = 10 * _MAX_WAIT_NS  # moving average of the time it takes
+        self._backlog = 0  # waits left until the backlog counts as gone
+        self._backoff = 0  # waits left until spinning is tried again
         self._next_backoff = _MIN_BACKOFF
 
     def wait(
@@ -47,16 +47,16 @@ class AdaptiveSpin:
         sleep: Callable[[], Optional[_Thing]],  # noqa: UP045
         batch_size: int = 0,
     ) -> Optional[_Thing]:  # noqa: UP045
-        """Waits for a thing.
+        """Waits for the event, spinning where that is likely to pay.
 
         Args:
-            ask: Returns it, or None where it has not come yet.
-            sleep: Waits for it asleep; may give up.
-            batch_size: Number of requests in the previous batch. After a large one, clients wait in line, and for a
+            ask: Returns the event, or None if it has not happened yet.
+            sleep: Blocks until the event happens; may give up and return None.
+            batch_size: Number of requests in the previous batch. After a large one clients are queueing, and for a
                 while the processor has better things to do than to spin.
 
         Returns:
-            The thing, or None where ``sleep`` gave up.
+            The event, or None if ``sleep`` gave up.
         """
         if batch_size > _FEW_REQUESTS:
             self._backlog = _BACKLOG_BATCHES
@@ -93,6 +93,6 @@ class AdaptiveSpin:
 def _ask_until(end: int, ask: Callable[[], Optional[_Thing]]) -> Optional[_Thing]:  # noqa: UP045
     thing = ask()
     while thing is None and time.monotonic_ns() < end:
-        os.sched_yield()  # to whoever has something to do
+        os.sched_yield()  # to any thread that has work to do
         thing = ask()
     return thing

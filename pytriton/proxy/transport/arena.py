@@ -1,11 +1,11 @@
-"""Shared memory without a name, handed out in blocks. Twin of ``backend/arena.h``.
+"""A buddy allocator in anonymous shared memory. Twin of ``backend/transport/arena.h``.
 
-Each side of a connection owns one arena, in which it alone allocates; the other side maps it, reads, and releases. An
-arena is a sparse memfd: its capacity is address space, and pages are taken only where something was written. Blocks are
-powers of two (buddies), so no history of sizes can fragment it for good.
+Each side of a connection owns one arena and is the only one to allocate in it; the other side maps it, reads, and
+releases. An arena is a sparse memfd: its capacity is address space, and only pages that were written take memory. Block
+sizes are powers of two, so no sequence of sizes can fragment it for good.
 
-A block starts with a header of ``BLOCK_HEADER`` bytes whose first word is 1 while the block is in use. Whoever read the
-block stores 0 there: releasing costs one store, whenever and in whatever thread it happens.
+A block starts with a header of ``BLOCK_HEADER`` bytes. Its first word is 1 while the block is in use; the reader stores
+0 there to release it, which any thread may do at any time.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c
 
 
 class ArenaError(Exception):
-    """Shared memory that is not to be had."""
+    """Shared memory is exhausted."""
 
 
 def default_capacity() -> int:
-    """As much address space as the machine has memory, 64 GiB or an eighth of the process's limit at most, in bytes."""
+    """Returns the default capacity in bytes: the machine's memory, 64 GiB or an eighth of the process's limit at most."""
     capacity = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY:
@@ -48,11 +48,11 @@ def default_capacity() -> int:
 
 
 TRIM_AFTER_S = 5.0
-"""How long a block has been free when its pages are given back."""
+"""Seconds after which the pages of a free block are returned to the system."""
 
 
 class Arena:
-    """The arena that this side allocates in. Used by one thread."""
+    """The arena in which this side allocates. Used by one thread."""
 
     def __init__(self, capacity: int | None = None) -> None:
         self.capacity = 1 << ((capacity or default_capacity()) - 1).bit_length()
@@ -63,26 +63,26 @@ class Arena:
         # Per order: (offset, when it was freed, whether it has pages); the block freed last is used first.
         self._free: list[list[tuple[int, float, bool]]] = [[] for _ in range(self.capacity.bit_length())]
         self._free[-1].append((0, 0.0, False))
-        # (offset, order, what is kept), the oldest first
+        # (offset, order, object kept alive), the oldest first
         self._used: deque[tuple[int, int, object]] = deque()
 
     def allocate(self, size: int, keep: object = None) -> int:
-        """Takes a block.
+        """Allocates a block.
 
         Args:
-            size: Bytes that are wanted.
-            keep: Kept alive until the other side has released the block.
+            size: Usable bytes.
+            keep: An object to keep alive until the other side has released the block.
 
         Returns:
-            Offset in the arena of the block's first usable byte.
+            The offset in the arena of the block's first usable byte.
 
         Raises:
-            ArenaError: There is no room.
+            ArenaError: The arena is full.
         """
         order = max(_MIN_ORDER, (size + BLOCK_HEADER - 1).bit_length())
         used = self._used
         if used and used[0][1] == order and self._words[used[0][0] >> 3] == 0:
-            offset = used.popleft()[0]  # the oldest is free by now, and of the right size, as mostly
+            offset = used.popleft()[0]  # the common case: the oldest block is free by now and has the right size
         else:
             self._collect(_COLLECT_PER_ALLOCATION)
             if order >= len(self._free):
@@ -96,10 +96,10 @@ class Arena:
         return offset + BLOCK_HEADER
 
     def trim(self, before: float) -> None:
-        """Gives pages back to the system.
+        """Returns the pages of free blocks to the system.
 
         Args:
-            before: ``time.monotonic()`` since when a block must have been free to lose its pages.
+            before: Only blocks that have been free since this ``time.monotonic()``.
         """
         self._collect(len(self._used))
         for order, blocks in enumerate(self._free):
@@ -109,12 +109,12 @@ class Arena:
                     blocks[i] = (offset, since, False)
 
     def in_use(self) -> int:
-        """How many blocks the other side has not released yet."""
+        """Returns the number of blocks that the other side has not released yet."""
         self._collect(len(self._used))
         return len(self._used)
 
     def close(self) -> None:
-        """Forgets the file; the memory goes when the last view of it does."""
+        """Closes the file; the memory is freed together with its last view."""
         os.close(self.fd)
         self.fd = -1
 
@@ -131,7 +131,7 @@ class Arena:
         return offset
 
     def _take(self, order: int) -> int | None:
-        """Takes a free block of the order, splitting a larger one where there is none."""
+        """Takes a free block of the order, splitting a larger one if there is none."""
         for larger in range(order, len(self._free)):
             if self._free[larger]:
                 offset, since, dirty = self._free[larger].pop()
@@ -141,7 +141,7 @@ class Arena:
         return None
 
     def _collect(self, limit: int) -> None:
-        """Looks at up to ``limit`` used blocks and takes back those that the other side released."""
+        """Reclaims the blocks that the other side has released, among up to ``limit`` used ones."""
         used = self._used
         words = self._words
         for _ in range(min(limit, len(used))):
@@ -149,10 +149,10 @@ class Arena:
             if words[offset >> 3] == 0:
                 self._free[order].append((offset, time.monotonic(), True))
             else:
-                used.append((offset, order, kept))  # held for long: look at others before it comes up again
+                used.append((offset, order, kept))  # held for long: check others before this one again
 
     def _merge(self) -> None:
-        """Joins free buddies. Only done when a block is wanted that is not there: sizes come back again and again."""
+        """Merges free buddies. Only done when no block fits: the same sizes tend to be needed again."""
         for order in range(_MIN_ORDER, len(self._free) - 1):
             size = 1 << order
             blocks = {block[0]: block for block in self._free[order]}
@@ -165,30 +165,30 @@ class Arena:
 
 
 class SharedArena(Arena):
-    """An arena that any thread may allocate in."""
+    """An arena in which any thread may allocate."""
 
     def __init__(self) -> None:
-        """Has a lock besides."""
+        """Creates the arena and its lock."""
         super().__init__()
         self._lock = threading.Lock()
 
     def allocate(self, size: int, keep: object = None) -> int:
-        """As `Arena.allocate`."""
+        """See `Arena.allocate`."""
         with self._lock:
             return super().allocate(size, keep)
 
     def trim(self, before: float) -> None:
-        """As `Arena.trim`."""
+        """See `Arena.trim`."""
         with self._lock:
             super().trim(before)
 
     def in_use(self) -> int:
-        """As `Arena.in_use`."""
+        """See `Arena.in_use`."""
         with self._lock:
             return super().in_use()
 
     def close(self) -> None:
-        """As `Arena.close`."""
+        """See `Arena.close`."""
         with self._lock:
             super().close()
 
@@ -198,10 +198,10 @@ _BYTE: np.dtype[np.uint8] = np.dtype(np.uint8)
 
 
 class Lease(np.ndarray[Any, np.dtype[np.uint8]]):
-    """The bytes of a block of the other side's arena.
+    """The bytes of a block in the other side's arena.
 
-    Arrays made from it hold it as their base, so it lives as long as anyone looks at the block; when it dies, the block
-    goes back to its owner.
+    Arrays made from it hold it as their base, so it lives as long as anything refers to the block. Its destructor
+    releases the block.
     """
 
     __slots__ = ("_arena", "_index")
@@ -211,14 +211,14 @@ class Lease(np.ndarray[Any, np.dtype[np.uint8]]):
     def __del__(self) -> None:
         try:
             words = self._arena.words
-        except AttributeError:  # slices of a lease are of its class, but are no leases
+        except AttributeError:  # slices of a lease have its class, but do not own the block
             return
         if words is not None:
             words[self._index] = 0
 
 
 def map_memory(fd: int) -> mmap.mmap:
-    """All of the shared memory behind ``fd``, which is closed."""
+    """Maps all of the shared memory behind ``fd``, and closes ``fd``."""
     try:
         return mmap.mmap(fd, os.fstat(fd).st_size)
     finally:
@@ -226,17 +226,17 @@ def map_memory(fd: int) -> mmap.mmap:
 
 
 class PeerArena:
-    """The arena that the other side allocates in."""
+    """The arena in which the other side allocates."""
 
     def __init__(self, fd: int) -> None:
-        """Maps the arena behind ``fd``, which is closed, as large as it is."""
+        """Maps the whole arena behind ``fd``, and closes ``fd``."""
         self.memory = map_memory(fd)
         self.words: memoryview[int] | None = memoryview(self.memory).cast("q")
-        """The arena as words; None in a fork, where leases have no say about blocks that the parent uses."""
+        """The arena as words; None in a fork, where leases must not release blocks that the parent uses."""
         _peer_arenas.add(self)
 
     def lease(self, offset: int, size: int) -> Lease:
-        """``size`` bytes of the block that starts at ``offset``; they stay valid while anything refers to them."""
+        """Returns ``size`` bytes of the block at ``offset``, which stay valid while anything refers to them."""
         lease = _new_array(Lease, (size,), _BYTE, self.memory, offset)
         lease._arena = self
         lease._index = (offset - BLOCK_HEADER) >> 3

@@ -1,7 +1,7 @@
-"""The narrow path between a model instance and its worker. Twin of ``backend/channel.h``.
+"""The channel between a model instance and its worker. Twin of ``backend/transport/channel.h``.
 
-A Unix SEQPACKET socket carries the handshake, with the file descriptors of the arenas, and bells, unless these lie at a
-doorbell. It costs two thread wake-ups per round trip and tells at once when the other side is gone.
+A Unix SEQPACKET socket carries the handshake, with the file descriptors of the arenas, and the notifications, unless
+these go through a doorbell. A round trip costs two thread wake-ups, and a peer that has gone is noticed at once.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pytriton.proxy.transport.doorbell import Doorbell
 from pytriton.proxy.wire.notification import NOTIFICATION, Notification
 
 IDLE_S = 1
-"""How long :meth:`Channel.receive` waits before it reports that nothing came."""
+"""Seconds that :meth:`Channel.receive` waits before it returns None."""
 
-_POLLS = 4  # in that time, for whether the other side is gone
+_POLLS = 4  # checks in that time whether the other side has gone
 
 
 class Channel:
@@ -30,15 +30,15 @@ class Channel:
         self._spin = AdaptiveSpin()
         self._doorbell: Doorbell | None = None
         self._is_closed = False
-        # A timeout of Python's own would cost another system call per bell.
+        # Python's own timeout would cost another system call per notification.
         connected.setblocking(True)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", IDLE_S, 0))
 
     def send(self, notification: tuple[int, int, int, int], *fds: int) -> None:
-        """Rings with what is a `Notification`, or has its fields. File descriptors travel along where they are given.
+        """Sends a `Notification`, or a tuple of its fields, together with file descriptors if any are given.
 
         Raises:
-            OSError: The other side is gone.
+            OSError: The other side has gone.
         """
         if self._doorbell is not None:
             self._doorbell.notify(notification)
@@ -48,16 +48,16 @@ class Channel:
             self._socket.send(NOTIFICATION.pack(*notification), socket.MSG_NOSIGNAL)
 
     def receive(self, batch_size: int = 0) -> Notification | None:
-        """Waits for a bell.
+        """Waits for a notification.
 
         Args:
-            batch_size: How many requests the batch before had.
+            batch_size: Number of requests in the previous batch.
 
         Returns:
-            The bell, or None when none came for ``IDLE_S`` seconds.
+            The notification, or None if none came for ``IDLE_S`` seconds.
 
         Raises:
-            EOFError: The other side is gone.
+            EOFError: The other side has gone.
         """
         if self._doorbell is None:
             ask, sleep = self.receive_now, self._sleep
@@ -66,7 +66,7 @@ class Channel:
         return self._spin.wait(ask, sleep, batch_size)
 
     def use_doorbell(self, memory: Any, offset: int) -> None:
-        """Has bells travel by a doorbell in shared memory, once the handshake is over: batches here, results back."""
+        """Exchanges notifications through a doorbell in shared memory from now on; called after the handshake."""
         self._doorbell = Doorbell(memory, offset, IDLE_S / _POLLS)
 
     def _sleep(self) -> Notification | None:
@@ -88,7 +88,7 @@ class Channel:
         return None
 
     def _check_peer(self) -> None:
-        """Raises EOFError where the other side is gone."""
+        """Raises EOFError if the other side has gone."""
         self._receive(socket.MSG_DONTWAIT | socket.MSG_PEEK)
 
     def _receive(self, flags: int) -> Notification | None:
@@ -100,28 +100,28 @@ class Channel:
             raise EOFError from error
         if len(data) != NOTIFICATION.size:
             raise EOFError
-        return tuple.__new__(Notification, NOTIFICATION.unpack(data))  # as `_make` does, which is no builtin
+        return tuple.__new__(Notification, NOTIFICATION.unpack(data))  # faster than `_make`, which is not a builtin
 
     def fileno(self) -> int:
-        """The socket's descriptor, which is readable when a bell has come or the other side is gone."""
+        """Returns the socket's descriptor: readable when a notification has come or the other side has gone."""
         return self._socket.fileno()
 
     def receive_now(self) -> Notification | None:
-        """A bell that has come already.
+        """Receives a notification without waiting.
 
         Returns:
-            The bell, or None when there is none.
+            The notification, or None if there is none.
 
         Raises:
-            EOFError: The other side is gone.
+            EOFError: The other side has gone.
         """
         return self._receive(socket.MSG_DONTWAIT)
 
     def receive_fds(self) -> tuple[Notification, int, int | None]:
-        """Waits for a bell that brings a file descriptor, and maybe another.
+        """Waits for a notification that brings one or two file descriptors.
 
         Raises:
-            EOFError: The other side is gone, silent for ``IDLE_S`` seconds, or brought nothing.
+            EOFError: The other side has gone, was silent for ``IDLE_S`` seconds, or sent no descriptor.
         """
         try:
             data, fds, _, _ = socket.recv_fds(self._socket, NOTIFICATION.size, 2)
@@ -134,7 +134,7 @@ class Channel:
         return Notification._make(NOTIFICATION.unpack(data)), fds[0], fds[1] if len(fds) > 1 else None
 
     def close(self) -> None:
-        """Ends the connection; whoever waits on it, here or there, is told so."""
+        """Closes the connection, and wakes every thread that waits on it, on both sides."""
         self._is_closed = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)

@@ -1,7 +1,7 @@
-"""What a worker process and its owner tell each other. Twin of ``backend/control.h``.
+"""The control channel between a worker process and its supervisor. Twin of ``backend/transport/control_channel.h``.
 
-The owner starts the process, and holds it by a stream socket that is there for as long as both are. On it, the owner
-asks and the process answers, one at a time. A frame is its size (64 bits, little-endian), then a message.
+It is a stream socket that exists as long as both processes do. The supervisor sends commands and the process replies,
+one at a time. A frame is its size (64 bits, little-endian) followed by a message of ``wire/control.py``.
 """
 
 from __future__ import annotations
@@ -14,21 +14,25 @@ _SIZE = struct.Struct("<q")
 
 
 class ControlChannel:
-    """One end of the socket."""
+    """One end of a control channel.
+
+    Args:
+        connected: The socket.
+    """
 
     def __init__(self, connected: socket.socket) -> None:
-        """Speaks on ``connected``."""
+
         self._socket = connected
 
     def fileno(self) -> int:
-        """The socket's descriptor, which is readable when a frame comes or the other side is gone."""
+        """Returns the socket's descriptor, which is readable when a frame comes or the other side has gone."""
         return self._socket.fileno()
 
     def send(self, frame: bytes) -> None:
         """Sends a frame.
 
         Raises:
-            OSError: The other side is gone.
+            OSError: The other side has gone.
         """
         self._socket.sendall(_SIZE.pack(len(frame)) + frame)
 
@@ -36,10 +40,10 @@ class ControlChannel:
         """Waits for a frame.
 
         Args:
-            timeout_s: How long to wait for any part of it, or None.
+            timeout_s: How long to wait for each part of it; None waits forever.
 
         Raises:
-            EOFError: The other side is gone.
+            EOFError: The other side has gone.
             TimeoutError: Nothing came for ``timeout_s`` seconds.
         """
         self._socket.settimeout(timeout_s)
@@ -51,7 +55,7 @@ class ControlChannel:
             try:
                 part = self._socket.recv(min(size - len(data), 1 << 20))
             except (TimeoutError, socket.timeout):  # two exceptions in Python 3.9
-                raise TimeoutError("the other end of the leash is silent") from None
+                raise TimeoutError("the other end of the control channel is silent") from None
             except OSError as error:
                 raise EOFError from error
             if not part:
@@ -60,7 +64,7 @@ class ControlChannel:
         return bytes(data)
 
     def close(self) -> None:
-        """Lets go: the other side is told."""
+        """Closes the channel, which the other side notices."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()

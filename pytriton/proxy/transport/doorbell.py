@@ -1,7 +1,7 @@
-"""What a thread sleeps on until a bell has come. Twin of ``backend/doorbell.h``.
+"""A doorbell: futex-based wake-up with a one-slot mailbox. Twin of ``backend/transport/doorbell.h``.
 
-To sleep at a socket costs much more than at a futex, so both sides share words in memory. In lock-step, where one bell
-is on its way at a time, it lies beside them; other bells travel over a socket.
+Sleeping on a futex costs much less than on a socket, so both sides share words in memory. In sequential mode only one
+notification is under way at a time, and it lies beside these words; other notifications travel over a socket.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from pytriton.proxy.transport.arena import map_memory
 from pytriton.proxy.wire.notification import Notification
 
 DOORBELL_SIZE = 128
-"""Bytes of shared memory that it takes: a word of 32 bits and a bell for the worker, and 64 bytes further two words and
-a bell for the backend."""
+"""Bytes of shared memory that a doorbell takes: a 32-bit word and a slot for the worker; 64 bytes further, two words
+and a slot for the backend."""
 
 _BACKEND = 64  # where the backend's half starts
-_ACKNOWLEDGED = (_BACKEND + 4) // 4  # index of the word that tells the backend how many bells the worker has taken
-_OFFSET, _SIZE, _SEQUENCE, _KIND = 1, 2, 3, 4  # of a bell, as words of 64 bits in its half
+_ACKNOWLEDGED = (_BACKEND + 4) // 4  # index of the word with the number of notifications that the worker has taken
+_OFFSET, _SIZE, _SEQUENCE, _KIND = 1, 2, 3, 4  # fields of a notification, as 64-bit words of each half
 _BACKENDS_OFFSET, _BACKENDS_SIZE, _BACKENDS_SEQUENCE = 9, 10, 11
 _FUTEX_WAIT, _FUTEX_WAKE, _FUTEX_WAKE_OP = 0, 1, 5
-_ADD_1 = 1 << 28 | 1 << 12  # what `_FUTEX_WAKE_OP` does to the word
+_ADD_1 = 1 << 28 | 1 << 12  # the operation of `_FUTEX_WAKE_OP`
 _MASK = 0xFFFFFFFF
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine())
 _SLEEP_OR_WAKE = (ctypes.c_long, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p)
-_syscall = ctypes.CDLL(None).syscall  # it lets go of the GIL
+_syscall = ctypes.CDLL(None).syscall  # releases the GIL
 _syscall.argtypes = _SLEEP_OR_WAKE
 _syscall_on_two_words = ctypes.CDLL(None).syscall
 _syscall_on_two_words.argtypes = (*_SLEEP_OR_WAKE, ctypes.c_void_p, ctypes.c_uint32)
@@ -38,37 +38,37 @@ class _Timespec(ctypes.Structure):
 
 
 def has_futex() -> bool:
-    """Whether the number of the system call is known on this machine."""
+    """Returns whether the number of the futex system call is known on this machine."""
     return _FUTEX is not None
 
 
 class WakeFlag:
-    """Where a thread of the other side sleeps that many workers send bells to.
+    """The wake flag of a thread on the other side that receives notifications from many workers.
 
     Args:
-        fd: A page of shared memory, which is closed. Its first word is 1 while the thread sleeps.
+        fd: A page of shared memory, whose first word is 1 while the thread sleeps. It is closed.
     """
 
     def __init__(self, fd: int) -> None:
-        """Maps the page."""
+
         page = map_memory(fd)
         self._word = memoryview(page).cast("I")
         self._address = ctypes.addressof(ctypes.c_uint32.from_buffer(page))
 
     def wake(self) -> None:
-        """Wakes the thread, if it sleeps."""
+        """Wakes the thread if it sleeps."""
         if self._word[0] and has_futex():
             self._word[0] = 0
             _syscall(_FUTEX, self._address, _FUTEX_WAKE, 1, None)
 
 
 class Doorbell:
-    """The worker's end of two words, one for each side, that count the bells which were sent to it.
+    """The worker's end of a doorbell: two words, one for each side, count the notifications sent to that side.
 
     Args:
         memory: A mapping of the backend's arena.
-        offset: Where in it the doorbell is.
-        patience_s: How long `sleep` sleeps, less than a second.
+        offset: Where the doorbell is in the arena.
+        timeout_s: How long `sleep` sleeps, less than a second.
     """
 
     def __init__(self, memory: Any, offset: int, timeout_s: float) -> None:
@@ -81,21 +81,21 @@ class Doorbell:
         self._timeout = _Timespec(0, int(timeout_s * 1e9))
         self._timeout_address = ctypes.addressof(self._timeout)
         self._acknowledged = 0
-        self._sequence = 0  # of the batch that was taken last
+        self._sequence = 0  # of the last batch
         self.notified_without_batch = False
-        """Whether it has rung without a batch, as it does when the other side ends."""
+        """Whether a notification came without a batch, as when the other side closes."""
 
     def has_notification(self) -> bool:
-        """Whether a bell has come that was not heard yet."""
+        """Returns whether there is a notification that was not acknowledged yet."""
         return self._words[0] != self._acknowledged
 
     def acknowledge(self) -> None:
-        """Notes that a bell was taken, for the other side to see too."""
+        """Acknowledges a notification, visibly to the other side."""
         self._acknowledged = (self._acknowledged + 1) & _MASK
         self._words[_ACKNOWLEDGED] = self._acknowledged
 
     def take(self) -> Notification | None:
-        """Takes the batch that has rung, if one has, and lies beside the word."""
+        """Takes the batch's notification out of the slot; returns None if there is none."""
         words = self._words
         if words[0] == self._acknowledged:
             return None
@@ -111,18 +111,18 @@ class Doorbell:
         )
 
     def sleep(self) -> None:
-        """Sleeps until it rings, is woken, or has slept for long enough."""
+        """Sleeps until a notification comes, `wake` is called, or the timeout has passed."""
         _syscall(_FUTEX, self._own, _FUTEX_WAIT, self._acknowledged, self._timeout_address)
 
     def wake(self) -> None:
-        """Wakes who sleeps on this side."""
+        """Wakes the thread that sleeps on this side."""
         _syscall(_FUTEX, self._own, _FUTEX_WAKE, 1, None)
 
     def notify(self, result: tuple[int, int, int, int] | None = None) -> None:
-        """Tells the other side that there is a result, whose bell is to lie beside the word, or that this side ends."""
+        """Notifies the other side of a result, or, without one, that this side closes."""
         if result is not None:
             notifications = self._notifications
             _, sequence, notifications[_BACKENDS_OFFSET], notifications[_BACKENDS_SIZE] = result
             notifications[_BACKENDS_SEQUENCE] = sequence
-        # The kernel counts: what was written before is seen by whoever sees the count, on any machine.
+        # The kernel increments the count: a reader who sees it also sees the writes above, on any processor.
         _syscall_on_two_words(_FUTEX, self._backends, _FUTEX_WAKE_OP, 1, None, self._backends, _ADD_1)

@@ -10,31 +10,31 @@ from pytriton.proxy.wire.registration import AdmissionMessage, decode_admission,
 
 
 class Command(enum.IntEnum):
-    """What the owner wants."""
+    """What a worker process is to do."""
 
-    COMPLETE = 1
+    COMPLETE_CONFIG = 1
     LOAD = 2
-    ADMIT = 3
+    ISSUE_TICKET = 3
     STOP = 4
-    READY = 5
+    CHECK_READY = 5
     STATUS = 6
     END_STREAMS = 7
     RETIRE = 8
 
 
 HAS_READINESS_CHECK = "is_ready"
-"""In place of the configuration, after LOAD: the model wants to be asked whether it can infer."""
+"""In place of the configuration, in the reply to LOAD: the model has a readiness check of its own."""
 
 
 @dataclass
 class CommandMessage:
-    """Owner to process.
+    """A command from the supervisor to the process.
 
     Attributes:
-        order: COMPLETE has ``config`` completed; LOAD makes the inference callable; ADMIT asks for an admission of one
-            model instance; STOP has the process end in order; READY asks whether it can infer; STATUS asks how busy it
-            is; END_STREAMS ends what coroutines and generators are at; RETIRE has the process end in order once no
-            model instance is connected. All other fields are for the first two alone.
+        command: COMPLETE_CONFIG completes ``config``; LOAD creates the inference callable; ISSUE_TICKET admits one
+            model instance; STOP shuts the process down; CHECK_READY checks whether the model can infer; STATUS queries
+            how busy the process is; END_STREAMS ends running coroutines and generators; RETIRE shuts the process down
+            once no model instance is connected. All other fields belong to the first two commands.
         folder: Where the process may put its sockets, in a folder of mode 0700.
         model: The model's name.
         version: The model's version.
@@ -43,7 +43,7 @@ class CommandMessage:
         repository: The model's folder; empty for bound models.
         instance_kind: ``CPU`` or ``GPU``.
         device_id: The instance's device.
-        payload: What a bound model is made of, pickled; empty for models of a repository.
+        payload: The factory of a bound model, pickled; empty for models of a repository.
     """
 
     command: Command
@@ -60,17 +60,18 @@ class CommandMessage:
 
 @dataclass
 class CommandReply:
-    """Process to owner.
+    """A reply from the process to its supervisor.
 
     Attributes:
-        error: Why the order failed, in one sentence; empty where it has not.
-        detail: The traceback of that, or nothing.
-        config: The completed configuration, as JSON; after COMPLETE. After LOAD, ``HAS_READINESS_CHECK`` or nothing.
-        admission: Where the instance is to connect, and what serves it; after ADMIT.
-        unrecoverable: What a PyTritonUnrecoverableError says that the inference callable has raised. This alone is not
-            asked for, and comes between replies.
-        connections: How many model instances are connected; after STATUS.
-        idle_since_ns: Since when there has been nothing to do, on the monotonic clock; after STATUS.
+        error: Why the command failed, in one sentence; empty if it succeeded.
+        detail: The traceback of the error, if any.
+        config: After COMPLETE_CONFIG, the completed configuration as JSON. After LOAD, ``HAS_READINESS_CHECK`` or
+            empty.
+        admission: Where the instance is to connect and how it is served; after ISSUE_TICKET.
+        unrecoverable: The message of a PyTritonUnrecoverableError that the inference callable raised. Only this is sent
+            without a command, between replies.
+        connections: Number of connected model instances; after STATUS.
+        idle_since_ns: When the process became idle, on the monotonic clock; after STATUS.
     """
 
     error: str = ""
@@ -83,7 +84,7 @@ class CommandReply:
 
 
 def encode_command(message: CommandMessage) -> bytes:
-    """An order as it travels in a frame."""
+    """Encodes a command."""
     writer = MessageWriter()
     writer.words.append(message.command)
     for text in (message.folder, message.model):
@@ -95,7 +96,7 @@ def encode_command(message: CommandMessage) -> bytes:
 
 
 def decode_command(data: bytes) -> CommandMessage:
-    """Reads an order."""
+    """Decodes a command."""
     reader = MessageReader(data, 0, len(data))
     command = Command(reader.word())
     folder, model, version = reader.text(), reader.text(), reader.word()
@@ -105,7 +106,7 @@ def decode_command(data: bytes) -> CommandMessage:
 
 
 def encode_reply(message: CommandReply) -> bytes:
-    """A reply as it travels in a frame; the admission is its data."""
+    """Encodes a reply; the admission becomes the message's data."""
     writer = MessageWriter()
     for text in (message.error, message.detail, message.config, message.unrecoverable):
         writer.text(text)
@@ -114,7 +115,7 @@ def encode_reply(message: CommandReply) -> bytes:
 
 
 def decode_reply(data: bytes) -> CommandReply:
-    """Reads a reply."""
+    """Decodes a reply."""
     reader = MessageReader(data, 0, len(data))
     error, detail, config, unrecoverable = (reader.text() for _ in range(4))
     connections, idle_since_ns = reader.word(), reader.word()

@@ -1,7 +1,7 @@
-"""What messages are made of, and how they are written and read. Its twin is part of ``backend/protocol.h``.
+"""The encoding of messages: their parts, a writer and a reader. Twin of ``backend/wire/encoding.h``.
 
-A message is a run of little-endian 64-bit words, then a heap of strings, then tensor data; all its offsets are relative
-to its own parts, so it can lie anywhere. ``docs/wire.md`` tells the layout word by word.
+A message is a run of little-endian 64-bit words, then a heap of strings, then tensor data. All offsets are relative to
+the message's own parts, so it can lie anywhere. ``docs/wire.md`` describes the layout word by word.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ALIGNMENT = 64
 LENGTH_SIZE = 4
 """Bytes that hold the length of one BYTES element."""
 
-_IN_BATCH = 2  # of a column: it is stacked, and no part of the message
+_IN_BATCH = 2  # of a column: it is stacked, and lies in the batch rather than in this message
 
 _TEXT = struct.Struct("<2q")
 _DOUBLE = struct.Struct("<d")
@@ -25,13 +25,13 @@ _INTEGER = struct.Struct("<q")
 
 
 class ProtocolError(Exception):
-    """A message that does not hold what it says."""
+    """A malformed message."""
 
 
 class TensorLocation(NamedTuple):
-    """Where one tensor lies, relative to its message's data; an absent tensor has the offset -1.
+    """The location of a tensor, relative to its message's data; an absent tensor has the offset -1.
 
-    Elements of BYTES lie as their lengths (uint32 each), then their bytes back to back.
+    BYTES tensors hold the lengths of all elements (uint32 each), then their bytes back to back.
     """
 
     offset: int
@@ -45,10 +45,10 @@ ABSENT = TensorLocation(-1, 0, ())
 class TensorColumn(NamedTuple):
     """One input or output over all requests of a batch.
 
-    ``position`` is that of the input or output in the model's configuration.
+    ``position`` is the position of the input or output in the model's configuration.
 
-    It is a single tensor when it is stacked (the requests' tensors lie back to back along the first dimension), else
-    one tensor per request. A stacked output may lie in the data of the batch that it answers: it is part of an input.
+    A stacked column is a single tensor: the requests' tensors lie back to back along the first dimension. Otherwise
+    there is one tensor per request. A stacked output that is part of an input may lie in the data of the batch itself.
     """
 
     position: int
@@ -71,29 +71,29 @@ ParameterValue = Union[str, int, bool, float]
 
 
 def aligned(size: int) -> int:
-    """The next multiple of ``ALIGNMENT``."""
+    """Rounds a size up to a multiple of ``ALIGNMENT``."""
     return (size + ALIGNMENT - 1) & -ALIGNMENT
 
 
 def signed(number: int) -> int:
-    """A number below 2**64, as a word holds it."""
+    """Converts an unsigned 64-bit number to a signed word."""
     return number - (1 << 64) if number >= 1 << 63 else number
 
 
 def bits_of(value: float) -> int:
-    """The word that holds a number's bits."""
+    """Returns the bits of a float as a word."""
     bits: int = _INTEGER.unpack(_DOUBLE.pack(value))[0]
     return bits
 
 
 def float_of(word: int) -> float:
-    """The number whose bits a word holds."""
+    """Returns the float whose bits a word holds."""
     value: float = _DOUBLE.unpack(_INTEGER.pack(word))[0]
     return value
 
 
 class MessageWriter:
-    """Puts words and strings together. The first two words say where the heap and the data start."""
+    """Collects the words and strings of a message. The first two words are the offsets of the heap and of the data."""
 
     __slots__ = ("_heap", "words")
 
@@ -105,7 +105,7 @@ class MessageWriter:
         """Adds a string."""
         try:
             data = text.encode("utf-8", "surrogateescape")
-        except UnicodeEncodeError:  # half a character, as in an exception's text: not worth a batch
+        except UnicodeEncodeError:  # a lone surrogate, say in an exception's text, must not fail the batch
             data = text.encode("utf-8", "backslashreplace")
         self.words += (len(self._heap), len(data))
         self._heap += data
@@ -137,7 +137,7 @@ class MessageWriter:
                 self.text(value)
 
     def to_bytes(self) -> bytes:
-        """The message's head: the data is meant to start right behind it."""
+        """Returns the message's header; the data is to start right behind it."""
         words = self.words
         count = len(words)
         size = count * 8 + len(self._heap)
@@ -146,10 +146,10 @@ class MessageWriter:
 
 
 class MessageReader:
-    """Takes a message apart that lies in ``buffer`` at ``offset``.
+    """Reads the message at ``offset`` in ``buffer``.
 
-    Its methods, and the functions that decode with it, raise ProtocolError where the message does not hold what it
-    says: the other side may be anything.
+    The peer is not trusted: this class, and the functions that decode with it, raise ProtocolError for a malformed
+    message.
     """
 
     __slots__ = ("_buffer", "_heap_size", "_heap_start", "_position", "_words", "data_offset")
@@ -168,11 +168,11 @@ class MessageReader:
 
     @property
     def position(self) -> int:
-        """How many words lie before the next one."""
+        """The number of words before the next one."""
         return self._position
 
     def word(self) -> int:
-        """The next word."""
+        """Reads the next word."""
         position = self._position
         self._position = position + 1
         try:
@@ -181,14 +181,14 @@ class MessageReader:
             raise ProtocolError("a message ends too early") from None
 
     def count(self) -> int:
-        """The next word, which counts something."""
+        """Reads the next word as a count."""
         count = self.word()
         if count < 0:
-            raise ProtocolError("a message counts less than nothing")
+            raise ProtocolError("a message has a negative count")
         return count
 
     def take(self, count: int) -> tuple[int, ...]:
-        """The next words."""
+        """Reads the next ``count`` words."""
         position = self._position
         self._position = end = position + count
         if not position <= end <= len(self._words):
@@ -196,22 +196,22 @@ class MessageReader:
         return self._words[position:end]
 
     def tensor(self) -> TensorLocation:
-        """The next tensor."""
+        """Reads the next tensor location."""
         offset, size, rank = self.take(3)
         if rank < 0:
             raise ProtocolError("a tensor has less than no dimensions")
         return TensorLocation(offset, size, self.take(rank))
 
     def text(self) -> str:
-        """The next string."""
+        """Reads the next string."""
         offset, size = self.take(2)
         if offset < 0 or size < 0 or offset + size > self._heap_size:
-            raise ProtocolError("a text lies outside of its message")
+            raise ProtocolError("a string lies outside its message")
         start = self._heap_start + offset
         return bytes(self._buffer[start : start + size]).decode("utf-8", "surrogateescape")
 
     def parameters(self) -> dict[str, ParameterValue]:
-        """The next parameters."""
+        """Reads the next parameters."""
         parameters: dict[str, ParameterValue] = {}
         for _ in range(self.count()):
             key = self.text()
@@ -227,7 +227,7 @@ class MessageReader:
         return parameters
 
     def columns(self, request_count: int) -> list[TensorColumn]:
-        """The inputs or outputs of a batch of ``request_count`` requests."""
+        """Reads the inputs or outputs of a batch of ``request_count`` requests."""
         words = self._words
         count = self.count()
         position = self._position
@@ -245,7 +245,7 @@ class MessageReader:
                     tensors.append(TensorLocation(offset, size, words[position : position + rank]))
                     position += rank
                 columns.append(TensorColumn(number, datatype, stacked != 0, tensors, stacked == _IN_BATCH))
-        except ValueError:  # fewer words than there are to unpack
+        except ValueError:  # there are too few words to unpack
             raise ProtocolError("a message ends too early") from None
         self._position = position
         self.take(0)  # the last shape may have been cut short

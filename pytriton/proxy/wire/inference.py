@@ -1,7 +1,4 @@
-"""What the proxy backend and its workers tell each other. Twin of ``backend/protocol.h``.
-
-Bells (32 bytes on a socket) say where in shared memory a message lies. ``message`` has what messages are made of.
-"""
+"""Messages that carry batches to a worker, and results and responses back. Twin of ``backend/wire/inference.h``."""
 
 from __future__ import annotations
 
@@ -29,25 +26,25 @@ _HAS_PARAMETERS = 8
 _MASK = (1 << 64) - 1
 
 TIMES_AT = 24
-"""Where in a result the times are."""
+"""The offset of the times in a result."""
 write_times = struct.Struct("<2q").pack_into
-"""Puts them there: into a buffer, at an offset."""
+"""Writes the times into a buffer, at an offset."""
 _PARTS = struct.Struct("<2q")  # where a message's heap and data start
-_METADATA_START = 2  # which word of a batch says where its details start
+_METADATA_START = 2  # index of the word with the position of a batch's metadata
 _PARTS_OF_BATCH = struct.Struct("<3q")
 _TENSORS_AT = _PARTS_OF_BATCH.size
-_SHORT = 1024  # bytes of a head that is worth being kept
+_SHORT = 1024  # bytes of the largest header that is cached
 
 
 class RequestOptions(NamedTuple):
-    """What a request says of how it is to be treated; most say nothing.
+    """Options of a request that say how to handle it; most requests set none.
 
     Attributes:
-        correlation_id: Of the sequence that it belongs to: a number, or text; 0 is none.
-        flags: ``TRITONSERVER_RequestFlag``, added up: 1 starts a sequence, 2 ends it.
-        priority: 0 is the model's default, 1 the highest.
-        timeout_us: Its timeout in microseconds; 0 is none.
-        trace: The number of its trace; 0 where it is not traced.
+        correlation_id: The sequence that the request belongs to, a number or a string; 0 is none.
+        flags: The sum of ``TRITONSERVER_RequestFlag`` values: 1 starts a sequence, 2 ends it.
+        priority: 1 is the highest; 0 is the model's default.
+        timeout_us: The timeout in microseconds; 0 is none.
+        trace: The number of the trace; 0 if the request is not traced.
     """
 
     correlation_id: int | str = 0
@@ -62,7 +59,7 @@ DEFAULT_OPTIONS = RequestOptions()
 
 @dataclass
 class RequestMetadata:
-    """What a request brings besides its tensors. ``outputs`` is None when all outputs are requested."""
+    """What a request has besides its tensors. ``outputs`` is None if all outputs are requested."""
 
     id: str = ""
     outputs: list[int] | None = None
@@ -72,12 +69,13 @@ class RequestMetadata:
 
 @dataclass
 class BatchMessage:
-    """Backend to worker: requests to infer.
+    """Backend to worker: a batch of requests.
 
-    The data starts with a byte for each request, which the backend sets to 1 when the request is cancelled.
+    The data starts with a cancel flag for each request: a byte that the backend sets to 1 when the request is
+    cancelled.
 
-    ``rows`` holds the first dimension of each request, and nothing where the model does not batch; ``metadata`` holds
-    nothing where no request has any.
+    ``rows`` is the first dimension of each request, and empty if the model does not batch; ``metadata`` is empty if no
+    request has any.
     """
 
     request_count: int
@@ -92,11 +90,11 @@ class BatchMessage:
 
 
 RESCHEDULE = -1
-"""In place of a failure's code: the request has not failed, but goes back to the server, which sends it again."""
+"""In place of an error code: the request has not failed, but is returned to the server, which schedules it again."""
 
 
 class RequestFailure(NamedTuple):
-    """A request that failed, or with ``request`` -1 the whole batch. ``code`` may be ``RESCHEDULE``."""
+    """The failure of a request, or of the whole batch if ``request`` is -1. ``code`` may be ``RESCHEDULE``."""
 
     request: int
     code: int
@@ -106,9 +104,10 @@ class RequestFailure(NamedTuple):
 
 @dataclass
 class ResultMessage:
-    """Worker to backend: what came of a batch, from a worker that takes one at a time.
+    """Worker to backend: the result of a whole batch, in sequential mode.
 
-    Times are CLOCK_MONOTONIC in nanoseconds. ``parameters`` holds those of responses that have any, by request.
+    Times are CLOCK_MONOTONIC in nanoseconds. ``parameters`` holds the parameters of responses that have any, by
+    request.
     """
 
     request_count: int
@@ -120,7 +119,7 @@ class ResultMessage:
 
 
 class ResponseOutput(NamedTuple):
-    """One output of an answer. ``position`` is that of the output in the model's configuration."""
+    """One output of a response. ``position`` is its position in the model's configuration."""
 
     position: int
     datatype: int
@@ -128,10 +127,9 @@ class ResponseOutput(NamedTuple):
 
 
 class ResponseEntry(NamedTuple):
-    """What there is to say of one request of a batch.
+    """News of one request of a batch: a response, a failure, its end (``final``), or several of these.
 
-    A response, that the request has failed, that it has ended (no more answers follow), or several of these.
-    ``sequence`` is that of the batch; ``request`` of the failure is not used. Times are as in ResultMessage.
+    ``sequence`` is the number of the batch; the ``request`` of the failure is not used. Times are as in ResultMessage.
     """
 
     sequence: int
@@ -147,13 +145,13 @@ class ResponseEntry(NamedTuple):
 
 @dataclass
 class ResponsesMessage:
-    """Worker to backend: what there is to say of requests of any batches, from a worker that takes many at a time."""
+    """Worker to backend: responses to requests of any batches, in concurrent mode."""
 
     responses: list[ResponseEntry]
 
 
 def encode_batch(message: BatchMessage) -> MessageWriter:
-    """Lays a batch's head out."""
+    """Encodes a batch's header."""
     writer = MessageWriter()
     words = writer.words
     words += (0, message.request_count, _HAS_ROWS if message.rows else 0)
@@ -182,12 +180,12 @@ def _write_options(writer: MessageWriter, options: RequestOptions) -> None:
 
 
 def decode_batch(reader: MessageReader) -> BatchMessage:
-    """Reads a batch's head."""
+    """Decodes a batch's header."""
     metadata_start = reader.word()
     message = _decode_tensors(reader)
     if metadata_start:
         if metadata_start != reader.position:
-            raise ProtocolError("a batch has details elsewhere than it says")
+            raise ProtocolError("a batch's metadata is not where the batch says")
         message.metadata += [_read_metadata(reader) for _ in range(message.request_count)]
     return message
 
@@ -199,14 +197,14 @@ def _decode_tensors(reader: MessageReader) -> BatchMessage:
 
 
 def read_batch(message: Any) -> tuple[BatchMessage, int, int]:
-    """Reads a batch's head but for the details, or finds it among those of late: most differ in nothing else.
+    """Decodes a batch's header without the metadata. Cached, since most batches differ only in their metadata.
 
     Args:
-        message: A buffer that starts with it.
+        message: A buffer that starts with the message.
 
     Returns:
-        The head without details, which is not to be changed; where the data starts; and where `read_metadata` finds the
-        details, 0 where there are none.
+        The header without metadata, which must not be changed; the offset of the data; and the position of the metadata
+        for `read_metadata`, 0 if there is none.
     """
     size = len(message)
     if size < _TENSORS_AT:
@@ -221,7 +219,7 @@ def read_batch(message: Any) -> tuple[BatchMessage, int, int]:
 
 
 def read_metadata(message: Any, request_count: int, start: int) -> list[RequestMetadata]:
-    """Reads the details of a batch's requests, which `read_batch` has found."""
+    """Decodes the metadata of a batch's requests, at the position that `read_batch` returned."""
     reader = MessageReader(message, 0, len(message))
     reader.take(start - reader.position)
     return [_read_metadata(reader) for _ in range(request_count)]
@@ -229,7 +227,7 @@ def read_metadata(message: Any, request_count: int, start: int) -> list[RequestM
 
 def _read_tensors(words: bytes) -> BatchMessage:
     size = _PARTS.size + len(words)
-    return _decode_tensors(MessageReader(_PARTS.pack(size, size) + words, 0, size))  # of them alone
+    return _decode_tensors(MessageReader(_PARTS.pack(size, size) + words, 0, size))  # of these words alone
 
 
 _read_again = functools.lru_cache(maxsize=256)(_read_tensors)
@@ -250,7 +248,7 @@ def _read_options(reader: MessageReader) -> RequestOptions:
 
 
 def encode_result(message: ResultMessage) -> MessageWriter:
-    """Lays a result's head out."""
+    """Encodes a result's header."""
     writer = MessageWriter()
     words = writer.words
     words += (message.request_count, message.compute_start_ns, message.compute_end_ns, len(message.failures))
@@ -268,12 +266,12 @@ def encode_result(message: ResultMessage) -> MessageWriter:
 
 @functools.lru_cache(maxsize=256)
 def encode_outputs(request_count: int, columns: tuple[TensorColumn, ...]) -> bytes:
-    """A result that has nothing but outputs, and no times yet: most of a model's results differ in nothing else."""
+    """Encodes a result of outputs alone, without the times. Cached: most results of a model differ only in these."""
     return encode_result(ResultMessage(request_count, 0, 0, [], columns)).to_bytes()
 
 
 def decode_result(reader: MessageReader) -> ResultMessage:
-    """Reads a result's head."""
+    """Decodes a result's header."""
     request_count, start, end = reader.count(), reader.word(), reader.word()
     failures = [
         RequestFailure(reader.word(), reader.word(), reader.text(), reader.text()) for _ in range(reader.count())
@@ -283,7 +281,7 @@ def decode_result(reader: MessageReader) -> ResultMessage:
 
 
 def encode_responses(message: ResponsesMessage) -> MessageWriter:
-    """Lays the head of answers out."""
+    """Encodes the header of responses."""
     writer = MessageWriter()
     words = writer.words
     words.append(len(message.responses))
@@ -305,7 +303,7 @@ def encode_responses(message: ResponsesMessage) -> MessageWriter:
 
 
 def decode_responses(reader: MessageReader) -> ResponsesMessage:
-    """Reads the head of answers."""
+    """Decodes the header of responses."""
     responses = []
     for _ in range(reader.count()):
         sequence, request, flags, start, end = reader.take(5)

@@ -10,11 +10,11 @@ import struct
 from typing import NamedTuple
 
 PROTOCOL_VERSION = 9
-"""Raised whenever the layout changes; a different version on the other side is refused."""
+"""The version of the wire format, raised with every change. A peer with another version is refused."""
 
 
 class NotificationKind(enum.IntEnum):
-    """What a bell rings for."""
+    """What a notification is about."""
 
     HELLO = 1
     WELCOME = 2
@@ -25,7 +25,7 @@ class NotificationKind(enum.IntEnum):
 
 
 class Notification(NamedTuple):
-    """What travels on the socket: ``offset`` and ``size`` tell where a message lies in the sender's arena."""
+    """A notification; ``offset`` and ``size`` are the location of a message in the sender's arena."""
 
     kind: int
     sequence: int

@@ -9,7 +9,7 @@ from pytriton.proxy.wire.encoding import MessageReader, MessageWriter
 
 @dataclass
 class RegistrationMessage:
-    """Backend to registry: a model instance looks for its worker. ``config`` is the model's configuration as JSON."""
+    """Backend to registry: registers a model instance. ``config`` is the model's configuration as JSON."""
 
     binding: str
     model: str
@@ -20,11 +20,11 @@ class RegistrationMessage:
 
 @dataclass
 class AdmissionMessage:
-    """Registry to backend: where the worker is, and the names that positions stand for.
+    """Registry to backend: the worker's address, and the names of the inputs and outputs by position.
 
-    ``max_in_flight`` is how many batches the worker takes at a time; 0 is one, which it answers with a result. With
-    ``in_turn`` it is handed a batch only when its inference callable has returned from the one before, though that may
-    be answered later.
+    ``max_in_flight`` is the number of batches that the worker takes at a time. 0 is sequential mode: one batch at a
+    time, each with one result. With ``in_turn``, the worker gets a batch only after its inference callable has returned
+    from the previous one, whose responses may still be outstanding.
     """
 
     socket: str
@@ -38,7 +38,7 @@ class AdmissionMessage:
 
 
 def encode_registration(message: RegistrationMessage) -> bytes:
-    """A registration as it travels over ZeroMQ."""
+    """Encodes a registration."""
     writer = MessageWriter()
     writer.text(message.binding)
     writer.text(message.model)
@@ -49,13 +49,13 @@ def encode_registration(message: RegistrationMessage) -> bytes:
 
 
 def decode_registration(data: bytes) -> RegistrationMessage:
-    """Reads a registration."""
+    """Decodes a registration."""
     reader = MessageReader(data, 0, len(data))
     return RegistrationMessage(reader.text(), reader.text(), reader.word(), reader.text(), reader.text())
 
 
 def encode_admission(message: AdmissionMessage) -> bytes:
-    """An admission as it travels over ZeroMQ."""
+    """Encodes an admission."""
     writer = MessageWriter()
     writer.text(message.socket)
     writer.words += (message.ticket, int(message.batching), int(message.decoupled), message.max_in_flight)
@@ -68,7 +68,7 @@ def encode_admission(message: AdmissionMessage) -> bytes:
 
 
 def decode_admission(data: bytes) -> AdmissionMessage:
-    """Reads an admission."""
+    """Decodes an admission."""
     reader = MessageReader(data, 0, len(data))
     socket, ticket = reader.text(), reader.word()
     batching, decoupled, max_in_flight = reader.word() != 0, reader.word() != 0, reader.word()

@@ -23,21 +23,21 @@ _RESPONSE = 2
 _FAILED = 4
 
 
-_FLAGS = 16  # first byte of the word that has these, behind the message's first two
+_FLAGS = 16  # offset of these flags: the word after the message's first two
 
 
-_SHORT = 512  # bytes of a message that is worth being kept
+_SHORT = 512  # bytes of the largest message that is cached
 
 
 class ServiceNotification(enum.IntEnum):
-    """What a bell on a service channel rings for.
+    """What a notification on a service channel is about.
 
-    Its sequence is the number of what is asked, from 1, which the worker chooses; 0 where there is no reply.
+    Its sequence is the number of the call, from 1, which the worker chooses; 0 if there is no reply.
     """
 
     OPEN = 1
     OPENED = 2
-    CALL = 3
+    INFER = 3
     CANCEL = 4
     LOG = 5
     MODEL = 6
@@ -56,7 +56,7 @@ class LogLevel(enum.IntEnum):
 
 
 class ModelOperation(enum.IntEnum):
-    """What is to be done with a model."""
+    """An operation on a model."""
 
     LOAD = 1
     UNLOAD = 2
@@ -73,7 +73,7 @@ class MetricKind(enum.IntEnum):
 
 
 class MetricOperation(enum.IntEnum):
-    """What is to be done with a metric."""
+    """An operation on a metric."""
 
     FAMILY = 1
     METRIC = 2
@@ -86,23 +86,23 @@ class MetricOperation(enum.IntEnum):
 
 
 SEQUENCE_START = 1
-"""A request's flag: it begins a sequence."""
+"""Request flag: starts a sequence."""
 
 
 SEQUENCE_END = 2
-"""A request's flag: it ends a sequence."""
+"""Request flag: ends a sequence."""
 
 
 CURRENT_BATCH = 0
-"""The batch of a worker that has one at a time."""
+"""The batch of a worker in sequential mode."""
 
 
 NO_BATCH = -1
-"""A request that is made for no batch, or for one that is not known."""
+"""The request belongs to no batch, or to an unknown one."""
 
 
 class InferenceCallInput(NamedTuple):
-    """An input as it travels; BYTES as Triton has them, each element behind its length."""
+    """An input of a call. BYTES are in Triton's layout: each element behind its length."""
 
     name: str
     datatype: int
@@ -110,7 +110,7 @@ class InferenceCallInput(NamedTuple):
 
 
 class InferenceReplyOutput(NamedTuple):
-    """One output of a reply, in a block of its own: ``offset`` is that in the arena, -1 where there is no data."""
+    """One output of a reply, in its own block: ``offset`` is relative to the arena, -1 if there is no data."""
 
     name: str
     datatype: int
@@ -121,7 +121,7 @@ class InferenceReplyOutput(NamedTuple):
 
 @dataclass
 class InferenceReplyMessage:
-    """Backend to worker: a response, an error, the end, or several of these."""
+    """Backend to worker: a response, an error, the end of the replies, or several of these."""
 
     final: bool
     response: bool
@@ -135,7 +135,7 @@ class InferenceReplyMessage:
 
 @dataclass
 class ModelMessage:
-    """Worker to backend: something to do with a model. Files are (path, offset in the data, size)."""
+    """Worker to backend: an operation on a model. Files are (path, offset in the data, size)."""
 
     command: ModelOperation
     model: str
@@ -146,7 +146,7 @@ class ModelMessage:
 
 @dataclass
 class MetricMessage:
-    """Worker to backend: something to do with a metric. ``number`` is that of the family or of the metric."""
+    """Worker to backend: an operation on a metric. ``number`` identifies the family or the metric."""
 
     command: MetricOperation
     number: int = 0
@@ -159,7 +159,7 @@ class MetricMessage:
 
 
 def encode_reply(message: InferenceReplyMessage) -> MessageWriter:
-    """Lays a reply's head out."""
+    """Encodes a reply's header."""
     writer = MessageWriter()
     words = writer.words
     error = message.error
@@ -181,15 +181,15 @@ def encode_reply(message: InferenceReplyMessage) -> MessageWriter:
 
 
 def read_reply(message: Any) -> InferenceReplyMessage:
-    """Reads the head of a reply, or finds it among those of late. The result is not to be changed.
+    """Decodes a reply's header. Cached: the result must not be changed.
 
     Args:
-        message: Its bytes.
+        message: The bytes of the message.
     """
     if len(message) > _SHORT:
         return decode_reply(MessageReader(message, 0, len(message)))
     data = message.tobytes()
-    if len(data) > _FLAGS and data[_FLAGS] & _FAILED:  # each has an exception of its own
+    if len(data) > _FLAGS and data[_FLAGS] & _FAILED:  # each error needs its own exception object
         return decode_reply(MessageReader(data, 0, len(data)))
     return _read_reply(data)
 
@@ -200,7 +200,7 @@ def _read_reply(data: bytes) -> InferenceReplyMessage:
 
 
 def decode_reply(reader: MessageReader) -> InferenceReplyMessage:
-    """Reads a reply's head."""
+    """Decodes a reply's header."""
     flags = reader.word()
     final, response = bool(flags & _FINAL), bool(flags & _RESPONSE)
     error = None
@@ -215,7 +215,7 @@ def decode_reply(reader: MessageReader) -> InferenceReplyMessage:
 
 
 def encode_log(level: LogLevel, message: str, file: str, line: int) -> MessageWriter:
-    """Lays a line for the server's log out."""
+    """Encodes a line for the server's log."""
     writer = MessageWriter()
     writer.words += (level, line)
     writer.text(file)
@@ -224,7 +224,7 @@ def encode_log(level: LogLevel, message: str, file: str, line: int) -> MessageWr
 
 
 def encode_model(message: ModelMessage) -> MessageWriter:
-    """Lays out what is to be done with a model."""
+    """Encodes an operation on a model."""
     writer = MessageWriter()
     words = writer.words
     words.append(message.command)
@@ -239,7 +239,7 @@ def encode_model(message: ModelMessage) -> MessageWriter:
 
 
 def encode_metric(message: MetricMessage) -> MessageWriter:
-    """Lays out what is to be done with a metric."""
+    """Encodes an operation on a metric."""
     writer = MessageWriter()
     words = writer.words
     words += (message.command, message.number, message.kind, bits_of(message.value))

@@ -90,12 +90,12 @@ class CommandHandler:
 
     def _handle(self, command: CommandMessage) -> CommandReply:
         try:
-            if command.command == Command.COMPLETE:
+            if command.command == Command.COMPLETE_CONFIG:
                 assert self._complete_config is not None
                 return CommandReply(config=self._complete_config(command))
             if command.command == Command.LOAD:
                 return CommandReply(config=HAS_READINESS_CHECK if self._load(command).is_ready is not None else "")
-            if command.command == Command.ADMIT:
+            if command.command == Command.ISSUE_TICKET:
                 assert self._listener is not None
                 assert self._worker is not None
                 return CommandReply(admission=self._listener.issue_ticket(self._worker))
@@ -108,7 +108,7 @@ class CommandHandler:
                 self._worker.end_streams(ENDED)
             elif command.command == Command.RETIRE:
                 self._retired = True
-            elif command.command == Command.READY:
+            elif command.command == Command.CHECK_READY:
                 assert self._loaded is not None
                 if self._loaded.is_ready is not None and not self._loaded.is_ready():
                     return CommandReply(error="the model says that it is not ready")

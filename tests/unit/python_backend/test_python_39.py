@@ -88,12 +88,12 @@ def test_a_worker_process_serves_a_model(repository, request, interpreter):
     process = subprocess.Popen(program, pass_fds=[theirs.fileno()], stdout=subprocess.PIPE, text=True)
     theirs.close()
     control = ControlChannel(ours)
-    command.command = Command.COMPLETE
+    command.command = Command.COMPLETE_CONFIG
     assert ask(control, command).config == command.config
     command.command = Command.LOAD
     ask(control, command)
-    ask(control, CommandMessage(Command.READY))
-    admission = ask(control, CommandMessage(Command.ADMIT)).admission
+    ask(control, CommandMessage(Command.CHECK_READY))
+    admission = ask(control, CommandMessage(Command.ISSUE_TICKET)).admission
     connected = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connected.connect(admission.socket)
     channel = Channel(connected)
