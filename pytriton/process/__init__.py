@@ -1,4 +1,4 @@
-"""Model instances in processes of their own: asked for in `Triton.bind`, started, watched and started again."""
+"""Model instances in processes of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker process of the controller's: from its start to its end."""
+"""A worker process, as its supervisor sees it."""
 
 from __future__ import annotations
 
@@ -38,20 +38,19 @@ Then = Callable[[CommandReply], None]
 
 
 class ChildProcess:
-    """A worker process.
+    """Starts a worker process.
 
-    It ends when the thread that starts it does; that thread is to `watch` it. It has a session of its own, so that
-    Ctrl-C in a terminal reaches this process alone, which ends the other once the server needs it no more.
+    The process is tied to the thread that starts it, which has to `watch` it. It has its own session, so that Ctrl-C in
+    a terminal reaches only this process, which stops the other once the server no longer needs it.
 
     Args:
-        plan: What it is made of.
+        spec: What to start.
 
     Raises:
-        OSError: It cannot be started.
+        OSError: The process cannot be started.
     """
 
-    def __init__(self, plan: ProcessSpec) -> None:
-        """Starts it."""
+    def __init__(self, spec: ProcessSpec) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
@@ -60,14 +59,14 @@ class ChildProcess:
                         str(own_files(list(pytriton.__path__)).launcher),
                         str(os.getpid()),
                         *(sys.executable, "-X", "faulthandler", "-c", _PROGRAM),
-                        *(plan.name, str(theirs.fileno()), *plan.import_path),
+                        *(spec.name, str(theirs.fileno()), *spec.import_path),
                     ],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
-                    env=plan.environment,
-                    cwd=plan.folder,
+                    env=spec.environment,
+                    cwd=spec.folder,
                     start_new_session=True,
                 )
             except BaseException:
@@ -78,28 +77,28 @@ class ChildProcess:
         self._lock = threading.Lock()
 
     def ask(self, command: CommandMessage, then: Then) -> None:
-        """Orders something.
+        """Sends a command.
 
         Args:
-            command: What.
-            then: Called with the reply, by the thread that watches; not at all where the process ends before.
+            command: The command.
+            then: Called with the reply by the watching thread; not called if the process exits first.
         """
-        with self._lock, contextlib.suppress(OSError):  # the watching thread learns of its end
+        with self._lock, contextlib.suppress(OSError):  # the watching thread notices that the process has gone
             self._asked.append(then)
             self._control.send(encode_command(command))
 
     def kill(self) -> None:
-        """Ends it at once."""
+        """Kills the process."""
         self._popen.kill()
 
     def watch(self, unasked: Then) -> str:
-        """Passes on what it says and prints, until it has ended.
+        """Dispatches the process's replies and relays its output, until it exits.
 
         Args:
-            unasked: Called with what it says of its own accord.
+            unasked: Called with a message that is not a reply to a command.
 
         Returns:
-            How it ended.
+            How the process exited, in words.
         """
         assert self._popen.stdout is not None
         output = _Output(self._popen.stdout.fileno())
@@ -109,7 +108,7 @@ class ChildProcess:
             selector.register(self._control, selectors.EVENT_READ, lambda: self._receive(unasked))
             selector.register(output, selectors.EVENT_READ, output.relay)
             timeout_s: float | None = _POLL_INTERVAL_S
-            with contextlib.suppress(OSError):  # of an old kernel
+            with contextlib.suppress(OSError):  # an old kernel
                 end = os.pidfd_open(self._popen.pid)
                 stack.callback(os.close, end)
                 selector.register(end, selectors.EVENT_READ, lambda: True)
@@ -133,7 +132,7 @@ class ChildProcess:
         except EOFError:
             return False
         except Exception:
-            LOGGER.exception("What a worker process says makes no sense; it is ended.")
+            LOGGER.exception("A worker process sent a malformed message; it is killed.")
             self.kill()
             return False
         if reply.unrecoverable or not self._asked:
@@ -144,7 +143,7 @@ class ChildProcess:
 
 
 class _Output:
-    """What a process prints, passed on to this one's stderr line by line."""
+    """Relays a process's output to this process's stderr line by line."""
 
     def __init__(self, fd: int) -> None:
         os.set_blocking(fd, False)
@@ -156,7 +155,7 @@ class _Output:
         return self._fd
 
     def relay(self) -> bool:
-        """Passes on what has come; returns whether there was something."""
+        """Relays the output that is there; returns whether there was any."""
         try:
             data = os.read(self._fd, _CHUNK)
         except BlockingIOError:
@@ -168,7 +167,7 @@ class _Output:
         return bool(data)
 
     def close(self) -> None:
-        """Passes on what is left, but for what its own children go on to print."""
+        """Relays the remaining output, except what children of the process still print."""
         for _ in range(_LAST_CHUNKS):
             if not self.relay():
                 break
@@ -178,6 +177,6 @@ class _Output:
     def _write(text: str) -> None:
         if not text:
             return
-        with contextlib.suppress(AttributeError, OSError, ValueError):  # there is none, or it is closed
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # there is no stderr, or it is closed
             sys.stderr.write(text)
             sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""A model instance that asks for a process of its own, and what it is made of on the way there."""
+"""A model instance in a process of its own, as users declare it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pytriton.exceptions import PyTritonBadParameterError
 
 @dataclasses.dataclass(frozen=True)
 class ProcessInstance:
-    """An instance of a model in a process of its own, to be given to `Triton.bind` in place of an inference callable.
+    """An instance of a model in a process of its own, passed to `Triton.bind` in place of an inference callable.
 
-    The factory is called in the new process, once, and makes the inference callable there. The process is started when
-    the model is loaded, started again when it ends by itself, and ended with the model. Functions and classes of a
-    script or a notebook, closures and lambdas get there as well; modules are imported again.
+    The factory is called once in the new process and creates the inference callable there. The process is started when
+    the model is loaded, restarted if it exits unexpectedly, and stopped with the model. Functions and classes of a
+    script or a notebook, closures and lambdas can be sent to the process; modules are imported again.
 
     Args:
-        factory: Returns the inference callable: a function of any kind, or an object with ``__call__``. Where the
-            object has a method ``close``, that is called in the end.
-        args: What the factory is called with.
-        kwargs: What it is called with by name.
-        env: Environment variables that the process has besides those of this one, from its start on.
+        factory: Returns the inference callable: a function of any kind, or an object with ``__call__``. If the object
+            has a method ``close``, it is called at the end.
+        args: Positional arguments of the factory.
+        kwargs: Keyword arguments of the factory.
+        env: Environment variables of the process, in addition to those of this one.
 
     Raises:
         PyTritonBadParameterError: An argument has a value that cannot work.
@@ -44,16 +44,16 @@ class ProcessInstance:
     env: Mapping[str, str] = dataclasses.field(default_factory=dict, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Checks the arguments; whether they can be sent to a process is found out in `Triton.bind`."""
+        """Checks the arguments; `Triton.bind` checks that they can be pickled."""
         if not callable(self.factory):
             raise PyTritonBadParameterError(
-                f"ProcessInstance: factory is {self.factory!r}, which cannot be called; give a function or a class "
-                "that makes the inference callable."
+                f"ProcessInstance: factory is {self.factory!r}, which is not callable; pass a function or a class "
+                "that creates the inference callable."
             )
         if next_stage(self.factory) is not None:
             raise PyTritonBadParameterError(
-                f"ProcessInstance: factory is {self.factory!r}, an inference callable itself; give a function that "
-                "makes one, or `lambda: infer` for one that is there already."
+                f"ProcessInstance: factory is {self.factory!r}, an inference callable itself; pass a function that "
+                "creates one, or `lambda: infer` for an existing one."
             )
         if not isinstance(self.args, list | tuple):
             raise PyTritonBadParameterError(f"ProcessInstance: args is {self.args!r}; use a tuple or a list.")
@@ -65,6 +65,6 @@ class ProcessInstance:
             for text, forbidden in ((name, "=\0"), (value, "\0")):
                 if not isinstance(text, str) or any(each in text for each in forbidden) or not name:
                     raise PyTritonBadParameterError(
-                        f"ProcessInstance: env has {name!r}: {value!r}, which no environment variable can be; use "
+                        f"ProcessInstance: env has {name!r}: {value!r}, which is not a valid environment variable; use "
                         "strings."
                     )

@@ -1,4 +1,4 @@
-"""Python objects on their way to another process of the same environment."""
+"""Pickling of Python objects for another process of the same environment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytriton.decorators.ordering import Stage
 
 
 def pickled(value: object) -> bytes:
-    """Pickles an object; functions and classes that cannot be imported go along, decorated or not.
+    """Pickles an object by reference or, for functions and classes that cannot be imported, by value.
 
     Raises:
         Exception: Something in it cannot be pickled.
@@ -25,7 +25,7 @@ def pickled(value: object) -> bytes:
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, value: Any) -> Any:
-        # To cloudpickle, a decorated function looks like the function alone.
+        # cloudpickle mistakes a decorated function for the plain function.
         if not issubclass(type(value), wrapt.FunctionWrapper):
             return super().reducer_override(value)
         if issubclass(type(value), Stage):

@@ -1,4 +1,4 @@
-"""What the process of a model instance is started from."""
+"""The specification of a worker process."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from pytriton.process.pickling import pickled
 
 @dataclasses.dataclass(frozen=True)
 class ProcessSpec:
-    """All that it takes to start the process of an instance, and to start it again, as things were in `Triton.bind`.
+    """What it takes to start, and restart, the process of an instance, as captured in `Triton.bind`.
 
     Attributes:
-        spec: The model.
-        number: Which of the model's instances it is, from 0.
+        model: The model.
+        number: The index of the instance, from 0.
         payload: The spec, the factory and its arguments, pickled.
-        import_path: Where modules are imported from.
+        import_path: The process's ``sys.path``.
         environment: The process's environment variables.
         folder: Its working directory.
     """
 
-    spec: ModelSpec
+    model: ModelSpec
     number: int
     payload: bytes
     import_path: tuple[str, ...]
@@ -36,7 +36,7 @@ class ProcessSpec:
 
     @classmethod
     def of(cls, instance: ProcessInstance, spec: ModelSpec, number: int) -> ProcessSpec:
-        """Makes the plan of an instance.
+        """Captures an instance.
 
         Raises:
             PyTritonBadParameterError: The factory or one of its arguments cannot be sent to another process.
@@ -45,14 +45,14 @@ class ProcessSpec:
             payload = pickled((spec, instance.factory, tuple(instance.args), dict(instance.kwargs)))
         except Exception as error:
             raise PyTritonBadParameterError(
-                f"Model {spec.name!r}: instance {number} cannot be sent to a process of its own: "
-                f"{type(error).__name__}: {error}; leave that out of the factory, its arguments and the variables that "
-                "it uses, and make it when the factory is called."
+                f"Model {spec.name!r}: instance {number} cannot be sent to its process: "
+                f"{type(error).__name__}: {error}; remove it from the factory, its arguments and the variables that "
+                "it uses, and create it in the factory."
             ) from error
         environment = {**os.environ, **instance.env}
         return cls(spec, number, payload, tuple(sys.path), environment, Path.cwd())
 
     @property
     def name(self) -> str:
-        """For messages."""
-        return f"model {self.spec.name!r} (instance {self.number})"
+        """Names the instance in messages."""
+        return f"model {self.model.name!r} (instance {self.number})"

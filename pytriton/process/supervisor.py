@@ -1,4 +1,4 @@
-"""Keeps the process of a model instance alive."""
+"""Supervises the process of a model instance."""
 
 from __future__ import annotations
 
@@ -22,52 +22,52 @@ LOGGER = logging.getLogger(__name__)
 _FIRST_DELAY_S = 0.1
 _MAX_DELAY_S = 10.0
 _FORGIVEN_AFTER_S = 60.0
-_FRESH_S = 0.2  # how old the news of a process may be
-_GRACE_S = 0.5  # for a process that is to end at once
+_FRESH_S = 0.2  # how long a status stays valid
+_GRACE_S = 0.5  # for a process that is to stop at once
 
 _numbers = itertools.count(1)
 
 
 class WorkerSupervisor:
-    """A worker in a process of its own, which is started again when it ends by itself.
+    """Starts a worker process, and restarts it when it exits unexpectedly.
 
     Args:
-        plan: What it is made of.
-        folder: Where the process may put its sockets, in a folder of mode 0700.
-        on_unrecoverable: Told of a PyTritonUnrecoverableError that the inference callable raised.
+        spec: What to start.
+        folder: The folder of mode 0700 for the process's sockets.
+        on_unrecoverable: Called with a PyTritonUnrecoverableError that the inference callable raised.
     """
 
     def __init__(
-        self, plan: ProcessSpec, folder: Path, on_unrecoverable: Callable[[PyTritonUnrecoverableError], None]
+        self, spec: ProcessSpec, folder: Path, on_unrecoverable: Callable[[PyTritonUnrecoverableError], None]
     ) -> None:
-        """Starts the process; `wait_until_loaded` tells how that went."""
-        self._plan = plan
+        """Starts the process; `wait_until_loaded` reports the outcome."""
+        self._spec = spec
         self._folder = folder
         self._on_unrecoverable = on_unrecoverable
-        self._lock = threading.Lock()  # held while the process is exchanged, and what is known of it
+        self._lock = threading.Lock()  # guards the process and its state
         self._child: ChildProcess | None = None
         self._is_loaded = False
         self._admission: AdmissionMessage | None = None
-        self._status: tuple[float, CommandReply] | None = None  # when it came, and what it says
+        self._status: tuple[float, CommandReply] | None = None  # the latest status and when it came
         self._is_asked = False
-        self._load_error = ""  # what the process has said of the factory
-        self._failure = ""  # why it is not there
-        self._is_awaited = False  # by an instance, which is told of the failure then; whoever comes later waits too
+        self._load_error = ""  # the factory's error, from the process
+        self._failure = ""  # why there is no process
+        self._is_awaited = False  # by an instance, which then gets the failure; later ones wait, too
         self._restarts = 0
         self._closing = threading.Event()
-        self._settled = threading.Event()  # the first process is loaded, or has failed
-        self._thread = threading.Thread(target=self._run, name=f"pytriton-process-{plan.spec.name}", daemon=True)
+        self._settled = threading.Event()  # the first process has loaded, or failed
+        self._thread = threading.Thread(target=self._run, name=f"pytriton-process-{spec.model.name}", daemon=True)
         self._thread.start()
 
     def wait_until_loaded(self) -> None:
-        """Waits until the inference callable is there.
+        """Waits until the inference callable has been created.
 
         Raises:
-            PyTritonInvalidOperationError: It could not be made.
+            PyTritonInvalidOperationError: It could not be created.
         """
         self._settled.wait()
         if self._failure:
-            raise PyTritonInvalidOperationError(f"The process of {self._plan.name} {self._failure}")
+            raise PyTritonInvalidOperationError(f"The process of {self._spec.name} {self._failure}")
 
     def issue_ticket(self) -> AdmissionStatus:
         """See `RemoteWorker`."""
@@ -76,29 +76,29 @@ class WorkerSupervisor:
             failure, self._failure = self._failure if self._is_awaited else "", ""
             self._is_awaited = admission is None and not failure
         if admission is not None and child is not None:
-            child.ask(CommandMessage(Command.ISSUE_TICKET), self._take_admission)  # for the next
+            child.ask(CommandMessage(Command.ISSUE_TICKET), self._take_admission)  # for the next instance
             return AdmissionStatus(admission, self._restarts)
         if failure:
             return AdmissionStatus(None, reason=f"its process {failure}")
-        return AdmissionStatus(None, reason="its process is being started again", waiting=True)
+        return AdmissionStatus(None, reason="its process is being restarted", waiting=True)
 
     @property
     def connections(self) -> int:
-        """How many model instances are connected, as far as is known."""
+        """Number of connected model instances, as far as is known."""
         if self._closing.is_set():
             return int(self._thread.is_alive())
         status = self._refresh()
         return status.connections if status is not None else int(self._is_loaded)
 
     def idle_since(self) -> float:
-        """Since when it has had nothing to do, as ``time.monotonic()`` tells it; now, while that is not known."""
+        """Returns the ``time.monotonic()`` since which the process has been idle; now, while that is unknown."""
         status = self._refresh()
         if status is None:
             return time.monotonic() if self._is_loaded else 0.0
         return status.idle_since_ns / 1e9
 
     def retire(self) -> None:
-        """Ends the process once no model instance is connected."""
+        """Stops the process once no model instance is connected."""
         with self._lock:
             self._closing.set()
             child = self._child if self._is_loaded else None
@@ -106,14 +106,14 @@ class WorkerSupervisor:
             child.ask(CommandMessage(Command.RETIRE), self._check)
 
     def end_streams(self, _reason: str) -> None:
-        """Ends coroutines and streams, and tells their clients why, in the words of the process."""
+        """Ends coroutines and streams; the process gives their clients the reason."""
         with self._lock:
             child = self._child if self._is_loaded else None
         if child is not None:
             child.ask(CommandMessage(Command.END_STREAMS), self._check)
 
     def stop(self) -> None:
-        """Has the process end, and does not wait for it."""
+        """Asks the process to stop, without waiting."""
         with self._lock:
             self._closing.set()
             child, is_loaded = self._child, self._is_loaded
@@ -125,7 +125,7 @@ class WorkerSupervisor:
             child.kill()
 
     def close(self, timeout_s: float) -> None:
-        """Waits until the process has ended, which `stop` has told to, and ends it if it takes longer.
+        """Waits for the process to exit after `stop`, and kills it after a timeout.
 
         Args:
             timeout_s: How long to wait.
@@ -150,8 +150,8 @@ class WorkerSupervisor:
                 delay_s = 0.0
             self._restarts += 1
             LOGGER.error(
-                "worker process of %s %s; started again%s",
-                self._plan.name,
+                "worker process of %s %s; restarting%s",
+                self._spec.name,
                 how,
                 f" in {delay_s:g} s" if delay_s else "",
             )
@@ -162,20 +162,20 @@ class WorkerSupervisor:
             delay_s = min(max(delay_s * 2, _FIRST_DELAY_S), _MAX_DELAY_S)
 
     def _live(self) -> tuple[str, bool]:
-        """Runs the process once, and tells what became of it, and whether it had made its inference callable."""
+        """Runs the process once; returns how it ended, and whether it had created its inference callable."""
         self._load_error = ""
         folder = self._folder / f"p{next(_numbers)}"
         try:
             folder.mkdir(mode=0o700)
             with self._lock:
                 if self._closing.is_set():
-                    return "is not needed any more", False
-                child = self._child = ChildProcess(self._plan)
-        except Exception as error:  # of the system, or what the plan names is no program, path or variable
+                    return "is no longer needed", False
+                child = self._child = ChildProcess(self._spec)
+        except Exception as error:  # an error of the system, or of a path or variable in the specification
             return f"cannot be started: {type(error).__name__}: {error}", False
         command = CommandMessage(
-            Command.LOAD, folder=str(folder), model=self._plan.spec.name, version=self._plan.spec.version,
-            instance=str(self._plan.number), payload=self._plan.payload,
+            Command.LOAD, folder=str(folder), model=self._spec.model.name, version=self._spec.model.version,
+            instance=str(self._spec.number), payload=self._spec.payload,
         )  # fmt: skip
         try:
             child.ask(command, self._take_loaded)
@@ -188,14 +188,14 @@ class WorkerSupervisor:
             shutil.rmtree(folder, ignore_errors=True)
         if is_loaded:
             return how, True
-        return self._load_error or f"{how} while it made its inference callable", False
+        return self._load_error or f"{how} while it created its inference callable", False
 
     def _take_loaded(self, reply: CommandReply) -> None:
         child = self._child
         assert child is not None
         if reply.error:
             self._check(reply)
-            self._load_error = f"cannot make its inference callable: {reply.error}"
+            self._load_error = f"cannot create its inference callable: {reply.error}"
             child.kill()
             return
         with self._lock:
@@ -219,7 +219,7 @@ class WorkerSupervisor:
             self._is_asked = False
 
     def _refresh(self) -> CommandReply | None:
-        """What the process has said of itself a moment ago; asks for more."""
+        """Returns the process's status if it is recent, and requests a newer one."""
         with self._lock:
             child, is_asked = self._child if self._is_loaded else None, self._is_asked
             self._is_asked = child is not None
@@ -235,4 +235,4 @@ class WorkerSupervisor:
 
     def _check(self, reply: CommandReply) -> None:
         if reply.error:
-            LOGGER.error("the process of %s failed: %s\n%s", self._plan.name, reply.error, reply.detail)
+            LOGGER.error("the process of %s failed: %s\n%s", self._spec.name, reply.error, reply.detail)

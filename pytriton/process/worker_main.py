@@ -22,10 +22,10 @@ def main(control_fd: int) -> None:
 
 
 def load(command: CommandMessage) -> LoadedModel:
-    """Makes the inference callable of a bound model; in its process.
+    """Creates the inference callable of a bound model, in its process.
 
     Args:
-        command: With the payload of a plan.
+        command: A LOAD command with the payload of a `ProcessSpec`.
     """
     spec, factory, args, kwargs = pickle.loads(command.payload)
     infer_func = factory(*args, **kwargs)

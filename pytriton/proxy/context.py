@@ -1,4 +1,4 @@
-"""What an inference callable can learn of the server while it is being called."""
+"""The Triton context: what an inference callable can use of the server during a call."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ if TYPE_CHECKING:
 Requests = Sequence[Mapping[str, Any]]
 
 CallFrame = tuple[Requests, Optional[Sequence[int]]]
-"""The requests that a call is made for, and the number of rows of each, where it is known already."""
+"""The requests of a call, and the number of rows of each if it is known already."""
 
 MODEL: ContextVar[ModelSpec] = ContextVar("pytriton_model")
-"""The model whose inference callable is being called, in a worker."""
+"""The model whose inference callable a worker is calling."""
 
 CALL_FRAME: ContextVar[CallFrame] = ContextVar("pytriton_call", default=((), None))
-"""What a decorator is unpacking for the function below it."""
+"""The requests that a decorator is unpacking for the function below it."""
 
 
 class CallOptions(TypedDict, total=False):
-    """What may be given besides model and inputs, by keyword.
+    """Optional keyword arguments of a call.
 
     Attributes:
-        version: The model's version; without it, Triton chooses.
-        parameters: What is sent besides tensors.
+        version: The model's version; by default, Triton chooses.
+        parameters: Request parameters.
         request_id: The request's id.
-        timeout_s: How long to wait for a response, in seconds; without it, as long as it takes. After that, the request
-            is cancelled.
-        requested_outputs: Names of the outputs that are wanted; without it, all.
-        sequence_id: Of the sequence that the request belongs to: a number above 0, or text.
-        sequence_start: Whether the request begins it.
-        sequence_end: Whether the request ends it.
+        timeout_s: How long to wait for a response, in seconds; unlimited by default. After that, the request is
+            cancelled.
+        requested_outputs: Names of the requested outputs; all by default.
+        sequence_id: The sequence that the request belongs to, a number above 0 or a string.
+        sequence_start: Whether the request starts the sequence.
+        sequence_end: Whether the request ends the sequence.
     """
 
     version: int | None
@@ -57,17 +57,17 @@ class CallOptions(TypedDict, total=False):
 
 
 class ModelConfigDict(dict[str, ModelSpec]):
-    """Models as they were bound, by name."""
+    """The bound models' specifications by name."""
 
 
 @dataclasses.dataclass
 class TritonContext:
-    """What `triton_context` hands to an inference callable.
+    """The context that `triton_context` passes to an inference callable.
 
     Attributes:
-        model_configs: The model that is being called, by its name; `model_config` is the handier form.
-        requests: The requests that the call is made for, in the order of their rows. `sample` makes a call for each
-            request, `group_by_keys` and `group_by_values` for those of a group.
+        model_configs: The called model's specification by its name; `model_config` is a shortcut to it.
+        requests: The requests of the call, in the order of their rows. `sample` calls once per request,
+            `group_by_keys` and `group_by_values` once per group.
     """
 
     model_configs: ModelConfigDict = dataclasses.field(default_factory=ModelConfigDict)
@@ -77,23 +77,23 @@ class TritonContext:
 
     @property
     def model_config(self) -> ModelSpec:
-        """The model as it was bound: its name, version, inputs, outputs, batching and more.
+        """The model's specification: its name, version, inputs, outputs, batching and more.
 
         Raises:
-            PyTritonInvalidOperationError: The context was made by hand, without a model.
+            PyTritonInvalidOperationError: The context was created by hand, without a model.
         """
         for spec in self.model_configs.values():
             return spec
-        raise PyTritonInvalidOperationError("This context knows no model: it does not come from a call by the server.")
+        raise PyTritonInvalidOperationError("This context has no model: it does not come from a call by the server.")
 
     @property
     def parameters(self) -> list[dict[str, Any]]:
-        """What clients sent besides tensors, headers that the server forwards among it: one dictionary per request."""
+        """Request parameters and forwarded headers: one dictionary per request."""
         return [getattr(request, "parameters", None) or {} for request in self.requests]
 
     @property
     def rows(self) -> list[int]:
-        """How many rows of the function's arrays each request has; empty where the model does not batch."""
+        """Number of rows of each request; empty if the model does not batch."""
         if self._rows is not None:
             return list(self._rows)
         if not self.model_config.batching:
@@ -102,29 +102,29 @@ class TritonContext:
 
     @property
     def row_parameters(self) -> list[dict[str, Any]]:
-        """The parameters once more, one dictionary per row: those of the request that brought the row."""
+        """Request parameters per row: those of the request that the row belongs to."""
         pairs = zip(self.parameters, self.rows)
         return [parameters for parameters, rows in pairs for _ in range(rows)]
 
     def infer(self, model: str, inputs: Mapping[str, Array], **options: Unpack[CallOptions]) -> dict[str, Array]:
-        """Has another model of the server infer, and waits for its response.
+        """Sends a request to another model of the server, and waits for the response.
 
-        Tensors go through shared memory, never over the network. Any model will do: bound ones, those of a model
-        repository, ensembles.
+        Tensors go through shared memory, never over the network. The model may be a bound one, one of a model
+        repository, or an ensemble.
 
         Args:
             model: The model's name.
-            inputs: Arrays by name. Where the model batches, their first dimension is the batch.
+            inputs: Arrays by name. If the model batches, their first dimension is the batch.
             **options: See `CallOptions`.
 
         Returns:
-            The outputs by name: views of shared memory, which stay valid for as long as they are held.
+            The outputs by name: views of shared memory, valid for as long as they are referenced.
 
         Raises:
-            PyTritonInferenceError: The server or the model answered with an error, or not in time, or the request
-                would wait for itself.
-            PyTritonInvalidOperationError: No server is calling, or this is a coroutine: `ainfer` is for those.
-            PyTritonBadParameterError: An input is no array, or has a dtype that Triton does not have.
+            PyTritonInferenceError: The server or the model reported an error or did not respond in time, or the
+                request would deadlock.
+            PyTritonInvalidOperationError: There is no call in progress, or this is a coroutine: use `ainfer` there.
+            PyTritonBadParameterError: An input is not an array, or has a dtype that Triton lacks.
 
         Examples:
             >>> def shout(triton_context, text):
@@ -134,7 +134,7 @@ class TritonContext:
         return client.infer(self._call(model, inputs, options), options.get("timeout_s")).check().outputs
 
     async def ainfer(self, model: str, inputs: Mapping[str, Array], **options: Unpack[CallOptions]) -> dict[str, Array]:
-        """`infer` for coroutines: ``await triton_context.ainfer(...)``. Many may wait at the same time."""
+        """`infer` for coroutines: ``await triton_context.ainfer(...)``. Many calls may wait at the same time."""
         client = self._client("ainfer")
         reply = await client.ainfer(self._call(model, inputs, options), options.get("timeout_s"))
         return reply.check().outputs
@@ -142,22 +142,22 @@ class TritonContext:
     def stream(
         self, model: str, inputs: Mapping[str, Array], **options: Unpack[CallOptions]
     ) -> Generator[dict[str, Array], None, None]:
-        """Has another model infer, decoupled or not, and gives its responses as they come.
+        """Sends a request to another model, decoupled or not, and yields its responses as they arrive.
 
-        Closing the generator before its end cancels the request.
+        Closing the generator early cancels the request.
 
         Args:
             model: The model's name.
             inputs: Arrays by name.
-            **options: See `CallOptions`; the timeout is that of each response.
+            **options: See `CallOptions`; the timeout is for each response.
 
         Yields:
             The outputs of a response, by name.
 
         Raises:
-            PyTritonInferenceError: As in `infer`.
-            PyTritonInvalidOperationError: As in `infer`; `astream` is for coroutines.
-            PyTritonBadParameterError: As in `infer`.
+            PyTritonInferenceError: See `infer`.
+            PyTritonInvalidOperationError: See `infer`; use `astream` in coroutines.
+            PyTritonBadParameterError: See `infer`.
         """
         client = self._client("stream", "astream")
         replies = client.stream(self._call(model, inputs, options), options.get("timeout_s"))
@@ -180,7 +180,7 @@ class TritonContext:
             replies.cancel()
 
     def _of(self, requests: Requests, rows: Sequence[int] | None = None) -> TritonContext:
-        """The same for other requests."""
+        """Returns the same context for other requests."""
         return TritonContext(self.model_configs, requests, rows, self._caller)
 
     def _client(self, name: str, for_coroutines: str | None = None) -> ServerClient:
@@ -189,7 +189,7 @@ class TritonContext:
 
             if asyncio._get_running_loop() is not None:
                 raise PyTritonInvalidOperationError(
-                    f"triton_context.{name} would hold up the event loop that it is called in: use {for_coroutines}"
+                    f"triton_context.{name} would block the event loop in which it is called: use {for_coroutines}"
                 )
         client, _ = self._caller
         return client or current_client()
@@ -216,19 +216,19 @@ class TritonContext:
 
 
 def current_context(what: str) -> TritonContext:
-    """The context of the call that is being made.
+    """Returns the context of the call in progress.
 
     Args:
-        what: Who asks, for the error.
+        what: The name of the caller, for the error message.
 
     Raises:
-        PyTritonInvalidOperationError: No worker is calling; a test may set ``MODEL`` itself.
+        PyTritonInvalidOperationError: There is no call in progress; a test may set ``MODEL`` itself.
     """
     try:
         spec = MODEL.get()
     except LookupError:
         raise PyTritonInvalidOperationError(
-            f"{what} needs the model's configuration, which is known only while the server calls: bind the function "
+            f"{what} needs the model's configuration, which is known only during a call: bind the function "
             "with Triton.bind and send it a request"
         ) from None
     requests, rows = CALL_FRAME.get()

@@ -1,11 +1,12 @@
-"""Tells model instances in the server which worker serves them. Twin of ``backend/registration.h``.
+"""The registry, in which model instances look up their worker.
 
-Instances ask over ZeroMQ, then connect to the worker's socket with the ticket that they were given.
+Its client is ``backend/model_instance/registry_client.h``. An instance sends a request over ZeroMQ, then connects to
+the worker's socket with the ticket that it got.
 
 Request (REQ): ``pytriton``, the protocol's version as text, a RegistrationMessage.
-Reply (REP): ``admitted``, an AdmissionMessage, and where the worker has a process of its own, how often that was
-started again, as text; or ``waiting``, the reason as text: that process is being started again; or ``refused``, the
-reason as text.
+Reply (REP): ``admitted``, an AdmissionMessage and, if the worker has its own process, the number of its restarts as
+text; or ``waiting`` and the reason as text, while that process is being restarted; or ``refused`` and the reason as
+text.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ LOGGER = logging.getLogger(__name__)
 
 
 class AdmissionStatus(NamedTuple):
-    """How a worker in a process of its own is, when a model instance asks for it.
+    """The reply of a worker in its own process to a request for admission.
 
     Attributes:
-        admission: Where the instance is to connect; None where it cannot.
-        restarts: How often the process was started again.
+        admission: Where the instance is to connect; None if it is not admitted.
+        restarts: How often the process was restarted.
         reason: Why there is no admission.
-        waiting: Whether there may be one soon.
+        waiting: Whether there may be an admission soon.
     """
 
     admission: AdmissionMessage | None
@@ -50,33 +51,33 @@ class AdmissionStatus(NamedTuple):
 
 
 class RemoteWorker(Protocol):
-    """A worker in a process of its own."""
+    """A worker in its own process."""
 
     def issue_ticket(self) -> AdmissionStatus:
-        """Lets one model instance connect, if it can; returns at once."""
+        """Issues a ticket for one model instance if the worker is ready; returns at once."""
 
 
 class Registry:
-    """Knows the bound models' workers, and brings model instances together with them.
+    """Maps bindings to workers, and admits model instances to them.
 
     Args:
-        folder: Where its two sockets go; a folder of mode 0700.
+        folder: The folder of its two sockets, of mode 0700.
 
     Raises:
         PyTritonBadParameterError: The folder's path is too long for sockets.
-        OSError: The sockets cannot be made there.
+        OSError: The sockets cannot be created there.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
-        """Opens the sockets and starts to answer."""
+        """Opens the sockets and starts the thread."""
         self._workers: dict[str, Sequence[Worker | RemoteWorker]] = {}
         self._lock = threading.Lock()
         self.folder = folder
-        """Where the sockets are."""
+        """The folder of the sockets."""
         registry_path = folder / "registry"
         check_socket_path(registry_path)
         self.endpoint = f"ipc://{registry_path}"
-        """Where model instances ask, as a ZeroMQ endpoint."""
+        """The ZeroMQ endpoint for model instances."""
         self._listener = WorkerListener(folder / "workers")
         self._context = zmq.Context()
         self._requests = self._context.socket(zmq.REP)
@@ -87,24 +88,24 @@ class Registry:
         self._thread.start()
 
     def add(self, binding: str, workers: Sequence[Worker | RemoteWorker]) -> None:
-        """Lets instances of a model find its workers.
+        """Adds the workers of a model.
 
         Args:
-            binding: Under which the instances ask.
+            binding: The key that instances look up.
             workers: One per inference callable; at least one. The model's first instance gets the first, and so on.
         """
         with self._lock:
             self._workers[binding] = workers
 
     def remove(self, binding: str) -> None:
-        """Admits no more instances of a model."""
+        """Removes the workers of a model, and revokes their tickets."""
         with self._lock:
             workers = self._workers.pop(binding, ())
         self._listener.revoke_tickets(workers)
 
     def close(self) -> None:
-        """Stops answering."""
-        self._stop.shutdown(socket.SHUT_RDWR)  # closing alone would go unnoticed while a fork holds the socket too
+        """Closes the sockets and stops the thread."""
+        self._stop.shutdown(socket.SHUT_RDWR)  # close() alone goes unnoticed while a fork holds the socket, too
         self._stop.close()
         self._thread.join()
 
@@ -135,12 +136,12 @@ class Registry:
             LOGGER.warning("A model instance was refused: %s", refusal)
             return [b"refused", str(refusal).encode()]
         except Exception as error:
-            LOGGER.exception("A model instance's registration makes no sense.")
-            return [b"refused", f"the registration makes no sense: {error!r}".encode()]
+            LOGGER.exception("A model instance sent a malformed registration.")
+            return [b"refused", f"the registration is malformed: {error!r}".encode()]
 
     def _issue_ticket(self, request: list[bytes]) -> list[bytes]:
         if len(request) != 3 or request[0] != b"pytriton":
-            raise _RefusedError("this is the registry of pytriton, and the question was another")
+            raise _RefusedError("this is the registry of pytriton, and the request is not meant for it")
         if request[1] != str(PROTOCOL_VERSION).encode():
             raise _RefusedError(
                 f"the server's pytriton backend speaks version {request[1].decode(errors='replace')} of the proxy "
@@ -151,7 +152,7 @@ class Registry:
             workers = self._workers.get(registration.binding)
             if not workers:
                 raise _RefusedError(
-                    f"model {registration.model!r} is not bound any more: its process has unloaded it or has ended"
+                    f"model {registration.model!r} is no longer bound: its process has unloaded it or has ended"
                 )
             worker = workers[_position(registration.instance) % len(workers)]
             if isinstance(worker, Worker):
@@ -165,10 +166,10 @@ class Registry:
 
 
 def _position(instance: str) -> int:
-    """Which of a model's instances it is, from 0: Triton writes that last into its name."""
+    """Returns the index of an instance, which Triton appends to its name."""
     number = re.search(r"_(\d+)$", instance)
     return int(number[1]) if number else 0
 
 
 class _RefusedError(Exception):
-    """Why a model instance is not admitted."""
+    """A model instance is not admitted."""

@@ -1,4 +1,4 @@
-"""What inference callables take and return."""
+"""Requests and responses, as inference callables take and return them."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class Request(_NamedArrays):
     """One inference request: its inputs by name, as in a dictionary.
 
     Attributes:
-        data: Input arrays by name, in the order of the model's inputs. Where the model batches, their first dimension
-            is the request's batch size.
-        parameters: What the client sent besides tensors, or None.
-        span: An OpenTelemetry span that the request belongs to, where somebody has set one.
-        requested_output_names: Names of the outputs that the client wants, or None when it wants all.
+        data: Input arrays by name, in the order of the model's inputs. If the model batches, their first dimension is
+            the request's batch size.
+        parameters: Request parameters and forwarded headers, or None.
+        span: An OpenTelemetry span that the request belongs to, if one was set.
+        requested_output_names: Names of the requested outputs, or None if all are requested.
         request_id: The id that the client gave the request, or None.
 
     Examples:
@@ -77,7 +77,7 @@ class Request(_NamedArrays):
 
     @contextlib.contextmanager
     def traced_span(self, span_name: str) -> Iterator[Any]:
-        """Opens a child of the request's `span`, an OpenTelemetry span; does nothing where the request has none.
+        """Opens a child of the request's OpenTelemetry `span`; does nothing if the request has none.
 
         Args:
             span_name: The child's name.
@@ -98,10 +98,10 @@ class Request(_NamedArrays):
             yield child
 
     def is_cancelled(self) -> bool:
-        """Whether nobody wants a response any more: the client has cancelled or gone, or the request's time is up.
+        """Returns whether the client has cancelled or gone away, or the request's timeout has passed.
 
-        Costs next to nothing, so that a loop may ask at every turn. A request that does not come from the server is
-        never cancelled.
+        It is cheap enough for every iteration of a loop. A request that does not come from the server is never
+        cancelled.
 
         Examples:
             >>> Request({}).is_cancelled()
@@ -110,10 +110,10 @@ class Request(_NamedArrays):
         return False
 
     def _on_cancel(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Has ``callback`` called once when the request is cancelled, at once if it already is, from any thread.
+        """Calls ``callback`` once when the request is cancelled, at once if it already is, from any thread.
 
         Returns:
-            A function that takes the callback back.
+            A function that unregisters the callback.
         """
         return lambda: None
 
@@ -130,10 +130,10 @@ class Response(_NamedArrays):
         parameters: See below.
 
     Attributes:
-        data: Output arrays by name. Where the model batches, their first dimension is the request's batch size.
-        final: This is the request's last response. Generators that serve several requests at the same time end one of
-            them so, while they go on with the others; without data, the request ends with what it has got so far.
-        parameters: What the client gets besides tensors, or None: strings, integers, booleans and floats by name.
+        data: Output arrays by name. If the model batches, their first dimension is the request's batch size.
+        final: Whether this is the request's last response. With it, a generator that serves several requests at a time
+            ends one of them and goes on with the others. Without data, it only ends the request.
+        parameters: Response parameters, or None: strings, integers, booleans and floats by name.
 
     Examples:
         >>> response = Response({"token": np.array([7])}, final=True)
@@ -153,7 +153,7 @@ class Response(_NamedArrays):
 
 
 def described(value: object) -> str:
-    """What an error calls a value: ``"an int"``, ``"a list"``, ``"None"``."""
+    """Names a value's type for error messages: ``"an int"``, ``"a list"``, ``"None"``."""
     if value is None:
         return "None"
     name = type(value).__name__

@@ -16,7 +16,7 @@ from pytriton.python_backend.response import InferenceResponse
 from pytriton.python_backend.sender import Answer, Answering, item_of
 from pytriton.python_backend.served_request import ServedRequest
 
-_NOTHING = RequestError(TritonError.INTERNAL, "the request was answered with nothing")
+_NOTHING = RequestError(TritonError.INTERNAL, "the request ended without a response")
 _UNANSWERED = "the model returned None for a request, and did not answer it by a response sender"
 
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("callees")
     ("model", "number", "found"), [("count", 5, "several responses"), ("silent", 1, "no response")]
 )
 def test_one_response_of_a_decoupled_model_has_to_be_one(triton, name, model, number, found):
-    with pytest.raises(PyTritonInferenceError, match=f"'{model}' is decoupled, and answered with {found}") as error:
+    with pytest.raises(PyTritonInferenceError, match=f"'{model}' is decoupled, and sent {found}") as error:
         asked(triton, name, lambda context: context.infer(model, {"x": np.full((1, 1), number, np.float32)}))
     assert error.value.code == CODES["unsupported"]
 
@@ -102,7 +102,7 @@ async def infer_in_time(context):
 )
 def test_a_timeout_ends_the_request(triton, name, ask):
     start = time.monotonic()
-    with pytest.raises(PyTritonInferenceError, match=r"'slow' gave no response within 0\.2 s") as error:
+    with pytest.raises(PyTritonInferenceError, match=r"'slow' sent no response within 0\.2 s") as error:
         asked(triton, name, ask)
     assert error.value.code == CODES["unavailable"]
     assert send_floats(triton, "slow", [0]) == [0]  # which was cancelled, and serves others
@@ -128,8 +128,8 @@ def refused(triton, model, value=0):
 def test_a_model_that_asks_itself_is_refused(triton, name):
     asking(triton, name, lambda context, requests: [context.infer(name, {"x": each["x"]}) for each in requests])
     error = refused(triton, name)
-    assert f"would wait for itself, for all instances of model '{name}' are waiting" in error
-    assert f"('{name}' asks '{name}')" in error
+    assert f"would deadlock: all instances of model '{name}' are waiting" in error
+    assert f"('{name}' calls '{name}')" in error
 
 
 def test_a_cycle_of_models_is_refused(triton, name):
@@ -139,7 +139,7 @@ def test_a_cycle_of_models_is_refused(triton, name):
             f"{name}_{one}",
             lambda context, requests, other=other: [context.infer(f"{name}_{other}", {"x": requests[0]["x"]})],
         )
-    assert f"'{name}_a' asks '{name}_b' asks '{name}_c' asks '{name}_a'" in refused(triton, f"{name}_a")
+    assert f"'{name}_a' calls '{name}_b' calls '{name}_c' calls '{name}_a'" in refused(triton, f"{name}_a")
 
 
 def test_a_cycle_is_refused_where_requests_are_batched(triton, name):
@@ -157,7 +157,7 @@ def test_a_cycle_is_refused_where_requests_are_batched(triton, name):
         config=config,
     )
     errors = at_once(8, lambda _: refused(triton, f"{name}_a"))
-    assert all("would wait for itself" in error for error in errors)
+    assert all("would deadlock" in error for error in errors)
 
 
 def down(model, **options):
@@ -179,7 +179,7 @@ def test_a_model_with_more_instances_may_ask_itself_as_often(triton, name):
 
     bind_floats(triton, name, [call, functools.partial(call), functools.partial(call)])
     assert send_floats(triton, name, [2]) == [0]
-    assert "would wait for itself" in refused(triton, name, 3)
+    assert "would deadlock" in refused(triton, name, 3)
 
 
 def test_a_coroutine_may_ask_its_own_model_as_often_as_it_has_places(triton, name):
@@ -189,12 +189,12 @@ def test_a_coroutine_may_ask_its_own_model_as_often_as_it_has_places(triton, nam
 
     asking(triton, name, ask, config=ModelConfig(max_batch_size=1, max_in_flight=4))
     assert send_floats(triton, name, [3]) == [0]
-    assert "would wait for itself" in refused(triton, name, 4)
+    assert "would deadlock" in refused(triton, name, 4)
 
 
 def test_a_refused_cycle_leaves_the_models_at_work(triton, name):
     asking(triton, name, down(name))
-    assert "would wait for itself" in refused(triton, name, 1)
+    assert "would deadlock" in refused(triton, name, 1)
     assert send_floats(triton, name, [0]) == [0]
 
 
@@ -203,18 +203,18 @@ def test_a_request_to_oneself_of_which_nobody_can_tell_times_out_with_a_reason(t
     context = asked(triton, f"other_{name}", lambda context: context)
     asking(triton, name, lambda _, requests: [context.infer(name, {"x": requests[0]["x"]}, timeout_s=0.3)])
     error = refused(triton, name, 0)
-    assert "gave no response within 0.3 s" in error
-    assert "if all instances of the model were waiting for this very request" in error
+    assert "sent no response within 0.3 s" in error
+    assert "If every instance of the model is waiting for this request" in error
 
 
 def test_infer_in_a_coroutine_is_refused(triton, name):
     async def ask(context):
         return context.infer("double", ROW)
 
-    with pytest.raises(PyTritonInvalidOperationError, match=r"would hold up the event loop .* use ainfer"):
+    with pytest.raises(PyTritonInvalidOperationError, match=r"would block the event loop .* use ainfer"):
         asked(triton, name, ask)
 
 
 def test_a_context_without_a_call_has_nobody_to_ask():
-    with pytest.raises(PyTritonInvalidOperationError, match="only while it calls"):
+    with pytest.raises(PyTritonInvalidOperationError, match="only from within a call"):
         TritonContext().infer("double", ROW)

@@ -232,7 +232,7 @@ def test_objects_that_are_no_bytes_are_told_so(triton, name):
     )
 
     assert send_floats(triton, name, [1]) == (
-        f"model '{name}': an output of bytes holds 7, which is an int: use bytes or str"
+        f"model '{name}': a BYTES output contains 7, which is an int: use bytes or str"
     )
 
 

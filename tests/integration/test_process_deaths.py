@@ -64,7 +64,7 @@ def test_what_a_process_held_is_answered_with_an_error_at_once_and_the_next_requ
     request.finish()
 
     assert request.ended - start < NOTICED_S
-    assert request.result == f"model '{name}': the worker is gone"
+    assert request.result == f"model '{name}': the worker has gone"
     assert send_floats(triton, name, [3]) == [6]
     assert process_of(name) != process
 
@@ -77,7 +77,7 @@ def test_how_it_ended_is_logged(triton, name, caplog, number):
     process.send_signal(number)
 
     restarted(name, process, 1)
-    ended = f"worker process of model '{name}' (instance 1) was killed by {number.name}; started again"
+    ended = f"worker process of model '{name}' (instance 1) was killed by {number.name}; restarting"
     wait_until(lambda: ended in caplog.messages)
 
 
@@ -93,9 +93,9 @@ def test_a_callable_that_ends_its_process_fails_its_request_alone(triton, name, 
 
     bind_floats(triton, name, ProcessInstance(make))
 
-    assert send_floats(triton, name, [-1]) == f"model '{name}': the worker is gone"
+    assert send_floats(triton, name, [-1]) == f"model '{name}': the worker has gone"
     assert send_floats(triton, name, [1]) == [2]
-    assert f"worker process of model '{name}' (instance 0) exited with status 3; started again" in caplog.messages
+    assert f"worker process of model '{name}' (instance 0) exited with status 3; restarting" in caplog.messages
 
 
 def test_restarts_are_counted_on_the_metrics_endpoint(triton, name, client):
@@ -169,12 +169,12 @@ def test_a_process_that_cannot_be_made_again_fails_requests_with_the_reason_unti
     process_of(name).kill()
 
     reason = (
-        f"model '{name}' has no worker: its process cannot make its inference callable: RuntimeError: the weights are "
+        f"model '{name}' has no worker: its process cannot create its inference callable: RuntimeError: the weights are "
         "gone"
     )
     wait_until(lambda: send_floats(triton, name, [1]) == reason)
     assert send_floats(triton, name, [1]) == reason
-    again = re.compile(f"model '{name}' .*: RuntimeError: the weights are gone; started again in 0.[12] s")
+    again = re.compile(f"model '{name}' .*: RuntimeError: the weights are gone; restarting in 0.[12] s")
     wait_until(lambda: sum(bool(again.search(line)) for line in caplog.messages) >= 2)
     (tmp_path / "broken").unlink()
     assert wait_until(lambda: send_floats(triton, name, [1]) == [2], 30)
@@ -239,7 +239,7 @@ def test_models_of_a_remote_process_that_is_killed_are_unloaded(triton, tmp_path
         assert script.line() == "ready"
         process = processes_of("Remote", script.pid)[0]
         process.kill()
-        wait_until(lambda: "started again" in script.stderr)
+        wait_until(lambda: "restarting" in script.stderr)
         ready = "/v2/models/Remote/ready"
         assert request_json(triton, "GET", ready)[0] == 200
 

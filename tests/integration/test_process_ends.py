@@ -247,4 +247,4 @@ def test_an_interrupt_from_the_terminal_reaches_this_process_alone(tmp_path):
         assert script.wait() == 0
         assert not any(is_running(process) for process in processes.values())
         assert "KeyboardInterrupt" not in script.stderr
-        assert "started again" not in script.stderr
+        assert "restarting" not in script.stderr

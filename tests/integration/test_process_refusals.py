@@ -25,13 +25,13 @@ LATER = TritonLifecyclePolicy(launch_triton_on_startup=False)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"factory": 3}, "factory is 3, which cannot be called; give a function or a class"),
-        ({"factory": double}, "an inference callable itself; give a function that makes one"),
+        ({"factory": 3}, "factory is 3, which is not callable; pass a function or a class"),
+        ({"factory": double}, "an inference callable itself; pass a function that creates one"),
         ({"factory": print, "args": "cuda:0"}, "args is 'cuda:0'; use a tuple or a list"),
         ({"factory": print, "kwargs": [1]}, r"kwargs is \[1\]; use a dictionary"),
         ({"factory": print, "env": "A=1"}, "env is 'A=1'; use a dictionary of strings"),
-        ({"factory": print, "env": {"A": 1}}, "env has 'A': 1, which no environment variable can be"),
-        ({"factory": print, "env": {"A=": "1"}}, "env has 'A=': '1', which no environment variable can be"),
+        ({"factory": print, "env": {"A": 1}}, "env has 'A': 1, which is not a valid environment variable"),
+        ({"factory": print, "env": {"A=": "1"}}, "env has 'A=': '1', which is not a valid environment variable"),
     ],
 )
 def test_arguments_that_cannot_work_are_refused_at_once(arguments, message):
@@ -44,8 +44,8 @@ def test_what_cannot_be_sent_is_refused_by_bind_with_the_reason(triton, name):
 
     with pytest.raises(
         PyTritonBadParameterError,
-        match=f"Model '{name}': instance 1 cannot be sent to a process of its own: TypeError: cannot pickle "
-        r"'_thread.lock' object; .*make it when the factory is called",
+        match=f"Model '{name}': instance 1 cannot be sent to its process: TypeError: cannot pickle "
+        r"'_thread.lock' object; .*create it in the factory",
     ):
         bind_floats(triton, name, [ProcessInstance(lambda: double), ProcessInstance(lambda: lock)])
     assert not processes_of(name)
@@ -74,13 +74,13 @@ def wrong_order():
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (fails, "cannot make its inference callable: ValueError: there is no such device"),
-        (leaves, "cannot make its inference callable: SystemExit: enough"),
-        (ends, "exited with status 3 while it made its inference callable"),
-        (is_killed, "was killed by SIGKILL while it made its inference callable"),
-        (lambda: 3, "cannot make its inference callable: .*infer_func is 3, which cannot be called"),
-        (wrong_order, "cannot make its inference callable: .*put @batch above it"),
-        (generator, r"cannot make its inference callable: .*set ModelConfig\(decoupled=True\)"),
+        (fails, "cannot create its inference callable: ValueError: there is no such device"),
+        (leaves, "cannot create its inference callable: SystemExit: enough"),
+        (ends, "exited with status 3 while it created its inference callable"),
+        (is_killed, "was killed by SIGKILL while it created its inference callable"),
+        (lambda: 3, "cannot create its inference callable: .*infer_func is 3, which is not callable"),
+        (wrong_order, "cannot create its inference callable: .*put @batch above it"),
+        (generator, r"cannot create its inference callable: .*set ModelConfig\(decoupled=True\)"),
     ],
 )
 def test_a_factory_that_fails_fails_the_binding(triton, name, make, reason):
@@ -93,7 +93,7 @@ def test_a_factory_that_fails_fails_the_binding(triton, name, make, reason):
 
 def test_a_process_that_cannot_be_started_fails_the_binding(triton, name, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with pytest.raises(PyTritonInvalidOperationError, match=r"exited with status 127 while it made its inference"):
+    with pytest.raises(PyTritonInvalidOperationError, match=r"exited with status 127 while it created its inference"):
         bind_floats(triton, name, ProcessInstance(function))
 
     monkeypatch.setattr(sys, "path", ["a\0b"])

@@ -147,7 +147,7 @@ def test_requests_in_flight_at_a_killed_process_are_answered_with_an_error(trito
     request.join(5)
     ((status, answer),) = answers
     assert status >= 500 or status == 400
-    assert "model 'Triple': the worker is gone" in answer["error"]
+    assert "model 'Triple': the worker has gone" in answer["error"]
 
 
 @pytest.mark.parametrize("url", ["ftp://localhost", "http://", "localhost:many", "http://localhost:8000/v2"])

@@ -283,5 +283,5 @@ def test_a_fork_cannot_ask(triton, name):
 
 
 def test_outside_of_calls_nobody_knows_whom_to_ask(triton):
-    with pytest.raises(PyTritonInvalidOperationError, match="only while it calls"):
+    with pytest.raises(PyTritonInvalidOperationError, match="only from within a call"):
         current_client()

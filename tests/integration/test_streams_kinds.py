@@ -138,7 +138,7 @@ def test_what_yields_is_refused_on_a_model_that_is_not_decoupled(triton, name, k
         bind_floats(triton, name, THAT_YIELD[kind])
 
     assert str(caught.value) == (
-        f"Model '{name}': infer_func is {which}, which may answer a request with several responses; set "
+        f"Model '{name}': infer_func is {which}, which may send several responses to a request; set "
         "ModelConfig(decoupled=True), or return the responses instead of yielding them."
     )
 

@@ -251,11 +251,11 @@ def test_streams_of_a_killed_process_end_with_an_error(triton, tmp_path):
             script.process.kill()
             ends = [stream.replies()[-1], other.replies()[-1]]
             assert [end.error for end in ends] == [
-                "model 'killed_waits': the worker is gone",
-                "model 'killed_generator': the worker is gone",
+                "model 'killed_waits': the worker has gone",
+                "model 'killed_generator': the worker has gone",
             ]
             assert max(end.at for end in ends) - start < NOTICED_S
-            assert list(events) == [{"error": "model 'killed_waits': the worker is gone"}]
+            assert list(events) == [{"error": "model 'killed_waits': the worker has gone"}]
             events.drop()
 
 

@@ -67,7 +67,7 @@ def test_what_a_dying_worker_held_is_answered_with_an_error_at_once(triton, name
     request.finish()
 
     assert request.ended - start < NOTICED_S
-    assert request.result == f"model '{name}': the worker is gone"
+    assert request.result == f"model '{name}': the worker has gone"
     gate.set()
     assert send_floats(triton, name, [7]) == [7]
 

@@ -14,9 +14,9 @@ namespace data_path {
 namespace {
 
 using fake_triton::WaitUntil;
-using fake_worker::Desk;
 using fake_worker::Reply;
 using fake_worker::Taken;
+using fake_worker::WorkerEnd;
 
 // Cancels request 1 of three by `cancel`, in mid-stream.
 void CheckCancelled(const std::string& name, const std::function<void(TRITONBACKEND_Request*)>& cancel,
@@ -24,7 +24,7 @@ void CheckCancelled(const std::string& name, const std::function<void(TRITONBACK
   std::mt19937_64 random(13);
   Model model(name, 1, true, {1, true});
   model.Load();
-  Desk& desk = model.desk();
+  WorkerEnd& worker_end = model.worker_end();
   auto batch = BatchOf(model.Request(&random), model.Request(&random), model.Request(&random));
   auto next = BatchOf(model.Request(&random));
   cancel(&batch[1]->request);
@@ -35,18 +35,18 @@ void CheckCancelled(const std::string& name, const std::function<void(TRITONBACK
       ++launched;
     }
   });
-  const Taken taken = Next(&desk);
+  const Taken taken = Next(&worker_end);
   CHECK(WaitUntil([&] { return batch[1]->request.released; }));
   CHECK(batch[1]->failed_with(code, "model '" + name + "': " + reason));
   CHECK(ComesTrue([&] { return taken.is_cancelled(1); }));
   CHECK(!taken.is_cancelled(0) && !taken.is_cancelled(2));
   // The batch keeps its place until the worker has ended it; what is said to the request is dropped.
-  CHECK(desk.Send(Reply().Echo(taken, 1, false).Echo(taken, 0).Echo(taken, 2)));
+  CHECK(worker_end.Send(Reply().Echo(taken, 1, false).Echo(taken, 0).Echo(taken, 2)));
   CHECK(WaitUntil([&] { return batch[0]->request.released && batch[2]->request.released; }));
-  CHECK(!desk.Take(kNothingMs));
+  CHECK(!worker_end.Take(kNothingMs));
   CHECK(launched == 0);
-  CHECK(desk.Send(Reply().End(taken, 1)));
-  EchoAll(&desk, Next(&desk));
+  CHECK(worker_end.Send(Reply().End(taken, 1)));
+  EchoAll(&worker_end, Next(&worker_end));
   launching.join();
   Model::Wait(next);
   for (const Sent* sent : {batch[0].get(), batch[2].get(), next[0].get()}) Model::CheckEchoed(*sent);
@@ -65,10 +65,10 @@ void AClientThatHasLeftIsSentOneThing() {
   model.Load();
   auto batch = BatchOf(model.Request(&random), model.Request(&random));
   model.Launch(batch);
-  const Taken taken = Next(&model.desk());
+  const Taken taken = Next(&model.worker_end());
   batch[0]->request.cancelled = true;
   // Neither of these is sent, not even the end, until it has been looked for such clients.
-  CHECK(model.desk().Send(Reply().Echo(taken, 0, false).Echo(taken, 0, false).End(taken, 0).Echo(taken, 1)));
+  CHECK(model.worker_end().Send(Reply().Echo(taken, 0, false).Echo(taken, 0, false).End(taken, 0).Echo(taken, 1)));
   Model::Wait(batch);
   CHECK(batch[0]->failed_with(TRITONSERVER_ERROR_CANCELLED, "was cancelled"));
   CHECK(batch[0]->request.responses.empty());
@@ -86,27 +86,27 @@ void CancelledRequestsAreNotSoughtInLaterBatches() {
   std::mt19937_64 random(14);
   Model model("later", 1, true, {4, true});
   model.Load();
-  Desk& desk = model.desk();
+  WorkerEnd& worker_end = model.worker_end();
   // A worker lets a batch go when it has read it, which may be long before it has answered.
   auto cancelled = BatchOf(model.Request(&random));
   auto failing = BatchOf(model.Request(&random));
   failing[0]->request.output_memory = TRITONSERVER_MEMORY_GPU;
   for (Requests* gone : {&cancelled, &failing}) {
     model.Launch(*gone);
-    const Taken first = Next(&desk);
+    const Taken first = Next(&worker_end);
     const Reply said = Reply().Echo(first, 0, false);
-    desk.Release(first);
+    worker_end.Release(first);
     auto later = BatchOf(model.Request(&random));
     model.Launch(later);
-    const Taken second = Next(&desk);
+    const Taken second = Next(&worker_end);
     CHECK(second.offset == first.offset);
-    if (gone == &failing) CHECK(desk.Send(said));
+    if (gone == &failing) CHECK(worker_end.Send(said));
     if (gone == &cancelled) (*gone)[0]->request.cancelled = true;
     Model::Wait(*gone);
     CheckServedNow(&model, &random);
     CHECK(!second.is_cancelled(0));
-    CHECK(desk.Send(Reply().End(first, 0).Echo(second, 0)));
-    desk.Release(second);
+    CHECK(worker_end.Send(Reply().End(first, 0).Echo(second, 0)));
+    worker_end.Release(second);
     Model::Wait(later);
     Model::CheckEchoed(*later[0]);
   }

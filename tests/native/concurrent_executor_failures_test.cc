@@ -18,9 +18,9 @@ namespace data_path {
 namespace {
 
 using fake_triton::WaitUntil;
-using fake_worker::Desk;
 using fake_worker::Reply;
 using fake_worker::Taken;
+using fake_worker::WorkerEnd;
 using pytriton::ResponseEntry;
 
 void BadRequestsTakeNoPlace() {
@@ -35,9 +35,9 @@ void BadRequestsTakeNoPlace() {
   }
   auto mixed = BatchOf(bad(), model.Request(&random), bad());
   model.Launch(mixed);
-  const Taken taken = Next(&model.desk());
+  const Taken taken = Next(&model.worker_end());
   CHECK(taken.batch.request_count == 1);
-  CHECK(model.desk().Send(Reply().Echo(taken, 0)));
+  CHECK(model.worker_end().Send(Reply().Echo(taken, 0)));
   Model::Wait(mixed);
   Model::CheckEchoed(*mixed[1]);
   for (size_t i : {0, 2}) CHECK(mixed[i]->failed_with(TRITONSERVER_ERROR_INVALID_ARG, "does not match its shape"));
@@ -47,16 +47,16 @@ void OutputsInGpuMemoryEndTheRequest() {
   std::mt19937_64 random(11);
   Model model("gpu", 1, true, {4, true});
   model.Load();
-  Desk& desk = model.desk();
+  WorkerEnd& worker_end = model.worker_end();
   auto batch = BatchOf(model.Request(&random), model.Request(&random));
   batch[0]->request.output_memory = TRITONSERVER_MEMORY_GPU;
   model.Launch(batch);
-  const Taken taken = Next(&desk);
-  CHECK(desk.Send(Reply().Echo(taken, 0, false).Echo(taken, 1, false)));
+  const Taken taken = Next(&worker_end);
+  CHECK(worker_end.Send(Reply().Echo(taken, 0, false).Echo(taken, 1, false)));
   CHECK(WaitUntil([&] { return batch[0]->request.released; }));
-  CHECK(batch[0]->failed_with(TRITONSERVER_ERROR_UNSUPPORTED, "output 'OUT_A' is wanted in GPU memory"));
+  CHECK(batch[0]->failed_with(TRITONSERVER_ERROR_UNSUPPORTED, "output 'OUT_A' is requested in GPU memory"));
   CHECK(ComesTrue([&] { return taken.is_cancelled(0); }));
-  CHECK(desk.Send(Reply().Echo(taken, 0).Echo(taken, 1)));
+  CHECK(worker_end.Send(Reply().Echo(taken, 0).Echo(taken, 1)));
   Model::Wait(batch);
   Model::CheckEchoed(*batch[1], 2);
 }
@@ -65,47 +65,47 @@ void AWorkerThatHangsUpFailsWhatIsInFlight() {
   std::mt19937_64 random(16);
   Model model("mortal", 1, true, {21, true});
   model.Load();
-  Desk& desk = model.desk();
+  WorkerEnd& worker_end = model.worker_end();
   std::vector<Requests> batches;
   for (int i = 0; i < 20; ++i) {
     batches.push_back(BatchOf(model.Request(&random), model.Request(&random)));
     model.Launch(batches.back());
   }
-  const Taken first = Next(&desk);
-  const Taken second = Next(&desk);
-  CHECK(desk.Send(Reply().Echo(first, 0).Echo(first, 1).Echo(second, 0, false).Echo(second, 1)));
+  const Taken first = Next(&worker_end);
+  const Taken second = Next(&worker_end);
+  CHECK(worker_end.Send(Reply().Echo(first, 0).Echo(first, 1).Echo(second, 0, false).Echo(second, 1)));
   CHECK(WaitUntil([&] { return Model::IsDone(batches[0]) && batches[1][1]->request.released; }));
   CHECK(WaitUntil([&] { return batches[1][0]->request.responses.size() == 1; }));
   for (int i = 0; i < 2; ++i) batches.push_back(BatchOf(model.Request(&random), model.Request(&random)));
   model.Launch(batches[20]);
   std::thread launching([&] {
-    model.Launch(batches[21]);                    // until there is room for another, which is when the worker is gone
+    model.Launch(batches[21]);                    // until there is room for another, which is when the worker has gone
     auto last = BatchOf(model.Request(&random));  // has to find a new worker
     model.Launch(last);
-    EchoAll(&model.desk(), Next(&model.desk()));
+    EchoAll(&model.worker_end(), Next(&model.worker_end()));
     Model::Wait(last);
     Model::CheckEchoed(*last[0]);
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(kNothingMs));
-  desk.HangUp();
+  worker_end.HangUp();
   launching.join();
   for (size_t i = 1; i < batches.size(); ++i) {
     Model::Wait(batches[i]);
     for (const auto& sent : batches[i]) {
       if (sent == batches[1][1]) continue;
-      CHECK(sent->failed_with(TRITONSERVER_ERROR_UNAVAILABLE, "model 'mortal': the worker is gone"));
+      CHECK(sent->failed_with(TRITONSERVER_ERROR_UNAVAILABLE, "model 'mortal': the worker has gone"));
     }
   }
   for (const auto& sent : batches[0]) Model::CheckEchoed(*sent);
   Model::CheckEchoed(*batches[1][1]);
   CHECK(model.connections() == 2);
   model.Unbind();
-  // The instance may not have heard yet that the worker is gone, and then fails the batch as it hears.
+  // The instance may not have acknowledged yet that the worker has gone, and then fails the batch as it hears.
   for (int i = 0; i < 3; ++i) {
     auto orphans = BatchOf(model.Request(&random), model.Request(&random));
     model.Execute(orphans);
     for (const auto& sent : orphans) CHECK(sent->failed_with(TRITONSERVER_ERROR_UNAVAILABLE, "model 'mortal'"));
-    if (i > 0) CHECK(Contains(orphans[0]->request.error, "has no worker: it is not bound any more"));
+    if (i > 0) CHECK(Contains(orphans[0]->request.error, "has no worker: it is no longer bound"));
   }
   model.Bind();
   CheckServedNow(&model, &random);
@@ -117,10 +117,10 @@ void UnloadingAnswersWhatIsInFlight() {
   model.Load();
   auto batch = BatchOf(model.Request(&random), model.Request(&random));
   model.Launch(batch);
-  Next(&model.desk());
+  Next(&model.worker_end());
   model.Unload();
   CHECK(Model::IsDone(batch));
-  for (const auto& sent : batch) CHECK(sent->failed_with(TRITONSERVER_ERROR_UNAVAILABLE, "the worker is gone"));
+  for (const auto& sent : batch) CHECK(sent->failed_with(TRITONSERVER_ERROR_UNAVAILABLE, "the worker has gone"));
 }
 
 void IdleInstancesEnd() {
@@ -158,7 +158,7 @@ void NonsenseFailsWhatIsInFlight() {
       {changed([](ResponseEntry* response) { response->outputs[0].position = -1; }),
        "an output that the model does not have"},
       {changed([](ResponseEntry* response) { response->outputs.push_back(response->outputs[0]); }), "an output twice"},
-      {changed([](ResponseEntry* response) { response->final = false; }), "answers in parts"},
+      {changed([](ResponseEntry* response) { response->final = false; }), "sent several responses"},
       {changed([](ResponseEntry* response) { response->outputs[0].tensor.offset = 1 << 20; }),
        "outside of its message"},
       {changed([](ResponseEntry* response) { response->outputs[0].tensor.size = -1; }), "outside of its message"},
@@ -166,33 +166,33 @@ void NonsenseFailsWhatIsInFlight() {
   Model model("lying", 1, true, {4});
   model.Load();
   int64_t connections = 1;
-  const auto check_failed = [&](const std::function<void(Desk*, const Taken&)>& lie, const std::string& reason) {
+  const auto check_failed = [&](const std::function<void(WorkerEnd*, const Taken&)>& lie, const std::string& reason) {
     CheckServedNow(&model, &random);
     CHECK(model.connections() == connections);
     auto batch = BatchOf(model.Request(&random), model.Request(&random), model.Request(&random));
     auto bystander = BatchOf(model.Request(&random));
     model.Launch(bystander);
     model.Launch(batch);
-    Desk& desk = model.desk();
-    Next(&desk);
-    const Taken taken = Next(&desk);
-    CHECK(desk.Send(Reply().Echo(taken, 0)));
-    lie(&desk, taken);
+    WorkerEnd& worker_end = model.worker_end();
+    Next(&worker_end);
+    const Taken taken = Next(&worker_end);
+    CHECK(worker_end.Send(Reply().Echo(taken, 0)));
+    lie(&worker_end, taken);
     Model::Wait(batch);
     Model::Wait(bystander);
     Model::CheckEchoed(*batch[0]);
     for (const Sent* sent : {batch[1].get(), batch[2].get(), bystander[0].get()}) {
       CHECK(sent->failed_with(TRITONSERVER_ERROR_INTERNAL, reason) && sent->request.responses.empty());
     }
-    CHECK(!desk.Take(kSoonMs));  // the backend has hung up
+    CHECK(!worker_end.Take(kSoonMs));  // the backend has hung up
     ++connections;
   };
   for (const auto& [lie, reason] : lies) {
     check_failed(
-        [&lie = lie](Desk* desk, const Taken& taken) {
+        [&lie = lie](WorkerEnd* worker_end, const Taken& taken) {
           Reply reply;
           lie(&reply, taken);
-          CHECK(desk->Send(reply));
+          CHECK(worker_end->Send(reply));
         },
         reason);
   }
@@ -207,7 +207,8 @@ void NonsenseFailsWhatIsInFlight() {
       {{kind, 0, 64, 15}, "ends too early"},
   };
   for (const auto& [notification, reason] : notifications) {
-    check_failed([&notification = notification](Desk* desk, const Taken&) { CHECK(desk->Notify(notification)); },
+    check_failed([&notification = notification](WorkerEnd* worker_end,
+                                                const Taken&) { CHECK(worker_end->Notify(notification)); },
                  reason);
   }
 }
@@ -228,21 +229,21 @@ void OutputsThatDoNotFitTheirShapeFailAlone() {
   };
   Model model("ill-fitting", 1, true, {4, true});
   model.Load();
-  Desk& desk = model.desk();
+  WorkerEnd& worker_end = model.worker_end();
   for (const auto& lie : lies) {
     auto batch = BatchOf(model.Request(&random), model.Request(&random));
     model.Launch(batch);
-    const Taken taken = Next(&desk);
+    const Taken taken = Next(&worker_end);
     Reply made;
     made.Echo(taken, 0);
     ResponseEntry response = made.responses().responses[0];
     response.final = false;
     lie(&response.outputs[0]);
-    CHECK(desk.Send(Reply().Say(response, std::string(12, '\xff')).Echo(taken, 1)));
+    CHECK(worker_end.Send(Reply().Say(response, std::string(12, '\xff')).Echo(taken, 1)));
     Model::CheckEchoed(*batch[1], (Model::Wait(batch), 1));
     CHECK(batch[0]->request.failed && batch[0]->request.error_code == TRITONSERVER_ERROR_INTERNAL);
-    CHECK(desk.Send(Reply().End(taken, 0)));
-    desk.Release(taken);
+    CHECK(worker_end.Send(Reply().End(taken, 0)));
+    worker_end.Release(taken);
   }
   CheckServedNow(&model, &random);
   CHECK(model.connections() == 1);
@@ -253,7 +254,7 @@ void AWorkerThatDoesNotReadIsHeard() {
   constexpr int kBatches = 1000;  // more than a socket holds
   Model model("deaf", 1, true, {kBatches});
   model.Load();
-  Desk& desk = model.desk();
+  WorkerEnd& worker_end = model.worker_end();
   std::vector<Requests> batches;
   for (int i = 0; i < kBatches; ++i) batches.push_back(BatchOf(model.Request(&random)));
   std::atomic<int> launched{0};
@@ -273,14 +274,14 @@ void AWorkerThatDoesNotReadIsHeard() {
   Taken second;
   second.sequence = 2;
   second.batch.request_count = 1;
-  CHECK(desk.Send(Reply().Fail(second, 0, "unheard of")));
+  CHECK(worker_end.Send(Reply().Fail(second, 0, "unheard of")));
   Model::Wait(batches[1]);
   CHECK(launched < kBatches);
   for (int i = 0; i < kBatches; ++i) {
-    const Taken taken = Next(&desk);
+    const Taken taken = Next(&worker_end);
     CHECK(taken.is_cancelled(0) == (i == 0));
-    if (i != 1) CHECK(desk.Send(i == 0 ? Reply().End(taken, 0) : Reply().Echo(taken, 0)));
-    desk.Release(taken);
+    if (i != 1) CHECK(worker_end.Send(i == 0 ? Reply().End(taken, 0) : Reply().Echo(taken, 0)));
+    worker_end.Release(taken);
   }
   launching.join();
   CHECK(batches[0][0]->failed_with(TRITONSERVER_ERROR_CANCELLED, "was cancelled"));
@@ -295,7 +296,7 @@ void ADeafWorkerThatHangsUpLetsExecutionGoOn() {
   std::mt19937_64 random(22);
   Model model("deaf-and-dead", 1, true, {1000});
   model.Load();
-  Desk& desk = model.desk();
+  WorkerEnd& worker_end = model.worker_end();
   std::vector<Requests> batches;
   for (int i = 0; i < 1000; ++i) batches.push_back(BatchOf(model.Request(&random)));
   std::atomic<int> launched{0};
@@ -310,12 +311,12 @@ void ADeafWorkerThatHangsUpLetsExecutionGoOn() {
     before = launched;
     std::this_thread::sleep_for(std::chrono::milliseconds(2 * kNothingMs));
   }
-  desk.HangUp();
+  worker_end.HangUp();
   launching.join();
   model.Unload();
   for (int i = 0; i < launched; ++i) {
     CHECK(Model::IsDone(batches[i]));
-    CHECK(batches[i][0]->failed_with(TRITONSERVER_ERROR_UNAVAILABLE, "the worker is gone"));
+    CHECK(batches[i][0]->failed_with(TRITONSERVER_ERROR_UNAVAILABLE, "the worker has gone"));
   }
 }
 

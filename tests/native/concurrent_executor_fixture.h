@@ -1,4 +1,4 @@
-// What the tests of workers with many batches share: what is done at the desk of such a worker, and for how long.
+// What the tests of workers with many batches share: what is done at the worker_end of such a worker, and for how long.
 #pragma once
 
 #include <optional>
@@ -12,24 +12,24 @@ constexpr int kSoonMs = 20000;
 constexpr int kNothingMs = 100;  // how long nothing is to happen
 
 // The next batch, which comes soon.
-inline fake_worker::Taken Next(fake_worker::Desk* desk) {
-  std::optional<fake_worker::Taken> taken = desk->Take(kSoonMs);
+inline fake_worker::Taken Next(fake_worker::WorkerEnd* worker_end) {
+  std::optional<fake_worker::Taken> taken = worker_end->Take(kSoonMs);
   CHECK(taken);
   return *taken;
 }
 
-inline void EchoAll(fake_worker::Desk* desk, const fake_worker::Taken& taken) {
+inline void EchoAll(fake_worker::WorkerEnd* worker_end, const fake_worker::Taken& taken) {
   fake_worker::Reply reply;
   for (int64_t i = 0; i < taken.batch.request_count; ++i) reply.Echo(taken, i);
-  desk->Release(taken);
-  CHECK(desk->Send(reply));
+  worker_end->Release(taken);
+  CHECK(worker_end->Send(reply));
 }
 
-// A batch that is served from beginning to end: what the worker said before it was heard then.
+// A batch that is served from beginning to end: what the worker said before it was acknowledged then.
 inline void CheckServedNow(Model* model, std::mt19937_64* random) {
   auto batch = BatchOf(model->Request(random));
   model->Launch(batch);
-  EchoAll(&model->desk(), Next(&model->desk()));
+  EchoAll(&model->worker_end(), Next(&model->worker_end()));
   Model::Wait(batch);
   Model::CheckEchoed(*batch[0]);
 }

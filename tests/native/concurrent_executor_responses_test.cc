@@ -15,9 +15,9 @@ namespace data_path {
 namespace {
 
 using fake_triton::WaitUntil;
-using fake_worker::Desk;
 using fake_worker::Reply;
 using fake_worker::Taken;
+using fake_worker::WorkerEnd;
 using pytriton::ResponseEntry;
 
 void AnswersComeInAnyOrder() {
@@ -31,12 +31,12 @@ void AnswersComeInAnyOrder() {
                               model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {2, i}, &random)}),
                               model.Request(&random)));
     model.Launch(batches.back());
-    taken.push_back(Next(&model.desk()));
+    taken.push_back(Next(&model.worker_end()));
   }
   for (size_t request : {2, 0, 1}) {
     Reply reply;  // the last batch first, one request of each
     for (auto each = taken.rbegin(); each != taken.rend(); ++each) reply.Echo(*each, request);
-    CHECK(model.desk().Send(reply));
+    CHECK(model.worker_end().Send(reply));
     CHECK(WaitUntil([&] {
       return std::all_of(batches.begin(), batches.end(), [&](const auto& b) { return b[request]->request.released; });
     }));
@@ -62,7 +62,7 @@ void EveryInputComesBack() {
     }
     model.Launch(batch);
     if (std::find(good.begin(), good.end(), true) == good.end()) continue;
-    EchoAll(&model.desk(), Next(&model.desk()));
+    EchoAll(&model.worker_end(), Next(&model.worker_end()));
     Model::Wait(batch);
     for (size_t n = 0; n < batch.size(); ++n) {
       if (good[n]) Model::CheckEchoed(*batch[n]);
@@ -80,7 +80,7 @@ void ModelsWithoutBatchesAreServed() {
   auto batch =
       BatchOf(model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {2, 3}, &random), Bytes("B", {1}, {"scalar"})}));
   model.Launch(batch);
-  EchoAll(&model.desk(), Next(&model.desk()));
+  EchoAll(&model.worker_end(), Next(&model.worker_end()));
   Model::Wait(batch);
   Model::CheckEchoed(*batch[0]);
 }
@@ -89,7 +89,7 @@ void ABatchWaitsForRoom() {
   std::mt19937_64 random(4);
   Model model("room", 1, true, {2});
   model.Load();
-  Desk& desk = model.desk();
+  WorkerEnd& worker_end = model.worker_end();
   auto first = BatchOf(model.Request(&random), model.Request(&random));
   auto second = BatchOf(model.Request(&random));
   auto third = BatchOf(model.Request(&random));
@@ -100,16 +100,16 @@ void ABatchWaitsForRoom() {
       ++launched;
     }
   });
-  const Taken one = Next(&desk);
-  const Taken two = Next(&desk);
+  const Taken one = Next(&worker_end);
+  const Taken two = Next(&worker_end);
   CHECK(WaitUntil([&] { return launched == 1; }));
-  CHECK(desk.Send(Reply().Echo(one, 1)));  // the batch is not through with that
-  CHECK(!desk.Take(kNothingMs));
+  CHECK(worker_end.Send(Reply().Echo(one, 1)));  // the batch is not through with that
+  CHECK(!worker_end.Take(kNothingMs));
   CHECK(launched == 1);  // Triton thinks of the instance as busy, and gives the third batch to another if there is one
-  CHECK(desk.Send(Reply().Echo(one, 0)));
-  const Taken three = Next(&desk);
+  CHECK(worker_end.Send(Reply().Echo(one, 0)));
+  const Taken three = Next(&worker_end);
   CHECK(launched == 2);
-  CHECK(desk.Send(Reply().Echo(two, 0).Echo(three, 0)));
+  CHECK(worker_end.Send(Reply().Echo(two, 0).Echo(three, 0)));
   launching.join();
   for (const Requests* batch : {&first, &second, &third}) {
     Model::Wait(*batch);
@@ -121,18 +121,18 @@ void StreamsHaveAnyNumberOfResponses() {
   std::mt19937_64 random(5);
   Model model("streams", 1, true, {4, true});
   model.Load();
-  Desk& desk = model.desk();
+  WorkerEnd& worker_end = model.worker_end();
   auto batch = BatchOf(model.Request(&random), model.Request(&random), model.Request(&random), model.Request(&random));
   model.Launch(batch);
-  const Taken taken = Next(&desk);
-  CHECK(desk.Send(Reply().End(taken, 0).Echo(taken, 1)));  // nothing, and one that is the last
-  CHECK(desk.Send(Reply().Echo(taken, 2, false)));
+  const Taken taken = Next(&worker_end);
+  CHECK(worker_end.Send(Reply().End(taken, 0).Echo(taken, 1)));  // nothing, and one that is the last
+  CHECK(worker_end.Send(Reply().Echo(taken, 2, false)));
   CHECK(WaitUntil([&] { return batch[2]->request.responses.size() == 1; }));
   CHECK(WaitUntil([&] { return batch[0]->request.released && batch[1]->request.released; }));
   CHECK(WaitUntil([&] { return !batch[2]->request.answered; }));
   constexpr int kMany = 300;
-  for (int i = 0; i < kMany; ++i) CHECK(desk.Send(Reply().Echo(taken, 3, false).Echo(taken, 3, false)));
-  CHECK(desk.Send(Reply().Echo(taken, 3).End(taken, 2)));
+  for (int i = 0; i < kMany; ++i) CHECK(worker_end.Send(Reply().Echo(taken, 3, false).Echo(taken, 3, false)));
+  CHECK(worker_end.Send(Reply().Echo(taken, 3).End(taken, 2)));
   Model::Wait(batch);
   Model::CheckEchoed(*batch[0], 0);
   Model::CheckEchoed(*batch[1], 1);
@@ -151,7 +151,7 @@ void OnlyRequestedOutputsAreSent() {
   auto batch = BatchOf(request(), request());
   batch[1]->request.requested_outputs = {"OUT_B"};
   model.Launch(batch);
-  EchoAll(&model.desk(), Next(&model.desk()));
+  EchoAll(&model.worker_end(), Next(&model.worker_end()));
   Model::Wait(batch);
   Model::CheckEchoed(*batch[0]);
   Model::CheckEchoed(*batch[1]);
@@ -162,20 +162,21 @@ void AFailureEndsItsRequestInMidStream() {
   std::mt19937_64 random(7);
   Model model("failing", 1, true, {4, true});
   model.Load();
-  Desk& desk = model.desk();
+  WorkerEnd& worker_end = model.worker_end();
   auto batch = BatchOf(model.Request(&random), model.Request(&random), model.Request(&random));
   model.Launch(batch);
-  const Taken taken = Next(&desk);
-  CHECK(desk.Send(Reply().Echo(taken, 0, false).Echo(taken, 1, false).Echo(taken, 2, false)));
-  CHECK(desk.Send(Reply().Fail(taken, 0, "the last word").Fail(taken, 1, "more is to come", false)));
+  const Taken taken = Next(&worker_end);
+  CHECK(worker_end.Send(Reply().Echo(taken, 0, false).Echo(taken, 1, false).Echo(taken, 2, false)));
+  CHECK(worker_end.Send(Reply().Fail(taken, 0, "the last word").Fail(taken, 1, "more is to come", false)));
   CHECK(WaitUntil([&] { return batch[0]->request.released && batch[1]->request.released; }));
   CHECK(batch[0]->failed_with(TRITONSERVER_ERROR_INTERNAL, "the last word"));
   CHECK(batch[1]->failed_with(TRITONSERVER_ERROR_INTERNAL, "more is to come"));
   // The worker is told that nobody listens any more; what it says all the same is dropped.
   CHECK(ComesTrue([&] { return taken.is_cancelled(1); }));
   CHECK(!taken.is_cancelled(0) && !taken.is_cancelled(2));
-  CHECK(desk.Send(Reply().Echo(taken, 1, false).Fail(taken, 1, "again", false).Echo(taken, 2, false).End(taken, 1)));
-  CHECK(desk.Send(Reply().End(taken, 2)));
+  CHECK(worker_end.Send(
+      Reply().Echo(taken, 1, false).Fail(taken, 1, "again", false).Echo(taken, 2, false).End(taken, 1)));
+  CHECK(worker_end.Send(Reply().End(taken, 2)));
   Model::Wait(batch);
   Model::CheckEchoed(*batch[2], 2);
   CHECK(batch[0]->request.responses.size() == 1 && batch[1]->request.responses.size() == 1);
@@ -189,13 +190,13 @@ void TheDetailOfAFailureIsLogged() {
   auto batch = BatchOf(model.Request(&random));
   model.Launch(batch);
   ResponseEntry response;
-  response.sequence = Next(&model.desk()).sequence;
+  response.sequence = Next(&model.worker_end()).sequence;
   response.final = true;
   response.failed = true;
   response.code = TRITONSERVER_ERROR_UNAVAILABLE;
   response.message = "said to the client";
   response.detail = "the traceback";
-  CHECK(model.desk().Send(Reply().Say(response)));
+  CHECK(model.worker_end().Send(Reply().Say(response)));
   Model::Wait(batch);
   CHECK(batch[0]->failed_with(TRITONSERVER_ERROR_UNAVAILABLE, "said to the client"));
   CHECK(fake_triton::TakeLog() == "the traceback\n");
@@ -215,13 +216,13 @@ void RequestsGoBackToTheServer() {
   std::mt19937_64 random(31);
   Model model("back", 1, true, {4, true});
   model.Load();
-  Desk& desk = model.desk();
+  WorkerEnd& worker_end = model.worker_end();
   auto batch = BatchOf(model.Request(&random), model.Request(&random), model.Request(&random));
   batch[0]->request.reschedulable = true;
   model.Launch(batch);
-  const Taken taken = Next(&desk);
-  CHECK(desk.Send(Reply().Echo(taken, 0, false).Say(Reschedule(taken, 0))));
-  CHECK(desk.Send(Reply().Say(Reschedule(taken, 1)).Echo(taken, 2)));
+  const Taken taken = Next(&worker_end);
+  CHECK(worker_end.Send(Reply().Echo(taken, 0, false).Say(Reschedule(taken, 0))));
+  CHECK(worker_end.Send(Reply().Say(Reschedule(taken, 1)).Echo(taken, 2)));
   Model::Wait(batch);
   CHECK(batch[0]->request.rescheduled && batch[0]->request.responses.size() == 1);
   CHECK(batch[1]->failed_with(TRITONSERVER_ERROR_UNSUPPORTED, "cannot be rescheduled: no such scheduler"));
@@ -235,11 +236,11 @@ void ResponseParametersTravelWithEachResponse() {
   model.Load();
   auto batch = BatchOf(model.Request(&random));
   model.Launch(batch);
-  const Taken taken = Next(&model.desk());
+  const Taken taken = Next(&model.worker_end());
   ResponseEntry response = Reply().Echo(taken, 0).responses().responses[0];
   response.outputs.clear();
   response.parameters = {{"number", pytriton::ParameterType::kInt, "", 7}};
-  CHECK(model.desk().Send(Reply().Say(response)));
+  CHECK(model.worker_end().Send(Reply().Say(response)));
   Model::Wait(batch);
   CHECK(batch[0]->request.response_parameters.at("number") == "7");
 }
@@ -248,23 +249,23 @@ void ABatchWaitsUntilTheOneBeforeHasReturned() {
   std::mt19937_64 random(33);
   Model model("turns", 1, true, {8, true, true});
   model.Load();
-  Desk& desk = model.desk();
+  WorkerEnd& worker_end = model.worker_end();
   std::vector<Requests> batches;
   for (int i = 0; i < 3; ++i) batches.push_back(BatchOf(model.Request(&random)));
   std::thread launching([&] {
     for (const Requests& batch : batches) model.Launch(batch);
   });
   // The callable returns before the request has ended, or ends the request before it returns.
-  const Taken first = Next(&desk);
-  CHECK(!desk.Take(kNothingMs));
-  CHECK(desk.Notify({static_cast<int64_t>(pytriton::NotificationKind::kReturned), first.sequence, 0, 0}));
-  const Taken second = Next(&desk);
-  CHECK(!desk.Take(kNothingMs));
-  EchoAll(&desk, second);
-  const Taken third = Next(&desk);
-  EchoAll(&desk, third);
+  const Taken first = Next(&worker_end);
+  CHECK(!worker_end.Take(kNothingMs));
+  CHECK(worker_end.Notify({static_cast<int64_t>(pytriton::NotificationKind::kReturned), first.sequence, 0, 0}));
+  const Taken second = Next(&worker_end);
+  CHECK(!worker_end.Take(kNothingMs));
+  EchoAll(&worker_end, second);
+  const Taken third = Next(&worker_end);
+  EchoAll(&worker_end, third);
   launching.join();
-  EchoAll(&desk, first);
+  EchoAll(&worker_end, first);
   for (const Requests& batch : batches) Model::Wait(batch);
 }
 
@@ -274,10 +275,10 @@ void OnlyStreamsMayEndWithNothing() {
   model.Load();
   auto batch = BatchOf(model.Request(&random), model.Request(&random));
   model.Launch(batch);
-  const Taken taken = Next(&model.desk());
-  CHECK(model.desk().Send(Reply().End(taken, 0).Echo(taken, 1)));
+  const Taken taken = Next(&model.worker_end());
+  CHECK(model.worker_end().Send(Reply().End(taken, 0).Echo(taken, 1)));
   Model::Wait(batch);
-  CHECK(batch[0]->failed_with(TRITONSERVER_ERROR_INTERNAL, "model 'nothing': the request was answered with nothing"));
+  CHECK(batch[0]->failed_with(TRITONSERVER_ERROR_INTERNAL, "model 'nothing': the request ended without a response"));
   Model::CheckEchoed(*batch[1]);
   CHECK(model.connections() == 1);
 }
@@ -291,14 +292,14 @@ void StatisticsAreReportedOnce() {
   };
   auto mixed = BatchOf(request(1), request(2), request(3));
   model.Launch(mixed);
-  const Taken taken = Next(&model.desk());
-  CHECK(model.desk().Send(Reply().Echo(taken, 0, false).Echo(taken, 0).Fail(taken, 1, "no").End(taken, 2)));
+  const Taken taken = Next(&model.worker_end());
+  CHECK(model.worker_end().Send(Reply().Echo(taken, 0, false).Echo(taken, 0).Fail(taken, 1, "no").End(taken, 2)));
   auto failing = BatchOf(request(5));
   model.Launch(failing);
-  CHECK(model.desk().Send(Reply().Fail(Next(&model.desk()), 0, "no")));
+  CHECK(model.worker_end().Send(Reply().Fail(Next(&model.worker_end()), 0, "no")));
   auto last = BatchOf(request(7));
   model.Launch(last);
-  EchoAll(&model.desk(), Next(&model.desk()));
+  EchoAll(&model.worker_end(), Next(&model.worker_end()));
   const TRITONBACKEND_ModelInstance& instance = *model.instance();
   CHECK(WaitUntil([&] { return instance.batches.size() == 2 && instance.succeeded == 3 && instance.failed == 2; }));
   CHECK(instance.batches[0].rows == 6 && instance.batches[1].rows == 7);

@@ -19,19 +19,19 @@ namespace data_path {
 
 namespace {
 
-using fake_worker::Desk;
 using fake_worker::Reply;
 using fake_worker::Taken;
+using fake_worker::WorkerEnd;
 
 void MutatedAnswersNeverCrash() {
   std::mt19937_64 random(23);
   std::mt19937_64 mutations(24);
   int64_t failed = 0;
   int64_t served = 0;
-  const auto session = [&mutations](Desk* desk) {
+  const auto session = [&mutations](WorkerEnd* worker_end) {
     const int64_t kWords[] = {
         0, 1, -1, 2, 3, 64, std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min(), 13, 11, 1 << 20};
-    while (const auto taken = desk->Take()) {
+    while (const auto taken = worker_end->Take()) {
       std::string message = Reply().Echo(*taken, 0, false).Echo(*taken, 1).Echo(*taken, 0).End(*taken, 2).message();
       for (uint64_t i = 0; i <= mutations() % 2; ++i) {
         const int64_t word =
@@ -39,12 +39,12 @@ void MutatedAnswersNeverCrash() {
         std::memcpy(message.data() + mutations() % (message.size() / 8) * 8, &word, 8);
       }
       if (mutations() % 16 == 0) message.resize(mutations() % message.size());
-      desk->SendMessage(pytriton::NotificationKind::kResponses, 0, message);
-      desk->Release(*taken);
+      worker_end->SendMessage(pytriton::NotificationKind::kResponses, 0, message);
+      worker_end->Release(*taken);
       // What a mutation has left open ends here, unless the backend has hung up.
       Reply rest;
       for (int64_t i = 0; i < taken->batch.request_count; ++i) rest.End(*taken, i);
-      desk->Send(rest);
+      worker_end->Send(rest);
     }
   };
   Model model("mutated", 2, true, {1, true}, session);
@@ -63,7 +63,7 @@ void MutatedAnswersNeverCrash() {
 }
 
 // Answers many batches at a time at random, forgets some requests until they are cancelled, and now and then hangs up.
-void Improvise(Desk* desk, bool decoupled, uint64_t seed) {
+void Improvise(WorkerEnd* worker_end, bool decoupled, uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto below = [&](uint64_t bound) { return random() % bound; };
   enum class State { kOpen, kForgotten, kEnded };
@@ -92,17 +92,17 @@ void Improvise(Desk* desk, bool decoupled, uint64_t seed) {
       }
       if (final) state = State::kEnded;
       if (!std::all_of(each.states.begin(), each.states.end(), [](State s) { return s == State::kEnded; })) continue;
-      desk->Release(each.taken);
+      worker_end->Release(each.taken);
       open.erase(open.begin() + static_cast<std::ptrdiff_t>(index));
     }
-    if (below(500) == 0) desk->HangUp();
+    if (below(500) == 0) worker_end->HangUp();
     const bool idle = reply.responses().responses.empty();
-    if (!idle) desk->Send(reply);
+    if (!idle) worker_end->Send(reply);
     if (!idle && below(3) > 0) continue;
-    if (auto taken = desk->Take(open.empty() ? -1 : 1)) {
+    if (auto taken = worker_end->Take(open.empty() ? -1 : 1)) {
       const auto count = static_cast<size_t>(taken->batch.request_count);
       open.push_back({std::move(*taken), std::vector<State>(count, State::kOpen)});
-    } else if (desk->gone()) {
+    } else if (worker_end->gone()) {
       return;
     }
   }
@@ -122,7 +122,7 @@ void InstancesRunSideBySide() {
       std::mt19937_64 random(100 + number);
       std::atomic<uint64_t> sessions{0};
       Model model("instance-" + std::to_string(number), 3, true, {1 + number * 3, decoupled},
-                  [&](Desk* desk) { Improvise(desk, decoupled, 1000 * number + ++sessions); });
+                  [&](WorkerEnd* worker_end) { Improvise(worker_end, decoupled, 1000 * number + ++sessions); });
       std::vector<std::pair<Requests, std::vector<bool>>> batches;
       {
         pytriton::Instance instance(

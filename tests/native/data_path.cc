@@ -22,7 +22,7 @@ WorkerFile WorkerFile::Read(const std::string& path) { return {"registry", path}
 RegistrationReply Register(const std::string&, const RegistrationMessage& registration, int) {
   const std::lock_guard<std::mutex> lock(replies_mutex);
   const auto found = replies.find(registration.binding);
-  if (found == replies.end()) throw RegistrationError("it is not bound any more");
+  if (found == replies.end()) throw RegistrationError("it is no longer bound");
   return found->second;
 }
 

@@ -87,8 +87,8 @@ struct Mode {
 class Model {
  public:
   Model(const std::string& name, int tensor_count, bool batching, fake_worker::Serve serve, size_t kept = 0)
-      : Model(name, tensor_count, batching, Mode(), fake_worker::LockStep(std::move(serve), kept)) {}
-  // Without a session, a test finds what its batches come to at `desk`.
+      : Model(name, tensor_count, batching, Mode(), fake_worker::Sequential(std::move(serve), kept)) {}
+  // Without a session, a test finds what its batches come to at `worker_end`.
   Model(const std::string& name, int tensor_count, bool batching, Mode mode, fake_worker::Session session = nullptr);
   ~Model();
 
@@ -120,7 +120,7 @@ class Model {
 
   TRITONBACKEND_ModelInstance* instance() { return &instance_; }
   fake_worker::Worker& worker() { return *worker_; }
-  fake_worker::Desk& desk() { return worker_->desk(); }
+  fake_worker::WorkerEnd& worker_end() { return worker_->worker_end(); }
   int64_t connections() const { return worker_->connections(); }
 
  private:

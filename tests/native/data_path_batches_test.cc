@@ -19,7 +19,7 @@ namespace {
 using fake_worker::DataOf;
 using fake_worker::Echo;
 using fake_worker::EchoOf;
-using fake_worker::ResponseEntry;
+using fake_worker::Served;
 using fake_worker::Whole;
 using pytriton::BatchMessage;
 using pytriton::ResultMessage;
@@ -58,7 +58,7 @@ void OutputsMayLieInTheBatch() {
   Model model("returned", 2, true, [](const BatchMessage& batch, const char*) {
     ResultMessage result = EchoOf(batch);
     for (pytriton::TensorColumn& column : result.columns) column.in_batch = true;
-    return ResponseEntry{Whole(result, ""), {}};
+    return Served{Whole(result, ""), {}};
   });
   model.Load();
   model.CheckServed(BatchOf(
@@ -199,7 +199,7 @@ void StatisticsAreReported() {
     result.compute_start_ns = 1000;
     result.compute_end_ns = 2000;
     if (batch.request_count == 2) result.failures.push_back({0, TRITONSERVER_ERROR_INTERNAL, "no", ""});
-    return ResponseEntry{Whole(result, DataOf(batch, data)), {}};
+    return Served{Whole(result, DataOf(batch, data)), {}};
   });
   model.Load();
   const auto request = [&](int64_t rows) {
@@ -257,7 +257,7 @@ void ResponseParametersReachTheClient() {
   Model model("parameters", 1, true, [&](const BatchMessage& batch, const char* data) {
     ResultMessage result = EchoOf(batch);
     result.parameters = said;
-    return ResponseEntry{Whole(result, DataOf(batch, data)), {}};
+    return Served{Whole(result, DataOf(batch, data)), {}};
   });
   model.Load();
   auto batch = BatchOf(model.Request(&random), model.Request(&random));

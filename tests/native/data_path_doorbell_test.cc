@@ -12,7 +12,7 @@ namespace data_path {
 namespace {
 
 using fake_worker::Echo;
-using fake_worker::ResponseEntry;
+using fake_worker::Served;
 using pytriton::BatchMessage;
 
 constexpr int64_t kLarge = 1 << 14;  // float32 values
@@ -20,7 +20,7 @@ constexpr int64_t kLarge = 1 << 14;  // float32 values
 Model AtDoorbell(const std::string& name, fake_worker::Serve serve, size_t kept = 0) {
   Mode mode;
   mode.at_doorbell = true;
-  return Model(name, 1, true, mode, fake_worker::LockStep(std::move(serve), kept));
+  return Model(name, 1, true, mode, fake_worker::Sequential(std::move(serve), kept));
 }
 
 void BatchesOfAnySizeComeBack() {
@@ -37,7 +37,7 @@ void AWorkerThatHangsUpIsReplaced() {
   std::mt19937_64 random(4);
   int batches = 0;
   Model model = AtDoorbell("mortal", [&](const BatchMessage& batch, const char* data) {
-    if (++batches % 2 == 1) return ResponseEntry{"", {}, true};
+    if (++batches % 2 == 1) return Served{"", {}, true};
     return Echo(batch, data);
   });
   model.Load();

@@ -21,7 +21,7 @@ namespace {
 using fake_worker::DataOf;
 using fake_worker::Echo;
 using fake_worker::EchoOf;
-using fake_worker::ResponseEntry;
+using fake_worker::Served;
 using fake_worker::Whole;
 using pytriton::BatchMessage;
 using pytriton::ResultMessage;
@@ -90,7 +90,7 @@ void GpuMemoryIsRefused() {
   model.Execute(batch);
   CHECK(batch[0]->request.failed && Contains(batch[0]->request.error, "input 'A' lies in GPU memory"));
   model.CheckEchoed(*batch[1]);
-  CHECK(batch[2]->failed_with(TRITONSERVER_ERROR_UNSUPPORTED, "output 'OUT_A' is wanted in GPU memory"));
+  CHECK(batch[2]->failed_with(TRITONSERVER_ERROR_UNSUPPORTED, "output 'OUT_A' is requested in GPU memory"));
   model.CheckEchoed(*batch[3]);
 }
 
@@ -99,7 +99,7 @@ void RequestsGoBackToTheServer() {
   Model model("back", 1, true, [&](const BatchMessage& batch, const char* data) {
     ResultMessage result = EchoOf(batch);
     result.failures.push_back({1, pytriton::kReschedule, "", ""});
-    return ResponseEntry{Whole(result, DataOf(batch, data)), {}};
+    return Served{Whole(result, DataOf(batch, data)), {}};
   });
   model.Load();
   auto batch = BatchOf(model.Request(&random), model.Request(&random), model.Request(&random));
@@ -122,7 +122,7 @@ void FailuresReachTheirRequests() {
     result.failures.push_back({whole ? -1 : 1, TRITONSERVER_ERROR_UNAVAILABLE, "said to the client", "the traceback"});
     result.failures.push_back({77, TRITONSERVER_ERROR_INTERNAL, "of no request", ""});
     if (whole) result.columns.clear();
-    return ResponseEntry{Whole(result, whole ? "" : DataOf(batch, data)), {}};
+    return Served{Whole(result, whole ? "" : DataOf(batch, data)), {}};
   });
   model.Load();
   const auto request = [&] { return model.Request({Bytes("A", {1, 1}, {Noise(9, &random)})}); };
@@ -178,10 +178,10 @@ void NonsenseFromTheWorkerFailsTheBatch() {
   const Change* lie = nullptr;
   pytriton::Notification notification;
   Model model("lying", 2, true, [&](const BatchMessage& batch, const char* data) {
-    if (notification.kind != 0) return ResponseEntry{"x", notification};
+    if (notification.kind != 0) return Served{"x", notification};
     ResultMessage result = EchoOf(batch);
     if (lie != nullptr) (*lie)(&result);
-    return ResponseEntry{Whole(result, DataOf(batch, data)), {}};
+    return Served{Whole(result, DataOf(batch, data)), {}};
   });
   model.Load();
   const auto batch = [&] {
@@ -226,7 +226,7 @@ void ADeadWorkerIsReplaced() {
   std::mt19937_64 random(14);
   bool dying = true;
   Model model("mortal", 1, true, [&](const BatchMessage& batch, const char* data) {
-    if (std::exchange(dying, false)) return ResponseEntry{"", {}, true};
+    if (std::exchange(dying, false)) return Served{"", {}, true};
     return Echo(batch, data);
   });
   model.Load();
@@ -241,7 +241,7 @@ void ADeadWorkerIsReplaced() {
     auto orphans = BatchOf(request(), request());
     model.Execute(orphans);
     for (const auto& sent : orphans) CHECK(sent->failed_with(TRITONSERVER_ERROR_UNAVAILABLE, "model 'mortal'"));
-    if (i > 0) CHECK(Contains(orphans[0]->request.error, "has no worker: it is not bound any more"));
+    if (i > 0) CHECK(Contains(orphans[0]->request.error, "has no worker: it is no longer bound"));
   }
   model.Bind();
   model.CheckServed(BatchOf(request()));
@@ -254,7 +254,7 @@ void AProcessThatIsBeingStartedAgainIsWaitedFor() {
   model.Load();
   const auto restart_counter = [] { return fake_server::MetricOf("pytriton_worker_restarts_total"); };
   CHECK(restart_counter() == 0);  // the instance has seen none of them
-  model.EndProcess("its process is being started again");
+  model.EndProcess("its process is being restarted");
   auto waiting = BatchOf(model.Request(&random));
   std::thread execute([&] { model.Execute(waiting); });
   CHECK(!fake_triton::WaitUntil([&] { return Model::IsDone(waiting); }, std::chrono::milliseconds(300)));
@@ -270,7 +270,7 @@ void NobodyWaitsForAProcessWhoseRequestsAreCancelled() {
   std::mt19937_64 random(18);
   Model model("patient", 1, true, Echo);
   model.Load();
-  model.EndProcess("its process is being started again");
+  model.EndProcess("its process is being restarted");
   auto batch = BatchOf(model.Request(&random), model.Request(&random));
   batch[0]->request.timeout_us = 1;
   std::thread execute([&] { model.Execute(batch); });

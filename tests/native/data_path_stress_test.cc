@@ -18,7 +18,7 @@ namespace data_path {
 namespace {
 
 using fake_worker::Echo;
-using fake_worker::ResponseEntry;
+using fake_worker::Served;
 using pytriton::BatchMessage;
 
 void MutatedAnswersNeverCrash() {
@@ -34,7 +34,7 @@ void MutatedAnswersNeverCrash() {
       std::memcpy(message.data() + random() % (message.size() / 8) * 8, &word, 8);
     }
     if (random() % 16 == 0) message.resize(random() % message.size());
-    return ResponseEntry{message, {}};
+    return Served{message, {}};
   });
   model.Load();
   const auto request = [&](int64_t dim) {
@@ -88,7 +88,7 @@ void InstancesRunSideBySide() {
       Model model(
           "instance-" + std::to_string(number), 3, true,
           [&](const BatchMessage& batch, const char* data) {
-            if (++batches % 50 == 0) return ResponseEntry{"", {}, true};
+            if (++batches % 50 == 0) return Served{"", {}, true};
             return Echo(batch, data);
           },
           number * 2);

@@ -16,7 +16,7 @@ constexpr int64_t kNapNs = 10'000'000;
 }  // namespace
 
 struct Doorbell::Workers {
-  std::atomic<uint32_t> rung;
+  std::atomic<uint32_t> notified;
   int64_t offset;
   int64_t size;
   std::atomic<int64_t> sequence;
@@ -24,8 +24,8 @@ struct Doorbell::Workers {
 };
 
 struct Doorbell::Backends {
-  std::atomic<uint32_t> rung;
-  std::atomic<uint32_t> heard;
+  std::atomic<uint32_t> notified;
+  std::atomic<uint32_t> acknowledged;
   int64_t offset;
   int64_t size;
   std::atomic<int64_t> sequence;
@@ -38,9 +38,9 @@ Doorbell::Doorbell(const pytriton::PeerArena& arena, int64_t offset) {
 }
 
 std::optional<pytriton::Notification> Doorbell::Take() {
-  if (workers_->rung.load(std::memory_order_acquire) == heard_) Sleep();
-  if (workers_->rung.load(std::memory_order_acquire) == heard_) return {};
-  backends_->heard.store(++heard_);
+  if (workers_->notified.load(std::memory_order_acquire) == acknowledged_) Sleep();
+  if (workers_->notified.load(std::memory_order_acquire) == acknowledged_) return {};
+  backends_->acknowledged.store(++acknowledged_);
   const int64_t sequence = workers_->sequence.load(std::memory_order_acquire);
   if (sequence == sequence_) return {};
   sequence_ = sequence;
@@ -51,13 +51,13 @@ void Doorbell::Notify(const pytriton::Notification& result) {
   backends_->offset = result.offset;
   backends_->size = result.size;
   backends_->sequence.store(result.sequence, std::memory_order_release);
-  backends_->rung.fetch_add(1, std::memory_order_release);
-  syscall(SYS_futex, &backends_->rung, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+  backends_->notified.fetch_add(1, std::memory_order_release);
+  syscall(SYS_futex, &backends_->notified, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
 void Doorbell::Sleep() const {
   const timespec nap = {0, kNapNs};
-  syscall(SYS_futex, &workers_->rung, FUTEX_WAIT, heard_, &nap, nullptr, 0);
+  syscall(SYS_futex, &workers_->notified, FUTEX_WAIT, acknowledged_, &nap, nullptr, 0);
 }
 
 }  // namespace fake_worker

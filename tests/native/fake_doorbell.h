@@ -29,7 +29,7 @@ class Doorbell {
 
   Workers* workers_;
   Backends* backends_;
-  uint32_t heard_ = 0;
+  uint32_t acknowledged_ = 0;
   int64_t sequence_ = 0;  // of the batch that was taken last
 };
 

@@ -190,13 +190,13 @@ std::string Reply::message() const {
   return message + data_;
 }
 
-Desk::Desk(FileDescriptor socket, std::vector<FileDescriptor> files, int64_t doorbell)
+WorkerEnd::WorkerEnd(FileDescriptor socket, std::vector<FileDescriptor> files, int64_t doorbell)
     : socket_(std::move(socket)), files_(std::move(files)), peer_(std::move(files_[0])), arena_(int64_t{1} << 24) {
   if (doorbell != 0) doorbell_.emplace(peer_, doorbell);
   SendNotification(socket_.get(), {static_cast<int64_t>(NotificationKind::kWelcome), 0, doorbell, 0}, 0, arena_.fd());
 }
 
-std::optional<Notification> Desk::NextBell(int timeout_ms) {
+std::optional<Notification> WorkerEnd::NextNotification(int timeout_ms) {
   if (!doorbell_) {
     pollfd events = {socket_.get(), POLLIN, 0};
     Notification notification;
@@ -213,13 +213,13 @@ std::optional<Notification> Desk::NextBell(int timeout_ms) {
   return {};
 }
 
-bool Desk::HasEnded() const {
+bool WorkerEnd::HasEnded() const {
   char byte = 0;
   return recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
-std::optional<Taken> Desk::Take(int timeout_ms) {
-  const std::optional<Notification> notification = NextBell(timeout_ms);
+std::optional<Taken> WorkerEnd::Take(int timeout_ms) {
+  const std::optional<Notification> notification = NextNotification(timeout_ms);
   if (!notification) return {};
   if (notification->kind != static_cast<int64_t>(NotificationKind::kBatch)) {
     ::fake_worker::Fail("a bell other than a batch's rang");
@@ -230,28 +230,29 @@ std::optional<Taken> Desk::Take(int timeout_ms) {
   return taken;
 }
 
-bool Desk::SendMessage(NotificationKind kind, int64_t sequence, const std::string& message) {
+bool WorkerEnd::SendMessage(NotificationKind kind, int64_t sequence, const std::string& message) {
   const auto size = static_cast<int64_t>(message.size());
   const Block block = arena_.Allocate(size);
   std::memcpy(block.data, message.data(), size);
   return Notify({static_cast<int64_t>(kind), sequence, block.offset, size});
 }
 
-bool Desk::Notify(const Notification& notification) {
+bool WorkerEnd::Notify(const Notification& notification) {
   if (!doorbell_) return SendNotification(socket_.get(), notification, 0);
   doorbell_->Notify(notification);
   return true;
 }
 
-Session LockStep(Serve serve, size_t kept) {
-  return [serve = std::move(serve), kept](Desk* desk) {
-    WorkerSupervisor supervisor(desk->peer(), kept);
-    while (const std::optional<Taken> taken = desk->Take()) {
-      const ResponseEntry response = serve(taken->batch, taken->data);
+Session Sequential(Serve serve, size_t kept) {
+  return [serve = std::move(serve), kept](WorkerEnd* worker_end) {
+    WorkerSupervisor supervisor(worker_end->peer(), kept);
+    while (const std::optional<Taken> taken = worker_end->Take()) {
+      const Served response = serve(taken->batch, taken->data);
       supervisor.Keep(*taken);
       if (response.hang_up) break;
-      if (!(response.notification ? desk->Notify(*response.notification)
-                                  : desk->SendMessage(NotificationKind::kResult, taken->sequence, response.message))) {
+      if (!(response.notification
+                ? worker_end->Notify(*response.notification)
+                : worker_end->SendMessage(NotificationKind::kResult, taken->sequence, response.message))) {
         break;
       }
     }
@@ -283,7 +284,7 @@ std::string DataOf(const pytriton::BatchMessage& batch, const char* data) {
   return std::string(marks, '\0') + std::string(data + marks, data + size);
 }
 
-ResponseEntry Echo(const pytriton::BatchMessage& batch, const char* data) {
+Served Echo(const pytriton::BatchMessage& batch, const char* data) {
   return {Whole(EchoOf(batch), DataOf(batch, data)), {}};
 }
 
@@ -304,22 +305,22 @@ Worker::~Worker() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     closing_ = true;
-    for (const auto& desk : desks_) desk->HangUp();
+    for (const auto& worker_end : worker_ends_) worker_end->HangUp();
   }
   shutdown(listener_.get(), SHUT_RDWR);
   listening_.join();
   for (std::thread& thread : threads_) thread.join();
 }
 
-Desk& Worker::desk() {
+WorkerEnd& Worker::worker_end() {
   std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [this] { return !desks_.empty(); });
-  return *desks_.back();
+  changed_.wait(lock, [this] { return !worker_ends_.empty(); });
+  return *worker_ends_.back();
 }
 
 void Worker::Trim() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& desk : desks_) desk->arena().Trim(Arena::Clock::time_point::max());
+  for (const auto& worker_end : worker_ends_) worker_end->arena().Trim(Arena::Clock::time_point::max());
 }
 
 void Worker::Listen() {
@@ -337,19 +338,19 @@ void Worker::Connect(FileDescriptor connected) {
   std::vector<FileDescriptor> files;
   const bool greeted = ReceiveNotification(connected.get(), &notification, 0, &files) == sizeof(notification);
   if (!greeted || notification.kind != static_cast<int64_t>(NotificationKind::kHello) || files.empty()) return;
-  Desk* desk = nullptr;
+  WorkerEnd* worker_end = nullptr;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (closing_) return;
     const int64_t doorbell = at_doorbell_ ? notification.offset : 0;
-    desks_.push_back(std::make_unique<Desk>(std::move(connected), std::move(files), doorbell));
-    desk = desks_.back().get();
+    worker_ends_.push_back(std::make_unique<WorkerEnd>(std::move(connected), std::move(files), doorbell));
+    worker_end = worker_ends_.back().get();
   }
   changed_.notify_all();
   if (!session_) return;
-  session_(desk);
+  session_(worker_end);
   const std::lock_guard<std::mutex> lock(mutex_);  // what this session has done comes before what the next one does
-  desk->HangUp();
+  worker_end->HangUp();
 }
 
 }  // namespace fake_worker

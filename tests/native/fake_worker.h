@@ -54,11 +54,11 @@ class Reply {
 };
 
 // What a worker has of one connection.
-class Desk {
+class WorkerEnd {
  public:
   // `files` came with the hello: the backend's arena, and the end of a service channel where there is one. `doorbell`
   // is the offset of the one where batches are taken, 0 where they come over the socket.
-  Desk(pytriton::FileDescriptor socket, std::vector<pytriton::FileDescriptor> files, int64_t doorbell);
+  WorkerEnd(pytriton::FileDescriptor socket, std::vector<pytriton::FileDescriptor> files, int64_t doorbell);
 
   // The next batch, once it is there; nothing when the other side is gone, or when none came in time.
   std::optional<Taken> Take(int timeout_ms = -1);
@@ -75,7 +75,7 @@ class Desk {
   const pytriton::PeerArena& peer() const { return peer_; }
 
  private:
-  std::optional<pytriton::Notification> NextBell(int timeout_ms);
+  std::optional<pytriton::Notification> NextNotification(int timeout_ms);
   bool HasEnded() const;
 
   const pytriton::FileDescriptor socket_;
@@ -87,20 +87,20 @@ class Desk {
 };
 
 // What is done about a connection, which ends with it; in a thread of its own.
-using Session = std::function<void(Desk* desk)>;
+using Session = std::function<void(WorkerEnd* worker_end)>;
 
 // What a worker in lock-step does about a batch.
-struct ResponseEntry {
+struct Served {
   std::string message;                                 // with its data
   std::optional<pytriton::Notification> notification;  // in place of the one that tells where the message lies
   bool hang_up = false;                                // instead of answering
 };
 
-using Serve = std::function<ResponseEntry(const pytriton::BatchMessage& batch, const char* data)>;
+using Serve = std::function<Served(const pytriton::BatchMessage& batch, const char* data)>;
 
 // One batch at a time. Keeps the last `kept` batches, checks before it releases them that they are as they came, and
 // does so in a thread of its own.
-Session LockStep(Serve serve, size_t kept = 0);
+Session Sequential(Serve serve, size_t kept = 0);
 
 // A whole message.
 std::string Whole(const pytriton::ResultMessage& result, const std::string& data);
@@ -109,17 +109,17 @@ std::string Whole(const pytriton::ResultMessage& result, const std::string& data
 pytriton::ResultMessage EchoOf(const pytriton::BatchMessage& batch);
 // The data of a batch's tensors.
 std::string DataOf(const pytriton::BatchMessage& batch, const char* data);
-ResponseEntry Echo(const pytriton::BatchMessage& batch, const char* data);
+Served Echo(const pytriton::BatchMessage& batch, const char* data);
 
 class Worker {
  public:
-  // `socket` is where to listen. Without a session, the desks are for whoever asks for them.
+  // `socket` is where to listen. Without a session, the worker_ends are for whoever asks for them.
   Worker(const std::string& socket, Session session, bool at_doorbell = false);
   ~Worker();
 
   int64_t connections() const { return connections_; }
   // That of the latest connection, once there is one.
-  Desk& desk();
+  WorkerEnd& worker_end();
   // Gives back what was released of all results, at once.
   void Trim();
 
@@ -134,7 +134,7 @@ class Worker {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool closing_ = false;
-  std::vector<std::unique_ptr<Desk>> desks_;
+  std::vector<std::unique_ptr<WorkerEnd>> worker_ends_;
   std::vector<std::thread> threads_;
   std::thread listening_;
 };

@@ -28,12 +28,12 @@ std::mutex arenas_mutex;
 
 }  // namespace
 
-Asker::Asker(pytriton::ServiceThread* services, bool open, const std::string& model) {
+ServiceClient::ServiceClient(pytriton::ServiceThread* services, bool open, const std::string& model) {
   channel_ = services->Open(nullptr, model, 1, &socket_);
   if (open) Open();
 }
 
-void Asker::Open(int64_t version) {
+void ServiceClient::Open(int64_t version) {
   CHECK(Notify({static_cast<int64_t>(ServiceNotification::kOpen), 0, version, 0}, arena_.fd()));
   FileDescriptor file;
   const std::optional<Notification> notification = Hear(&file);
@@ -43,22 +43,22 @@ void Asker::Open(int64_t version) {
   opened_ = true;
 }
 
-bool Asker::Notify(const Notification& notification, int fd) {
+bool ServiceClient::Notify(const Notification& notification, int fd) {
   return pytriton::SendNotification(socket_.get(), notification, 0, fd);
 }
 
-int64_t Asker::Call(const std::string& model, const std::string& data, InferenceCallMessage call) {
+int64_t ServiceClient::Call(const std::string& model, const std::string& data, InferenceCallMessage call) {
   call.model = model;
   const auto size = static_cast<int64_t>(data.size());
   call.inputs.push_back({"X", TRITONSERVER_TYPE_UINT8, {0, size, {size}}});
   return Send(ServiceNotification::kInfer, call, data);
 }
 
-void Asker::Cancel(int64_t number) {
+void ServiceClient::Cancel(int64_t number) {
   CHECK(Notify({static_cast<int64_t>(ServiceNotification::kCancel), number, 0, 0}));
 }
 
-std::optional<Notification> Asker::Hear(FileDescriptor* file) {
+std::optional<Notification> ServiceClient::Hear(FileDescriptor* file) {
   pollfd readable = {socket_.get(), POLLIN, 0};
   CHECK(poll(&readable, 1, kPollIntervalMs) == 1);
   Notification notification;
@@ -69,13 +69,13 @@ std::optional<Notification> Asker::Hear(FileDescriptor* file) {
   return notification;
 }
 
-Got Asker::Take() {
+Got ServiceClient::Take() {
   const std::optional<Notification> notification = Hear();
   CHECK(notification);
   return Take(notification);
 }
 
-Got Asker::Take(const std::optional<Notification>& notification) {
+Got ServiceClient::Take(const std::optional<Notification>& notification) {
   Got got{*notification, {}, {}};
   if (notification->kind != static_cast<int64_t>(ServiceNotification::kReply)) return got;
   got.reply = Read(*notification);
@@ -91,25 +91,25 @@ Got Asker::Take(const std::optional<Notification>& notification) {
   return got;
 }
 
-bool Asker::Has(int64_t offset) const {
+bool ServiceClient::Has(int64_t offset) const {
   const char* state = peer_.At(offset, 0) - pytriton::kBlockHeader;
   return __atomic_load_n(reinterpret_cast<const int64_t*>(state), __ATOMIC_ACQUIRE) == 1;
 }
 
-InferenceReplyMessage Asker::Read(const Notification& notification) const {
+InferenceReplyMessage ServiceClient::Read(const Notification& notification) const {
   MessageReader reader(peer_.At(notification.offset, notification.size), notification.size);
   return pytriton::DecodeReply(&reader);
 }
 
-void Asker::HangUp() { shutdown(socket_.get(), SHUT_RDWR); }
+void ServiceClient::HangUp() { shutdown(socket_.get(), SHUT_RDWR); }
 
 void Keep(const std::shared_ptr<Arena>& arena) {
   const std::lock_guard<std::mutex> lock(arenas_mutex);
   arenas.push_back(arena);
 }
 
-void CheckNothingIsLeft(Asker* asker) {
-  CHECK(ComesTrue([&] { return asker->arena().in_use() == 0; }));
+void CheckNothingIsLeft(ServiceClient* client) {
+  CHECK(ComesTrue([&] { return client->arena().in_use() == 0; }));
   CHECK(ComesTrue([] { return fake_server::Requests() == 0; }));
   const std::lock_guard<std::mutex> lock(arenas_mutex);
   for (const auto& arena : arenas) CHECK(arena->in_use() == 1);  // the doorbell

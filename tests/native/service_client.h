@@ -26,9 +26,9 @@ struct Got {
 };
 
 // A worker's end of a channel. For one thread.
-class Asker {
+class ServiceClient {
  public:
-  explicit Asker(pytriton::ServiceThread* services, bool open = true, const std::string& model = "asker");
+  explicit ServiceClient(pytriton::ServiceThread* services, bool open = true, const std::string& model = "client");
 
   void Open(int64_t version = pytriton::kProtocolVersion);
   bool opened() const { return opened_; }
@@ -78,7 +78,7 @@ class Asker {
 // Has `CheckNothingIsLeft` look at an arena of the backend's side.
 void Keep(const std::shared_ptr<pytriton::Arena>& arena);
 
-void CheckNothingIsLeft(Asker* asker);
+void CheckNothingIsLeft(ServiceClient* client);
 
 // Runs as `data_path::Run` does, and lets go of the arenas.
 int Run(const data_path::Behaviours& behaviours, int argc, char** argv);

@@ -30,38 +30,38 @@ using pytriton::ServiceThread;
 void CallsComeBack() {
   ServiceThread services(Keep);
   fake_server::AddModel("echo", Echo);
-  Asker asker(&services);
+  ServiceClient client(&services);
   std::mt19937_64 random(1);
   for (int64_t size : {0, 1, 4096, 3'000'000}) {
     const std::string sent = data_path::Noise(size, &random);
     InferenceCallMessage call;
     call.request_id = "an id";
-    const int64_t number = asker.Call("echo", sent, call);
-    const Got got = asker.Take();
+    const int64_t number = client.Call("echo", sent, call);
+    const Got got = client.Take();
     CHECK(got.notification.sequence == number && got.reply.final && got.reply.response && !got.reply.failed);
     CHECK(got.reply.model == "echo" && got.reply.version == 1 && got.reply.request_id == "an id");
     CHECK(got.reply.parameters.size() == 1 && got.reply.parameters[0].number == 7);
     CHECK(got.data[0] == sent && got.reply.outputs[0].shape == std::vector<int64_t>{size});
   }
-  CheckNothingIsLeft(&asker);
+  CheckNothingIsLeft(&client);
 }
 
 void RepliesAreTheWorkersUntilItReleasesThem() {
   ServiceThread services(Keep);
   fake_server::AddModel("echo", Echo);
-  Asker asker(&services);
-  asker.Call("echo", "data");
-  const std::optional<Notification> notification = asker.Hear();
+  ServiceClient client(&services);
+  client.Call("echo", "data");
+  const std::optional<Notification> notification = client.Hear();
   CHECK(ComesTrue([] { return fake_server::Requests() == 0; }));
-  CHECK(asker.Has(notification->offset) && asker.Has(asker.Read(*notification).outputs[0].offset));
-  CHECK(asker.Take(notification).data[0] == "data");
-  CheckNothingIsLeft(&asker);
+  CHECK(client.Has(notification->offset) && client.Has(client.Read(*notification).outputs[0].offset));
+  CHECK(client.Take(notification).data[0] == "data");
+  CheckNothingIsLeft(&client);
 }
 
 void WhatIsAskedReachesTheServer() {
   ServiceThread services(Keep);
   Held held("held");
-  Asker asker(&services);
+  ServiceClient client(&services);
   InferenceCallMessage call;
   call.flags = 3;
   call.correlation_text = "seven";
@@ -69,17 +69,17 @@ void WhatIsAskedReachesTheServer() {
   call.outputs = {"Z"};
   call.parameters = {{"a", pytriton::ParameterType::kString, "text", 0}, {"b", pytriton::ParameterType::kBool, "", 1}};
   call.batch = 0;
-  asker.Call("held", "data", call);
+  client.Call("held", "data", call);
   TRITONSERVER_InferenceRequest* request = held.Take();
   CHECK(request->flags == 3 && request->correlation == "seven" && request->outputs == data_path::Strings{"Z"});
   CHECK(request->parameters.at("a") == "text" && request->parameters.at("b") == "true");
-  CHECK(Contains(request->parameters.at(pytriton::kCallersParameter), " asker\n"));
+  CHECK(Contains(request->parameters.at(pytriton::kCallersParameter), " client\n"));
   CHECK(request->inputs.at("X").data == "data");
   fake_server::End(request);
   CHECK(request->IsUntouched());
   fake_server::Release(request);
-  CHECK(asker.Take().reply.final);
-  CheckNothingIsLeft(&asker);
+  CHECK(client.Take().reply.final);
+  CheckNothingIsLeft(&client);
 }
 
 void StringsHaveTheirLengthsFirst() {
@@ -94,13 +94,13 @@ void StringsHaveTheirLengthsFirst() {
                          true);
     fake_server::Release(request);
   });
-  Asker asker(&services);
-  asker.Call("strings", "");
-  CHECK(asker.Take().data[0] == std::string("\3\0\0\0\0\0\0\0\5\0\0\0onethree", 20));
-  asker.Call("nonsense", "");
-  const Got got = asker.Take();
+  ServiceClient client(&services);
+  client.Call("strings", "");
+  CHECK(client.Take().data[0] == std::string("\3\0\0\0\0\0\0\0\5\0\0\0onethree", 20));
+  client.Call("nonsense", "");
+  const Got got = client.Take();
   CHECK(got.reply.failed && Contains(got.reply.message, "'Y' does not match its shape"));
-  CheckNothingIsLeft(&asker);
+  CheckNothingIsLeft(&client);
 }
 
 void StreamsHaveAnyNumberOfResponses() {
@@ -110,15 +110,15 @@ void StreamsHaveAnyNumberOfResponses() {
     fake_server::Release(request);  // which is allowed: a factory may go on
     fake_server::End(request);
   });
-  Asker asker(&services);
-  asker.Call("stream", "data");
+  ServiceClient client(&services);
+  client.Call("stream", "data");
   for (int i = 0; i < 3; ++i) {
-    const Got got = asker.Take();
+    const Got got = client.Take();
     CHECK(!got.reply.final && got.data[0] == "data");
   }
-  const Got end = asker.Take();
+  const Got end = client.Take();
   CHECK(end.reply.final && !end.reply.response && !end.reply.failed);
-  CheckNothingIsLeft(&asker);
+  CheckNothingIsLeft(&client);
 }
 
 void ErrorsReachTheWorker() {
@@ -128,64 +128,64 @@ void ErrorsReachTheWorker() {
     fake_server::Release(request);
   });
   fake_server::AddModel("absent", nullptr);
-  Asker asker(&services);
-  asker.Call("nobody", "data");
-  const Got unknown = asker.Take();
+  ServiceClient client(&services);
+  client.Call("nobody", "data");
+  const Got unknown = client.Take();
   CHECK(unknown.reply.failed && unknown.reply.code == TRITONSERVER_ERROR_NOT_FOUND && unknown.reply.final);
-  asker.Call("absent", "data");
-  const Got refused = asker.Take();
+  client.Call("absent", "data");
+  const Got refused = client.Take();
   CHECK(refused.reply.failed && refused.reply.code == TRITONSERVER_ERROR_UNAVAILABLE && refused.reply.final);
-  asker.Call("fails", "data");
-  const Got failed = asker.Take();
+  client.Call("fails", "data");
+  const Got failed = client.Take();
   CHECK(failed.reply.failed && failed.reply.code == TRITONSERVER_ERROR_INVALID_ARG &&
         failed.reply.message == "no good");
-  CheckNothingIsLeft(&asker);
+  CheckNothingIsLeft(&client);
 }
 
 void CancellingReachesTheServer() {
   ServiceThread services(Keep);
   Held held("held");
-  Asker asker(&services);
-  const int64_t number = asker.Call("held", "data");
+  ServiceClient client(&services);
+  const int64_t number = client.Call("held", "data");
   TRITONSERVER_InferenceRequest* request = held.Take();
-  asker.Cancel(number + 5);  // which nobody has
-  asker.Cancel(number);
+  client.Cancel(number + 5);  // which nobody has
+  client.Cancel(number);
   CHECK(ComesTrue([&] { return request->cancelled.load(); }));
   fake_server::Release(request);
-  asker.Cancel(number);  // the server may have released it, and still be at it
+  client.Cancel(number);  // the server may have released it, and still be at it
   fake_server::RespondError(request, TRITONSERVER_ERROR_CANCELLED, "cancelled");
-  CHECK(asker.Take().reply.code == TRITONSERVER_ERROR_CANCELLED);
-  asker.Cancel(number);
-  CheckNothingIsLeft(&asker);
+  CHECK(client.Take().reply.code == TRITONSERVER_ERROR_CANCELLED);
+  client.Cancel(number);
+  CheckNothingIsLeft(&client);
 }
 
 void CyclesAreRefused() {
   ServiceThread services(Keep);
-  Held held("asker");
-  Asker asker(&services);
-  asker.channel()->SetCapacity(2);
+  Held held("client");
+  ServiceClient client(&services);
+  client.channel()->SetCapacity(2);
   InferenceCallMessage call;
   call.batch = 1;
-  asker.Call("asker", "data", call);
+  client.Call("client", "data", call);
   TRITONSERVER_InferenceRequest* request = held.Take();
   // Which is served as batch 2.
-  asker.channel()->Began(2, pytriton::ParseCallChain(request->parameters.at(pytriton::kCallersParameter)));
+  client.channel()->Began(2, pytriton::ParseCallChain(request->parameters.at(pytriton::kCallersParameter)));
   call.batch = 2;
-  asker.Call("asker", "data", call);
-  const Got got = asker.Take();
-  CHECK(got.reply.failed && Contains(got.reply.message, "'asker' asks 'asker' asks 'asker'"));
-  asker.channel()->Ended(2);
-  asker.Call("asker", "data", call);
+  client.Call("client", "data", call);
+  const Got got = client.Take();
+  CHECK(got.reply.failed && Contains(got.reply.message, "'client' calls 'client' calls 'client'"));
+  client.channel()->Ended(2);
+  client.Call("client", "data", call);
   Echo(held.Take());
   Echo(request);
-  asker.Take();
-  asker.Take();
-  CheckNothingIsLeft(&asker);
+  client.Take();
+  client.Take();
+  CheckNothingIsLeft(&client);
 }
 
-int64_t Do(Asker* asker, const MetricMessage& message) {
-  asker->Send(ServiceNotification::kMetric, message);
-  const Got got = asker->Take();
+int64_t Do(ServiceClient* client, const MetricMessage& message) {
+  client->Send(ServiceNotification::kMetric, message);
+  const Got got = client->Take();
   CHECK(got.notification.kind == static_cast<int64_t>(ServiceNotification::kDone));
   return got.notification.offset;
 }
@@ -193,18 +193,18 @@ int64_t Do(Asker* asker, const MetricMessage& message) {
 void MetricsGoWithTheLastThatHasThem() {
   ServiceThread services(Keep);
   Held held("held");
-  Asker one(&services);
-  Asker other(&services);
-  for (Asker* asker : {&one, &other}) {
+  ServiceClient one(&services);
+  ServiceClient other(&services);
+  for (ServiceClient* client : {&one, &other}) {
     MetricMessage message;
     message.command = MetricOperation::kFamily;
     message.name = "hits";
-    message.number = Do(asker, message);
+    message.number = Do(client, message);
     message.command = MetricOperation::kMetric;
-    message.number = Do(asker, message);
+    message.number = Do(client, message);
     message.command = MetricOperation::kIncrement;
     message.value = 2;
-    Do(asker, message);
+    Do(client, message);
   }
   CHECK(fake_server::MetricOf("hits") == 2);
   other.Call("held", "data");  // a call in flight holds the channel
@@ -218,19 +218,19 @@ void MetricsGoWithTheLastThatHasThem() {
 void ModelsAreLoadedAndLinesLogged() {
   ServiceThread services(Keep);
   fake_server::AddModel("ready", Echo);
-  Asker asker(&services);
-  asker.Send(ServiceNotification::kLog, pytriton::LogMessage{TRITONSERVER_LOG_WARN, 7, "model.py", "all is well"});
+  ServiceClient client(&services);
+  client.Send(ServiceNotification::kLog, pytriton::LogMessage{TRITONSERVER_LOG_WARN, 7, "model.py", "all is well"});
   ModelMessage message;
   message.model = "ready";
-  asker.Send(ServiceNotification::kModel, message);
-  CHECK(asker.Take().notification.offset == 1);
+  client.Send(ServiceNotification::kModel, message);
+  CHECK(client.Take().notification.offset == 1);
   CHECK(Contains(fake_triton::TakeLog(), "all is well"));
   message.command = ModelOperation::kLoad;
   message.config = "{}";
   message.files = {{"1/a", 0, 3}, {"1/b", 3, 1}};
-  asker.Send(ServiceNotification::kModel, message, "abcd");
-  CHECK(asker.Take().reply.message == "ready with config={};file:1/a=abc;file:1/b=d;");
-  CheckNothingIsLeft(&asker);
+  client.Send(ServiceNotification::kModel, message, "abcd");
+  CHECK(client.Take().reply.message == "ready with config={};file:1/a=abc;file:1/b=d;");
+  CheckNothingIsLeft(&client);
 }
 
 const Behaviours kBehaviours = {

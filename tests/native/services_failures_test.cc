@@ -26,10 +26,10 @@ void AWorkerThatHangsUpHasItsCallsCancelled() {
   Held held("held");
   TRITONSERVER_InferenceRequest* request = nullptr;
   {
-    Asker asker(&services);
-    asker.Call("held", "data");
+    ServiceClient client(&services);
+    client.Call("held", "data");
     request = held.Take();
-    asker.HangUp();
+    client.HangUp();
     CHECK(ComesTrue([&] { return request->cancelled.load(); }));
   }
   CHECK(request->IsUntouched());
@@ -40,12 +40,12 @@ void AWorkerThatHangsUpHasItsCallsCancelled() {
 void AnInstanceThatEndsHasItsCallsCancelled() {
   ServiceThread services(Keep);
   Held held("held");
-  Asker asker(&services);
-  asker.Call("held", "data");
+  ServiceClient client(&services);
+  client.Call("held", "data");
   TRITONSERVER_InferenceRequest* request = held.Take();
-  asker.Retire();
+  client.Retire();
   CHECK(request->cancelled);
-  CHECK(!asker.Hear());
+  CHECK(!client.Hear());
   Echo(request);
   CHECK(ComesTrue([] { return fake_server::Requests() == 0; }));
 }
@@ -55,14 +55,14 @@ void TheBackendEndsBehindItsCalls() {
   std::thread late;
   {
     ServiceThread services(Keep);
-    Asker asker(&services);
-    asker.Call("held", "data");
+    ServiceClient client(&services);
+    client.Call("held", "data");
     TRITONSERVER_InferenceRequest* request = held.Take();
     late = std::thread([request] {
       CHECK(ComesTrue([&] { return request->cancelled.load(); }));
       Echo(request);
     });
-    asker.HangUp();
+    client.HangUp();
   }
   CHECK(ComesTrue([] { return fake_server::Requests() == 0; }));
   late.join();
@@ -71,39 +71,41 @@ void TheBackendEndsBehindItsCalls() {
 void AWorkerThatDoesNotReadIsHeard() {
   ServiceThread services(Keep);
   fake_server::AddModel("echo", Echo);
-  Asker asker(&services);
+  ServiceClient client(&services);
   constexpr int kCalls = 3000;
-  for (int i = 0; i < kCalls; ++i) asker.Call("echo", std::to_string(i));
-  CHECK(ComesTrue([&] { return asker.arena().in_use() == 0; }));
-  for (int i = 0; i < kCalls; ++i) CHECK(asker.Take().data[0] == std::to_string(i));
-  CheckNothingIsLeft(&asker);
+  for (int i = 0; i < kCalls; ++i) client.Call("echo", std::to_string(i));
+  CHECK(ComesTrue([&] { return client.arena().in_use() == 0; }));
+  for (int i = 0; i < kCalls; ++i) CHECK(client.Take().data[0] == std::to_string(i));
+  CheckNothingIsLeft(&client);
 }
 
 void NonsenseEndsTheChannelAlone() {
   ServiceThread services(Keep);
   fake_server::AddModel("echo", Echo);
-  Asker good(&services);
-  const std::vector<std::function<void(Asker*)>> nonsense = {
-      [](Asker* asker) { asker->Notify({99, 1, 64, 64}); },
-      [](Asker* asker) { asker->Notify({static_cast<int64_t>(ServiceNotification::kInfer), 1, int64_t{1} << 40, 64}); },
-      [](Asker* asker) { asker->Notify({static_cast<int64_t>(ServiceNotification::kInfer), 1, 64, -1}); },
-      [](Asker* asker) { asker->Notify({static_cast<int64_t>(ServiceNotification::kOpen), 0, 0, 0}); },
-      [](Asker* asker) {
+  ServiceClient good(&services);
+  const std::vector<std::function<void(ServiceClient*)>> nonsense = {
+      [](ServiceClient* client) { client->Notify({99, 1, 64, 64}); },
+      [](ServiceClient* client) {
+        client->Notify({static_cast<int64_t>(ServiceNotification::kInfer), 1, int64_t{1} << 40, 64});
+      },
+      [](ServiceClient* client) { client->Notify({static_cast<int64_t>(ServiceNotification::kInfer), 1, 64, -1}); },
+      [](ServiceClient* client) { client->Notify({static_cast<int64_t>(ServiceNotification::kOpen), 0, 0, 0}); },
+      [](ServiceClient* client) {
         InferenceCallMessage call;
         call.model = "echo";
         call.inputs.push_back({"X", TRITONSERVER_TYPE_UINT8, {0, 4096, {4096}}});
-        asker->Send(ServiceNotification::kInfer, call);
+        client->Send(ServiceNotification::kInfer, call);
       },
   };
   for (const auto& say : nonsense) {
-    Asker bad(&services);
+    ServiceClient bad(&services);
     say(&bad);
     CHECK(!bad.Hear());
   }
-  Asker early(&services, false);
+  ServiceClient early(&services, false);
   early.Notify({static_cast<int64_t>(ServiceNotification::kInfer), 1, 64, 64});
   CHECK(!early.Hear());
-  Asker old(&services, false);
+  ServiceClient old(&services, false);
   old.Open(pytriton::kProtocolVersion + 1);
   CHECK(!old.opened());
   CHECK(Contains(fake_triton::TakeLog(), "install the same pytriton on both sides"));

@@ -1,4 +1,4 @@
-// Workers that ask many things at once, or what makes no sense: `services_stress_test BEHAVIOUR`, or `--list`.
+// Workers that ask many things at once, or malformed ones: `services_stress_test BEHAVIOUR`, or `--list`.
 #include <array>
 #include <condition_variable>
 #include <cstdint>
@@ -32,7 +32,7 @@ void MutatedMessagesNeverCrash() {
   fake_server::AddModel("echo", Echo);
   std::mt19937_64 random(3);
   for (int round = 0; round < 200; ++round) {
-    Asker asker(&services);
+    ServiceClient client(&services);
     InferenceCallMessage call;
     call.model = "echo";
     call.parameters = {{"a", pytriton::ParameterType::kString, "text", 0}};
@@ -42,14 +42,14 @@ void MutatedMessagesNeverCrash() {
     std::string message(writer.head_size() + 64, 'x');
     writer.CopyTo(message.data());
     for (int i = 0; i < 3; ++i) message[random() % writer.head_size()] = static_cast<char>(random());
-    const Block block = asker.arena().Allocate(static_cast<int64_t>(message.size()));
+    const Block block = client.arena().Allocate(static_cast<int64_t>(message.size()));
     std::memcpy(block.data, message.data(), message.size());
     const std::array<ServiceNotification, 4> kinds = {ServiceNotification::kInfer, ServiceNotification::kInfer,
                                                       ServiceNotification::kMetric, ServiceNotification::kLog};
-    asker.Notify(
+    client.Notify(
         {static_cast<int64_t>(kinds[random() % kinds.size()]), 1, block.offset, static_cast<int64_t>(message.size())});
-    asker.Notify({99, 0, 0, 0});
-    while (asker.Hear()) {
+    client.Notify({99, 0, 0, 0});
+    while (client.Hear()) {
     }
   }
   CHECK(ComesTrue([] { return fake_server::Requests() == 0; }));
@@ -98,22 +98,22 @@ void ManyAskAtOnce() {
   const auto ask = [&](int seed) {
     std::mt19937_64 random(100 + seed);
     for (int round = 0; round < 10; ++round) {
-      Asker asker(&services);
+      ServiceClient client(&services);
       std::vector<std::string> sent(1);
       for (int i = 0; i < 20; ++i) {
         sent.push_back(data_path::Noise(static_cast<int64_t>(random() % 5000), &random));
-        const int64_t number = asker.Call("echo", sent.back());
-        if (random() % 4 == 0) asker.Cancel(number);
+        const int64_t number = client.Call("echo", sent.back());
+        if (random() % 4 == 0) client.Cancel(number);
       }
       if (round % 3 == 1) continue;  // it goes in the midst of it
-      if (round % 3 == 2) asker.Retire();
+      if (round % 3 == 2) client.Retire();
       if (round % 3 == 2) continue;
       for (int left = 20; left > 0;) {
-        const Got got = asker.Take();
+        const Got got = client.Take();
         for (const std::string& data : got.data) CHECK(data == sent.at(got.notification.sequence));
         if (got.reply.final) --left;
       }
-      CHECK(ComesTrue([&] { return asker.arena().in_use() == 0; }));
+      CHECK(ComesTrue([&] { return client.arena().in_use() == 0; }));
     }
   };
   std::vector<std::thread> askers;

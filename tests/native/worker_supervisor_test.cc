@@ -173,8 +173,7 @@ void AModelIsAskedWhetherItIsReadyIfItWantsToBe() {
   CHECK(ErrorOf<CommandError>([&] { supervisor.CheckReady(); }) == "not yet");
   Tell("hang");  // when it is loaded again
   kill(Admitted(&supervisor), SIGKILL);
-  WaitFor(
-      [&] { return Contains(ErrorOf<std::exception>([&] { supervisor.CheckReady(); }), "is being started again"); });
+  WaitFor([&] { return Contains(ErrorOf<std::exception>([&] { supervisor.CheckReady(); }), "is being restarted"); });
   std::filesystem::remove("hang");
 }
 
@@ -189,9 +188,9 @@ void AProcessThatEndsIsStartedAgain() {
     CHECK(Admitted(&supervisor) != process);
   }
   const std::string log = fake_triton::TakeLog();
-  CHECK(Contains(log, "was killed by SIGKILL; it is started again\n"));
-  CHECK(Contains(log, "was killed by SIGKILL; it is started again in 0.1 s\n"));
-  CHECK(Contains(log, "was killed by SIGKILL; it is started again in 0.2 s\n"));
+  CHECK(Contains(log, "was killed by SIGKILL; restarting it\n"));
+  CHECK(Contains(log, "was killed by SIGKILL; restarting it in 0.1 s\n"));
+  CHECK(Contains(log, "was killed by SIGKILL; restarting it in 0.2 s\n"));
 }
 
 void AModelThatDoesNotLoadIsAnError() {
@@ -217,7 +216,7 @@ void AStartThatTakesTooLongIsEnded() {
   Tell("hang");
   WorkerSupervisor supervisor(HostCommand(), "model", 1s);
   const std::string error = ErrorOf<ProcessError>([&] { supervisor.Load(Load(), [] { std::abort(); }); });
-  CHECK(error == "its worker process has not answered for 1 s and was killed");
+  CHECK(error == "its worker process has not replied for 1 s and was killed");
 }
 
 void WhoeverWaitsIsToldWhyAStartHasFailed() {
@@ -242,8 +241,8 @@ void NobodyWaitsForEver() {
     return ErrorOf<ProcessError>(
         [&] { supervisor.IssueTicket(WorkerSupervisor::Clock::now() + timeout, [&] { return wanted; }); });
   };
-  CHECK(wait(100ms, true) == "its worker process is still being started again");
-  CHECK(wait(1000s, false) == "its worker process is still being started again");
+  CHECK(wait(100ms, true) == "its worker process is still being restarted");
+  CHECK(wait(1000s, false) == "its worker process is still being restarted");
   unlink("hang");
   CHECK(Admitted(&supervisor) > 0);
 }

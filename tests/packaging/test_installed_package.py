@@ -71,7 +71,7 @@ def test_the_backend_is_installed_under_two_names() -> None:
 def test_the_backend_for_python_files_brings_all_that_its_processes_need() -> None:
     folder = _installed("backends/python")
     assert os.access(folder / "pytriton-launch", os.X_OK)
-    load = "import pytriton.proxy.worker.process_main; from pytriton.python_backend import loader; print(loader.__file__)"
+    load = "import pytriton.proxy.worker.process_main, pytriton.python_backend.loader as loader; print(loader.__file__)"
     package = f"package = types.ModuleType('pytriton'); package.__path__ = [{str(folder / 'pytriton')!r}]"
     code = f"import types; {package}; sys.modules['pytriton'] = package; {load}"
     # Of this environment, it is given nothing but NumPy.

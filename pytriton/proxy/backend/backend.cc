@@ -1,4 +1,4 @@
-// The functions by which Triton drives a backend.
+// The functions that Triton calls in a backend.
 #include <memory>
 #include <string>
 #include <utility>
@@ -27,7 +27,7 @@ namespace {
 struct Backend {
   MaintenanceThread maintenance;
   ServiceThread services{[this](const auto& arena) { maintenance.Watch(arena); }};
-  std::unique_ptr<PythonBackend> python;  // unless this is the backend of models that are bound to the server
+  std::unique_ptr<PythonBackend> python;  // null in the backend of bound models
 };
 
 Backend* BackendOf(TRITONBACKEND_Model* model) {

@@ -11,9 +11,9 @@ namespace pytriton {
 namespace {
 
 constexpr std::chrono::milliseconds kPeriod(500);
-constexpr std::chrono::seconds kIdle(5);  // how long memory stays unused before it is given back
+constexpr std::chrono::seconds kIdle(5);  // how long memory stays unused before it is returned to the system
 
-// Those that are still held elsewhere; forgets the others.
+// Returns those that are still referenced elsewhere; forgets the others.
 template <typename T>
 std::vector<std::shared_ptr<T>> Living(std::vector<std::weak_ptr<T>>* watched) {
   std::vector<std::shared_ptr<T>> living;
@@ -50,7 +50,7 @@ void MaintenanceThread::Watch(const std::shared_ptr<Arena>& arena) {
   arenas_.push_back(arena);
 }
 
-// Once no batch has been written for a while.
+// Once no batch was written for a while.
 void MaintenanceThread::TidyHeap(const std::vector<std::shared_ptr<Arena>>& arenas) {
   int64_t allocations = 0;
   for (const std::shared_ptr<Arena>& arena : arenas) allocations += arena->allocations();

@@ -1,5 +1,5 @@
-// Looks after all instances now and then, off the hot path: gives memory back after a burst, and unloads models whose
-// process has ended.
+// Periodic work for all instances, off the hot path: returns memory after a burst, and unloads models whose client
+// process has exited.
 #pragma once
 
 #include <condition_variable>
@@ -21,9 +21,9 @@ class MaintenanceThread {
   MaintenanceThread(const MaintenanceThread&) = delete;
   MaintenanceThread& operator=(const MaintenanceThread&) = delete;
 
-  // Looks after an instance's arena and owner, if it has one, from now on, for as long as someone else holds them.
+  // Adds an instance's arena and, if any, its process watch, for as long as they are referenced elsewhere.
   void Watch(const std::shared_ptr<Arena>& arena, const std::shared_ptr<ClientProcessWatch>& client_process);
-  // Looks after an arena alone.
+  // Adds an arena alone.
   void Watch(const std::shared_ptr<Arena>& arena);
 
  private:
@@ -35,7 +35,7 @@ class MaintenanceThread {
   bool stopping_ = false;
   std::vector<std::weak_ptr<Arena>> arenas_;
   std::vector<std::weak_ptr<ClientProcessWatch>> owners_;
-  int64_t allocations_ = 0;  // so far, in all arenas
+  int64_t allocations_ = 0;  // allocations so far, in all arenas
   std::optional<Arena::Clock::time_point> tidy_at_;
   std::thread thread_;
 };

@@ -1,7 +1,7 @@
-"""What a worker can ask of the server: inference by other models, its log, its metrics, its models.
+"""The worker's client of the server: inference by other models, logging, metrics, model control.
 
-Each model instance has a service channel of its own, beside the one that its batches travel on: a socket and an arena
-for each direction. `current_client` finds the one that belongs to the call that is being made.
+Each model instance has its own service channel beside the channel for its batches: a socket, and an arena for each
+direction. `current_client` returns the client of the call in progress.
 """
 
 from __future__ import annotations
@@ -47,38 +47,38 @@ if TYPE_CHECKING:
     import asyncio
 
 SERVICE_FD = 4
-"""The file descriptor that a worker process may find its service channel under."""
+"""The file descriptor of a worker process's service channel, if it has one."""
 
 _LENGTH = struct.Struct("<I")
-_RAW_CODE = 2  # as bytes that are there already
+_RAW_CODE = 2  # the code of bytes that are laid out already
 
 
 Caller = tuple["ServerClient | None", int]
-"""The services of the instance whose callable is called, and the sequence of the batch, or ``CURRENT_BATCH``."""
+"""The client of the instance whose callable is running, and the sequence of the batch, or ``CURRENT_BATCH``."""
 
 CURRENT_CALLER: ContextVar[Caller] = ContextVar("pytriton_caller", default=(None, NO_BATCH))
-"""Who asks, in a worker that is calling its inference callable."""
+"""The caller, while a worker runs its inference callable."""
 
 _open: weakref.WeakSet[ServerClient] = weakref.WeakSet()
 _process_client: ServerClient | None = None
 
 
 def use_process_channel(fd: int) -> None:
-    """Makes a socket the service channel of this process, which serves one model instance."""
+    """Uses a socket as the service channel of this process, which serves one model instance."""
     global _process_client
     _process_client = ServerClient(fd)
 
 
 def process_client() -> ServerClient | None:
-    """The services that the process has from its start, or None."""
+    """Returns the client that the process has had from its start, or None."""
     return _process_client
 
 
 def current_client() -> ServerClient:
-    """The services of the call that is being made; else of the only model instance that this process serves.
+    """Returns the client of the call in progress, or else of the only model instance that this process serves.
 
     Raises:
-        PyTritonInvalidOperationError: There is no such call, and not exactly one instance.
+        PyTritonInvalidOperationError: No call is in progress, and there is not exactly one instance.
     """
     services, _ = CURRENT_CALLER.get()
     if services is not None:
@@ -86,7 +86,7 @@ def current_client() -> ServerClient:
     candidates = list(_open)
     if len(candidates) != 1:
         raise PyTritonInvalidOperationError(
-            "The server can be asked for something only while it calls: bind the function with Triton.bind and send it "
+            "The server is reachable only from within a call: bind the function with Triton.bind and send it "
             "a request. In threads of your own, use the Triton context that the function was called with."
         )
     return candidates[0]
@@ -95,31 +95,30 @@ def current_client() -> ServerClient:
 class ServerClient:
     """The worker's end of a model instance's service channel.
 
-    May be used by any threads and event loops at the same time. Nothing is sent before it is first used.
+    Safe to use from any threads and event loops at the same time. Nothing is sent before the first use.
 
     Args:
-        fd: The socket, which it owns from now on.
+        fd: The socket, which the client then owns.
     """
 
     def __init__(self, fd: int) -> None:
-        """Sends nothing yet."""
         self._dispatcher = ReplyDispatcher(socket.socket(fileno=fd))
         _open.add(self)
 
     def infer(self, call: InferenceCall, timeout_s: float | None = None) -> InferenceReply:
-        """Has a model infer, and waits for its one response.
+        """Sends a request to a model and waits for its only response.
 
         Args:
-            call: What is asked. Inputs are copied into shared memory once, where the model finds them.
-            timeout_s: How long to wait. After that the request is cancelled, and the reply's error says so.
+            call: The request. Inputs are copied into shared memory once, where the model reads them.
+            timeout_s: How long to wait. After that the request is cancelled, and the reply has an error.
 
         Returns:
-            The response. Whatever the server reports is its ``error``, that it does not know the model among it. A
-            decoupled model that answers with none, or with several responses, makes an error as well.
+            The response. Errors of the server, such as an unknown model, are in its ``error``, and so is a decoupled
+            model's sending no response or several.
 
         Raises:
-            PyTritonInvalidOperationError: The server is gone, or this is a fork of the process that had the channel.
-            PyTritonBadParameterError: An input is no array, or has a dtype that Triton does not have.
+            PyTritonInvalidOperationError: The server has gone, or this is a fork of the process that had the channel.
+            PyTritonBadParameterError: An input is not an array, or has a dtype that Triton lacks.
             ArenaError: There is no room for the inputs.
         """
         stream = self.stream(call, timeout_s)
@@ -133,7 +132,7 @@ class ServerClient:
         return _only_reply([reply for reply in (first, second) if reply is not None], call)
 
     async def ainfer(self, call: InferenceCall, timeout_s: float | None = None) -> InferenceReply:
-        """The same in an event loop. The request is cancelled when the task is."""
+        """`infer` for event loops. Cancelling the task cancels the request."""
         stream = self.astream(call, timeout_s)
         replies: list[InferenceReply] = []
         try:
@@ -146,7 +145,7 @@ class ServerClient:
         return _only_reply(replies, call)
 
     def stream(self, call: InferenceCall, timeout_s: float | None = None) -> ReplyStream:
-        """Has a model infer, decoupled or not, and gives its responses as they come.
+        """Sends a request to a model, decoupled or not, and iterates over the responses as they arrive.
 
         Args:
             call: As in `infer`.
@@ -160,27 +159,27 @@ class ServerClient:
         return ReplyStream(self._dispatcher, self._call(call, None), call, timeout_s)
 
     def astream(self, call: InferenceCall, timeout_s: float | None = None) -> AsyncReplyStream:
-        """The same for ``async for``, in the event loop that is running."""
+        """`stream` for ``async for``, in the running event loop."""
         import asyncio
 
         return AsyncReplyStream(self._dispatcher, self._call(call, asyncio.get_running_loop()), call, timeout_s)
 
     def log(self, level: LogLevel, message: str, file: str = "pytriton", line: int = 0) -> None:
-        """Writes a line into the server's log, and does not wait for it."""
+        """Writes a line to the server's log without waiting."""
         self._dispatcher.submit(
             ServiceNotification.LOG, encode_log(level, message, file, line).to_bytes(), Layout(), replies=False
         )
 
     def load_model(self, name: str, config: str = "", files: Mapping[str, bytes] | None = None) -> None:
-        """Loads a model, or loads it anew.
+        """Loads or reloads a model.
 
         Args:
-            name: Its name.
-            config: Its configuration as JSON, in place of the one in the repository.
-            files: What its folder has, by path within it (``"1/model.py"``), in place of what is in the repository.
+            name: The model's name.
+            config: The configuration as JSON, in place of the repository's.
+            files: The contents of the model's folder by relative path (``"1/model.py"``), in place of the repository's.
 
         Raises:
-            PyTritonInferenceError: The server could not.
+            PyTritonInferenceError: The server could not load the model.
         """
         layout = Layout()
         laid_out = []
@@ -190,45 +189,45 @@ class ServerClient:
         self._model(ModelMessage(ModelOperation.LOAD, name, config=config, files=laid_out), layout)
 
     def unload_model(self, name: str, dependents: bool = False) -> None:
-        """Unloads a model, and what depends on it.
+        """Unloads a model, and with ``dependents`` the models that it is composed of.
 
         Raises:
-            PyTritonInferenceError: The server could not.
+            PyTritonInferenceError: The server could not unload it.
         """
         self._model(ModelMessage(ModelOperation.UNLOAD_WITH_DEPENDENTS if dependents else ModelOperation.UNLOAD, name))
 
     def is_model_ready(self, name: str, version: int = -1) -> bool:
-        """Whether a model can infer; -1 stands for any version that Triton may choose.
+        """Returns whether a model is ready; version -1 lets Triton choose.
 
         Raises:
-            PyTritonInferenceError: The server could not say.
+            PyTritonInferenceError: The server reported an error.
         """
         return bool(self._model(ModelMessage(ModelOperation.IS_READY, name, version)))
 
     def metric_family(self, name: str, description: str, kind: MetricKind) -> int:
-        """Makes a family of metrics, or finds the one that another instance has made alike.
+        """Creates a family of metrics, or returns the same family of another instance.
 
         Returns:
             Its number, for `metric` and `delete_metric_family`.
 
         Raises:
-            PyTritonInferenceError: The server could not, or has one of another kind.
+            PyTritonInferenceError: The server could not create it, or has a family of another kind.
         """
         return self._metric(MetricMessage(MetricOperation.FAMILY, kind=kind, name=name, description=description))
 
     def metric(self, family: int, labels: Mapping[str, str], buckets: Sequence[float] | None = None) -> int:
-        """Makes a metric, or finds the one that has the same labels.
+        """Creates a metric, or returns the one with the same labels.
 
         Args:
-            family: Number of its family.
-            labels: By name.
-            buckets: Upper bounds, ascending, of a histogram's.
+            family: The number of its family.
+            labels: Labels by name.
+            buckets: The ascending upper bounds of a histogram.
 
         Returns:
-            Its number, for the functions below.
+            Its number, for the methods below.
 
         Raises:
-            PyTritonInferenceError: The server could not.
+            PyTritonInferenceError: The server could not create it.
         """
         return self._metric(MetricMessage(MetricOperation.METRIC, family, labels=labels, buckets=buckets or ()))
 
@@ -236,7 +235,7 @@ class ServerClient:
         """Adds to a counter or a gauge.
 
         Raises:
-            PyTritonInferenceError: The server could not: the counter would shrink, or it is a histogram.
+            PyTritonInferenceError: The counter would decrease, or the metric is a histogram.
         """
         self._metric(MetricMessage(MetricOperation.INCREMENT, metric, value=value))
 
@@ -244,7 +243,7 @@ class ServerClient:
         """Sets a gauge.
 
         Raises:
-            PyTritonInferenceError: The server could not: it is no gauge.
+            PyTritonInferenceError: The metric is not a gauge.
         """
         self._metric(MetricMessage(MetricOperation.SET, metric, value=value))
 
@@ -252,36 +251,36 @@ class ServerClient:
         """Adds an observation to a histogram.
 
         Raises:
-            PyTritonInferenceError: The server could not: it is no histogram.
+            PyTritonInferenceError: The metric is not a histogram.
         """
         self._metric(MetricMessage(MetricOperation.OBSERVE, metric, value=value))
 
     def value(self, metric: int) -> float:
-        """What a counter or a gauge has come to.
+        """Returns the value of a counter or a gauge.
 
         Raises:
-            PyTritonInferenceError: The server could not say: it is a histogram.
+            PyTritonInferenceError: The metric is a histogram.
         """
         return float_of(self._metric(MetricMessage(MetricOperation.VALUE, metric)))
 
     def delete_metric(self, metric: int) -> None:
-        """Lets go of a metric, which disappears when nobody has it any more; does not wait, and cannot fail."""
+        """Releases a metric, which is deleted with its last user. Does not wait, and cannot fail."""
         self._tell(MetricMessage(MetricOperation.DELETE, metric))
 
     def delete_metric_family(self, family: int) -> None:
-        """Lets go of a family, in the same way; its metrics keep it."""
+        """Releases a family, which its metrics keep alive. Does not wait, and cannot fail."""
         self._tell(MetricMessage(MetricOperation.DELETE_FAMILY, family))
 
     def trim(self, before: float) -> None:
-        """Gives memory back that has been free since ``before``, as ``time.monotonic()`` tells it."""
+        """Returns memory to the system that has been free since ``before``, a ``time.monotonic()``."""
         self._dispatcher.trim(before)
 
     def in_use(self) -> int:
-        """How many blocks of shared memory the server has not released yet."""
+        """Returns the number of blocks of shared memory that the server has not released yet."""
         return self._dispatcher.in_use()
 
     def close(self) -> None:
-        """Ends the channel: what is in flight is cancelled, and whoever waits for it is told so."""
+        """Closes the channel: pending calls are cancelled, and their waiters get an error."""
         _open.discard(self)
         self._dispatcher.close()
 
@@ -331,8 +330,8 @@ def _only_reply(replies: list[InferenceReply], call: InferenceCall) -> Inference
         return replies[0]
     if replies and replies[1].error is not None:
         return replies[1]
-    found = "several responses: ask for them as a stream" if replies else "no response"
-    message = f"model {call.model!r} is decoupled, and answered with {found}"
+    found = "several responses: use stream() or astream()" if replies else "no response"
+    message = f"model {call.model!r} is decoupled, and sent {found}"
     return InferenceReply(error=PyTritonInferenceError(message, ErrorCode.UNSUPPORTED))
 
 
@@ -349,7 +348,7 @@ def _lay_out(name: str, value: Array | ServiceTensor, layout: Layout) -> Inferen
 
 
 def _serialized(array: Array) -> Array:
-    """An array of bytes or strings as Triton has it: each element behind its length."""
+    """Encodes an array of bytes or strings in Triton's layout: each element behind its length."""
     items = as_bytes(array).ravel().tolist()
     lengths = map(_LENGTH.pack, map(len, items))
     return np.frombuffer(b"".join(itertools.chain.from_iterable(zip(lengths, items))), np.uint8)

@@ -1,7 +1,7 @@
-"""Carries what a worker asks over a service channel, and the replies to whoever waits for them.
+"""The leader/follower dispatcher of a service channel: one waiting thread reads the replies for all.
 
-No thread of its own: whichever waiting thread comes first reads for all others, and hands over when it has its own
-reply. Event loops read where no thread does.
+There is no dedicated thread. The first thread that waits becomes the leader and reads for all others, the followers;
+once it has its own reply, it promotes one of them. Event loops read while no thread does.
 """
 
 from __future__ import annotations
@@ -247,13 +247,13 @@ class ReplyDispatcher:
             raise PyTritonInvalidOperationError(_GONE) from error
 
     def _taken(self, pending: PendingCall) -> tuple[InferenceReply | int | None, bool]:
-        """A reply that has come, and whether none will; with the lock."""
+        """Returns a reply that has arrived, and whether none will; called with the lock held."""
         if pending.replies:
             return pending.replies.popleft(), False
         return None, pending.number not in self._pending or pending.cancelled
 
     def _lead(self, pending: PendingCall, deadline: float | None) -> bool:
-        """Reads for all, until there is something for this one. Returns whether that was in time."""
+        """Reads for all waiters, until there is a reply to this call. Returns whether that was in time."""
         try:
             while not pending.replies and pending.number in self._pending and not pending.cancelled:
                 left_ms = None if deadline is None else (deadline - time.monotonic()) * 1000
@@ -266,24 +266,24 @@ class ReplyDispatcher:
             self._release_leadership()
 
     def _wait_for_notification(self, left_ms: float | None) -> bool:
-        """Waits for a bell, or for a while. Returns whether one may have come."""
+        """Waits for a notification, for a while. Returns whether one may have come."""
         doorbell = self._doorbell
         if doorbell is None or (left_ms is not None and left_ms < _NAP_S * 1000):
             return bool(self._spin.wait(lambda: self._poll.poll(0) or None, lambda: self._poll.poll(left_ms) or None))
 
         def nap() -> object:
             doorbell.sleep()
-            return doorbell.has_notification() or self._poll.poll(0) or None  # the latter where the server is gone
+            return doorbell.has_notification() or self._poll.poll(0) or None  # the latter if the server has gone
 
         return bool(self._spin.wait(lambda: doorbell.has_notification() or None, nap))
 
     def _follow(self, pending: PendingCall, deadline: float | None) -> bool:
-        """Waits until there is something for this one, or it is to read. Returns whether that was in time."""
+        """Waits for a reply to this call, or for being promoted to leader. Returns whether that was in time."""
         assert pending.signal is not None
         in_time = pending.signal.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
         with self._lock:
             pending.signal = None
-            if pending in self._queue:  # else it was called up
+            if pending in self._queue:  # otherwise it was promoted
                 self._queue.remove(pending)
         return in_time
 
@@ -293,13 +293,13 @@ class ReplyDispatcher:
         self._promote_follower()
 
     def _promote_follower(self) -> None:
-        """Has another thread read, if none does: whoever was called up may have left instead."""
+        """Promotes a follower if there is no leader: the one promoted before may have left meanwhile."""
         with self._lock:
             if not self._is_read and self._queue:
                 self._queue.popleft().wake()
 
     def _drain(self) -> None:
-        """Reads what has come, unless a thread does."""
+        """Reads the replies that have arrived, unless a thread does."""
         with self._lock:
             if self._is_read or self._closed:
                 return
@@ -313,7 +313,7 @@ class ReplyDispatcher:
             self._release_leadership()
 
     def _receive(self) -> bool:
-        """Takes one bell, if one has come. Returns whether the server is there."""
+        """Takes one notification, if there is one. Returns whether the server is still there."""
         try:
             data = self._socket.recv(NOTIFICATION.size, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -330,7 +330,7 @@ class ReplyDispatcher:
             try:
                 reply = self._reply(offset, size)
             except (ProtocolError, TypeError, ValueError):
-                LOGGER.exception("What the server replied to a worker makes no sense.")
+                LOGGER.exception("The server sent a malformed reply to a worker.")
                 return False
         is_final = type(reply) is int or reply.final  # type: ignore[union-attr]
         with self._lock:
@@ -352,7 +352,7 @@ class ReplyDispatcher:
         if size == 0:
             no_room = "there is no room for the response in shared memory"
             return InferenceReply(error=PyTritonInferenceError(no_room, ErrorCode.UNAVAILABLE))
-        lease = peer.lease(offset, size)  # given back when this returns
+        lease = peer.lease(offset, size)  # released when this function returns
         message = read_reply(lease)
         tensors = {}
         for name, datatype, position, length, shape in message.outputs:
@@ -368,14 +368,14 @@ class ReplyDispatcher:
         )
 
     def _enter(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Has a loop read while somebody waits in it; with the lock, in the loop's thread."""
+        """Lets a loop read while a task waits in it; called with the lock held, in the loop's thread."""
         count = self._loops.get(loop, 0)
         self._loops[loop] = count + 1
         if count == 0:
             loop.add_reader(self._socket.fileno(), self._drain)
 
     def _leave(self, pending: PendingCall) -> None:
-        """Ends what `_enter` has begun."""
+        """Undoes `_enter` for one call."""
         loop = pending.loop
         if loop is None:
             return

@@ -1,7 +1,4 @@
-"""The layout of what workers ask of the server, and of what it replies. Twin of ``backend/calls.h``.
-
-Bells and messages have the shape that ``protocol`` gives them; ``docs/wire.md`` tells the layout word by word.
-"""
+"""Calls to other models of the server, and their replies, with arrays in place of locations in memory."""
 
 from __future__ import annotations
 
@@ -26,13 +23,13 @@ from pytriton.proxy.wire.service import InferenceCallInput
 
 
 class ServiceTensor(NamedTuple):
-    """A tensor as it lies in memory.
+    """A tensor in memory.
 
     Attributes:
         datatype: A code of ``TRITONSERVER_DataType``.
         shape: The dimensions.
-        data: The bytes, as an array of uint8; of a reply's it is a view of shared memory, which stays valid as long as
-            it is held. BYTES are the lengths of all elements (uint32), then the elements back to back.
+        data: The bytes, as an array of uint8. In a reply it is a view of shared memory, valid for as long as it is
+            referenced. BYTES are the lengths of all elements (uint32), then the elements back to back.
     """
 
     datatype: int
@@ -40,10 +37,10 @@ class ServiceTensor(NamedTuple):
     data: Array
 
     def array(self) -> Array:
-        """As an array that looks at the bytes; of objects for BYTES.
+        """Returns the tensor as an array: a view of the bytes, or an array of objects for BYTES.
 
         Raises:
-            PyTritonBadParameterError: It is BF16, and ml_dtypes is not installed.
+            PyTritonBadParameterError: The datatype is BF16, and ml_dtypes is not installed.
         """
         if self.datatype != BYTES_CODE:
             return np.ndarray(self.shape, DTYPE_BY_CODE[self.datatype], cast("Any", self.data))
@@ -55,18 +52,18 @@ class InferenceCall:
     """A request to a model of the server.
 
     Attributes:
-        model: Its name.
-        inputs: By name. Arrays of any dtype that Triton has, of bytes or of str, C-contiguous or not; or tensors with
-            their datatype, for those that NumPy lacks.
-        version: The model's version; -1 leaves it to Triton.
-        outputs: Names of the outputs that are wanted; None is all.
-        request_id: Given back in the reply.
-        correlation_id: Of the sequence that it belongs to: a number, or text; 0 is none.
-        flags: ``SEQUENCE_START`` and ``SEQUENCE_END``, added up.
-        priority: 0 is the model's default, 1 the highest.
+        model: The model's name.
+        inputs: Inputs by name: arrays of any dtype that Triton has, of bytes or of str, C-contiguous or not; or tensors
+            with their datatype, for datatypes that NumPy lacks.
+        version: The model's version; -1 lets Triton choose.
+        outputs: Names of the requested outputs; None requests all.
+        request_id: An id, which the reply repeats.
+        correlation_id: The sequence that the request belongs to, a number or a string; 0 is none.
+        flags: The sum of ``SEQUENCE_START`` and ``SEQUENCE_END``.
+        priority: 1 is the highest; 0 is the model's default.
         timeout_us: The request's timeout in microseconds; 0 is none.
-        parameters: What is sent besides tensors.
-        batch: Sequence of the batch that it is made for; None leaves it to `ServerClient`.
+        parameters: Request parameters.
+        batch: The sequence of the batch for which the call is made; None leaves that to `ServerClient`.
     """
 
     model: str
@@ -87,12 +84,12 @@ class InferenceReply:
     """A response to a call.
 
     Attributes:
-        tensors: The outputs by name; none where there is an error.
-        final: Whether it is the last one.
-        model: Who answered.
+        tensors: The outputs by name; empty if there is an error.
+        final: Whether this is the last response.
+        model: The model that responded.
         version: Its version.
-        request_id: As it was in the call.
-        parameters: What the model sent besides tensors.
+        request_id: The id of the call.
+        parameters: Response parameters.
         error: Why the request failed, or None.
     """
 
@@ -106,14 +103,14 @@ class InferenceReply:
 
     @property
     def outputs(self) -> dict[str, Array]:
-        """The outputs by name, as arrays that look into shared memory (`ServiceTensor.array`)."""
+        """The outputs by name, as views of shared memory (`ServiceTensor.array`)."""
         return {name: tensor.array() for name, tensor in self.tensors.items()}
 
     def check(self) -> InferenceReply:
-        """Itself.
+        """Returns the reply, or raises its error.
 
         Raises:
-            PyTritonInferenceError: It has an error.
+            PyTritonInferenceError: The request failed.
         """
         if self.error is not None:
             raise self.error
@@ -121,7 +118,7 @@ class InferenceReply:
 
 
 def write_call(call: InferenceCall, inputs: list[InferenceCallInput], batch: int) -> bytes:
-    """Lays a call's head out, or finds it among those of late: a model mostly asks the same again and again."""
+    """Encodes a call's header. Cached, since a model mostly repeats the same call with other data."""
     if batch > 0 or call.request_id or call.correlation_id or call.parameters:
         return encode_call(call, inputs, batch).to_bytes()
     outputs = None if call.outputs is None else tuple(call.outputs)
@@ -146,7 +143,7 @@ def _write_call(
 
 
 def encode_call(call: InferenceCall, inputs: list[InferenceCallInput], batch: int) -> MessageWriter:
-    """Lays a call's head out."""
+    """Encodes a call's header."""
     writer = MessageWriter()
     words = writer.words
     writer.text(call.model)
@@ -168,7 +165,7 @@ def encode_call(call: InferenceCall, inputs: list[InferenceCallInput], batch: in
 
 
 def decode_call(reader: MessageReader) -> tuple[InferenceCall, list[InferenceCallInput]]:
-    """Reads a call's head."""
+    """Decodes a call's header."""
     model, version, request_id = reader.text(), reader.word(), reader.text()
     flags, priority, timeout_us, number = reader.take(4)
     correlation_id = reader.text() or _unsigned(number)

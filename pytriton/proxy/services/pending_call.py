@@ -1,4 +1,4 @@
-"""Who waits for the replies to a question over a service channel, in a thread or in an event loop."""
+"""A call over a service channel whose replies are awaited, in a thread or in an event loop."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ if TYPE_CHECKING:
 
 
 class PendingCall:
-    """Whoever waits for replies to one question. Made by `ReplyDispatcher.submit`.
+    """A call whose replies are awaited. Created by `ReplyDispatcher.submit`.
 
     Attributes:
-        number: Of the question.
-        replies: What has come.
-        dropped: Whether it does not wait any more.
-        signal: Set for it, while it waits for another thread that reads.
-        future: Set for it, while it waits in its loop.
-        loop: That loop, or None.
-        thread: Where it was made.
+        number: The number of the call.
+        replies: Replies that have arrived and were not taken yet.
+        cancelled: Whether the caller does not wait any more.
+        signal: Wakes the waiting thread while another thread reads (it is a follower).
+        future: Wakes the waiting task.
+        loop: The task's loop, or None.
+        thread: The thread that made the call.
     """
 
     __slots__ = ("cancelled", "future", "loop", "number", "replies", "signal", "thread")
 
     def __init__(self, number: int, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Waits in a thread, or in the loop that is running."""
         self.number = number
         self.replies: collections.deque[InferenceReply | int] = collections.deque()
         self.cancelled = False
@@ -39,7 +38,7 @@ class PendingCall:
         self.thread = threading.get_ident()
 
     def wake(self) -> None:
-        """Tells it that there is a reply, or that there will be none; or that it is to read."""
+        """Wakes the waiter: there is a reply, there will be none, or it is to become the leader."""
         signal = self.signal
         if signal is not None:
             signal.set()
@@ -48,7 +47,7 @@ class PendingCall:
         if threading.get_ident() == self.thread:
             self._set()
         else:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so nothing waits any more
                 self.loop.call_soon_threadsafe(self._set)
 
     def _set(self) -> None:

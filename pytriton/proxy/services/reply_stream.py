@@ -1,4 +1,4 @@
-"""Responses to what a worker asks of a model, as they come."""
+"""Streams of replies to a call, blocking and for asyncio."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytriton.proxy.wire.error_code import ErrorCode
 
 
 class _ReplyStreamBase:
-    """Responses to one request."""
+    """The replies to one call."""
 
     def __init__(
         self, dispatcher: ReplyDispatcher, pending: PendingCall, call: InferenceCall, timeout_s: float | None
@@ -25,7 +25,7 @@ class _ReplyStreamBase:
         self._ended = False
 
     def cancel(self) -> None:
-        """Has the server stop; what has come, and what comes until it has stopped, is dropped."""
+        """Cancels the request on the server, and drops all replies that were not taken yet."""
         if not self._ended:
             self._ended = True
             self._dispatcher.cancel(self._pending)
@@ -38,12 +38,12 @@ class _ReplyStreamBase:
         return None if self._timeout_s is None else time.monotonic() + self._timeout_s
 
     def _checked(self, reply: InferenceReply | int | None) -> InferenceReply | None:
-        """The response that a reply is; None where it is the end alone."""
+        """Returns the reply if it is a response; None if it only ends the stream."""
         if reply is None:
             self.cancel()
             message = (
-                f"model {self._call.model!r} gave no response within {self._timeout_s:g} s; the request was cancelled. "
-                "(It would wait for ever if all instances of the model were waiting for this very request.)"
+                f"model {self._call.model!r} sent no response within {self._timeout_s:g} s; the request was cancelled. "
+                "(If every instance of the model is waiting for this request, it would wait forever.)"
             )
             return InferenceReply(error=PyTritonInferenceError(message, ErrorCode.UNAVAILABLE))
         assert isinstance(reply, InferenceReply)
@@ -57,9 +57,9 @@ class _ReplyStreamBase:
 
 
 class ReplyStream(_ReplyStreamBase, Iterator[InferenceReply]):
-    """Responses to one request, as they come. It ends behind the final one; dropping it cancels the rest.
+    """Iterates over the responses as they arrive, up to the final one. Dropping it cancels the request.
 
-    One with an error is given like any other, and is the last.
+    A response with an error is yielded like any other, and is the last.
     """
 
     def __next__(self) -> InferenceReply:
@@ -73,7 +73,7 @@ class ReplyStream(_ReplyStreamBase, Iterator[InferenceReply]):
 
 
 class AsyncReplyStream(_ReplyStreamBase, AsyncIterator[InferenceReply]):
-    """The same in an event loop."""
+    """`ReplyStream` for event loops."""
 
     async def __anext__(self) -> InferenceReply:
         """Waits for the next response."""

@@ -1,4 +1,4 @@
-"""The requests of one batch on their way to the inference callable."""
+"""A batch: requests that lie in shared memory, as the inference callable gets them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OF_DETAILS = frozenset({"parameters", "request_id", "requested_output_names"})
 
 
 class Batch:
-    """Requests that lie in shared memory. Arrays are made of it when they are asked for, without a copy."""
+    """The requests of a batch in shared memory. Arrays are created on first access, without a copy."""
 
     __slots__ = (
         "_callbacks",
@@ -46,11 +46,11 @@ class Batch:
         """Reads the message at the start of ``lease``."""
         self._message, self._data_offset, self._details_start = read_batch(lease)
         self.lease = lease
-        """The block that the batch lies in."""
+        """The block that holds the batch."""
         self.request_count = self._message.request_count
-        """How many requests there are."""
+        """Number of requests."""
         self.rows = self._message.rows
-        """First dimension of each request; empty where the model does not batch."""
+        """First dimension of each request; empty if the model does not batch."""
         self._details: list[RequestMetadata] | None = None if self._details_start else []
         self._signature = signature
         self._stacked: dict[str, Array] | None = None
@@ -59,15 +59,15 @@ class Batch:
         self._callbacks: dict[int, list[Callable[[], None]]] | None = None
 
     def cancelled(self) -> bytes:
-        """A byte for each request: 1 when it is cancelled."""
+        """Returns the cancel flags: a byte for each request, 1 once it is cancelled."""
         return self.lease[self._data_offset : self._data_offset + self.request_count].tobytes()
 
     def is_cancelled(self, request: int) -> bool:
-        """Whether nobody wants a request any more."""
+        """Returns whether a request has been cancelled."""
         return bool(self.lease[self._data_offset + request])
 
     def on_cancel(self, request: int, callback: Callable[[], None]) -> Callable[[], None]:
-        """Has a callback called when `cancel` is; returns a function that prevents it."""
+        """Registers a callback for a request's cancellation; returns a function that unregisters it."""
         if self._callbacks is None:
             self._callbacks = {}
         callbacks = self._callbacks.setdefault(request, [])
@@ -82,45 +82,45 @@ class Batch:
         return remove
 
     def cancel(self, request: int) -> None:
-        """Tells those who wanted to know that a request is cancelled, once each."""
+        """Calls the callbacks registered for a request's cancellation, each once."""
         callbacks = (self._callbacks or {}).get(request, [])
         while callbacks:
             try:
                 callback = callbacks.pop()
-            except IndexError:  # another thread has it
+            except IndexError:  # another thread calls it
                 return
             try:
                 callback()
-            except Exception:  # whoever calls has others to tell
-                LOGGER.exception("A callback of model %r failed, for a cancelled request.", self._signature.model)
+            except Exception:  # the other callbacks have to be called, too
+                LOGGER.exception("A cancellation callback of model %r failed.", self._signature.model)
 
     def requests(self) -> list[Request]:
-        """The requests, each of which looks up what it brings when that is first asked for."""
+        """Returns the requests, which look up their contents on first access."""
         return [BatchRequest(self, index) for index in range(self.request_count)]
 
     def metadata(self, request: int) -> RequestMetadata:
-        """What a request brings besides its tensors."""
+        """Returns what a request has besides its tensors."""
         metadata = self._all_metadata()
         return metadata[request] if metadata else _NO_DETAILS
 
     def requested_outputs(self, request: int) -> list[int] | None:
-        """Indices of the outputs that the client wants, or None when it wants all."""
+        """Returns the positions of the requested outputs, or None if all are requested."""
         return self.metadata(request).outputs
 
     def requested_output_names(self, request: int) -> list[str] | None:
-        """Their names."""
+        """Returns the names of the requested outputs, or None if all are requested."""
         outputs = self.requested_outputs(request)
         return None if outputs is None else [self._signature.outputs[output].name for output in outputs]
 
     def stacked(self) -> dict[str, Array] | None:
-        """Every input as one array over all requests; None where the requests differ in inputs or in shapes."""
+        """Returns each input as one array over all requests; None if the requests differ in inputs or in shapes."""
         if self._stacked is None and self._message.is_stacked:
             names = self._signature.inputs
             self._stacked = {names[column.position]: self._array(column, 0) for column in self._message.columns}
         return self._stacked
 
     def inputs_of(self, request: int) -> dict[str, Array]:
-        """The inputs of one request, by name."""
+        """Returns the inputs of one request by name."""
         stacked = self.stacked()
         if stacked is not None:
             if self.request_count == 1:
@@ -140,7 +140,7 @@ class Batch:
         return inputs
 
     def offset_of(self, arrays: Sequence[Array]) -> int | None:
-        """Where in the batch's data arrays lie back to back; None where they do not lie there so."""
+        """Returns the offset at which arrays lie back to back in the batch's data; None if they do not."""
         if self._stacked is not None and len(arrays) == 1:
             for column, array in zip(self._message.columns, self._stacked.values()):
                 if array is arrays[0] and array.flags.c_contiguous:
@@ -156,13 +156,13 @@ class Batch:
         return first - start - self._data_offset if end <= start + self.lease.nbytes else None
 
     def _all_metadata(self) -> list[RequestMetadata]:
-        """Those of each request, or none; read when they are first asked for."""
+        """Returns the metadata of each request, decoded on first access; empty if no request has any."""
         if self._details is None:
             self._details = read_metadata(self.lease, self.request_count, self._details_start)
         return self._details
 
     def _stacked_columns(self) -> dict[int, Array]:
-        """The stacked inputs by position: made once, for strings are decoded for it."""
+        """Returns the stacked inputs by position. Created once, since strings have to be decoded."""
         if self._columns is None:
             self._columns = {
                 column.position: self._array(column, 0) for column in self._message.columns if column.stacked
@@ -192,23 +192,23 @@ def _address(array: Array) -> int:
 
 
 class BatchRequest(Request):
-    """A request that looks its inputs, and what else it brings, up in its batch when they are first asked for."""
+    """A request that looks up its inputs and metadata in its batch on first access."""
 
-    # Of the class: a batch may have many requests.
+    # Class attributes, because a batch may have many requests.
     _data = None  # type: ignore[assignment]
     span: Any | None = None
 
     def __init__(self, batch: Batch, index: int) -> None:
-        """Stands for request number ``index`` of ``batch``."""
+        """Refers to request number ``index`` of ``batch``."""
         self._batch = batch
         self._index = index
 
     def __getattr__(self, name: str) -> Any:
-        """Called for what the request does not have yet."""
+        """Looks up an attribute that the request does not have yet."""
         if name not in _OF_DETAILS:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
         metadata = self._batch.metadata(self._index)
-        own = self.__dict__  # may have been given some of them
+        own = self.__dict__  # some may have been set already
         own.setdefault("parameters", metadata.parameters or None)
         own.setdefault("request_id", metadata.id or None)
         own.setdefault("requested_output_names", self._batch.requested_output_names(self._index))
@@ -238,19 +238,19 @@ class BatchRequest(Request):
 
 
 class WholeBatch(Sequence[Request]):
-    """The requests of a batch, for a callable that joins them: each is made when one is asked for.
+    """The requests of a batch for a decorator that joins them; the objects are created on first access.
 
-    Only decorators of this package are handed it, and they hand lists on.
+    Only decorators of this package receive it; they pass lists on.
     """
 
     __slots__ = ("_requests", "batch")
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
-        self._requests: list[Request] | None = None  # once one has been asked for
+        self._requests: list[Request] | None = None  # once one has been accessed
 
     def requests(self) -> list[Request]:
-        """The requests as a list, always the same."""
+        """Returns the requests as a list, always the same one."""
         if self._requests is None:
             self._requests = self.batch.requests()
         return self._requests
@@ -268,7 +268,7 @@ class WholeBatch(Sequence[Request]):
 def stack_requests(requests: Sequence[Mapping[str, Array]]) -> tuple[dict[str, Array], list[int]]:
     """Joins the inputs of requests along their first dimension.
 
-    Requests that came together from the server, and that nobody has touched, are joined without a copy.
+    Unmodified requests that came from the server as one batch are joined without a copy.
 
     Args:
         requests: Requests of one batch, or dictionaries of arrays.
@@ -308,15 +308,15 @@ def stack_requests(requests: Sequence[Mapping[str, Array]]) -> tuple[dict[str, A
 
 
 def common_inputs(requests: Sequence[Mapping[str, Array]]) -> KeysView[str] | None:
-    """Names of the inputs that requests have in common, where they can be joined without a copy.
+    """Returns the names of the inputs that all requests have, if they can be joined without a copy.
 
-    It does not touch the requests, so that `stack_requests` still joins them without a copy afterwards.
+    The requests are not touched, so `stack_requests` can still join them without a copy.
 
     Args:
         requests: Requests of one batch, or dictionaries of arrays.
 
     Returns:
-        The names; None where the requests have to be looked at one by one.
+        The names; None if the requests have to be examined one by one.
     """
     batch = _whole_batch(requests)
     inputs = None if batch is None else batch.stacked()
@@ -324,7 +324,7 @@ def common_inputs(requests: Sequence[Mapping[str, Array]]) -> KeysView[str] | No
 
 
 def _whole_batch(requests: Sequence[Any]) -> Batch | None:
-    """The batch that the requests are, all of it, in order, and as it came."""
+    """Returns the batch if the requests are all of its requests, in order and unmodified; else None."""
     if type(requests) is WholeBatch:
         if requests._requests is None:
             return requests.batch
@@ -335,7 +335,7 @@ def _whole_batch(requests: Sequence[Any]) -> Batch | None:
     if len(requests) != batch.request_count:
         return None
     for index, request in enumerate(requests):
-        # A touched request has `_data`: what its inputs are may have been changed.
+        # A request with `_data` was accessed, so its inputs may have been changed.
         if type(request) is not BatchRequest or request._index != index or request._data is not None:
             return None
         if request._batch is not batch:

@@ -1,4 +1,4 @@
-"""Elements of BYTES tensors: in shared memory, all lengths and then all contents; in arrays, objects."""
+"""The codec of BYTES tensors: arrays of objects from and to bytes in memory."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from pytriton.proxy.wire.encoding import LENGTH_SIZE
 
 
 def bytes_array(buffer: Any, offset: int, shape: tuple[int, ...]) -> Array:
-    """The elements that lie at ``offset`` of a buffer, as an array of bytes objects."""
+    """Decodes the elements at ``offset`` of a buffer into an array of bytes objects."""
     count = math.prod(shape)
     lengths = struct.unpack_from(f"<{count}I", buffer, offset)
     array = np.empty(count, np.object_)
-    # Cut by struct, whose loop is in C; not by a format of the module's cache, for no two batches have the same.
+    # `struct` loops in C. Its module-level cache is bypassed, since no two batches have the same format.
     array[:] = struct.Struct("%ds" * count % lengths).unpack_from(buffer, offset + count * LENGTH_SIZE)
     return array.reshape(shape)
 
 
 def bytes_parts(arrays: Sequence[Array]) -> tuple[Array, Array]:
-    """Lengths and contents of the elements of arrays of bytes or strings, back to back.
+    """Returns the lengths and the joined contents of the elements of arrays of bytes or strings.
 
     Raises:
-        PyTritonValidationError: One holds something else.
+        PyTritonValidationError: An element is neither bytes nor a string.
     """
     items: list[Any] = list(itertools.chain.from_iterable(array.ravel().tolist() for array in arrays))
     try:
@@ -42,10 +42,10 @@ def bytes_parts(arrays: Sequence[Array]) -> tuple[Array, Array]:
 
 
 def as_bytes(array: Array) -> Array:
-    """An array of bytes or strings as one of bytes.
+    """Converts an array of bytes or strings to an array of bytes.
 
     Raises:
-        PyTritonValidationError: It holds something else.
+        PyTritonValidationError: An element is neither bytes nor a string.
     """
     items = array.ravel().tolist()
     if all(type(item) is bytes for item in items):
@@ -60,4 +60,4 @@ def _to_bytes(item: object) -> bytes:
         return item.encode("utf-8")
     if isinstance(item, (bytes, bytearray, memoryview)):
         return bytes(item)
-    raise PyTritonValidationError(f"an output of bytes holds {item!r}, which is {described(item)}: use bytes or str")
+    raise PyTritonValidationError(f"a BYTES output contains {item!r}, which is {described(item)}: use bytes or str")

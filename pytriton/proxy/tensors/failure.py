@@ -1,4 +1,4 @@
-"""Why a request fails, and what its client and the server's log are told."""
+"""Failures of requests: the message for the client, and the details for the server's log."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _WHOLE_BATCH = -1
 
 
 class RequestError(Exception):
-    """In place of a response: the request fails with this message and code, and nothing of it is logged.
+    """In place of a response: fails the request with a message and a code, without a line in the log.
 
     Args:
         code: An `ErrorCode`.
-        message: What the client is told.
+        message: The message for the client.
     """
 
     def __init__(self, code: int, message: str) -> None:
@@ -26,14 +26,14 @@ class RequestError(Exception):
 
 
 class Rescheduled(Exception):  # noqa: N818  (it takes an error's place, and is none)
-    """In place of a response: the request goes back to the server, which sends it again."""
+    """In place of a response: returns the request to the server, which schedules it again."""
 
 
 def failure_of(error: BaseException, model: str, request: int = _WHOLE_BATCH) -> RequestFailure:
-    """The failure that an exception is: one sentence for the client, the whole traceback for the server's log.
+    """Converts an exception to a failure: one sentence for the client, the whole traceback for the server's log.
 
     Args:
-        error: What was raised or returned.
+        error: The exception that was raised or returned.
         model: The model's name.
         request: Which request failed; -1 for the whole batch.
     """
@@ -56,7 +56,7 @@ def _as_c_string(text: str) -> str:
 
 
 def _from_callable(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback from the user's code on, without the frames of this package that lead there."""
+    """Strips the frames of this package that lead to the user's code."""
     while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("pytriton."):
         trace = trace.tb_next
     return trace

@@ -1,4 +1,4 @@
-"""Arrays on their way into shared memory: which goes where behind a message's head."""
+"""The layout of a message's data: where each array goes behind the header."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from pytriton.proxy.transport.arena import Arena
 from pytriton.proxy.types import Array
 from pytriton.proxy.wire.encoding import TensorLocation, aligned
 
-_SMALL = 4096  # bytes; of more than that, NumPy makes the copy while other threads run
-_BUILTIN = 1  # dtypes of other packages may be unknown to the buffer protocol
+_SMALL = 4096  # bytes; larger arrays are copied by NumPy, which releases the GIL
+_BUILTIN = 1  # the buffer protocol may not know dtypes of other packages
 
 
 class Layout:
-    """Which array goes where, relative to the message's data."""
+    """Collects arrays and assigns each a place in the message's data."""
 
     __slots__ = ("_arrays", "_joined", "keep", "size")
 
     def __init__(self) -> None:
         self.size = 0
         self.keep: object = None
-        """What is kept alive until the other side has read the message."""
+        """An object that is kept alive until the other side has read the message."""
         self._arrays: list[tuple[int, Array]] = []
         self._joined: list[tuple[int, tuple[int, ...], Sequence[Array]]] = []
 
     def add(self, arrays: Sequence[Array], shape: tuple[int, ...], code: int) -> TensorLocation:
-        """Places arrays back to back as one tensor of ``shape``; several have one dtype."""
+        """Adds arrays of one dtype, which together make one tensor of ``shape``."""
         offset = self.size
         if code == BYTES_CODE:
             lengths, contents = bytes_parts(arrays)
@@ -50,14 +50,14 @@ class Layout:
         """Copies a message and its arrays into a block of the arena.
 
         Args:
-            head: The message without its data.
-            arena: Where it goes.
+            head: The message's header.
+            arena: The arena to allocate in.
 
         Returns:
-            Offset and size of the message.
+            The message's offset and size.
 
         Raises:
-            ArenaError: There is no room.
+            ArenaError: The arena is full.
         """
         size = len(head) + self.size
         offset = arena.allocate(size, self.keep)
@@ -73,9 +73,9 @@ class Layout:
 
 
 def put(array: Array, memory: Any, start: int) -> None:
-    """Copies an array into memory, as one that is C-contiguous."""
+    """Copies an array into memory in C order."""
     if array.nbytes <= _SMALL and array.flags.c_contiguous and array.dtype.isbuiltin == _BUILTIN:
-        memory[start : start + array.nbytes] = array  # a microsecond less than an array of its own
+        memory[start : start + array.nbytes] = array  # a microsecond faster than through a new array
         return
     target: Array = np.ndarray(array.shape, array.dtype, memory, start)
     target[...] = array

@@ -1,4 +1,4 @@
-"""What an inference callable returned: sorted by outputs, and checked."""
+"""The outputs that an inference callable returned, checked against the model's declaration."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ Outputs = Union[Mapping[str, Array], Sequence[Array]]
 class StackedOutputs(Sequence[Outputs]):
     """The outputs of a whole batch, as ``@batch`` callables return them.
 
-    To whoever looks, it is a list with the outputs of each request; a worker takes it as a whole, so that nothing is
-    cut into pieces on the way back to the server.
+    It behaves as a list with the outputs of each request. A worker takes it as a whole, so that nothing is split on the
+    way back to the server.
 
     Args:
         outputs: Arrays over all requests, by name or in the order of the model's outputs.
         rows: Number of rows of each request.
 
     Raises:
-        PyTritonValidationError: ``outputs`` are no arrays, or do not have as many rows as the requests.
+        PyTritonValidationError: ``outputs`` are not arrays, or do not have as many rows as the requests.
     """
 
     def __init__(self, outputs: object, rows: list[int]) -> None:
-        """Checks that the rows add up."""
+        """Checks the number of rows."""
         self.rows = rows
         self.outputs: Outputs = outputs  # type: ignore[assignment]  # if they are none, the next line says so
         total = sum(rows)
@@ -70,7 +70,7 @@ class StackedOutputs(Sequence[Outputs]):
 
 
 class OutputColumn(NamedTuple):
-    """One output over all requests: one array when it is stacked, else one (or None) for each request."""
+    """One output over all requests: one array if it is stacked, otherwise one (or None) per request."""
 
     position: int
     stacked: Array | None
@@ -78,25 +78,25 @@ class OutputColumn(NamedTuple):
 
 
 Parameters = dict[int, dict[str, ParameterValue]]
-"""Parameters of the responses that have any, by request."""
+"""The parameters of responses that have any, by request."""
 
 
 def collect_outputs(
     returned: object, batch: Batch, signature: Signature
 ) -> tuple[list[OutputColumn], list[RequestFailure], Parameters]:
-    """Sorts what an inference callable returned by outputs, and checks it.
+    """Groups the returned responses by output, and checks them.
 
     Args:
         returned: One response per request: a dictionary, list or tuple of arrays, a request (whose inputs become the
             outputs), or an exception.
         batch: The requests.
-        signature: What was declared of the model.
+        signature: The model's declaration.
 
     Returns:
-        The outputs that were returned, the requests that failed, and the parameters of responses.
+        The outputs, the failed requests, and the parameters of responses.
 
     Raises:
-        PyTritonValidationError: Something does not fit what was declared.
+        PyTritonValidationError: An output does not match the declaration.
     """
     if isinstance(returned, StackedOutputs) and len(returned.rows) == batch.request_count:
         by_index = _by_index(returned.outputs, signature)
@@ -125,16 +125,16 @@ def collect_outputs(
 
 
 def checked_outputs(response: object, batch: Batch, request: int, signature: Signature) -> dict[int, Array]:
-    """The outputs of one response, by position.
+    """Returns the outputs of one response by position.
 
     Args:
         response: A dictionary, list or tuple of arrays, or a request.
-        batch: The batch of the request that it responds to.
-        request: The request's number in it.
-        signature: What was declared of the model.
+        batch: The batch of the request.
+        request: The request's number in the batch.
+        signature: The model's declaration.
 
     Raises:
-        PyTritonValidationError: Something does not fit what was declared.
+        PyTritonValidationError: An output does not match the declaration.
     """
     by_index = _by_index(_as_outputs(response), signature)
     outputs = signature.outputs
@@ -144,17 +144,17 @@ def checked_outputs(response: object, batch: Batch, request: int, signature: Sig
 
 
 def code_of(array: Array, position: int, signature: Signature) -> int:
-    """The datatype that an output is sent as."""
+    """Returns the code of the datatype in which an output is sent."""
     return CODE_BY_DTYPE[array.dtype] if signature.loose else signature.outputs[position].code
 
 
 def as_responses(returned: object, count: int) -> Sequence[object]:
-    """What a callable returned, as one item for each of ``count`` requests.
+    """Checks that a callable returned one item for each of ``count`` requests, and returns them.
 
     Raises:
-        PyTritonValidationError: It is something else.
+        PyTritonValidationError: It returned something else.
     """
-    # Lists are looked at first: asking the abstract class takes half a microsecond.
+    # Lists first: checking for the abstract class takes half a microsecond.
     if type(returned) is not list and (not isinstance(returned, Sequence) or isinstance(returned, (str, bytes))):
         raise PyTritonValidationError(
             f"the inference callable returned {described(returned)}, not a list with one response per request; without "
@@ -168,7 +168,7 @@ def as_responses(returned: object, count: int) -> Sequence[object]:
 
 
 def _as_outputs(outputs: object) -> Outputs:
-    if type(outputs) in _PLAIN_OUTPUTS:  # looked at first: asking the abstract classes takes a microsecond
+    if type(outputs) in _PLAIN_OUTPUTS:  # first, because checking for the abstract classes takes a microsecond
         return outputs  # type: ignore[return-value]
     if isinstance(outputs, Mapping) or (isinstance(outputs, Sequence) and not isinstance(outputs, (str, bytes))):
         return outputs
@@ -179,16 +179,16 @@ def _as_outputs(outputs: object) -> Outputs:
 
 
 def _place(array: Array, outputs: Outputs) -> str:
-    """Which of the outputs an array is."""
+    """Returns the name or position of an array among the outputs."""
     position = [each is array for each in _arrays(outputs)].index(True)
     return repr(list(outputs)[position]) if isinstance(outputs, Mapping) else f"number {position + 1}"
 
 
 def _arrays(outputs: object) -> Iterable[Array]:
-    """The arrays of outputs.
+    """Returns the arrays of outputs.
 
     Raises:
-        PyTritonValidationError: It is something else.
+        PyTritonValidationError: ``outputs`` is neither a mapping nor a sequence.
     """
     if type(outputs) is dict:
         return outputs.values()
@@ -197,15 +197,15 @@ def _arrays(outputs: object) -> Iterable[Array]:
 
 
 def _by_index(outputs: Outputs, signature: Signature) -> dict[int, Array]:
-    """Outputs by their position in the model's configuration."""
+    """Returns outputs by their position in the model's configuration."""
     kind = type(outputs)
     if (
         kind not in _PLAIN_OUTPUTS
         and isinstance(outputs, Request)
         and not all(name in signature.output_index for name in outputs)
     ):
-        outputs = list(outputs.values())  # a request that is returned as it came: its inputs are the outputs
-    # Asking the abstract class of a list takes half a microsecond.
+        outputs = list(outputs.values())  # a request that is returned unchanged: its inputs are the outputs
+    # Checking a list for the abstract class takes half a microsecond.
     if isinstance(outputs, dict) or (kind not in _PLAIN_OUTPUTS and isinstance(outputs, Mapping)):
         try:
             return {signature.output_index[name]: array for name, array in outputs.items()}
@@ -231,7 +231,7 @@ def _check_requested(by_index: dict[int, Array], requested: list[int] | None, si
 
 
 def _checked(array: object, output: OutputSignature, signature: Signature) -> Array:
-    """The array, if it is as declared."""
+    """Returns the array if it matches the declaration."""
     if type(array) is np.ndarray and array.dtype is output.dtype and array.ndim == output.rank and output.is_plain:
         return array
     if not isinstance(array, np.ndarray):
@@ -260,7 +260,7 @@ def _checked(array: object, output: OutputSignature, signature: Signature) -> Ar
         raise PyTritonValidationError(
             f"output {output.name!r} has shape {array.shape}, but {output.shape} was declared (-1 is any size)"
         )
-    return array if array.ndim else array.reshape(1)  # Triton has no tensors without a dimension
+    return array if array.ndim else array.reshape(1)  # Triton has no tensors without dimensions
 
 
 def _declared(output: OutputSignature) -> str:

@@ -1,4 +1,4 @@
-"""What a plain function returned for a batch, on its way into shared memory."""
+"""Results: writes what a plain function returned for a batch into shared memory."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from pytriton.proxy.wire.inference import (
     write_times,
 )
 
-_WORTH_A_LOOK = 1 << 14  # bytes; to find out where arrays lie costs as much as to copy so many
+_WORTH_A_LOOK = 1 << 14  # bytes; locating smaller arrays costs as much as copying them
 _MOST_FORMS = 256
 
 
 class _ResultTemplate(NamedTuple):
-    """A result but for its data and its times.
+    """A result without its data and its times.
 
     Attributes:
-        head: The message in front of the data.
-        size: Of both.
-        starts: Where the arrays go, from the start of the message; None is for one that stays in the batch.
+        head: The message's header.
+        size: Size of the whole message in bytes.
+        starts: Offset of each array in the message; None for an array that stays in the batch.
     """
 
     head: bytes
@@ -44,13 +44,13 @@ class _ResultTemplate(NamedTuple):
 
 
 class ResultWriter:
-    """Checks the results of a model, and writes them down.
+    """Checks the results of a model, and writes them into shared memory.
 
-    Outputs of a whole batch are found by their dtypes and shapes: those of the form of others before pass the same
-    checks and go to the same places.
+    Outputs with the same dtypes and shapes pass the same checks and go to the same places, so a template of each such
+    result is cached.
 
     Args:
-        signature: What was declared of the model.
+        signature: The model's declaration.
     """
 
     def __init__(self, signature: Signature) -> None:
@@ -58,20 +58,20 @@ class ResultWriter:
         self._forms: dict[tuple[object, ...] | None, _ResultTemplate] = {}
 
     def write(self, returned: object, batch: Batch, times_ns: tuple[int, int], arena: Arena) -> tuple[int, int]:
-        """Copies what an inference callable returned into a block of the arena.
+        """Writes what an inference callable returned into a block of the arena.
 
         Args:
             returned: See `collect_outputs`.
             batch: The requests.
             times_ns: When the inference callable was called and when it returned (CLOCK_MONOTONIC).
-            arena: Where the result goes.
+            arena: The arena to allocate in.
 
         Returns:
-            Offset and size of the message.
+            The message's offset and size.
 
         Raises:
-            PyTritonValidationError: Something does not fit what was declared.
-            ArenaError: There is no room.
+            PyTritonValidationError: An output does not match the declaration.
+            ArenaError: The arena is full.
         """
         known = None
         arrays: Any = None
@@ -108,9 +108,9 @@ class ResultWriter:
         return offset, size
 
     def _template_of(self, columns: list[OutputColumn], arrays: list[Array], batch: Batch) -> _ResultTemplate | None:
-        """That of outputs whose checks and places depend on their dtypes and shapes alone, else None."""
+        """Returns the template for outputs; None if more than their dtypes and shapes decides about it."""
         signature = self._signature
-        if signature.loose or len(columns) < len(signature.outputs):  # which depends on what is requested
+        if signature.loose or len(columns) < len(signature.outputs):  # the requested outputs decide, too
             return None
         for column, array in zip(columns, arrays):
             if column.stacked is not array or signature.outputs[column.position].code == BYTES_CODE:
@@ -131,22 +131,22 @@ def write_result(
     times_ns: tuple[int, int],
     arena: Arena,
 ) -> tuple[int, int]:
-    """Copies outputs into a block of the arena, whatever their form.
+    """Writes any outputs into a block of the arena.
 
     Args:
         columns: The outputs.
-        failures: The requests that failed.
-        parameters: Parameters of responses.
+        failures: The failed requests.
+        parameters: The parameters of responses.
         batch: The requests.
-        signature: What was declared of the model.
+        signature: The model's declaration.
         times_ns: When the inference callable was called and when it returned (CLOCK_MONOTONIC).
-        arena: Where the result goes.
+        arena: The arena to allocate in.
 
     Returns:
-        Offset and size of the message.
+        The message's offset and size.
 
     Raises:
-        ArenaError: There is no room.
+        ArenaError: The arena is full.
     """
     layout = Layout()
     laid_out = tuple([_lay_out(column, batch, signature, layout) for column in columns])
@@ -175,7 +175,7 @@ def _lay_out(column: OutputColumn, batch: Batch, signature: Signature, layout: L
 def _lay_out_whole(
     position: int, code: int, arrays: list[Array], shape: tuple[int, ...], batch: Batch, layout: Layout
 ) -> TensorColumn:
-    """A stacked column; what is a large part of an input as it came is not copied, but left where it lies."""
+    """Lays out a stacked column. A large unmodified part of an input is referred to rather than copied."""
     if code != BYTES_CODE:
         size = math.prod(shape) * arrays[0].itemsize
         offset = batch.offset_of(arrays) if size >= _WORTH_A_LOOK else None

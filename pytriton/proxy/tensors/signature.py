@@ -11,10 +11,10 @@ from pytriton.model_config.model_spec import ModelSpec
 
 
 class OutputSignature(NamedTuple):
-    """What was declared of one output.
+    """The declaration of one output.
 
-    ``rank`` and ``shape`` include the batch dimension (-1) where the model batches. ``is_plain`` tells that an array of
-    the right dtype and rank is one, for there is nothing more to check.
+    ``rank`` and ``shape`` include the batch dimension (-1) if the model batches. ``is_plain`` means that only the dtype
+    and the rank of an array have to be checked.
     """
 
     name: str
@@ -26,22 +26,21 @@ class OutputSignature(NamedTuple):
 
 
 class Signature:
-    """What a worker needs to know of its model.
+    """The declaration of a model, as a worker needs it.
 
     Attributes:
         spec: The model as it was bound.
         model: The model's name.
         batching: Whether the first dimension of every tensor is the batch.
         strict: Whether outputs are checked against the declared dimensions, besides their dtype and rank.
-        loose: Whether outputs are sent as they are, whatever was declared, and may be left out.
+        loose: Whether outputs may be left out, and are sent unchecked.
         inputs: Names of the inputs, in order.
-        scalar_inputs: Positions of the inputs without a dimension, which Triton knows as having one, of size 1.
+        scalar_inputs: Positions of the inputs without dimensions, which have one of size 1 in Triton.
         outputs: The outputs, in order.
         output_index: Position of each output by name.
     """
 
     def __init__(self, spec: ModelSpec, *, loose: bool = False) -> None:
-        """Prepares the inputs and outputs of ``spec``."""
         self.loose = loose
         self.spec = spec
         self.model = spec.name

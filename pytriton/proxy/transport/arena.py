@@ -39,7 +39,10 @@ class ArenaError(Exception):
 
 
 def default_capacity() -> int:
-    """Returns the default capacity in bytes: the machine's memory, 64 GiB or an eighth of the process's limit at most."""
+    """Returns the default capacity in bytes: the machine's memory, but no more than 64 GiB.
+
+    It is no more than an eighth of the process's address space limit, either.
+    """
     capacity = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY:

@@ -1,7 +1,7 @@
-"""Batches at a worker that takes many at a time: coroutines and streams. Twin of ``backend/executor.h``.
+"""Concurrent execution: many batches at a time on one instance.
 
-Answers go out for one request at a time, in any order across requests. Coroutines and async generators run in the event
-loop of their model, generators in threads.
+Twin of ``backend/model_instance/concurrent_executor.h``. Responses are sent per request, in any order across requests.
+Coroutines and async generators run in the event loop of their model, generators in threads.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ _POLL_INTERVAL_S = 0.05
 
 
 class ConcurrentExecutor:
-    """What a model instance has a worker's inference callable do.
+    """Executes the batches of one model instance concurrently.
 
     Args:
-        channel: The connection, behind its handshake.
+        channel: The connection, after its handshake.
         peer: The instance's arena.
         arena: The worker's arena for this connection.
         infer_func: The inference callable.
-        signature: What was declared of the model.
-        loop: Where coroutines run, and bells are heard.
-        threads: Where all else runs; None where the callable is a coroutine function or an async generator function.
-        on_close: Called in the loop's thread, once the instance has gone.
-        on_unrecoverable: Told of a PyTritonUnrecoverableError that the callable raised, once its requests are answered.
-        services: What the callable can ask of the server, closed at the end; None leaves it to what the process has.
+        signature: The model's declaration.
+        loop: Runs coroutines, and receives notifications.
+        threads: Runs all other callables; None for coroutine functions and async generator functions.
+        on_close: Called in the loop's thread once the instance has disconnected.
+        on_unrecoverable: Called with a PyTritonUnrecoverableError that the callable raised, after the responses.
+        server_client: The client of the instance's service channel, closed at the end; None if the process has its own.
     """
 
     def __init__(
@@ -73,7 +73,6 @@ class ConcurrentExecutor:
         on_unrecoverable: Callable[[PyTritonUnrecoverableError], None] | None,
         server_client: ServerClient | None = None,
     ) -> None:
-        """Does not listen yet."""
         self._own_server_client = server_client
         self._server_client = process_client() or server_client
         self._channel = channel
@@ -87,17 +86,17 @@ class ConcurrentExecutor:
         self._on_close = on_close
         self._on_unrecoverable = on_unrecoverable
         self._responses = ResponseWriter(channel, arena, signature, loop, self._deferred)
-        self._lock = threading.Lock()  # of the flights
+        self._lock = threading.Lock()  # guards the batches in flight
         self._in_flight: dict[int, InFlightBatch] = {}
         self._closed = False
         self._fileno = channel.fileno()
-        self._last = 0.0  # when nothing was in flight any more
+        self._last = 0.0  # when the last batch was completed
         self._next_poll: asyncio.TimerHandle | None = None
         self._idle = threading.Event()
         self._idle.set()
 
     def open(self) -> None:
-        """Starts to listen; in the loop's thread."""
+        """Starts to receive notifications; called in the loop's thread."""
         if self._closed:
             return
         self._responses.open()
@@ -105,23 +104,23 @@ class ConcurrentExecutor:
         self._poll()
 
     def end(self, reason: str) -> None:
-        """Ends all that is in flight, and tells the clients why; from any thread."""
+        """Ends all batches in flight, and tells the clients the reason; from any thread."""
         self._loop.call_soon_threadsafe(self._end, reason)
 
     def wait(self, timeout_s: float) -> bool:
-        """Waits until nothing is in flight; in another thread than the loop's.
+        """Waits until no batch is in flight; not to be called in the loop's thread.
 
         Returns:
-            Whether nothing is.
+            Whether no batch is in flight.
         """
         return self._idle.wait(timeout_s)
 
     def idle_since(self) -> float:
-        """Since when nothing has been in flight, as ``time.monotonic()`` tells it; now, while something is."""
+        """Returns the ``time.monotonic()`` since which no batch has been in flight; now, if one is."""
         return time.monotonic() if self._in_flight else self._last
 
     def close(self) -> None:
-        """Ends the connection; from any thread."""
+        """Closes the connection; from any thread."""
         self._loop.call_soon_threadsafe(self._close)
 
     def _receive(self) -> None:
@@ -132,12 +131,12 @@ class ConcurrentExecutor:
             LOGGER.debug("An instance of model %r disconnected.", self._signature.model)
             self._close()
         except Exception:
-            LOGGER.exception("A worker of model %r failed and drops its connection.", self._signature.model)
+            LOGGER.exception("A worker of model %r failed and closes its connection.", self._signature.model)
             self._close()
 
     def _submit(self, notification: Notification) -> None:
         if notification.kind != NotificationKind.BATCH:
-            raise ProtocolError(f"a bell of kind {notification.kind} rang, which only a newer server could know")
+            raise ProtocolError(f"unknown notification of kind {notification.kind}")
         in_flight = InFlightBatch(
             notification.sequence, Batch(self._peer.lease(notification.offset, notification.size), self._signature)
         )
@@ -157,9 +156,9 @@ class ConcurrentExecutor:
         return self._infer_func(in_flight.requests)
 
     def _respond(self, in_flight: InFlightBatch, request: int, item: object, final: bool, later: bool = False) -> None:
-        """Says something of a request, whether the callable has returned or not; from any thread."""
+        """Sends a response to a request, or ends it, before or after the callable has returned; from any thread."""
         if later:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so nothing waits any more
                 self._loop.call_soon_threadsafe(self._respond, in_flight, request, item, final)
             return
         now_ns = time.monotonic_ns()
@@ -167,11 +166,11 @@ class ConcurrentExecutor:
             response = PendingResponse(in_flight, request, final, now_ns)
         else:
             response = self._response_of(in_flight, request, item, final, now_ns)
-        self._responses.send([response], at_once=True)  # whoever sends may change the arrays afterwards
+        self._responses.send([response], at_once=True)  # the sender may change the arrays afterwards
         self._complete(in_flight)
 
     async def _serve_async(self, in_flight: InFlightBatch, returned: Any = None) -> None:
-        """Has the callable serve a batch in the loop; ``returned`` is what it returned already, if it was called."""
+        """Serves a batch in the loop; ``returned`` is what the callable has returned already, if it was called."""
         MODEL.set(self._signature.spec)
         CURRENT_CALLER.set((self._server_client, in_flight.sequence))
         in_flight.is_running = True
@@ -181,10 +180,10 @@ class ConcurrentExecutor:
                 await self._call_async(in_flight, returned)
             elif inspect.iscoroutine(returned):
                 returned.close()
-        except BaseException as caught:  # whatever it is: the requests must be answered, and the loop goes on
+        except BaseException as caught:  # of any kind: the requests need a response, and the loop continues
             error = caught
         self._finish(in_flight, error)
-        del error  # its traceback holds this frame, and that holds the batch
+        del error  # its traceback refers to this frame, which refers to the batch
 
     async def _call_async(self, in_flight: InFlightBatch, returned: Any) -> None:
         if returned is None:
@@ -202,13 +201,13 @@ class ConcurrentExecutor:
                 self._send(in_flight, step)
                 if not in_flight.is_wanted:
                     break
-                await asyncio.sleep(0)  # others have their turn, and what was sent goes on its way
+                await asyncio.sleep(0)  # lets other tasks run, and responses be sent
         finally:
             if hasattr(steps, "aclose"):
                 await steps.aclose()
 
     def _serve(self, in_flight: InFlightBatch) -> None:
-        """Has the callable serve a batch in this thread."""
+        """Serves a batch in this thread."""
         MODEL.set(self._signature.spec)
         CURRENT_CALLER.set((self._server_client, in_flight.sequence))
         error: BaseException | None = None
@@ -224,7 +223,7 @@ class ConcurrentExecutor:
         except BaseException as caught:
             error = caught
         self._finish(in_flight, error)
-        del error  # its traceback holds this frame, and that holds the batch
+        del error  # its traceback refers to this frame, which refers to the batch
 
     def _go_on_async(self, in_flight: InFlightBatch, returned: Any) -> None:
         in_flight.task = self._loop.create_task(self._serve_async(in_flight, returned))
@@ -240,7 +239,7 @@ class ConcurrentExecutor:
                 steps.close()
 
     def _send(self, in_flight: InFlightBatch, step: object) -> None:
-        """Answers requests with a step of a stream."""
+        """Sends one step of a stream to its requests."""
         now_ns = time.monotonic_ns()
         responses = []
         for request, item in enumerate(as_responses(step, len(in_flight.requests))):
@@ -254,7 +253,7 @@ class ConcurrentExecutor:
         self._responses.send(responses)
 
     def _send_all(self, in_flight: InFlightBatch, returned: object) -> None:
-        """Answers requests with what there is to say of them."""
+        """Sends what the callable returned to the requests."""
         if self._deferred and returned is None:
             return
         now_ns = time.monotonic_ns()
@@ -282,9 +281,9 @@ class ConcurrentExecutor:
         return PendingResponse(in_flight, request, final, now_ns, None, outputs, parameters)
 
     def _finish(self, in_flight: InFlightBatch, error: BaseException | None) -> None:
-        """Ends the requests of a batch that have not ended, once the callable has; not where answers are deferred."""
+        """Ends the remaining requests of a batch after the callable has returned, unless its responses are deferred."""
         if self._deferred and error is None and in_flight.is_wanted:
-            self._responses.mark_returned(in_flight, tell=self._threads is not None)  # the next batch may come
+            self._responses.mark_returned(in_flight, tell=self._threads is not None)  # so that the next batch may come
             self._complete(in_flight)
             return
         failure = self._failure(in_flight, error)
@@ -315,13 +314,13 @@ class ConcurrentExecutor:
         import asyncio
 
         if error is not None and not isinstance(error, asyncio.CancelledError):
-            LOGGER.warning("The inference callable of model %r failed when it was to end.", model, exc_info=error)
+            LOGGER.warning("The inference callable of model %r failed while it was being ended.", model, exc_info=error)
         if in_flight.end_reason is None:
-            return None  # nobody is there to be told
+            return None  # no client is left
         return RequestFailure(0, ErrorCode.UNAVAILABLE, f"model {model!r}: {in_flight.end_reason}", "")
 
     def _poll(self) -> None:
-        """Looks now and then for requests that are cancelled; gives memory back where there are none."""
+        """Polls for cancelled requests; returns free memory to the system while nothing is in flight."""
         for in_flight in list(self._in_flight.values()):
             marks = in_flight.batch.cancelled()
             if marks == in_flight.cancelled:
@@ -353,7 +352,7 @@ class ConcurrentExecutor:
 
     def _stop(self, in_flight: InFlightBatch, reason: str | None = None) -> None:
         in_flight.end(reason)
-        if in_flight.has_returned:  # nothing else will end what is left of it
+        if in_flight.has_returned:  # nothing else ends what is left of it
             self._finish(in_flight, None)
 
     def _close(self) -> None:
@@ -373,5 +372,5 @@ class ConcurrentExecutor:
 
 
 def _is_end(item: object) -> bool:
-    """Whether an item ends its request without data."""
+    """Returns whether an item ends its request without data."""
     return type(item) is Response and item.final and not item.data

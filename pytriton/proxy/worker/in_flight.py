@@ -1,4 +1,4 @@
-"""Batches that are on their way through a pipeline."""
+"""Batches in flight, in concurrent mode."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ if TYPE_CHECKING:
 
 
 class InFlightBatch:
-    """A batch at the inference callable."""
+    """A batch that the inference callable is serving."""
 
     def __init__(self, sequence: int, batch: Batch) -> None:
         self.sequence = sequence
         self.batch = batch
         self.requests = batch.requests()
         self.cancelled = bytes(batch.request_count)
-        self.ended: set[int] = set()  # requests that are answered for good
-        self.unwanted: set[int] = set()  # those, and those that are cancelled
-        self.unsendable: set[int] = set()  # those of them that were answered with an error in place of their outputs
+        self.ended: set[int] = set()  # requests that have ended
+        self.unwanted: set[int] = set()  # requests that have ended or were cancelled
+        self.unsendable: set[int] = set()  # ended with an error because their outputs did not fit into memory
         self.start_ns = time.monotonic_ns()
         self.task: asyncio.Task[None] | None = None
-        self.end_reason: str | None = None  # why it ends before its time
-        self.is_running = False  # so that its task can be cancelled: one that has not begun would answer nothing
-        self.has_returned = False  # the callable has, which is not the end of it where answers are deferred
+        self.end_reason: str | None = None  # why it ends early
+        self.is_running = False  # its task may be cancelled: one that has not started would send no response
+        self.has_returned = False  # the callable has returned; with deferred responses, requests may still be open
 
     @property
     def is_wanted(self) -> bool:
-        """Whether anybody waits for more of it."""
+        """Whether any request still waits for responses."""
         return self.end_reason is None and len(self.unwanted) < len(self.requests)
 
     @property
     def has_ended(self) -> bool:
-        """Whether there is nothing more to do for it."""
+        """Whether the batch is complete."""
         return self.has_returned and len(self.ended) == len(self.requests)
 
     def end(self, reason: str | None = None) -> None:
-        """Has the callable stop; in the loop's thread."""
+        """Ends the callable early; called in the loop's thread."""
         self.end_reason = self.end_reason or reason
         if self.is_running and self.task is not None:
-            self.is_running = False  # not again: what it does in the end may take a while
+            self.is_running = False  # only once: its clean-up may take a while
             self.task.cancel()

@@ -1,4 +1,4 @@
-"""Where model instances connect to the workers of a process, each with a ticket for one of them."""
+"""The socket on which model instances connect to a process's workers, each with a ticket for one of them."""
 
 from __future__ import annotations
 
@@ -19,37 +19,36 @@ from pytriton.proxy.worker.worker import Worker
 
 LOGGER = logging.getLogger(__name__)
 
-_MAX_SOCKET_PATH = 107  # bytes, of sockaddr_un
+_MAX_SOCKET_PATH = 107  # bytes in sockaddr_un
 
 
 class WorkerListener:
-    """A socket that model instances connect to; whoever makes one waits for it to be readable, and accepts.
+    """Listens for model instances. Its creator calls `accept` when it is readable.
 
     Args:
-        path: Where the socket goes, in a folder of mode 0700.
+        path: The path of the socket, in a folder of mode 0700.
 
     Raises:
         PyTritonBadParameterError: The path is too long for a socket.
-        OSError: The socket cannot be made there.
+        OSError: The socket cannot be created there.
     """
 
     def __init__(self, path: pathlib.Path) -> None:
-        """Opens it."""
         check_socket_path(path)
         self._path = path
         self._tickets: dict[int, Worker] = {}
         self._lock = threading.Lock()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        path.unlink(missing_ok=True)  # what a process that was killed has left
+        path.unlink(missing_ok=True)  # left behind by a killed process
         self._socket.bind(str(path))
         self._socket.listen(128)
 
     def fileno(self) -> int:
-        """The socket's descriptor, which is readable when an instance wants to connect."""
+        """Returns the socket's descriptor, which is readable when an instance is connecting."""
         return self._socket.fileno()
 
     def issue_ticket(self, worker: Worker) -> AdmissionMessage:
-        """Lets one model instance connect to a worker."""
+        """Issues a ticket with which one model instance may connect to a worker."""
         ticket = int.from_bytes(os.urandom(8), "little") >> 2
         with self._lock:
             self._tickets[ticket] = worker
@@ -66,17 +65,17 @@ class WorkerListener:
         )
 
     def revoke_tickets(self, workers: Collection[object]) -> None:
-        """Lets nobody connect to some workers any more."""
+        """Revokes the unused tickets of some workers."""
         with self._lock:
             self._tickets = {ticket: worker for ticket, worker in self._tickets.items() if worker not in workers}
 
     def accept(self) -> None:
-        """Brings the next instance to the worker that its ticket is for, in a thread of its own."""
+        """Accepts an instance, and connects it to the worker of its ticket in a thread of its own."""
         connected, _ = self._socket.accept()
         threading.Thread(target=self._handshake, args=(connected,), daemon=True).start()
 
     def close(self) -> None:
-        """Takes no more connections."""
+        """Closes the socket."""
         self._socket.close()
         with contextlib.suppress(OSError):
             self._path.unlink()
@@ -101,13 +100,13 @@ class WorkerListener:
 
 
 def check_socket_path(path: pathlib.Path) -> None:
-    """Refuses paths that a socket cannot have.
+    """Checks that a path is short enough for a socket.
 
     Raises:
         PyTritonBadParameterError: The path is too long.
     """
     if len(str(path).encode()) > _MAX_SOCKET_PATH:
         raise PyTritonBadParameterError(
-            f"The path {path} is too long for a socket, which {_MAX_SOCKET_PATH} bytes may name: give "
+            f"The path {path} is too long for a socket, whose path may have {_MAX_SOCKET_PATH} bytes: choose "
             "another folder by workspace= or by the environment variable PYTRITON_HOME."
         )

@@ -9,13 +9,13 @@ from pytriton.proxy.tensors.signature import Signature
 
 
 class LoadedModel(NamedTuple):
-    """What an order to load makes.
+    """The result of a LOAD command.
 
     Attributes:
         infer_func: The inference callable.
-        signature: What is declared of the model.
-        finalize: Called once when the process ends in order.
-        is_ready: Whether it can infer; asked at any time. None has nobody ask.
+        signature: The model's declaration.
+        finalize: Called once when the process shuts down.
+        is_ready: The model's readiness check, called at any time; None if it has none.
     """
 
     infer_func: Callable[..., Any]

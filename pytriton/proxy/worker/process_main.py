@@ -1,4 +1,4 @@
-"""A worker process: serves one model instance with an inference callable of its own, for as long as its owner lives."""
+"""The main function of a worker process, which serves one model instance for as long as its supervisor lives."""
 
 from __future__ import annotations
 
@@ -34,17 +34,19 @@ from pytriton.proxy.worker.worker import ENDED, Worker
 LOGGER = logging.getLogger(__name__)
 
 CONTROL_FD = 3
-"""The file descriptor that a worker process finds its leash under."""
+"""The file descriptor of a worker process's control channel."""
 
 _STOP_TIMEOUT_S = 30.0
 _POLL_INTERVAL_S = 0.1
 
 
 class CommandHandler:
-    """What a worker process does.
+    """Handles the commands that a worker process receives.
 
     Args:
-        leash: The way to its owner.
+        control: The channel to the supervisor.
+        load: Loads the model of a LOAD command.
+        complete_config: Completes the model's configuration for a COMPLETE_CONFIG command.
     """
 
     def __init__(
@@ -65,7 +67,7 @@ class CommandHandler:
         self._retired = False
 
     def run(self) -> None:
-        """Does what the owner orders, until it orders to stop or is gone."""
+        """Handles commands until STOP comes or the supervisor has gone."""
         self._selector.register(self._control, selectors.EVENT_READ)
         while True:
             for key, _ in self._selector.select(_POLL_INTERVAL_S if self._retired else None):
@@ -111,10 +113,10 @@ class CommandHandler:
             elif command.command == Command.CHECK_READY:
                 assert self._loaded is not None
                 if self._loaded.is_ready is not None and not self._loaded.is_ready():
-                    return CommandReply(error="the model says that it is not ready")
+                    return CommandReply(error="the model reports that it is not ready")
             else:
                 self._stop()
-        except BaseException as error:  # a model may end its interpreter when it is loaded: that is an error as well
+        except BaseException as error:  # SystemExit as well: a model may raise it while it is loaded
             return CommandReply(
                 error="".join(traceback.format_exception_only(type(error), error))
                 .strip()
@@ -127,7 +129,7 @@ class CommandHandler:
         loaded = self._load_model(command)
         self._loaded = loaded
         self._loop = EventLoop(f"pytriton-loop-{command.model}")
-        report = self._report if command.payload else None  # the server goes on without a model of a repository
+        report = self._report if command.payload else None  # a model of a repository does not shut the server down
         self._worker = Worker(loaded.infer_func, loaded.signature, report, self._loop, _owner_fd())
         self._listener = WorkerListener(pathlib.Path(command.folder) / "workers")
         self._selector.register(self._listener, selectors.EVENT_READ)
@@ -158,25 +160,25 @@ def run_worker(
         control_fd: The file descriptor of the control channel.
     """
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # whole lines, among those that others write to the same pipe
+        if isinstance(stream, io.TextIOWrapper):  # so that lines of several processes do not mix in the pipe
             stream.reconfigure(line_buffering=True, write_through=False)
     control = ControlChannel(socket.socket(fileno=control_fd))
     os.set_inheritable(control_fd, False)
-    with contextlib.suppress(OSError):  # it need not have one
+    with contextlib.suppress(OSError):  # there may be none
         if control_fd != SERVICE_FD and stat.S_ISSOCK(os.fstat(SERVICE_FD).st_mode):
             os.set_inheritable(SERVICE_FD, False)
             use_process_channel(SERVICE_FD)
     try:
         CommandHandler(control, load, complete_config).run()
     except (EOFError, OSError):
-        os._exit(1)  # without its owner it serves nobody, and what the model's threads do must not keep it
+        os._exit(1)  # it is useless without its supervisor, and threads of the model must not keep it alive
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
 def _owner_fd() -> int | None:
-    """A pidfd of the process that has started this one, where the system has such."""
+    """Returns a pidfd of the parent process, or None if the system has no pidfds."""
     try:
         return os.pidfd_open(os.getppid())
     except (AttributeError, OSError):

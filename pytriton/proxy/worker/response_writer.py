@@ -1,4 +1,4 @@
-"""What a pipeline replies with: answers on their way to the server."""
+"""Writes the responses of a concurrent executor into shared memory, and sends them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class PendingResponse(NamedTuple):
-    """An answer whose arrays are not in shared memory yet; with neither arrays nor a failure, the end alone."""
+    """A response that is not in shared memory yet; with neither arrays nor a failure, it only ends the request."""
 
     in_flight: InFlightBatch
     request: int
@@ -41,50 +41,49 @@ class PendingResponse(NamedTuple):
 
 
 class ResponseWriter:
-    """Sends the answers of a pipeline; from any thread.
+    """Sends the responses of a concurrent executor; from any thread.
 
     Args:
         channel: The connection.
-        arena: Where the answers go.
-        signature: What was declared of the model.
-        loop: Where answers are collected, to be sent together.
-        deferred: Whether several threads may answer a request, of whom the first to end it has the last word.
+        arena: The arena for the responses.
+        signature: The model's declaration.
+        loop: Collects responses, to send them together.
+        deferred: Whether several threads may respond to a request; the first one to end it wins.
     """
 
     def __init__(
         self, channel: Channel, arena: Arena, signature: Signature, loop: asyncio.AbstractEventLoop, deferred: bool
     ) -> None:
-        """Has nothing to send yet."""
         self._channel = channel
         self._arena = arena
         self._signature = signature
         self._loop = loop
         self._deferred = deferred
-        self._lock = threading.Lock()  # of the arena and all below
+        self._lock = threading.Lock()  # guards the arena and all attributes below
         self._replies: list[PendingResponse] = []
-        self._pending_errors: list[PendingResponse] = []  # errors in place of outputs for which there was no room
+        self._pending_errors: list[PendingResponse] = []  # errors that replace outputs for which there was no room
         self._flush_is_due = False
         self._closed = False
         self._loop_thread = 0
 
     @property
     def are_due(self) -> bool:
-        """Whether there are errors for which there was no room."""
+        """Whether there are errors that could not be sent yet."""
         return bool(self._pending_errors)
 
     def open(self) -> None:
-        """Knows the loop's thread from now on: the one that calls this."""
+        """Marks the calling thread as the loop's."""
         self._loop_thread = threading.get_ident()
 
     def close(self) -> None:
-        """Sends nothing any more."""
+        """Stops sending."""
         with self._lock:
             self._closed = True
 
     def send(self, responses: list[PendingResponse], at_once: bool = False) -> None:
-        """Sends answers: from the loop's thread with those of others, unless it is to be at once."""
+        """Sends responses, by default together with others of the same turn of the loop."""
         with self._lock:
-            if self._deferred:  # several threads may have something to say of a request
+            if self._deferred:  # several threads may respond to a request
                 responses = [response for response in responses if response.request not in response.in_flight.ended]
             for response in responses:
                 if response.final:
@@ -98,21 +97,21 @@ class ResponseWriter:
                 self._loop.call_soon(self._flush_due)
 
     def mark_returned(self, in_flight: InFlightBatch, tell: bool) -> None:
-        """Notes that the callable has returned while requests may still wait; with ``tell``, the server hears of it."""
+        """Marks that the callable has returned while requests may be open; with ``tell``, also notifies the server."""
         with self._lock:
             in_flight.has_returned = True
             if tell and not in_flight.has_ended and not self._closed:
-                with contextlib.suppress(OSError):  # the instance has gone; the loop will hear of it
+                with contextlib.suppress(OSError):  # the instance has gone, which the loop will notice
                     self._channel.send(Notification(NotificationKind.RETURNED, in_flight.sequence, 0, 0))
 
     def retry(self) -> None:
-        """Sends errors for which there was no room, if there is by now."""
+        """Sends errors for which there was no room, if there is room by now."""
         if self._pending_errors:
             with self._lock:
                 self._flush()
 
     def trim(self, before: float) -> None:
-        """Gives memory back that has been free since ``before``, as ``time.monotonic()`` tells it."""
+        """Returns memory to the system that has been free since ``before``, a ``time.monotonic()``."""
         with self._lock:
             self._arena.trim(before)
 
@@ -122,7 +121,7 @@ class ResponseWriter:
             self._flush()
 
     def _flush(self) -> None:
-        # What cannot be sent was answered with an error, which is the last word.
+        # A response that could not be sent was replaced by an error, which is final.
         responses = [response for response in self._replies if response.request not in response.in_flight.unsendable]
         self._replies = []
         if self._closed:
@@ -134,12 +133,12 @@ class ResponseWriter:
             for response in responses:
                 self._write_alone(response)
         except OSError:
-            pass  # the instance has gone; the loop will hear of it
+            pass  # the instance has gone, which the loop will notice
         while self._pending_errors:
             try:
                 self._write(self._pending_errors[:1])
             except (ArenaError, OSError):
-                return  # tried again when it is looked for requests that are cancelled
+                return  # retried by the next poll for cancelled requests
             del self._pending_errors[0]
 
     def _write(self, responses: list[PendingResponse]) -> None:
@@ -158,7 +157,7 @@ class ResponseWriter:
         self._channel.send(Notification(NotificationKind.RESPONSES, 0, offset, size))
 
     def _write_alone(self, response: PendingResponse) -> None:
-        """Sends an answer that there was no room for together with others; an error, if there is none for it alone."""
+        """Sends a single response after there was no room for several; an error if it does not fit either."""
         in_flight, request = response.in_flight, response.request
         if request in in_flight.unsendable:
             return

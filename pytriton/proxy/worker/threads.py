@@ -1,4 +1,4 @@
-"""Threads that inference callables run in, beside those of the workers."""
+"""The event loop and the thread pool that run inference callables."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import asyncio
 
-_LAST_S = 1.0  # for tasks that are cancelled, some of which do not let themselves be
+_LAST_S = 1.0  # for cancelled tasks, some of which do not end
 
 
 class EventLoop:
-    """An event loop in a thread of its own, which starts when it is first asked for.
+    """An event loop in a thread of its own, started on first use.
 
     Args:
-        name: Of the thread.
+        name: The thread's name.
     """
 
     def __init__(self, name: str) -> None:
-        """Starts nothing yet."""
         self._name = name
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
@@ -29,8 +28,8 @@ class EventLoop:
         self._retired = False
 
     def get(self) -> asyncio.AbstractEventLoop:
-        """The loop, which runs."""
-        import asyncio  # late, as everywhere in a worker: it takes a sixth of their start, and most have no loop
+        """Returns the running loop."""
+        import asyncio  # imported late, as everywhere in a worker: it takes a sixth of the start, and most have no loop
 
         with self._lock:
             if self._loop is None:
@@ -39,13 +38,13 @@ class EventLoop:
             return self._loop
 
     def enter(self) -> asyncio.AbstractEventLoop:
-        """The loop, which runs on until `leave`, unless it is stopped."""
+        """Returns the loop, which keeps running until `leave` or `stop`."""
         with self._lock:
             self._users += 1
         return self.get()
 
     def leave(self) -> None:
-        """Ends what `enter` has begun."""
+        """Undoes one `enter`."""
         with self._lock:
             self._users -= 1
             is_last = self._retired and self._users == 0
@@ -53,7 +52,7 @@ class EventLoop:
             self.stop()
 
     def retire(self) -> None:
-        """Stops the loop as soon as nobody is in it."""
+        """Stops the loop as soon as it has no users."""
         with self._lock:
             self._retired = True
             is_empty = self._users == 0
@@ -61,7 +60,7 @@ class EventLoop:
             self.stop()
 
     def stop(self) -> None:
-        """Ends the loop once it has nothing to do at once; tasks that wait are cancelled."""
+        """Stops the loop after its current work; waiting tasks are cancelled."""
         with self._lock:
             loop, self._loop = self._loop, None
         if loop is not None:
@@ -86,15 +85,14 @@ class EventLoop:
 
 
 class ThreadPool:
-    """Threads that start when there is work for them, and do not keep the process from ending.
+    """A pool of daemon threads, started when there is work for them.
 
     Args:
-        size: How many there may be.
-        name: Of each.
+        size: The largest number of threads.
+        name: The name of each thread.
     """
 
     def __init__(self, size: int, name: str) -> None:
-        """Starts nothing yet."""
         self._size = size
         self._name = name
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -103,7 +101,7 @@ class ThreadPool:
         self._busy = 0
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Has a thread do some work, which must not raise anything."""
+        """Runs a function in a thread; it must not raise anything."""
         with self._lock:
             self._busy += 1
             if self._busy > self._threads and self._threads < self._size:
@@ -112,7 +110,7 @@ class ThreadPool:
         self._work.put(work)
 
     def stop(self) -> None:
-        """Ends the threads, each when it has done what it is at."""
+        """Ends the threads, each after its current work."""
         with self._lock:
             threads, self._threads = self._threads, 0
         for _ in range(threads):
@@ -121,6 +119,6 @@ class ThreadPool:
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
             work()
-            del work  # it may hold a batch
+            del work  # it may refer to a batch
             with self._lock:
                 self._busy -= 1

@@ -1,4 +1,4 @@
-"""Calls an inference callable for the model instances that are connected to it."""
+"""The worker: calls an inference callable for the model instances that are connected to it."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ LOGGER = logging.getLogger(__name__)
 
 InferenceCallable = Callable[..., Any]
 
-_RESULTS = frozenset({StackedOutputs, list, tuple})  # which are not to be awaited
+_RESULTS = frozenset({StackedOutputs, list, tuple})  # types that are never awaitable
 
 ENDED = "the model is being unloaded, or the process that serves it ends"
-"""What clients are told of streams that end before their time."""
+"""The reason that clients get for streams that end early."""
 
 
 class Worker:
-    """One inference callable of a model.
+    """Serves one inference callable of a model.
 
-    A model instance in the server connects to one worker. Where the callable is a plain function, a thread serves the
-    instance, one batch at a time; while a model is being reloaded, its old and its new instance are connected at the
-    same time, and the callable still serves one batch at a time. All other callables are served by pipelines.
+    A model instance in the server connects to one worker. A plain function is served by a thread, one batch at a time,
+    even while a model is being reloaded and its old and new instances are both connected. All other callables are
+    served by a `ConcurrentExecutor`.
 
     Args:
         infer_func: The inference callable: takes the list of requests of a batch, returns a list of responses.
-        signature: What was declared of the model.
-        on_unrecoverable: Told of a PyTritonUnrecoverableError that the callable raised, once its requests are answered.
+        signature: The model's declaration.
+        on_unrecoverable: Called with a PyTritonUnrecoverableError that the callable raised, after the responses.
         loop: The event loop of the model.
-        owner_fd: A pidfd of the process without which the model is of no use, where it is not this one.
+        owner_fd: A pidfd of the process on which the model depends, if it is not this one.
     """
 
     def __init__(
@@ -62,7 +62,6 @@ class Worker:
         loop: EventLoop | None = None,
         owner_fd: int | None = None,
     ) -> None:
-        """Keeps the callable; `start` has it called."""
         self._infer_func = infer_func
         self._requests_of = WholeBatch if joins_requests(infer_func) else Batch.requests
         self._signature = signature
@@ -78,9 +77,9 @@ class Worker:
         self.max_in_flight = max_in_flight_of(
             kind, decoupled=config.decoupled, wanted=config.max_in_flight, deferred=deferred
         )
-        """How many batches it takes at a time; 0 is one, which it answers as a whole."""
+        """Number of batches that it takes at a time; 0 is sequential mode: one batch, with one result."""
         self.in_turn = deferred and not kind.is_async
-        """Whether it is called for one batch after the other, however many are in flight."""
+        """Whether the callable gets one batch after the other, even if several are in flight."""
         threads = 1 if self.in_turn else self.max_in_flight
         self._pool = ThreadPool(threads, name) if self.max_in_flight and not kind.is_async else None
         self._turn = threading.Lock()
@@ -89,20 +88,20 @@ class Worker:
         self._lock = threading.Lock()
         self._closed = False
         self._retired = False
-        self._last_ns = 0  # when a plain function returned last
+        self._last_ns = 0  # when a plain function last returned
 
     @property
     def signature(self) -> Signature:
-        """What was declared of the model."""
+        """The model's declaration."""
         return self._signature
 
     @property
     def connections(self) -> int:
-        """How many model instances are connected."""
+        """Number of connected model instances."""
         return len(self._threads) + len(self._executors)
 
     def idle_since(self) -> float:
-        """Since when it has had nothing to do, as ``time.monotonic()`` tells it; now, while it has."""
+        """Returns the ``time.monotonic()`` since which the worker has been idle; now, if it is busy."""
         if self._turn.locked():
             return time.monotonic()
         return max([self._last_ns / 1e9, *(executor.idle_since() for executor in list(self._executors))])
@@ -113,10 +112,11 @@ class Worker:
         """Serves a model instance until it disconnects.
 
         Args:
-            channel: The connection, behind its hello.
+            channel: The connection, after its HELLO.
             peer_fd: File descriptor of the instance's arena.
-            server_client: The service channel of the instance, closed at the end; None if the process has its own.
-            doorbell: Where in the instance's arena it sleeps in lock-step; 0 is nowhere.
+            server_client: The client of the instance's service channel, closed at the end; None if the process has its
+                own.
+            doorbell: Offset of the doorbell in the instance's arena, for sequential mode; 0 is none.
         """
         if self.max_in_flight:
             self._open_executor(channel, peer_fd, server_client)
@@ -135,7 +135,7 @@ class Worker:
         thread.start()
 
     def retire(self) -> None:
-        """Lets go of what it needs for new instances once those that are connected have gone."""
+        """Frees what new instances would need, once all connected ones have disconnected."""
         with self._lock:
             self._retired = True
             is_empty = not self._executors
@@ -143,12 +143,12 @@ class Worker:
             self._pool.stop()
 
     def end_streams(self, reason: str) -> None:
-        """Ends what pipelines have in flight, and tells the clients why."""
+        """Ends coroutines and streams in flight, and tells the clients the reason."""
         for executor in list(self._executors):
             executor.end(reason)
 
     def close(self, timeout_s: float) -> None:
-        """Disconnects, and waits for what is being served.
+        """Disconnects all instances, and waits for running calls.
 
         Args:
             timeout_s: How long to wait for the inference callable to return.
@@ -234,7 +234,7 @@ class Worker:
         except (EOFError, OSError):
             LOGGER.debug("An instance of model %r disconnected.", self._signature.model)
         except BaseException:
-            LOGGER.exception("A worker of model %r failed and drops its connection.", self._signature.model)
+            LOGGER.exception("A worker of model %r failed and closes its connection.", self._signature.model)
         finally:
             channel.close()
             arena.close()
@@ -256,19 +256,19 @@ class Worker:
                     server_client.trim(before)
                 continue
             if notification.kind != NotificationKind.BATCH:
-                raise ProtocolError(f"a bell of kind {notification.kind} rang, which only a newer server could know")
+                raise ProtocolError(f"unknown notification of kind {notification.kind}")
             with self._turn:
                 batch = Batch(peer.lease(notification.offset, notification.size), self._signature)
                 offset, size, unrecoverable = self._infer(batch, arena)
                 batch_size = batch.request_count
-                del batch  # so that its block is free by the time that the server has the result
+                del batch  # so that its block is free before the server gets the result
             self._last_ns = time.monotonic_ns()
             channel.send((NotificationKind.RESULT, notification.sequence, offset, size))
             if unrecoverable is not None and self._on_unrecoverable is not None:
                 self._on_unrecoverable(unrecoverable)
 
     def _infer(self, batch: Batch, arena: Arena) -> tuple[int, int, PyTritonUnrecoverableError | None]:
-        """Serves a batch, and writes what came of it into the arena."""
+        """Serves a batch, and writes its result into the arena."""
         signature = self._signature
         unrecoverable = None
         start = end = time.monotonic_ns()
@@ -285,7 +285,7 @@ class Worker:
         except PyTritonUnrecoverableError as error:
             failure = failure_of(error, signature.model)
             unrecoverable = error
-        except BaseException as error:  # SystemExit too: the requests must be answered, and the server goes on
+        except BaseException as error:  # SystemExit as well: the requests need a response, and the server continues
             failure = failure_of(error, signature.model)
         return (*write_result([], [failure], {}, batch, signature, (start, max(start, end)), arena), unrecoverable)
 

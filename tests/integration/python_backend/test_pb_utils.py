@@ -376,6 +376,6 @@ for request in requests:
     load(execute(body), config=DECOUPLED)
     (before,), _ = streamed(triton, name, 1)
     (error,), _ = streamed(triton, name, -1)
-    assert "the worker is gone" in error or "closed" in error, error
+    assert "the worker has gone" in error or "closed" in error, error
     (after,), _ = streamed(triton, name, 1)
     assert after != before

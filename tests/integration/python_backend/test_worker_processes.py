@@ -105,7 +105,7 @@ def files_of(process):
 def test_the_request_of_a_killed_process_gets_an_error_and_the_next_one_is_answered(triton, name, load):
     load()
     first = pid_of(triton, name)
-    assert "the worker is gone" in ask(triton, name, -1)
+    assert "the worker has gone" in ask(triton, name, -1)
     assert pid_of(triton, name) != first
 
 
@@ -123,7 +123,7 @@ def test_a_restart_is_logged_with_how_the_process_ended_and_counted(triton, name
         pid = pid_of(triton, name)
         kill(pid)
         pid_of(triton, name)
-        text = f"model '{name}': its worker process ({pid}) was killed by SIGKILL; it is started again"
+        text = f"model '{name}': its worker process ({pid}) was killed by SIGKILL; restarting it"
         wait_until(lambda: text in caplog.text)
     assert metrics_of(triton, name)["pytriton_worker_restarts_total"] == 1
 
@@ -142,7 +142,7 @@ def test_a_process_that_ends_again_and_again_is_started_with_back_off(triton, na
 
 def delays(log, name):
     """Seconds that the log says a model's process waits for its starts."""
-    lines = re.findall(rf"model '{name}'.*; it is started again(?: in (\S+) s)?$", log, re.MULTILINE)
+    lines = re.findall(rf"model '{name}'.*; restarting it(?: in (\S+) s)?$", log, re.MULTILINE)
     return [float(delay or 0) for delay in lines]
 
 
@@ -171,7 +171,7 @@ def test_a_neighbour_takes_the_requests_of_a_process_that_is_being_started_again
     requests = [Background(lambda number=number: ask(triton, name, number)[0]) for number in range(10)]
     assert [request.finish().result for request in requests] == [2 * number for number in range(10)]
     late = [request for request in requests if request.ended - start > 2]
-    assert len(late) <= 1, "more than one waited for the process that is being started again"
+    assert len(late) <= 1, "more than one waited for the process that is being restarted"
 
 
 def test_other_models_do_not_notice_that_a_process_ends(triton, repository, name, load):
@@ -206,7 +206,7 @@ def test_unloading_ends_the_process_in_order_and_loading_starts_another(triton, 
         wait_until(lambda: state_of(triton, name) == "UNAVAILABLE")
         wait_until(lambda: f"finalized {name}" in caplog.text)
     assert not is_running(worker)
-    assert not [line for line in caplog.messages if name in line and "started again" in line]
+    assert not [line for line in caplog.messages if name in line and "restarting" in line]
     assert command(triton, name, "load")[0] == 200
     assert pid_of(triton, name) != worker.pid
 
@@ -284,7 +284,7 @@ def test_a_start_that_takes_too_long_fails_the_load_with_the_reason(tmp_path):
         server = server_of(triton)
         with pytest.raises(PyTritonInvalidOperationError) as raised:
             triton.run()
-    assert "model 'slow': its worker process has not answered for 2 s and was killed" in str(raised.value)
+    assert "model 'slow': its worker process has not replied for 2 s and was killed" in str(raised.value)
     assert not is_running(server)
 
 

@@ -32,7 +32,7 @@ URL = "http://localhost:8000"
         ("UNAVAILABLE", "[request id: 7] Exceeds maximum queue size", Failure.BUSY),
         ("UNAVAILABLE", "Server is stopping, scheduler for model has stopped accepting", Failure.BUSY),
         ("UNAVAILABLE", "model 'x' has no worker: cannot reach the worker", Failure.BUSY),
-        ("UNAVAILABLE", "model 'x': the worker is gone", Failure.REFUSED),
+        ("UNAVAILABLE", "model 'x': the worker has gone", Failure.REFUSED),
         ("INTERNAL", "model 'x': Error: Exceeds maximum queue size", Failure.REFUSED),
         ("UNAVAILABLE", "Request for unknown model: 'x' has no available versions", Failure.NOT_SERVED),
         ("NOT_FOUND", "Request for unknown model: 'x' is not found", Failure.NOT_SERVED),

@@ -285,7 +285,7 @@ class TestOutputs:
         first, failure = instance.stream(instance.notify(x(1)))
 
         assert first == [[b"a"]]
-        assert f"an output of bytes holds {value!r}" in failure.message
+        assert f"a BYTES output contains {value!r}" in failure.message
         assert instance.stream(instance.notify(x(1)))[0] == [[b"a"]]
 
     def test_only_what_is_requested_has_to_be_there(self, serve):

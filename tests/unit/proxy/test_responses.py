@@ -206,7 +206,7 @@ def test_objects_that_are_no_bytes_are_told(wire):
     connection = wire(outputs=[Tensor(name="y", shape=(-1,), dtype=bytes)])
     batch = connection.batch({"x": X})
 
-    with pytest.raises(PyTritonValidationError, match=r"holds 1\.5, which is a float: use bytes or str"):
+    with pytest.raises(PyTritonValidationError, match=r"contains 1\.5, which is a float: use bytes or str"):
         result_of(connection, batch, [[np.array([[b"a", 1.5]], object)]])
 
 

@@ -402,7 +402,7 @@ class TestRegistry:
         registry.remove("b")
         verdict, reason = register(registry)
         assert verdict == b"refused"
-        assert b"model 'm' is not bound any more" in reason
+        assert b"model 'm' is no longer bound" in reason
 
     def test_another_version_is_refused_with_both(self, registry):
         verdict, reason = ask(registry, b"pytriton", b"77", b"?")

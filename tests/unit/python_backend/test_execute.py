@@ -255,7 +255,7 @@ except pb_utils.TritonModelException as error:
 def test_a_sender_that_says_the_end_alone_fails_the_request(serve):
     body = "requests[0].get_response_sender().send(flags=1)\nreturn [None]"
     ((_, _, message),) = failures(serve(model(body)), x(4))
-    assert message == "the request was answered with nothing"
+    assert message == "the request ended without a response"
 
 
 def test_cancellation_is_seen_from_within(serve):

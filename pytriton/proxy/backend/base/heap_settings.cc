@@ -11,9 +11,9 @@ namespace pytriton {
 namespace {
 
 constexpr int kMiB = 1 << 20;
-constexpr int kLargestFromHeap = 32 * kMiB;  // the most that glibc takes
-constexpr int kKept = 256 * kMiB;            // at the end of a heap
-constexpr int kMore = 16 * kMiB;             // by which a heap grows at a time
+constexpr int kLargestFromHeap = 32 * kMiB;  // the most that glibc accepts
+constexpr int kKept = 256 * kMiB;            // retained at the end of a heap
+constexpr int kMore = 16 * kMiB;             // a heap grows by this much at a time
 
 bool IsSetByUser() {
   constexpr const char* kVariables[] = {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_"};

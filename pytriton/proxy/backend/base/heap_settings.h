@@ -1,16 +1,15 @@
-// How the server's process keeps memory that is freed.
+// How the server's process retains memory that is freed.
 //
-// For each request, Triton allocates what the client sent and what it is to get, and frees both soon after. By default,
-// glibc returns large pieces to the system at once and faults every page in anew, which costs more than to copy a
-// tensor.
+// Triton allocates buffers for each request and its response, and frees them soon after. By default, glibc returns
+// large buffers to the system at once, and every page is faulted in again, which costs more than copying a tensor.
 #pragma once
 
 namespace pytriton {
 
-// Has freed memory kept for the next request, unless the environment says how (MALLOC_*_, GLIBC_TUNABLES).
+// Makes glibc retain freed memory, unless the environment configures it (MALLOC_*_, GLIBC_TUNABLES).
 void RetainFreedMemory();
 
-// Returns what is kept. Once memory is wanted again, it costs the faults again.
+// Returns the retained memory to the system.
 void ReturnFreedMemory();
 
 }  // namespace pytriton

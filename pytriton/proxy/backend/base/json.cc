@@ -102,7 +102,7 @@ class JsonReader {
     }
   }
 
-  // The next character that is no white space, or 0 at the end.
+  // The next character that is not white space, or 0 at the end.
   char Peek() {
     while (position_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[position_])) != 0) ++position_;
     return position_ < text_.size() ? text_[position_] : '\0';

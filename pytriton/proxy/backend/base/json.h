@@ -1,4 +1,4 @@
-// Reads JSON: what Triton says of models and of the backend.
+// Parses the JSON with which Triton describes models and the backend.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@ class JsonError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A value; what is not there is an empty one.
+// A value; a missing value is empty.
 class Json {
  public:
   // Throws JsonError.
   static Json Parse(std::string_view text);
 
-  // Of an object; a value that is not there is empty, as is that of anything else.
+  // A member of an object; empty if there is none, or this is not an object.
   const Json& operator[](std::string_view name) const;
-  // Of an array.
+  // The elements of an array.
   const std::vector<Json>& items() const { return items_; }
-  // A string's characters; a number, `true`, `false` or `null` as it is written.
+  // The characters of a string; a number, `true`, `false` or `null` as it is written.
   const std::string& text() const { return text_; }
 
  private:

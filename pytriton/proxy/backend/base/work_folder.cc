@@ -25,7 +25,7 @@ std::string Temporary() {
   return folder != nullptr && *folder != '\0' ? folder : "/tmp";
 }
 
-// Locks a folder of this user, unless somebody else has; the lock ends with its process.
+// Locks a folder of this user, unless it is locked; the lock ends with its process.
 FileDescriptor Lock(const std::string& path) {
   FileDescriptor folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   struct stat status = {};
@@ -61,11 +61,11 @@ WorkFolder::WorkFolder() {
   }
   const std::string parent = Temporary();
   Sweep(parent);
-  // Whoever sweeps may have taken it before it was locked.
+  // Another process that cleans up may have removed it before it was locked.
   while (!lock_.valid()) {
     path_ = parent + "/" + kPrefix + "XXXXXX";
     if (mkdtemp(path_.data()) == nullptr) {
-      throw std::runtime_error("cannot make a folder in " + parent + ": " + std::strerror(errno));
+      throw std::runtime_error("cannot create a folder in " + parent + ": " + std::strerror(errno));
     }
     lock_ = Lock(path_);
     if (lock_.valid() && access(path_.c_str(), F_OK) != 0) lock_.Reset();
@@ -76,7 +76,7 @@ WorkFolder::~WorkFolder() { RemoveFolder(path_); }
 
 std::string WorkFolder::Make(const std::string& name) const {
   const std::string path = path_ + "/" + name;
-  if (mkdir(path.c_str(), 0700) != 0) throw std::runtime_error("cannot make " + path + ": " + std::strerror(errno));
+  if (mkdir(path.c_str(), 0700) != 0) throw std::runtime_error("cannot create " + path + ": " + std::strerror(errno));
   return path;
 }
 

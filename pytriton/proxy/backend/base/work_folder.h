@@ -1,4 +1,4 @@
-// A folder for sockets and unpacked environments that is gone when its owner is.
+// A folder for sockets and unpacked environments, removed with its owner.
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@ namespace pytriton {
 
 class WorkFolder {
  public:
-  // The empty folder that the environment variable PYTRITON_BACKEND_FOLDER names; else a new one among the system's
-  // temporary files, where it removes what killed servers have left. Throws std::runtime_error.
+  // Uses the empty folder that the environment variable PYTRITON_BACKEND_FOLDER names, or else creates one in the
+  // system's temporary folder and removes what killed servers have left there. Throws std::runtime_error.
   WorkFolder();
   ~WorkFolder();
   WorkFolder(const WorkFolder&) = delete;
   WorkFolder& operator=(const WorkFolder&) = delete;
 
-  // A new folder in it, for its owner alone.
+  // Creates a folder in it with mode 0700.
   std::string Make(const std::string& name) const;
 
  private:
@@ -24,7 +24,7 @@ class WorkFolder {
   FileDescriptor lock_;  // held for as long as the server lives
 };
 
-// Removes a folder and all that is in it, as far as that is possible.
+// Removes a folder and its contents, as far as possible.
 void RemoveFolder(const std::string& path);
 
 }  // namespace pytriton

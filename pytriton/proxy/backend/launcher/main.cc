@@ -1,8 +1,8 @@
-// Starts tritonserver, or a worker process, such that it cannot outlive the process that wanted it: `pytriton-launch
+// Starts tritonserver, or a worker process, so that it cannot outlive the process that starts it: `pytriton-launch
 // PARENT PROGRAM [ARG...]`.
 //
-// The kernel kills the program when the thread that started it ends, SIGKILL of its process included. Nothing else
-// remains: the launcher becomes the program.
+// The kernel kills the program when the thread that started it ends, even by SIGKILL. The launcher itself is replaced
+// by the program.
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -17,11 +17,12 @@
 
 namespace {
 
-// What the stacks of threads were limited to before the server's were allowed to be deep.
+// The stack limit before the server's was raised.
 constexpr char kUsualStack[] = "PYTRITON_STACK_LIMIT";
 
-// The server's HTTP front end copies bodies to its stack when they claim to be forms, as `curl -d` and urllib do unless
-// told otherwise: 4 MB of them end a server whose threads have the usual 8 MB. Only what is used takes memory.
+// Workaround for Triton 2.51 (and earlier): the HTTP front end copies bodies with the content type of a form, which is
+// the default of `curl -d` and urllib, to its stack. 4 MB of them crash a server whose threads have the usual 8 MB.
+// Only the used part of a stack takes memory.
 void AllowDeepStacks() {
   constexpr rlim_t kStack = rlim_t{256} << 20;
   rlimit limit = {};
@@ -31,7 +32,7 @@ void AllowDeepStacks() {
   setrlimit(RLIMIT_STACK, &limit);
 }
 
-// Threads of a worker process would each take as much address space as one of the server that starts it.
+// Threads of a worker process do not need the server's address space for stacks.
 void RestoreStacks() {
   const char* usual = std::getenv(kUsualStack);
   rlimit limit = {};
@@ -52,7 +53,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s: cannot tie the program to its parent: %s\n", argv[0], std::strerror(errno));
     return 126;
   }
-  // The parent may have gone before the tie was made.
+  // The parent may have exited before the process was tied to it.
   if (getppid() != std::atoi(argv[1])) return 125;
   const char* slash = std::strrchr(argv[2], '/');
   const bool is_server = std::strcmp(slash == nullptr ? argv[2] : slash + 1, "tritonserver") == 0;

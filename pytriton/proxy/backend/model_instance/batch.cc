@@ -14,7 +14,7 @@ namespace pytriton {
 
 namespace {
 
-// Calls `body(data, size)` for each piece of memory that makes up an input.
+// Calls `body(data, size)` for each buffer of an input.
 template <typename Body>
 void ForEachBuffer(const InputView& view, const std::string& name, Body body) {
   for (uint32_t i = 0; i < view.buffer_count; ++i) {
@@ -32,7 +32,7 @@ void ForEachBuffer(const InputView& view, const std::string& name, Body body) {
   }
 }
 
-// The input's bytes in one piece; `scratch` holds them where Triton has them in several.
+// The input's bytes in one piece, in `scratch` if Triton has them in several buffers.
 const char* Contiguous(const InputView& view, const std::string& name, std::string* scratch) {
   const char* first = nullptr;
   if (view.buffer_count != 1) scratch->reserve(view.byte_size);
@@ -43,7 +43,7 @@ const char* Contiguous(const InputView& view, const std::string& name, std::stri
   return view.buffer_count == 1 ? first : scratch->data();
 }
 
-// Of the input in which a sequence batcher gives a correlation id that is text, however long that is.
+// The size that a sequence batcher reports for a correlation id that is a string, whatever its length.
 constexpr int64_t kCorrelationTextSize = kLengthSize + 128;
 
 void CheckData(const InputView& view, const std::string& name) {
@@ -119,7 +119,7 @@ RequestOptions ReadOptions(TRITONBACKEND_Request* request) {
   return options;
 }
 
-// Who waits for the request is told among its parameters, and is none of the callable's business.
+// The call chain is among the parameters, and is hidden from the callable.
 RequestMetadata ReadMetadata(TRITONBACKEND_Request* request, CallChain* call_chain) {
   RequestMetadata metadata;
   const char* id = nullptr;
@@ -139,7 +139,7 @@ RequestMetadata ReadMetadata(TRITONBACKEND_Request* request, CallChain* call_cha
   return metadata;
 }
 
-// Index of `name`, looked for from `guess` on: clients mostly keep the configuration's order.
+// The index of `name`, searched from `guess` on: clients mostly keep the configuration's order.
 size_t Find(const std::vector<std::string>& names, const char* name, size_t guess) {
   for (size_t i = 0; i < names.size(); ++i) {
     const size_t index = (guess + i) % names.size();
@@ -216,7 +216,7 @@ void Batch::Examine(TRITONBACKEND_Request* request) {
   }
 }
 
-// Whether the requests' tensors of one input make one tensor when they lie back to back.
+// Whether the requests' tensors of one input can be stacked.
 bool Batch::Stackable(size_t input) const {
   const InputView& first = view(0, input);
   for (size_t i = 0; i < requests_.size(); ++i) {
@@ -231,7 +231,7 @@ bool Batch::Stackable(size_t input) const {
 }
 
 void Batch::LayOut() {
-  data_size_ = Aligned(message_.request_count);  // whether they are cancelled
+  data_size_ = Aligned(message_.request_count);  // the cancel flags
   for (size_t input = 0; input < model_.inputs.size(); ++input) {
     TensorColumn column;
     column.position = static_cast<int64_t>(input);
@@ -283,14 +283,14 @@ Block Batch::WriteHeader(Arena* arena, int64_t* size) {
 }
 
 void Batch::Cancel(size_t request) const {
-  // Other requests may lie where it lay.
+  // The block may have been allocated again.
   if (arena_->IsInUse(block_)) __atomic_store_n(cancel_flags_ + request, 1, __ATOMIC_RELEASE);
 }
 
 void Batch::WriteData() const {
   for (const TensorColumn& column : message_.columns) {
     const std::string& name = model_.inputs[column.position];
-    // BYTES: lengths go in front, contents behind them; both of all requests where they are stacked.
+    // BYTES: first the lengths, then the contents; of all requests if they are stacked.
     const TensorLocation& whole = column.tensors[0];
     char* target = cancel_flags_ + whole.offset;
     char* contents = target + ElementCount(whole.shape.data(), whole.shape.size()) * kLengthSize;
@@ -313,7 +313,7 @@ void Batch::WriteData() const {
         });
       } else {
         ForEachBuffer(each, name, [&](const char* source, int64_t length) {
-          if (length > 0) std::memcpy(target, source, length);  // empty pieces may have no address
+          if (length > 0) std::memcpy(target, source, length);  // empty buffers may have no address
           target += length;
         });
       }

@@ -1,4 +1,4 @@
-// The requests of one batch on their way from Triton to the worker.
+// The requests of one batch, copied from Triton to the worker's shared memory.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace pytriton {
 
-// A request's input as Triton holds it. Absent (optional) inputs have no `input`.
+// A request's input in Triton's memory. Absent (optional) inputs have no `input`.
 struct InputView {
   TRITONBACKEND_Input* input = nullptr;
   TRITONSERVER_DataType datatype = TRITONSERVER_TYPE_INVALID;
@@ -22,7 +22,7 @@ struct InputView {
   int64_t byte_size = 0;
 };
 
-// A request that cannot be given to the worker, and why.
+// A request that cannot be sent to the worker, and the reason.
 struct Rejection {
   TRITONBACKEND_Request* request;
   TRITONSERVER_Error_Code code;
@@ -31,30 +31,29 @@ struct Rejection {
 
 class Batch {
  public:
-  // Looks through the requests; those that cannot be served end among the rejections.
-  // `model` outlives the batch.
+  // Examines the requests; those that cannot be served become rejections. `model` outlives the batch.
   Batch(const AdmissionMessage& model, TRITONBACKEND_Request** requests, uint32_t request_count);
 
   const std::vector<TRITONBACKEND_Request*>& requests() const { return requests_; }
   const std::vector<Rejection>& rejections() const { return rejections_; }
 
-  // First dimension of each request; 1 where the model does not batch.
+  // First dimension of each request; 1 if the model does not batch.
   int64_t rows(size_t request) const { return message_.rows.empty() ? 1 : message_.rows[request]; }
-  // Who waits for any of the requests, where workers have made them.
+  // The call chains of all requests, if workers have sent them.
   const CallChain& call_chain() const { return call_chain_; }
   int64_t total_rows() const { return total_rows_; }
   bool wants(size_t request, size_t output) const { return wanted_[request * model_.outputs.size() + output] != 0; }
 
-  // Copies the requests into a block of the arena: the message, then the tensors, those of one input side by side. Sets
-  // `size` to the message's size.
+  // Copies the requests into a block of the arena: the message's header, then the tensors, those of one input side by
+  // side. Sets `size` to the message's size. Throws ArenaError.
   Block Write(Arena* arena, int64_t* size);
 
-  // The data of the message, once it is written: whether requests are cancelled, and the tensors.
+  // The data of the message, once it is written: the cancel flags, and the tensors.
   const char* data() const { return cancel_flags_; }
   int64_t data_size() const { return data_size_; }
 
-  // Tells the worker that nobody wants a request any more, unless it has let the batch go. Nothing is allocated in the
-  // arena meanwhile.
+  // Sets a request's cancel flag, unless the worker has released the batch. Nothing may be allocated in the arena
+  // meanwhile.
   void Cancel(size_t request) const;
 
  private:
@@ -75,8 +74,8 @@ class Batch {
   int64_t total_rows_ = 0;
   int64_t data_size_ = 0;
   Arena* arena_ = nullptr;
-  Block block_;            // where it was written
-  char* cancel_flags_ = nullptr;  // a byte per request: whether it is cancelled
+  Block block_;                   // the arena of the block
+  char* cancel_flags_ = nullptr;  // a byte per request: 1 if it is cancelled
 };
 
 }  // namespace pytriton

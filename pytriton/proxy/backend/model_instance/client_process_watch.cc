@@ -8,7 +8,7 @@ namespace pytriton {
 
 namespace {
 
-constexpr int kPatience = 4;  // looks, of which the housekeeper takes two in a second
+constexpr int kPatience = 4;  // checks, of which the maintenance thread makes two per second
 
 }  // namespace
 

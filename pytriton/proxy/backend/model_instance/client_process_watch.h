@@ -1,4 +1,4 @@
-// The process that a model's worker lives in, and the model, which is of no use without it.
+// Unloads a model after its client process has exited.
 #pragma once
 
 #include <string>
@@ -15,15 +15,15 @@ class ClientProcessWatch {
   ClientProcessWatch(FileDescriptor process, TRITONSERVER_Server* server, std::string model)
       : process_(std::move(process)), server_(server), model_(std::move(model)) {}
 
-  // Unloads the model once its process has been gone for a while without having done so. A process that is started
-  // again loads it anew, which replaces the instance, and with it this owner.
+  // Unloads the model once its process has been gone for a while without having done so itself. A process that is
+  // started again loads it anew, which replaces the instance, and with it this object.
   void UnloadIfGone();
 
  private:
   FileDescriptor process_;
   TRITONSERVER_Server* const server_;
   const std::string model_;
-  int gone_for_ = 0;  // how often the process was found gone
+  int gone_for_ = 0;  // number of checks that found the process gone
 };
 
 }  // namespace pytriton

@@ -40,49 +40,51 @@ bool ConcurrentExecutor::alive() {
 
 bool ConcurrentExecutor::Launch(TRITONBACKEND_Request** requests, uint32_t request_count) {
   if (!alive()) return false;
-  auto flight = std::make_unique<Flight>(Batch(connection_->model(), requests, request_count));
-  flight->timing.exec_start = MonotonicNs();
-  for (const Rejection& rejection : flight->batch.rejections()) {
+  auto batch_in_flight = std::make_unique<InFlightBatch>(Batch(connection_->model(), requests, request_count));
+  batch_in_flight->timing.exec_start = MonotonicNs();
+  for (const Rejection& rejection : batch_in_flight->batch.rejections()) {
     Refuse(rejection.request, rejection.code, "model '" + model_ + "': " + rejection.reason);
     statistics_.Close(rejection.request, false, Timing(), 0);
   }
-  const size_t count = flight->batch.requests().size();
+  const size_t count = batch_in_flight->batch.requests().size();
   if (count == 0) return true;
-  flight->open = count;
-  flight->closed.resize(count);
-  flight->ended.resize(count);
-  flight->leaving.resize(count);
+  batch_in_flight->open = count;
+  batch_in_flight->closed.resize(count);
+  batch_in_flight->ended.resize(count);
+  batch_in_flight->leaving.resize(count);
   Block block;
   int64_t size = 0;
   try {
     const std::lock_guard<std::mutex> memory(memory_mutex_);
-    block = flight->batch.Write(connection_->arena().get(), &size);
+    block = batch_in_flight->batch.Write(connection_->arena().get(), &size);
   } catch (const std::exception& error) {
-    for (size_t i = 0; i < count; ++i) Fail(flight.get(), i, TRITONSERVER_ERROR_INTERNAL, error.what());
+    for (size_t i = 0; i < count; ++i) Fail(batch_in_flight.get(), i, TRITONSERVER_ERROR_INTERNAL, error.what());
     return true;
   }
   const int64_t sequence = connection_->NextSequence();
-  if (!flight->batch.call_chain().empty()) service_->Began(sequence, flight->batch.call_chain());
+  if (!batch_in_flight->batch.call_chain().empty()) service_->Began(sequence, batch_in_flight->batch.call_chain());
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!broken_) flights_[sequence] = std::move(flight);
+    if (!broken_) in_flight_[sequence] = std::move(batch_in_flight);
   }
-  if (flight != nullptr) {
-    for (size_t i = 0; i < count; ++i) Fail(flight.get(), i, TRITONSERVER_ERROR_UNAVAILABLE, "the worker is gone");
+  if (batch_in_flight != nullptr) {
+    for (size_t i = 0; i < count; ++i)
+      Fail(batch_in_flight.get(), i, TRITONSERVER_ERROR_UNAVAILABLE, "the worker has gone");
     return true;
   }
-  // Without the lock: it takes as long as the worker does, which may be waiting for its answers to be received.
+  // Without the lock: this may block until the worker receives, and the worker may wait for its responses to be
+  // received.
   try {
     connection_->Send(sequence, block.offset, size);
   } catch (const ChannelError&) {
-    // The listener hears of it, and answers all that is in flight.
+    // The receiving thread notices, and fails all requests in batch_in_flight.
   }
   std::unique_lock<std::mutex> lock(mutex_);
   const auto limit = static_cast<size_t>(connection_->model().in_flight);
   const bool in_turn = connection_->model().in_turn;
   room_.wait(lock, [&] {
     if (broken_) return true;
-    return flights_.size() < limit && (!in_turn || returned_ >= sequence || flights_.count(sequence) == 0);
+    return in_flight_.size() < limit && (!in_turn || returned_ >= sequence || in_flight_.count(sequence) == 0);
   });
   return true;
 }
@@ -113,7 +115,7 @@ void ConcurrentExecutor::Receive(const Notification& notification) {
     return;
   }
   if (notification.kind != static_cast<int64_t>(NotificationKind::kResponses))
-    throw ProtocolError("the worker answered out of turn");
+    throw ProtocolError("the worker sent a response out of turn");
   const char* message = connection_->worker_arena().At(notification.offset, notification.size);
   MessageReader reader(message, notification.size);
   const ResponsesMessage responses = DecodeResponses(&reader);
@@ -122,98 +124,104 @@ void ConcurrentExecutor::Receive(const Notification& notification) {
 }
 
 void ConcurrentExecutor::Deliver(const ResponseEntry& response, const char* data) {
-  Flight* flight = nullptr;
+  InFlightBatch* batch_in_flight = nullptr;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = flights_.find(response.sequence);
-    if (found != flights_.end()) flight = found->second.get();
+    const auto found = in_flight_.find(response.sequence);
+    if (found != in_flight_.end()) batch_in_flight = found->second.get();
   }
   const auto request = static_cast<size_t>(response.request);
-  if (flight == nullptr || response.request < 0 || request >= flight->closed.size() || flight->ended[request]) {
-    throw ProtocolError("the worker answered a request that it does not have");
+  if (batch_in_flight == nullptr || response.request < 0 || request >= batch_in_flight->closed.size() ||
+      batch_in_flight->ended[request]) {
+    throw ProtocolError("the worker responded to a request that it does not have");
   }
   if (response.response && !response.final && !connection_->model().decoupled) {
-    throw ProtocolError("the worker answers in parts, which only decoupled models may");
+    throw ProtocolError("the worker sent several responses, which only decoupled models may do");
   }
-  flight->timing.compute_start = response.compute_start_ns;
-  flight->timing.compute_end = response.compute_end_ns;
-  if (!flight->closed[request]) {  // else the client is gone, or was told of an error
-    if (IsCancelled(flight->batch.requests()[request])) {
-      // Its last word is said when it is looked for such requests.
+  batch_in_flight->timing.compute_start = response.compute_start_ns;
+  batch_in_flight->timing.compute_end = response.compute_end_ns;
+  if (!batch_in_flight->closed[request]) {  // otherwise the client has gone, or got an error
+    if (IsCancelled(batch_in_flight->batch.requests()[request])) {
+      // Its final response is sent by the poll for such requests.
     } else if (response.failed && response.code == kReschedule) {
-      Reschedule(flight, request, response.final);
+      Reschedule(batch_in_flight, request, response.final);
     } else if (response.failed) {
       if (!response.detail.empty()) Log(TRITONSERVER_LOG_ERROR, response.detail);
-      Refuse(flight->batch.requests()[request], static_cast<TRITONSERVER_Error_Code>(response.code), response.message);
-      Close(flight, request, false);
+      Refuse(batch_in_flight->batch.requests()[request], static_cast<TRITONSERVER_Error_Code>(response.code),
+             response.message);
+      Close(batch_in_flight, request, false);
     } else if (response.response) {
-      const bool responded = Respond(flight->batch, connection_->model(), response, data, cached_output_);
-      if (response.final || !responded) Close(flight, request, responded);
+      const bool responded = Respond(batch_in_flight->batch, connection_->model(), response, data, cached_output_);
+      if (response.final || !responded) Close(batch_in_flight, request, responded);
     } else if (response.final && connection_->model().decoupled) {
-      RespondFinal(flight->batch.requests()[request]);
-      Close(flight, request, true);
+      RespondFinal(batch_in_flight->batch.requests()[request]);
+      Close(batch_in_flight, request, true);
     } else if (response.final) {
-      Fail(flight, request, TRITONSERVER_ERROR_INTERNAL, "the request was answered with nothing");
+      Fail(batch_in_flight, request, TRITONSERVER_ERROR_INTERNAL, "the request ended without a response");
     }
-    if (flight->closed[request] && !response.final) {
+    if (batch_in_flight->closed[request] && !response.final) {
       const std::lock_guard<std::mutex> memory(memory_mutex_);
-      flight->batch.Cancel(request);
+      batch_in_flight->batch.Cancel(request);
     }
   }
   if (!response.final) return;
-  flight->ended[request] = true;
-  --flight->open;
-  Land(response.sequence, flight);
+  batch_in_flight->ended[request] = true;
+  --batch_in_flight->open;
+  Land(response.sequence, batch_in_flight);
 }
 
-// Ends a batch once the worker is done with it, and Triton has all its requests back.
-void ConcurrentExecutor::Land(int64_t sequence, Flight* flight) {
-  if (flight->open > 0 || std::find(flight->closed.begin(), flight->closed.end(), false) != flight->closed.end())
+// Completes a batch once the worker has ended it, and all its requests were returned to Triton.
+void ConcurrentExecutor::Land(int64_t sequence, InFlightBatch* batch_in_flight) {
+  if (batch_in_flight->open > 0 ||
+      std::find(batch_in_flight->closed.begin(), batch_in_flight->closed.end(), false) != batch_in_flight->closed.end())
     return;
-  if (!flight->any_failed) warmup_->Done(true);
-  if (flight->any_succeeded) statistics_.CloseBatch(flight->batch.total_rows(), flight->timing, MonotonicNs());
-  if (!flight->batch.call_chain().empty()) service_->Ended(sequence);
+  if (!batch_in_flight->any_failed) warmup_->Done(true);
+  if (batch_in_flight->any_succeeded)
+    statistics_.CloseBatch(batch_in_flight->batch.total_rows(), batch_in_flight->timing, MonotonicNs());
+  if (!batch_in_flight->batch.call_chain().empty()) service_->Ended(sequence);
   const std::lock_guard<std::mutex> lock(mutex_);
-  flights_.erase(sequence);
+  in_flight_.erase(sequence);
   room_.notify_one();
 }
 
-// The requests of clients that are gone are answered and forgotten; the worker is told, and ends them in its own time.
+// Responds to the requests of clients that have gone, and sets their cancel flags; the worker ends them later.
 void ConcurrentExecutor::LookForCancelled() {
-  std::vector<std::pair<int64_t, Flight*>> flights;
+  std::vector<std::pair<int64_t, InFlightBatch*>> in_flight;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    flights.reserve(flights_.size());
-    for (const auto& [sequence, flight] : flights_) flights.emplace_back(sequence, flight.get());
+    in_flight.reserve(in_flight_.size());
+    for (const auto& [sequence, batch_in_flight] : in_flight_) in_flight.emplace_back(sequence, batch_in_flight.get());
   }
-  for (const auto& [sequence, flight] : flights) {
+  for (const auto& [sequence, batch_in_flight] : in_flight) {
     bool any = false;
-    for (size_t i = 0; i < flight->closed.size(); ++i) {
-      if (flight->closed[i]) continue;
-      const Cancellation cancellation = CancellationOf(flight->batch.requests()[i], flight->timing.exec_start);
+    for (size_t i = 0; i < batch_in_flight->closed.size(); ++i) {
+      if (batch_in_flight->closed[i]) continue;
+      const Cancellation cancellation =
+          CancellationOf(batch_in_flight->batch.requests()[i], batch_in_flight->timing.exec_start);
       if (cancellation == Cancellation::kNone) continue;
-      if (cancellation == Cancellation::kByClient && !flight->leaving[i]) {
-        // Not yet: while Triton 2.51 sees to a client that has left, an answer to it may crash the server
-        // (https://github.com/triton-inference-server/server/pull/7840).
-        flight->leaving[i] = true;
+      if (cancellation == Cancellation::kByClient && !batch_in_flight->leaving[i]) {
+        // Workaround for Triton 2.51 (and earlier): not at once, since a response sent while Triton handles a client's
+        // departure may crash the server (https://github.com/triton-inference-server/server/pull/7840).
+        batch_in_flight->leaving[i] = true;
       } else {
-        Refuse(flight->batch.requests()[i], Code(cancellation), "model '" + model_ + "': " + Reason(cancellation));
-        Close(flight, i, false);
+        Refuse(batch_in_flight->batch.requests()[i], Code(cancellation),
+               "model '" + model_ + "': " + Reason(cancellation));
+        Close(batch_in_flight, i, false);
         any = true;
       }
       const std::lock_guard<std::mutex> memory(memory_mutex_);
-      flight->batch.Cancel(i);
+      batch_in_flight->batch.Cancel(i);
     }
-    if (any) Land(sequence, flight);
+    if (any) Land(sequence, batch_in_flight);
   }
 }
 
-void ConcurrentExecutor::Reschedule(Flight* flight, size_t request, bool final) {
-  if (!final) throw ProtocolError("the worker has more to say of a request that it gives back");
-  const Outcome outcome = pytriton::Reschedule(flight->batch.requests()[request], cached_output_);
-  if (outcome == Outcome::kFailed) return Close(flight, request, false);
-  flight->closed[request] = true;
-  flight->any_succeeded = true;
+void ConcurrentExecutor::Reschedule(InFlightBatch* batch_in_flight, size_t request, bool final) {
+  if (!final) throw ProtocolError("the worker sent more for a request that it rescheduled");
+  const Outcome outcome = pytriton::Reschedule(batch_in_flight->batch.requests()[request], cached_output_);
+  if (outcome == Outcome::kFailed) return Close(batch_in_flight, request, false);
+  batch_in_flight->closed[request] = true;
+  batch_in_flight->any_succeeded = true;
 }
 
 void ConcurrentExecutor::Refuse(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code,
@@ -222,31 +230,32 @@ void ConcurrentExecutor::Refuse(TRITONBACKEND_Request* request, TRITONSERVER_Err
   RespondError(request, code, message, cached_output_);
 }
 
-void ConcurrentExecutor::Close(Flight* flight, size_t request, bool succeeded) {
-  flight->closed[request] = true;
-  (succeeded ? flight->any_succeeded : flight->any_failed) = true;
-  statistics_.Close(flight->batch.requests()[request], succeeded, flight->timing, MonotonicNs());
+void ConcurrentExecutor::Close(InFlightBatch* batch_in_flight, size_t request, bool succeeded) {
+  batch_in_flight->closed[request] = true;
+  (succeeded ? batch_in_flight->any_succeeded : batch_in_flight->any_failed) = true;
+  statistics_.Close(batch_in_flight->batch.requests()[request], succeeded, batch_in_flight->timing, MonotonicNs());
 }
 
-void ConcurrentExecutor::Fail(Flight* flight, size_t request, TRITONSERVER_Error_Code code, const std::string& reason) {
-  if (flight->closed[request]) return;
+void ConcurrentExecutor::Fail(InFlightBatch* batch_in_flight, size_t request, TRITONSERVER_Error_Code code,
+                              const std::string& reason) {
+  if (batch_in_flight->closed[request]) return;
   const std::string message = "model '" + model_ + "': " + reason;
   Log(TRITONSERVER_LOG_ERROR, message);
-  Refuse(flight->batch.requests()[request], code, message);
-  Close(flight, request, false);
+  Refuse(batch_in_flight->batch.requests()[request], code, message);
+  Close(batch_in_flight, request, false);
 }
 
 void ConcurrentExecutor::Break(const std::string& reason, TRITONSERVER_Error_Code code) {
-  std::unordered_map<int64_t, std::unique_ptr<Flight>> flights;
+  std::unordered_map<int64_t, std::unique_ptr<InFlightBatch>> in_flight;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     broken_ = true;
-    flights.swap(flights_);
+    in_flight.swap(in_flight_);
     room_.notify_all();
   }
   connection_->Close();
-  for (const auto& [sequence, flight] : flights) {
-    for (size_t i = 0; i < flight->closed.size(); ++i) Fail(flight.get(), i, code, reason);
+  for (const auto& [sequence, batch_in_flight] : in_flight) {
+    for (size_t i = 0; i < batch_in_flight->closed.size(); ++i) Fail(batch_in_flight.get(), i, code, reason);
   }
 }
 

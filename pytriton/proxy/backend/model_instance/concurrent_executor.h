@@ -1,5 +1,5 @@
-// Batches at a worker that takes many at a time: coroutines and streams. Answers come for one request at a time, in any
-// order across requests.
+// Concurrent execution: many batches at a time on one instance, for coroutines and streams. Responses come per request,
+// in any order across requests. Twin of `worker/concurrent.py`.
 #pragma once
 
 #include <condition_variable>
@@ -23,33 +23,32 @@ namespace pytriton {
 
 class ConcurrentExecutor {
  public:
-  // Starts to listen for answers.
-  // `cached_output` is an output of a model with a response cache, else empty.
+  // Starts to receive responses. `cached_output`: an output of a model with a response cache, or empty.
   ConcurrentExecutor(std::shared_ptr<Connection> connection, TRITONBACKEND_ModelInstance* instance, std::string model,
                      std::string cached_output, WarmupGuard* warmup, std::shared_ptr<ServiceChannel> service);
   ~ConcurrentExecutor();
   ConcurrentExecutor(const ConcurrentExecutor&) = delete;
   ConcurrentExecutor& operator=(const ConcurrentExecutor&) = delete;
 
-  // Whether the worker is there.
+  // Whether the worker is connected.
   bool alive();
 
-  // Hands a batch to the worker, and returns once it has room for another: until then, Triton gives the next one to an
-  // instance that has. Answers all requests, now or later, and owns them from here on; unless it returns false, as the
-  // worker is gone. For one thread at a time.
+  // Sends a batch to the worker, and returns once there is room for another; meanwhile, Triton sends batches to other
+  // instances. Takes ownership of the requests and responds to them, now or later, unless it returns false because the
+  // worker has gone. For one thread at a time.
   bool Launch(TRITONBACKEND_Request** requests, uint32_t request_count);
 
  private:
-  // A batch at the worker.
-  struct Flight {
-    explicit Flight(Batch batch) : batch(std::move(batch)) {}
+  // A batch that the worker is serving.
+  struct InFlightBatch {
+    explicit InFlightBatch(Batch batch) : batch(std::move(batch)) {}
 
     Batch batch;
     Timing timing;
-    std::vector<bool> closed;   // requests that Triton has back
-    std::vector<bool> ended;    // requests that the worker is done with
-    std::vector<bool> leaving;  // requests whose client was found gone
-    size_t open = 0;            // requests that the worker is not done with
+    std::vector<bool> closed;   // requests that were returned to Triton
+    std::vector<bool> ended;    // requests that the worker has ended
+    std::vector<bool> leaving;  // requests whose client has gone
+    size_t open = 0;            // requests that the worker has not ended
     bool any_succeeded = false;
     bool any_failed = false;
   };
@@ -57,12 +56,12 @@ class ConcurrentExecutor {
   void Listen();
   void Receive(const Notification& notification);
   void Deliver(const ResponseEntry& response, const char* data);
-  void Land(int64_t sequence, Flight* flight);
-  void Reschedule(Flight* flight, size_t request, bool final);
+  void Land(int64_t sequence, InFlightBatch* batch_in_flight);
+  void Reschedule(InFlightBatch* batch_in_flight, size_t request, bool final);
   void LookForCancelled();
   void Refuse(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& message);
-  void Close(Flight* flight, size_t request, bool succeeded);
-  void Fail(Flight* flight, size_t request, TRITONSERVER_Error_Code code, const std::string& reason);
+  void Close(InFlightBatch* batch_in_flight, size_t request, bool succeeded);
+  void Fail(InFlightBatch* batch_in_flight, size_t request, TRITONSERVER_Error_Code code, const std::string& reason);
   void Break(const std::string& reason, TRITONSERVER_Error_Code code);
 
   const std::shared_ptr<Connection> connection_;
@@ -71,12 +70,12 @@ class ConcurrentExecutor {
   const std::string cached_output_;
   WarmupGuard* const warmup_;
   const std::shared_ptr<ServiceChannel> service_;
-  std::mutex memory_mutex_;  // held while the arena changes, and while requests in it are marked as cancelled
-  std::mutex mutex_;         // of what follows
+  std::mutex memory_mutex_;  // guards the arena and its cancel flags
+  std::mutex mutex_;         // guards the members below
   std::condition_variable room_;
-  std::unordered_map<int64_t, std::unique_ptr<Flight>> flights_;  // only the listener takes any away
+  std::unordered_map<int64_t, std::unique_ptr<InFlightBatch>> in_flight_;  // only the receiving thread removes any
   bool broken_ = false;
-  int64_t returned_ = 0;  // the batch that the inference callable has returned from last
+  int64_t returned_ = 0;  // the last batch from which the inference callable has returned
   std::thread listener_;
 };
 

@@ -86,7 +86,7 @@ std::shared_ptr<Connection> Instance::ConnectToKept(const std::function<bool()>&
       return std::make_shared<Connection>(std::move(admission), kNoService);
     } catch (const ChannelError&) {
       if (WorkerSupervisor::Clock::now() > deadline || !wanted()) throw;
-      std::this_thread::sleep_for(kPause);  // its process has just ended, and is being started again
+      std::this_thread::sleep_for(kPause);  // its process has just exited, and is being restarted
     }
   }
 }
@@ -104,10 +104,10 @@ std::shared_ptr<Connection> Instance::ConnectToBound(int service_fd, int timeout
       }
     } catch (const ChannelError& error) {
       if (!reply.restart_counter.has_value()) throw;
-      reply.reason = error.what();  // its process has ended since
+      reply.reason = error.what();  // its process has exited since
     }
     if (MonotonicNs() - start > kStartTimeoutNs || !wanted()) throw RegistrationError(reply.reason);
-    // Meanwhile Triton thinks this instance busy, and gives requests to its neighbours.
+    // Meanwhile this instance is busy to Triton, which sends requests to other instances.
     std::this_thread::sleep_for(kAskAgainEvery);
   }
 }
@@ -153,7 +153,7 @@ void Instance::Execute(TRITONBACKEND_Request** requests, uint32_t request_count)
     return std::any_of(requests, requests + request_count,
                        [&](auto* request) { return CancellationOf(request, start) == Cancellation::kNone; });
   };
-  // Twice: the worker may be gone before it is told of the batch.
+  // Twice: the worker may have gone before it is notified of the batch.
   for (int i = 0; i < 2; ++i) {
     if (!alive()) {
       try {
@@ -173,7 +173,7 @@ void Instance::Execute(TRITONBACKEND_Request** requests, uint32_t request_count)
     if (executor_ == nullptr) return ExecuteOne(requests, request_count);
     if (executor_->Launch(requests, request_count)) return;
   }
-  const std::string reason = "model '" + identity_.model + "': the worker is gone";
+  const std::string reason = "model '" + identity_.model + "': the worker has gone";
   for (uint32_t i = 0; i < request_count; ++i) Reject(requests[i], TRITONSERVER_ERROR_UNAVAILABLE, reason);
 }
 
@@ -189,7 +189,7 @@ void Instance::CheckReady() const {
 void Instance::ExecuteOne(TRITONBACKEND_Request** requests, uint32_t request_count) {
   Timing timing;
   timing.exec_start = MonotonicNs();
-  const std::shared_ptr<Connection> connection = connection_;  // a failure below drops it before the batch is done
+  const std::shared_ptr<Connection> connection = connection_;  // a failure below resets it before the batch is done
   Batch batch(connection->model(), requests, request_count);
   for (const Rejection& rejection : batch.rejections()) {
     Reject(rejection.request, rejection.code, "model '" + identity_.model + "': " + rejection.reason);

@@ -1,4 +1,4 @@
-// One model instance: takes batches from Triton, has its worker infer them, and answers.
+// One model instance: receives batches from Triton, sends them to its worker, and returns the responses.
 #pragma once
 
 #include <functional>
@@ -23,20 +23,20 @@ class Instance {
  public:
   using Observer = std::function<void(const std::shared_ptr<Arena>&, const std::shared_ptr<ClientProcessWatch>&)>;
 
-  // Finds the instance's worker and connects to it; throws when there is none. `on_connect` hears of each connection.
-  // The worker is the keeper's, or where there is none, it is asked for at a registry.
+  // Finds the instance's worker and connects to it; throws if there is none. `on_connect` is called for each
+  // connection. The worker is the supervisor's, or else the registry names it.
   Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, ServiceThread* services,
            std::unique_ptr<WorkerSupervisor> supervisor = nullptr);
 
-  // Infers a batch and answers all of its requests, whatever happens; later, where the worker takes many at a time.
-  // Owns the requests from here on.
+  // Executes a batch and responds to all of its requests, whatever happens; in concurrent mode, possibly later. Takes
+  // ownership of the requests.
   void Execute(TRITONBACKEND_Request** requests, uint32_t request_count);
 
-  // Throws TritonError where the keeper's worker cannot infer; from any thread.
+  // Throws TritonError if the supervisor's worker cannot infer; from any thread.
   void CheckReady() const;
 
  private:
-  // Waits for a worker whose process is being started again, for as long as that is `wanted`.
+  // Waits for a worker whose process is being restarted, while `wanted` returns true.
   void Connect(int timeout_ms, const std::function<bool()>& wanted);
   void Count(int64_t restart_counter);
   void ReadWorkerFile(const std::string& path);
@@ -59,11 +59,11 @@ class Instance {
   RegistrationMessage identity_;
   std::string cached_output_;
   std::unique_ptr<WarmupGuard> warmup_;
-  std::shared_ptr<ServiceChannel> service_;       // of the worker's
-  std::shared_ptr<Connection> connection_;        // null while there is no worker
-  std::unique_ptr<ConcurrentExecutor> executor_;  // of the connection, where the worker takes many batches at a time
-  std::shared_ptr<ClientProcessWatch> client_process_;  // null where there is a keeper
-  std::unique_ptr<RestartCounter> restart_counter_;     // of a bound model whose worker has a process of its own
+  std::shared_ptr<ServiceChannel> service_;             // of the worker's
+  std::shared_ptr<Connection> connection_;              // null while there is no worker
+  std::unique_ptr<ConcurrentExecutor> executor_;        // in concurrent mode
+  std::shared_ptr<ClientProcessWatch> client_process_;  // null if there is a supervisor
+  std::unique_ptr<RestartCounter> restart_counter_;     // of a bound model whose worker has its own process
   int64_t restarts_seen_ = 0;
 };
 

@@ -46,7 +46,7 @@ class ZeroMq {
   ZeroMq() {
     const char* path = std::getenv("PYTRITON_LIBZMQ");
     if (path == nullptr) path = "libzmq.so.5";
-    // Never closed: ZeroMQ's threads may outlive the last registration by a moment.
+    // Never closed: ZeroMQ's threads may briefly outlive the last registration.
     void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
       const char* reason = dlerror();
@@ -88,14 +88,14 @@ std::vector<std::string> Ask(const std::string& endpoint, const std::vector<std:
   if (zmq.connect(socket.get(), endpoint.c_str()) != 0) fail("cannot connect to");
   for (size_t i = 0; i < question.size(); ++i) {
     const int flags = i + 1 < question.size() ? ZeroMq::kSendMore : 0;
-    if (zmq.send(socket.get(), question[i].data(), question[i].size(), flags) < 0) fail("cannot ask");
+    if (zmq.send(socket.get(), question[i].data(), question[i].size(), flags) < 0) fail("cannot send a request to");
   }
   std::vector<std::string> response;
   int more = 1;
   while (more != 0) {
     std::string frame(kMaxFrame, '\0');
     const int size = zmq.recv(socket.get(), frame.data(), frame.size(), 0);
-    if (size < 0) fail("no answer from");
+    if (size < 0) fail("no reply from");
     frame.resize(std::min<size_t>(size, frame.size()));
     response.push_back(std::move(frame));
     size_t more_size = sizeof(more);
@@ -135,7 +135,7 @@ RegistrationReply Register(const std::string& registry, const RegistrationMessag
   writer.CopyTo(body.data());
   const std::vector<std::string> response =
       Ask(registry, {"pytriton", std::to_string(kProtocolVersion), body}, timeout_ms);
-  if (response.size() < 2) throw RegistrationError("the answer of the registry at " + registry + " makes no sense");
+  if (response.size() < 2) throw RegistrationError("the reply of the registry at " + registry + " is malformed");
   if (response[0] == "waiting") return {std::nullopt, response[1], std::nullopt};
   if (response[0] != "admitted") throw RegistrationError(response[1]);
   MessageReader reader(response[1].data(), static_cast<int64_t>(response[1].size()));

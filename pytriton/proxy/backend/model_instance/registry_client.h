@@ -1,9 +1,9 @@
-// Asking the controller's registry, over ZeroMQ, which worker serves a model instance. Twin of `registry.py`.
+// The client of the controller's registry: looks up the worker of a model instance over ZeroMQ. Counterpart of
+// `registry.py`.
 //
-// Request (REQ): "pytriton", the protocol's version as text, a RegistrationMessage.
-// Reply (REP): "admitted", an AdmissionMessage, and where the worker has a process of its own, how often that was
-// started again, as text; or "waiting", the reason as text: that process is being started again; or "refused", the
-// reason as text.
+// Request (REQ): "pytriton", the protocol's version as text, a RegistrationMessage. Reply (REP): "admitted", an
+// AdmissionMessage and, if the worker has its own process, the number of its restarts as text; or "waiting" and the
+// reason as text, while that process is being restarted; or "refused" and the reason as text.
 #pragma once
 
 #include <optional>
@@ -20,25 +20,25 @@ class RegistrationError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// What the controller leaves in the model's version folder, in a file named `worker`: one `key=value` per line.
+// The file `worker` that the controller writes into the model's version folder: one `key=value` per line.
 struct WorkerFile {
   std::string registry;         // ZeroMQ endpoint
-  std::string binding;          // which of the controller's bindings the model is
-  std::string cached_output{};  // one of its outputs, where Triton caches its responses; else empty
-  int warmups = 0;              // batches that Triton warms each instance up with
+  std::string binding;          // the controller's key of the binding
+  std::string cached_output{};  // one of its outputs if Triton caches its responses; else empty
+  int warmups = 0;              // number of batches in the warm-up of each instance
 
-  // Throws RegistrationError when the file is missing or lacks a key.
+  // Throws RegistrationError if the file is missing or lacks a key.
   static WorkerFile Read(const std::string& path);
 };
 
-// What the registry answers.
+// The reply of the registry.
 struct RegistrationReply {
-  std::optional<AdmissionMessage> admission;  // who serves the instance; empty where it is to ask again
-  std::string reason;                         // why it is to ask again
-  std::optional<int64_t> restart_counter;     // of the worker's process, where it has one of its own
+  std::optional<AdmissionMessage> admission;  // the worker; empty if the instance is to try again
+  std::string reason;                         // why it is to try again
+  std::optional<int64_t> restart_counter;     // of the worker's process, if it has its own
 };
 
-// Throws RegistrationError when the registry refuses or does not answer.
+// Throws RegistrationError if the registry refuses or does not reply.
 RegistrationReply Register(const std::string& registry, const RegistrationMessage& registration, int timeout_ms);
 
 }  // namespace pytriton

@@ -11,7 +11,7 @@ namespace pytriton {
 
 namespace {
 
-// Hands out an output column piece by piece, a request's rows at a time.
+// Splits an output column into the requests' rows.
 class OutputReader {
  public:
   OutputReader(const TensorColumn& column, const char* data, int64_t total_rows)
@@ -19,8 +19,7 @@ class OutputReader {
     if (stacked_) Start(column.tensors[0]);
   }
 
-  // Adds the next request's output to its response; `response` is null where the request has failed or does not want
-  // it.
+  // Adds the next request's output to its response; `response` is null if the request has failed or did not request it.
   void Next(size_t request, int64_t rows, TRITONBACKEND_Response* response, const char* name) {
     if (!stacked_) {
       const TensorLocation& tensor = column_.tensors[request];
@@ -57,7 +56,7 @@ class OutputReader {
       if (contents_size > end_ - contents_) throw ProtocolError("the worker sent strings that overrun their tensor");
       size = count * kLengthSize + contents_size;
     }
-    // Moved on first: the requests behind this one are read from the right place even if its buffer is not to be had.
+    // Advanced first, so that the following requests are read correctly even if this buffer cannot be allocated.
     const char* lengths = position_;
     const char* source = is_bytes ? contents_ : position_;
     position_ += is_bytes ? count * kLengthSize : size;
@@ -95,7 +94,7 @@ class OutputReader {
     if (type == TRITONSERVER_MEMORY_GPU) {
       throw TritonError(TRITONSERVER_ERROR_UNSUPPORTED,
                         std::string("output '") + name +
-                            "' is wanted in GPU memory, which Python models cannot write: ask for it in memory");
+                            "' is requested in GPU memory, which Python models cannot write: request it in memory");
     }
     return static_cast<char*>(buffer);
   }
@@ -109,7 +108,7 @@ class OutputReader {
   const char* end_ = nullptr;
 };
 
-// Notes that there is an output at `position`, which must be one of the model's, and there once.
+// Checks that `position` is one of the model's outputs, and that it comes once.
 void CheckPosition(int64_t position, std::vector<bool>* seen) {
   if (position < 0 || position >= static_cast<int64_t>(seen->size())) {
     throw ProtocolError("the worker sent an output that the model does not have");
@@ -120,7 +119,7 @@ void CheckPosition(int64_t position, std::vector<bool>* seen) {
 
 void CheckColumns(const Batch& batch, const AdmissionMessage& model, const ResultMessage& result) {
   if (result.request_count != static_cast<int64_t>(batch.requests().size())) {
-    throw ProtocolError("the worker answered another number of requests than it was given");
+    throw ProtocolError("the worker's result is for another number of requests");
   }
   std::vector<bool> seen(model.outputs.size(), false);
   for (const TensorColumn& column : result.columns) {
@@ -128,7 +127,7 @@ void CheckColumns(const Batch& batch, const AdmissionMessage& model, const Resul
     const TensorLocation& first = column.tensors.at(0);
     if (column.in_batch && (first.offset < 0 || first.size < 0 || first.offset > batch.data_size() ||
                             first.size > batch.data_size() - first.offset)) {
-      throw ProtocolError("the worker names a part of the batch that is not there");
+      throw ProtocolError("the worker refers to a part of the batch that does not exist");
     }
     const std::vector<int64_t>& shape = first.shape;
     if (column.stacked && batch.requests().size() > 1 && (shape.empty() || shape[0] != batch.total_rows())) {
@@ -137,8 +136,8 @@ void CheckColumns(const Batch& batch, const AdmissionMessage& model, const Resul
   }
 }
 
-// Keeps an error out of the response cache: Triton would keep it, and answer the next such request with no error and
-// no outputs. It keeps no response that has an output without a buffer.
+// Workaround for Triton 2.51 (and earlier): keeps an error out of the response cache, from which Triton would serve it
+// without error and without outputs. Triton does not cache a response that has an output without a buffer.
 void KeepUncached(TRITONBACKEND_Response* response, const std::string& cached_output) {
   if (cached_output.empty()) return;
   TRITONBACKEND_Output* output = nullptr;
@@ -164,7 +163,7 @@ void SetParameters(TRITONBACKEND_Response* response, const std::vector<Parameter
         if (TRITONBACKEND_ResponseSetDoubleParameter == nullptr) {
           throw TritonError(TRITONSERVER_ERROR_UNSUPPORTED,
                             "response parameter '" + parameter.key +
-                                "' is a floating-point number, which this server cannot send: send it as text");
+                                "' is a floating-point number, which this server cannot send: send it as a string");
         }
         std::memcpy(&number, &parameter.number, sizeof(number));
         Check(TRITONBACKEND_ResponseSetDoubleParameter(response, key, number));
@@ -253,7 +252,7 @@ std::vector<Outcome> Respond(const Batch& batch, const AdmissionMessage& model, 
   std::vector<const std::vector<Parameter>*> parameters(request_count, nullptr);
   for (const ResponseParameters& each : result.parameters) {
     if (each.request < 0 || each.request >= static_cast<int64_t>(request_count)) {
-      throw ProtocolError("the worker sent parameters of a response that is not there");
+      throw ProtocolError("the worker sent parameters of a response that does not exist");
     }
     parameters[each.request] = &each.parameters;
   }

@@ -1,4 +1,4 @@
-// What came of a batch on its way from the worker to Triton.
+// Sends results and responses of the worker to Triton.
 #pragma once
 
 #include <string>
@@ -11,25 +11,25 @@
 
 namespace pytriton {
 
-// Answers one request with an error. `cached_output` is an output of a model with a response cache, else empty.
+// Responds to a request with an error. `cached_output`: an output of a model with a response cache, or empty.
 void RespondError(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& message,
                   const std::string& cached_output);
 
-// Answers each request of the batch, with the outputs it asked for or with its error. `data` is where the result's
-// tensors lie. Returns what came of each request.
+// Responds to each request of the batch, with its requested outputs or its error. `data`: the result's tensors. Returns
+// the outcome of each request.
 std::vector<Outcome> Respond(const Batch& batch, const AdmissionMessage& model, const ResultMessage& result,
                              const char* data, const std::string& cached_output);
 
-// Sends the response of an answer, with the outputs that its request asked for; `data` is where the tensors lie.
-// Returns whether it could; else the request is answered with an error, and has ended. Throws ProtocolError, and
-// answers nothing, where the outputs are not the model's.
+// Sends a response with the requested outputs; `data`: its tensors. Returns whether that succeeded; otherwise the
+// request got an error and has ended. Throws ProtocolError, without sending anything, if the outputs are not the
+// model's.
 bool Respond(const Batch& batch, const AdmissionMessage& model, const ResponseEntry& response, const char* data,
              const std::string& cached_output);
 
-// Gives a request back to the server, which sends it again; where it cannot, the request is answered with an error.
+// Returns a request to the server, which schedules it again; if that fails, responds with an error.
 Outcome Reschedule(TRITONBACKEND_Request* request, const std::string& cached_output);
 
-// Tells the client that no more responses follow.
+// Ends a request without a response.
 void RespondFinal(TRITONBACKEND_Request* request);
 
 }  // namespace pytriton

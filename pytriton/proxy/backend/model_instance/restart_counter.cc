@@ -12,13 +12,13 @@ std::shared_ptr<MetricFamily> NewFamily() {
   try {
     return std::make_shared<MetricFamily>(
         TRITONSERVER_METRIC_KIND_COUNTER, "pytriton_worker_restarts_total",
-        "How often the process of a model instance was started again after it had ended by itself");
+        "Number of times that the process of a model instance was restarted after it exited unexpectedly");
   } catch (const TritonError&) {
-    return nullptr;  // the user wants no metrics
+    return nullptr;  // metrics are disabled
   }
 }
 
-// One for all: while a model is loaded again, its old and its new instance have the same labels.
+// One for all: while a model is reloaded, its old and new instances have the same labels.
 const std::shared_ptr<MetricFamily>& Family() {
   static const auto* family = new std::shared_ptr<MetricFamily>(NewFamily());  // it ends with the server
   return *family;
@@ -32,7 +32,7 @@ RestartCounter::RestartCounter(const std::string& model, int64_t version, const 
     metric_.emplace(Family(), std::vector<std::pair<std::string, std::string>>{
                                   {"model", model}, {"version", std::to_string(version)}, {"instance", instance}});
   } catch (const TritonError& error) {
-    Log(TRITONSERVER_LOG_ERROR, std::string("cannot make a metric: ") + error.what());
+    Log(TRITONSERVER_LOG_ERROR, std::string("cannot create a metric: ") + error.what());
   }
 }
 

@@ -1,4 +1,4 @@
-// How often the processes of model instances were started again, on Triton's metrics endpoint:
+// The number of restarts of model instances' processes, on Triton's metrics endpoint:
 // `pytriton_worker_restarts_total{model,version,instance}`.
 #pragma once
 
@@ -12,7 +12,7 @@ namespace pytriton {
 
 class RestartCounter {
  public:
-  // Shows the instance, at first with none. Where the server has no metrics, nothing is shown.
+  // Creates the metric of an instance, at first 0. Does nothing if metrics are disabled.
   RestartCounter(const std::string& model, int64_t version, const std::string& instance);
 
   void Add(int64_t count);

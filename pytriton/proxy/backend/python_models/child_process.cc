@@ -19,9 +19,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kFirstFile = 3;
-constexpr int kOutOfTheWay = 64;  // of the numbers that files are to have
+constexpr int kOutOfTheWay = 64;  // of the descriptors that files are to have
 constexpr std::chrono::milliseconds kLook(5);
-constexpr std::chrono::seconds kLastWords(1);  // from a closed leash to the end of the process
+constexpr std::chrono::seconds kLastWords(1);  // from a closed control channel to the exit of the process
 
 std::vector<char*> Pointers(const std::vector<std::string>& texts) {
   std::vector<char*> pointers;
@@ -31,7 +31,7 @@ std::vector<char*> Pointers(const std::vector<std::string>& texts) {
   return pointers;
 }
 
-// The files of a process that is to be started: nothing to read, our output, and those that it is given.
+// The files of a new process: an empty standard input, our output, and those passed to it.
 class FileActions {
  public:
   explicit FileActions(const std::vector<const FileDescriptor*>& files) {
@@ -55,8 +55,8 @@ class FileActions {
   std::vector<FileDescriptor> copies_;
 };
 
-// Signals as in a fresh process; and a group of its own, which Ctrl-C in a terminal does not reach, and which can be
-// ended as a whole.
+// Default signals; and a process group of its own, which Ctrl-C in a terminal does not reach, and which can be killed
+// as a whole.
 class Attributes {
  public:
   Attributes() {
@@ -79,7 +79,7 @@ class Attributes {
   posix_spawnattr_t attributes_;
 };
 
-// Looks at a process that has ended, or waits for it to; it stays a zombie, whose id is nobody else's.
+// Checks whether a process has exited, or waits for it; it stays a zombie, so that its id is not used again.
 siginfo_t Look(pid_t pid, int options) {
   siginfo_t info = {};
   while (waitid(P_PID, pid, &info, WEXITED | WNOWAIT | options) != 0 && errno == EINTR) {
@@ -135,11 +135,11 @@ CommandReply ChildProcess::Ask(const CommandMessage& command, Timeout timeout) {
   const auto start = Clock::now();
   bool gone = false;
   const auto waiting = [&] {
-    if (gone) throw ControlChannelError("the worker process is gone");
-    gone = !process_.alive();  // its last words are to be read first
+    if (gone) throw ControlChannelError("the worker process has gone");
+    gone = !process_.alive();  // its pending messages are to be read first
     if (!timeout || Clock::now() - start < *timeout) return;
     process_.Kill();
-    throw ProcessError("its worker process has not answered for " + std::to_string(timeout->count() / 1000) +
+    throw ProcessError("its worker process has not replied for " + std::to_string(timeout->count() / 1000) +
                        " s and was killed");
   };
   std::string frame;

@@ -1,4 +1,4 @@
-// A process that the backend has started: a worker that it orders about, or a program that it waits for.
+// A process that the backend has started: a worker process that it controls, or a program that it waits for.
 #pragma once
 
 #include <sys/types.h>
@@ -15,13 +15,13 @@
 
 namespace pytriton {
 
-// The process cannot be started, has ended, or was silent for too long.
+// The process could not be started, has exited, or did not reply in time.
 class ProcessError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// The process could not do what it was ordered to; `detail` is the traceback, or nothing.
+// A command failed in the process; `detail` is the traceback, if any.
 class CommandError : public std::runtime_error {
  public:
   CommandError(const std::string& error, std::string detail) : std::runtime_error(error), detail_(std::move(detail)) {}
@@ -33,15 +33,16 @@ class CommandError : public std::runtime_error {
 
 // How to start a process.
 struct ProcessSpec {
-  std::vector<std::string> words;        // the first one is the path of `pytriton-launch`; it is given our process id
+  std::vector<std::string>
+      words;  // the command line; the first word is the path of `pytriton-launch`, which gets our process id
   std::vector<std::string> environment;  // NAME=value
 };
 
-// The process ends, and what it has started with it, when this object does, when the thread that made it does, and when
-// the server does.
+// The process, and all that it has started, is killed with this object, with the thread that created it, and with the
+// server.
 class Process {
  public:
-  // `files` become the process's file descriptors 3 and up; it has no others but its output. Throws ProcessError.
+  // `files` become the process's file descriptors from 3 on; it has no others but its output. Throws ProcessError.
   explicit Process(const ProcessSpec& spec, const std::vector<const FileDescriptor*>& files = {});
   ~Process();
   Process(const Process&) = delete;
@@ -49,12 +50,12 @@ class Process {
 
   pid_t pid() const { return pid_; }
   bool alive() const;
-  // Waits for its end, and ends what it has started.
+  // Waits until the process has exited, and kills what it has started.
   void Wait() const;
-  // Whether it ended in time.
+  // Returns whether the process exited in time.
   bool WaitFor(std::chrono::milliseconds timeout) const;
   void Kill() const;
-  // After it: "was killed by SIGKILL", say.
+  // After its exit: for example "was killed by SIGKILL".
   std::string DescribeExit() const;
 
  private:
@@ -72,8 +73,8 @@ class ChildProcess {
 
   const Process& process() const { return process_; }
 
-  // Has an order obeyed. Throws CommandError when it fails, and ProcessError when the process ends or is silent for
-  // `timeout`, in which case it is ended.
+  // Sends a command and waits for the reply. Throws CommandError if the command fails, and ProcessError if the process
+  // exits or does not reply within `timeout`, in which case it is killed.
   CommandReply Ask(const CommandMessage& command, Timeout timeout);
 
  private:

@@ -1,4 +1,4 @@
-// The Python environments that models bring along: EXECUTION_ENV_PATH.
+// The Python environments of models: EXECUTION_ENV_PATH.
 #pragma once
 
 #include <map>
@@ -11,12 +11,12 @@
 
 namespace pytriton {
 
-// A folder with an environment in it, for as long as somebody holds it.
+// A folder with an environment, which exists as long as it is referenced.
 class ExecutionEnvironment {
  public:
-  // An environment that lies there unpacked.
+  // Refers to an unpacked environment.
   explicit ExecutionEnvironment(std::string folder) : folder_(std::move(folder)) {}
-  // Unpacks an archive into an empty folder, and removes it again in the end. Throws std::runtime_error.
+  // Unpacks an archive into an empty folder, which is removed with this object. Throws std::runtime_error.
   ExecutionEnvironment(const std::string& archive, std::string folder, const std::string& launcher);
   ~ExecutionEnvironment();
   ExecutionEnvironment(const ExecutionEnvironment&) = delete;
@@ -35,21 +35,21 @@ class ExecutionEnvironments {
   // `launcher` starts the programs that unpack.
   ExecutionEnvironments(const WorkFolder* work, std::string launcher) : work_(work), launcher_(std::move(launcher)) {}
 
-  // The environment in a folder or in an archive (tar, compressed in any way that the program `tar` knows). All models
-  // share what is unpacked from the same archive. Throws std::runtime_error.
+  // Returns the environment in a folder or an archive (tar, compressed in any way that the program `tar` supports). All
+  // models share the environment of an archive. Throws std::runtime_error.
   std::shared_ptr<const ExecutionEnvironment> Get(const std::string& path);
 
  private:
   const WorkFolder* const work_;
   const std::string launcher_;
-  std::mutex mutex_;  // held while an archive is unpacked: others may want the same
+  std::mutex mutex_;  // held while an archive is unpacked, since several models may use it
   int unpacked_ = 0;
-  // By path, with what tells one archive from the next under that path.
+  // By path and what identifies the archive at that path.
   std::map<std::string, std::pair<std::string, std::shared_ptr<const ExecutionEnvironment>>> archives_;
 };
 
-// Where a program is: `name` itself where it is a path, else in a folder of the environment variable PATH. Throws
-// std::runtime_error when it is not there.
+// Returns the path of a program: `name` itself if it is a path, otherwise looked up in PATH. Throws std::runtime_error
+// if there is none.
 std::string FindProgram(const std::string& name);
 
 // The environment variables of this process.

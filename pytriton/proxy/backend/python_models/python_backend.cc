@@ -43,8 +43,8 @@ void TellOfIdleSettings(const Json& settings) {
     if (!settings[name].text().empty()) idle += (idle.empty() ? "" : ", ") + std::string(name);
   }
   if (idle.empty()) return;
-  Log(TRITONSERVER_LOG_INFO, "--backend-config=python: " + idle +
-                                 " has no effect: shared memory has no name here, and is as large as what is in it");
+  Log(TRITONSERVER_LOG_INFO,
+      "--backend-config=python: " + idle + "has no effect: shared memory is anonymous here, and grows as needed");
 }
 
 std::string Replaced(std::string text, const std::string& what, const std::string& with) {
@@ -67,7 +67,7 @@ const char* KindName(TRITONSERVER_InstanceGroupKind kind) {
   }
 }
 
-// Calls `body`, and names the model in what it throws.
+// Calls `body`, and adds the model's name to its errors.
 template <typename Body>
 auto Named(const std::string& model, Body body) {
   try {

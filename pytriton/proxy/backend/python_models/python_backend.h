@@ -1,4 +1,4 @@
-// The backend "python": models of a repository that are made of Python files, each instance in a process of its own.
+// The backend "python": models of a repository that are Python files, each instance in its own process.
 #pragma once
 
 #include <atomic>
@@ -15,21 +15,20 @@
 
 namespace pytriton {
 
-// What all its models share.
+// Resources that all its models share.
 class PythonBackend {
  public:
-  // `settings` is what `--backend-config=python,<key>=<value>` has set, `folder` is where the backend is installed.
-  // Throws TritonError.
+  // `settings`: the options `--backend-config=python,<key>=<value>`; `folder`: where the backend is installed. Throws
+  // TritonError.
   PythonBackend(const Json& settings, const std::string& folder, ServiceThread* services);
 
-  // What starts a worker process in an interpreter of the model's choice. `environment` is its EXECUTION_ENV_PATH, or
-  // nothing.
+  // Specifies a worker process in the model's interpreter. `environment`: its EXECUTION_ENV_PATH, or empty.
   ProcessSpec WorkerCommand(const ExecutionEnvironment* environment) const;
 
   ServiceThread* services() const { return services_; }
   ExecutionEnvironments* environments() { return &environments_; }
   ChildProcess::Timeout start_timeout() const { return start_timeout_; }
-  // A folder for the sockets of a worker process.
+  // Creates a folder for the sockets of a worker process.
   std::string NewFolder() { return work_.Make(std::to_string(++folders_)); }
 
  private:
@@ -46,7 +45,7 @@ class PythonBackend {
 // A version of a model.
 class PythonModel {
  public:
-  // Completes the model's configuration where Triton asks for it. Throws TritonError.
+  // Completes the model's configuration if Triton requests it. Throws TritonError.
   PythonModel(TRITONBACKEND_Model* model, PythonBackend* backend);
 
   // Starts the process of an instance, and loads the model in it. Throws TritonError.
@@ -63,7 +62,7 @@ class PythonModel {
   std::shared_ptr<const ExecutionEnvironment> environment_;
   std::mutex mutex_;
   std::unique_ptr<WorkerSupervisor>
-      first_;  // the process that has completed the configuration, until an instance takes it
+      first_;  // the process that has completed the configuration, until an instance takes it over
 };
 
 // A model's configuration, as Triton has completed it so far.

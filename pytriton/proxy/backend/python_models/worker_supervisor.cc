@@ -11,12 +11,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kFirstDelay(100);  // before the second start in a row
+constexpr milliseconds kFirstDelay(100);  // before the second restart in a row
 constexpr milliseconds kLongestDelay(10000);
-constexpr std::chrono::seconds kForgotten(60);  // a process that lived that long has earned a start without delay
+constexpr std::chrono::seconds kForgotten(60);  // a process that has lived for so long is restarted without delay
 constexpr milliseconds kAdmitTimeout(10000);
 constexpr milliseconds kStopTimeout(30000);
-constexpr milliseconds kPatience(30000);  // unless the settings say otherwise
+constexpr milliseconds kPatience(30000);  // default
 constexpr milliseconds kMoment(5);
 constexpr milliseconds kPollInterval(50);
 
@@ -53,7 +53,7 @@ WorkerSupervisor::~WorkerSupervisor() {
     } catch (const CommandError& error) {
       Log(TRITONSERVER_LOG_ERROR, "model '" + model_ + "': " + error.what() + "\n" + error.detail());
     } catch (const std::exception& error) {
-      Log(TRITONSERVER_LOG_WARN, "model '" + model_ + "': " + error.what() + " while it was to end");
+      Log(TRITONSERVER_LOG_WARN, "model '" + model_ + "': " + error.what() + " while it was being stopped");
     }
     const auto left = std::max(milliseconds(0), std::chrono::duration_cast<milliseconds>(deadline - Clock::now()));
     if (!idle || !process->process().WaitFor(left)) process->process().Kill();
@@ -80,7 +80,7 @@ AdmissionMessage WorkerSupervisor::IssueTicket(Clock::time_point deadline, const
       return process->Ask({Command::kIssueTicket}, kAdmitTimeout).admission;
     } catch (const std::exception& error) {
       if (Clock::now() > deadline) throw ProcessError(error.what());
-      std::this_thread::sleep_for(kMoment);  // the thread hears of its end, too
+      std::this_thread::sleep_for(kMoment);  // the thread notices its exit, too
     }
   }
 }
@@ -89,7 +89,7 @@ void WorkerSupervisor::CheckReady() {
   std::shared_ptr<ChildProcess> process;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (state_ == State::kStarting) throw ProcessError("its worker process is being started again");
+    if (state_ == State::kStarting) throw ProcessError("its worker process is being restarted");
     if (state_ != State::kLoaded) throw ProcessError(failure_);
     if (asks_ready_) process = process_;
   }
@@ -113,7 +113,7 @@ void WorkerSupervisor::Start() {
   if (stopping_) process_->process().Kill();
 }
 
-// Starts and watches processes. They are tied to this thread, which lives as long as the keeper.
+// Starts and watches processes. They are tied to this thread, which lives as long as the supervisor.
 void WorkerSupervisor::Run() {
   try {
     Start();
@@ -125,7 +125,7 @@ void WorkerSupervisor::Run() {
   changed_.notify_all();
   loaded_since_ = Clock::now();
   while (true) {
-    const Process& process = process_->process();  // which this thread alone replaces
+    const Process& process = process_->process();  // only this thread replaces it
     process.Wait();
     std::string reason = "its worker process (" + std::to_string(process.pid()) + ") " + process.DescribeExit();
     {
@@ -139,11 +139,11 @@ void WorkerSupervisor::Run() {
   End("its worker process " + process_->process().DescribeExit());
 }
 
-// Tries until it succeeds; returns false when it is to stop.
+// Tries until it succeeds; returns false if the supervisor is being stopped.
 bool WorkerSupervisor::Restart(std::string* reason) {
   while (true) {
     const std::string when = delay_.count() == 0 ? "" : " in " + Seconds(delay_);
-    Log(TRITONSERVER_LOG_WARN, "model '" + model_ + "': " + *reason + "; it is started again" + when);
+    Log(TRITONSERVER_LOG_WARN, "model '" + model_ + "': " + *reason + "; restarting it" + when);
     if (!Pause(delay_)) return false;
     delay_ = std::clamp(delay_ * 2, kFirstDelay, kLongestDelay);
     on_restart_();
@@ -181,7 +181,7 @@ void WorkerSupervisor::End(const std::string& reason) {
   changed_.notify_all();
 }
 
-// Returns false when it is to stop.
+// Returns false if the supervisor is being stopped.
 bool WorkerSupervisor::Pause(milliseconds time) {
   std::unique_lock<std::mutex> lock(mutex_);
   return !changed_.wait_for(lock, time, [this] { return stopping_; });
@@ -203,7 +203,7 @@ std::shared_ptr<ChildProcess> WorkerSupervisor::Loaded(Clock::time_point deadlin
   std::unique_lock<std::mutex> lock(mutex_);
   const int64_t failures = failures_;
   while (state_ == State::kStarting && failures_ == failures) {
-    if (Clock::now() > deadline || !wanted()) throw ProcessError("its worker process is still being started again");
+    if (Clock::now() > deadline || !wanted()) throw ProcessError("its worker process is still being restarted");
     changed_.wait_for(lock, kPollInterval);
   }
   if (state_ != State::kLoaded) throw ProcessError(failure_);

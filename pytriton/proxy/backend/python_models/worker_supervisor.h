@@ -1,4 +1,4 @@
-// Keeps a worker process with a model in it: starts it, watches it, and starts it again when it has ended.
+// Supervises a worker process with a model: starts it, watches it, and restarts it when it exits.
 #pragma once
 
 #include <chrono>
@@ -18,36 +18,36 @@ class WorkerSupervisor {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Makes a service channel, and sets its argument to the worker's end of it.
+  // Creates a service channel, and sets its argument to the worker's end of it.
   using OpenService = std::function<std::shared_ptr<ServiceChannel>(FileDescriptor*)>;
 
-  // Starts the process. `start_timeout` bounds each order that runs the model's code.
+  // Starts the process. `start_timeout` limits each command that runs the model's code.
   WorkerSupervisor(ProcessSpec spec, std::string model, ChildProcess::Timeout start_timeout,
                    OpenService open_service = nullptr);
-  // Has the process end in order, and ends it when it does not in time.
+  // Stops the process, and kills it if it does not exit in time.
   ~WorkerSupervisor();
   WorkerSupervisor(const WorkerSupervisor&) = delete;
   WorkerSupervisor& operator=(const WorkerSupervisor&) = delete;
 
-  // Has a configuration completed; before Load. Throws CommandError or ProcessError.
+  // Completes a configuration; to be called before Load. Throws CommandError or ProcessError.
   std::string Complete(const CommandMessage& command);
 
-  // Loads the model, into this process and into each that takes its place; `on_restart` hears of each of those, in the
-  // keeper's own thread. Throws CommandError or ProcessError; the keeper is good for nothing then.
+  // Loads the model, into this process and into each that replaces it; `on_restart` is called for each of those, in the
+  // supervisor's thread. Throws CommandError or ProcessError; then the supervisor cannot be used any more.
   void Load(const CommandMessage& command, std::function<void()> on_restart);
 
-  // Lets a model instance connect; waits for the process while it is being started again and that is `wanted`. Throws
-  // ProcessError: why there is none.
+  // Issues a ticket for a model instance; waits while the process is being restarted and `wanted` returns true. Throws
+  // ProcessError with the reason if there is no process.
   AdmissionMessage IssueTicket(Clock::time_point deadline, const std::function<bool()>& wanted);
 
-  // Asks the model whether it can infer, if it wants to be asked. Throws CommandError or ProcessError when it cannot. A
-  // process that does not answer for as long as requests wait for one is ended, and started again.
+  // Runs the model's readiness check, if it has one. Throws CommandError or ProcessError if the model is not ready. A
+  // process that does not reply for as long as requests wait for a process is killed and restarted.
   void CheckReady();
 
   // The service channel of the process.
   std::shared_ptr<ServiceChannel> service();
 
-  // How long requests wait for a process that is being started again.
+  // How long requests wait for a process that is being restarted.
   std::chrono::milliseconds timeout() const;
 
  private:
@@ -68,17 +68,17 @@ class WorkerSupervisor {
   const OpenService open_service_;
   CommandMessage load_;
   std::function<void()> on_restart_;
-  std::chrono::milliseconds delay_{0};  // before the next start; the thread's own
+  std::chrono::milliseconds delay_{0};  // before the next start; used by the thread alone
   Clock::time_point loaded_since_;      // likewise
-  std::mutex mutex_;                    // of what follows
+  std::mutex mutex_;                    // guards the members below
   std::condition_variable changed_;
   State state_ = State::kStarting;
   bool stopping_ = false;
-  bool asks_ready_ = false;  // the model wants to be asked whether it can infer
+  bool asks_ready_ = false;  // the model has a readiness check
   std::shared_ptr<ChildProcess> process_;
   std::shared_ptr<ServiceChannel> service_;
-  int64_t failures_ = 0;  // starts that have failed
-  std::string failure_;   // why the last of them did, or why the process has ended for good
+  int64_t failures_ = 0;  // number of failed starts
+  std::string failure_;   // why the last of them failed, or why the process has exited for good
   std::thread thread_;
 };
 

@@ -77,7 +77,7 @@ std::string Chain(const CallChain& call_chain, const std::string& model) {
   constexpr size_t kMost = 8;
   std::string chain;
   for (size_t i = call_chain.size() > kMost ? call_chain.size() - kMost : 0; i < call_chain.size(); ++i) {
-    chain += "'" + call_chain[i].model + "' asks ";
+    chain += "'" + call_chain[i].model + "' calls ";
   }
   return (call_chain.size() > kMost ? "... " : "") + chain + "'" + model + "'";
 }

@@ -1,5 +1,6 @@
-// Who waits for a request that a worker makes: the batch that its callable is called for, those that wait for that one,
-// and so on. A request to a model all of whose places such batches hold would wait for itself.
+// The call chain of a request that a worker sends: the batch for which its callable is running, the batches that wait
+// for that one, and so on. A request deadlocks if the batches of its own call chain occupy every instance of the model
+// that it is sent to.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +12,13 @@
 
 namespace pytriton {
 
-// By which the requests of workers tell who waits for them; the callables never see it.
+// The request parameter that carries the call chain; callables never see it.
 constexpr const char* kCallersParameter = "pytriton_callers";
 
-// A batch that is being served, and waits.
+// A batch that is being served, and waits for a request.
 struct Caller {
-  std::string place;     // which of the model's places it holds; unique in the server
-  int64_t capacity = 1;  // how many batches the model's instances take at a time, together
+  std::string place;     // the instance's slot that it occupies; unique in the server
+  int64_t capacity = 1;  // batches that all instances of the model take at a time
   int64_t version = 0;
   std::string model;
 
@@ -26,31 +27,31 @@ struct Caller {
 
 using CallChain = std::vector<Caller>;
 
-// As the value of a parameter, one per line. Reading leaves out what it does not understand: the parameter may be
-// anybody's.
+// Converts from and to the value of the parameter, one batch per line. Parsing skips malformed lines, since a client
+// may have set the parameter.
 std::string ToText(const CallChain& call_chain);
 CallChain ParseCallChain(std::string_view text);
 
-// Adds those that are not among them yet.
+// Adds the batches that are not in the chain yet.
 void Join(CallChain* call_chain, const CallChain& others);
 
-// How many batches the instances of this backend's models take at a time.
+// The number of batches that the instances of each model of this backend take at a time.
 class Capacities {
  public:
   void Add(const std::string& model, int64_t version, int64_t capacity);
   int64_t Of(const std::string& model, int64_t version) const;
-  // The version that Triton takes where a request names none; -1 where none is known.
+  // The version that Triton uses if a request names none; -1 if none is known.
   int64_t Latest(const std::string& model) const;
 
  private:
   mutable std::mutex mutex_;
-  std::map<std::string, std::map<int64_t, int64_t>> capacities_;  // those that have any
+  std::map<std::string, std::map<int64_t, int64_t>> capacities_;  // versions that have any
 };
 
-// Whether a request to the model would wait for itself.
+// Detects deadlock: every instance of the model is blocked on this call chain.
 bool IsCycle(const CallChain& call_chain, const std::string& model, int64_t version, const Capacities& capacities);
 
-// For the worker's error.
+// Describes the chain in an error message.
 std::string Chain(const CallChain& call_chain, const std::string& model);
 
 }  // namespace pytriton

@@ -15,7 +15,7 @@ namespace pytriton {
 
 namespace {
 
-// What Triton keeps of an output's block.
+// The handle of an output's block, which Triton keeps.
 struct OutputBlock {
   std::shared_ptr<Arena> arena;
   Block block;
@@ -44,14 +44,14 @@ void SetParameter(TRITONSERVER_InferenceRequest* request, const Parameter& param
   }
 }
 
-// Brings a BYTES tensor into the order in which Python reads it: all lengths, then all elements.
+// Reorders a BYTES tensor to the layout of the worker: all lengths, then all elements.
 void PutLengthsFirst(char* data, int64_t size, int64_t count, const char* name) {
   const std::string source(data, size);
   char* lengths = data;
   char* contents = data + count * kLengthSize;
   const bool fits = count >= 0 && count * kLengthSize <= size &&
                     ForEachElement(source.data(), size, count, [&](const char* element, uint32_t length) {
-                      if (contents + length > data + size) return;  // more elements follow than there is room for
+                      if (contents + length > data + size) return;  // there are more elements than room
                       std::memcpy(lengths, &length, kLengthSize);
                       lengths += kLengthSize;
                       std::memcpy(contents, element, length);
@@ -91,12 +91,12 @@ InferenceReplyOutput ToOutput(TRITONSERVER_InferenceResponse* response, uint32_t
   return output;
 }
 
-// `blocks` gets those of the outputs.
+// `blocks` receives the outputs' blocks.
 InferenceReplyMessage ToReply(TRITONSERVER_InferenceResponse* response, bool final, std::vector<OutputBlock*>* blocks) {
   InferenceReplyMessage reply;
   reply.final = final;
   if (response == nullptr) return reply;
-  if (TRITONSERVER_Error* error = TRITONSERVER_InferenceResponseError(response)) {  // the response's own
+  if (TRITONSERVER_Error* error = TRITONSERVER_InferenceResponseError(response)) {  // owned by the response
     reply.failed = true;
     reply.code = TRITONSERVER_ErrorCode(error);
     reply.message = TRITONSERVER_ErrorMessage(error);
@@ -180,7 +180,7 @@ void InferenceRequest::Prepare(const InferenceCallMessage& call, const char* dat
     const char* name = input.name.c_str();
     Check(TRITONSERVER_InferenceRequestAddInput(request_, name, static_cast<TRITONSERVER_DataType>(input.datatype),
                                                 input.tensor.shape.data(), input.tensor.shape.size()));
-    if (input.tensor.offset < 0) throw ProtocolError("a worker sent an input that is not there");
+    if (input.tensor.offset < 0) throw ProtocolError("a worker sent an input without data");
     Check(TRITONSERVER_InferenceRequestAppendInputData(request_, name, data + input.tensor.offset, input.tensor.size,
                                                        TRITONSERVER_MEMORY_CPU, 0));
   }

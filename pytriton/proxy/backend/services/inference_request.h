@@ -1,4 +1,4 @@
-// A request of a worker to a model of the server. Its inputs lie in the worker's arena, its outputs in the backend's.
+// A worker's request to a model of the server. Its inputs lie in the worker's arena, its outputs in the backend's.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@ namespace pytriton {
 
 class ServiceChannel;
 
-// Where Triton lays the outputs of all such requests.
+// Allocates the outputs of all such requests.
 class OutputAllocator {
  public:
   OutputAllocator();
@@ -29,13 +29,13 @@ class OutputAllocator {
 
 class InferenceRequest {
  public:
-  // Has the server infer; the channel hears of responses, the final one included, from any thread. `data` is that of
-  // the message, which lies at `offset` in the worker's arena and is released once Triton has no use for it. Throws
-  // TritonError where the server refuses the request; then the caller releases the message.
+  // Sends the request. Responses, including the final one, are passed to the channel from any thread. `data` is the
+  // data of the message at `offset` in the worker's arena, which is released once Triton has released the request.
+  // Throws TritonError if the server refuses the request; then the caller releases the message.
   static void Start(const std::shared_ptr<ServiceChannel>& channel, int64_t number, const InferenceCallMessage& call,
                     const char* data, int64_t offset, const std::string& call_chain);
 
-  // Asks the server to stop.
+  // Asks the server to cancel the request.
   void Cancel();
 
  private:
@@ -59,7 +59,7 @@ class InferenceRequest {
   const int64_t number_;
   const int64_t offset_;
   TRITONSERVER_InferenceRequest* request_ = nullptr;
-  std::atomic<int> users_{2};  // Triton, until it releases the request; and until the final response
+  std::atomic<int> users_{2};  // held by Triton until it releases the request, and until the final response
 };
 
 }  // namespace pytriton

@@ -8,7 +8,7 @@ namespace pytriton {
 
 namespace {
 
-// A metric's labels as Triton takes them.
+// A metric's labels as Triton's parameters.
 class Labels {
  public:
   explicit Labels(const std::vector<std::pair<std::string, std::string>>& labels) {
@@ -76,7 +76,7 @@ Metric::~Metric() {
 
 void Metric::Observe(double value) {
   if (TRITONSERVER_MetricObserve == nullptr || family_->kind() != TRITONSERVER_METRIC_KIND_HISTOGRAM) {
-    throw TritonError(TRITONSERVER_ERROR_UNSUPPORTED, "only histograms observe");
+    throw TritonError(TRITONSERVER_ERROR_UNSUPPORTED, "only histograms can observe values");
   }
   Check(TRITONSERVER_MetricObserve(metric_, value));
 }
@@ -99,7 +99,7 @@ std::shared_ptr<MetricFamily> MetricFamilies::Get(TRITONSERVER_MetricKind kind, 
     known = family;
   } else if (family->kind() != kind) {
     throw TritonError(TRITONSERVER_ERROR_ALREADY_EXISTS,
-                      "there is a metric family '" + name + "' of another kind: give this one another name");
+                      "there is a metric family '" + name + "' of another kind: choose another name");
   }
   return family;
 }
@@ -119,12 +119,12 @@ int64_t Metrics::Do(const MetricMessage& message) {
   if (message.command == MetricOperation::kDelete) return metrics_.erase(message.number), 0;
   if (message.command == MetricOperation::kMetric) {
     const auto family = of_family_.find(message.number);
-    if (family == of_family_.end()) throw TritonError(TRITONSERVER_ERROR_NOT_FOUND, "the metric family is gone");
+    if (family == of_family_.end()) throw TritonError(TRITONSERVER_ERROR_NOT_FOUND, "the metric family was deleted");
     metrics_[++last_] = std::make_shared<Metric>(family->second, message.labels, message.buckets);
     return last_;
   }
   const auto metric = metrics_.find(message.number);
-  if (metric == metrics_.end()) throw TritonError(TRITONSERVER_ERROR_NOT_FOUND, "the metric is gone");
+  if (metric == metrics_.end()) throw TritonError(TRITONSERVER_ERROR_NOT_FOUND, "the metric was deleted");
   switch (message.command) {
     case MetricOperation::kIncrement:
       Check(TRITONSERVER_MetricIncrement(metric->second->get(), message.value));
@@ -138,7 +138,7 @@ int64_t Metrics::Do(const MetricMessage& message) {
     case MetricOperation::kValue:
       return metric->second->ValueBits();
     default:
-      throw ProtocolError("a worker wants something done with a metric that is not known");
+      throw ProtocolError("a worker requested an unknown operation on a metric");
   }
 }
 

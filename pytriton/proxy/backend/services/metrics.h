@@ -1,5 +1,5 @@
-// Custom metrics on the server's endpoint. All instances of the backend share them by name and labels, so that one that
-// goes takes away only what nobody else has.
+// Custom metrics on the server's endpoint. All instances of the backend share them by name and labels; a metric is
+// deleted with its last user.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace pytriton {
 
 class MetricFamily {
  public:
-  // Throws TritonError, as where the server has no metrics.
+  // Throws TritonError, for instance if metrics are disabled.
   MetricFamily(TRITONSERVER_MetricKind kind, const std::string& name, const std::string& description);
   ~MetricFamily();
   MetricFamily(const MetricFamily&) = delete;
@@ -25,7 +25,8 @@ class MetricFamily {
 
   TRITONSERVER_MetricKind kind() const { return kind_; }
   TRITONSERVER_MetricFamily* get() const { return family_; }
-  // Held while metrics of the family come and go: Triton counts those of the same labels in several steps.
+  // Held while metrics of the family are created and deleted, since Triton counts those with the same labels in several
+  // steps.
   std::mutex& mutex() { return mutex_; }
 
  private:
@@ -34,10 +35,10 @@ class MetricFamily {
   std::mutex mutex_;
 };
 
-// One of a family, by its labels. Those of the same labels have one value, which goes with the last of them.
+// A metric of a family. Metrics with the same labels share one value, which is deleted with the last of them.
 class Metric {
  public:
-  // `buckets` are a histogram's. Throws TritonError.
+  // `buckets`: the upper bounds of a histogram. Throws TritonError.
   Metric(std::shared_ptr<MetricFamily> family, const std::vector<std::pair<std::string, std::string>>& labels,
          const std::vector<double>& buckets = {});
   ~Metric();
@@ -56,7 +57,7 @@ class Metric {
 // All families of the backend.
 class MetricFamilies {
  public:
-  // Makes one, or finds the one of that name. Throws TritonError.
+  // Creates a family, or returns the one of that name. Throws TritonError.
   std::shared_ptr<MetricFamily> Get(TRITONSERVER_MetricKind kind, const std::string& name,
                                     const std::string& description);
 
@@ -65,14 +66,14 @@ class MetricFamilies {
   std::map<std::string, std::weak_ptr<MetricFamily>> families_;
 };
 
-// What one worker has of them. For one thread at a time.
+// The metrics of one worker. For one thread at a time.
 class Metrics {
  public:
   explicit Metrics(MetricFamilies* families) : families_(families) {}
 
-  // Returns the number of what was made, the bits of a metric's value, or 0. Throws TritonError.
+  // Returns the number of what was created, the bits of a metric's value, or 0. Throws TritonError.
   int64_t Do(const MetricMessage& message);
-  // Lets go of all.
+  // Releases all of them.
   void Clear();
 
  private:

@@ -62,7 +62,7 @@ bool ModelControl::Do(TRITONSERVER_Server* server, const ModelMessage& message, 
       Check(TRITONSERVER_ServerModelIsReady(server, message.model.c_str(), message.version, &ready));
       break;
     default:
-      throw TritonError(TRITONSERVER_ERROR_UNSUPPORTED, "a worker wants something done with a model that is not known");
+      throw TritonError(TRITONSERVER_ERROR_UNSUPPORTED, "a worker requested an unknown operation on a model");
   }
   return ready;
 }

@@ -1,4 +1,4 @@
-// Loads and unloads models for workers, each in a thread of its own, for it may take long.
+// Loads and unloads models for workers, each in its own thread, since it may take long.
 #pragma once
 
 #include <atomic>
@@ -20,11 +20,11 @@ class ModelControl {
   ModelControl(const ModelControl&) = delete;
   ModelControl& operator=(const ModelControl&) = delete;
 
-  // Starts to `work`, which must not throw.
+  // Runs `work` in a thread; it must not throw.
   void Start(std::function<void()> work);
 
-  // Does what the message says, and returns whether the model is ready, where that was asked. `data` is that of the
-  // message. Throws TritonError.
+  // Performs the operation; returns whether the model is ready if that was queried. `data` is the data of the message.
+  // Throws TritonError.
   static bool Do(TRITONSERVER_Server* server, const ModelMessage& message, const char* data);
 
  private:

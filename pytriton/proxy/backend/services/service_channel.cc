@@ -15,7 +15,7 @@ namespace pytriton {
 
 namespace {
 
-constexpr int kBellsAtATime = 64;  // other channels have their turn
+constexpr int kBellsAtATime = 64;  // lets other channels be served
 
 int64_t ToWord(ServiceNotification kind) { return static_cast<int64_t>(kind); }
 
@@ -51,10 +51,10 @@ void ServiceChannel::Ended(int64_t batch) {
 void ServiceChannel::Close() {
   if (closed_.exchange(true)) return;
   SetCapacity(0);
-  shutdown(socket_.get(), SHUT_RDWR);  // the thread that receives hears of it
+  shutdown(socket_.get(), SHUT_RDWR);  // the service thread notices
   {
     const std::lock_guard<std::mutex> lock(send_mutex_);
-    if (doorbell_.valid()) doorbell_.Notify();  // so that the worker looks at the socket
+    if (doorbell_.valid()) doorbell_.Notify();  // so that the worker checks the socket
   }
   const std::lock_guard<std::mutex> lock(calls_mutex_);
   for (const auto& [number, inference] : calls_) inference->Cancel();
@@ -74,7 +74,7 @@ bool ServiceChannel::Receive() {
     if (received <= 0 || closed_) return false;
     try {
       if (received != static_cast<ssize_t>(sizeof(notification)))
-        throw ProtocolError("the worker sent what is no bell");
+        throw ProtocolError("the worker sent a malformed notification");
       Handle(notification, files.empty() ? FileDescriptor() : std::move(files[0]));
     } catch (const std::exception& error) {
       Log(TRITONSERVER_LOG_ERROR,
@@ -88,7 +88,7 @@ bool ServiceChannel::Receive() {
 void ServiceChannel::Handle(const Notification& notification, FileDescriptor file) {
   const auto kind = static_cast<ServiceNotification>(notification.kind);
   if (kind == ServiceNotification::kOpen) return Open(notification, std::move(file));
-  if (arena_ == nullptr) throw ProtocolError("the worker asks before it has opened the channel");
+  if (arena_ == nullptr) throw ProtocolError("the worker sent a call before it opened the channel");
   switch (kind) {
     case ServiceNotification::kInfer:
       return Call(notification);
@@ -104,11 +104,11 @@ void ServiceChannel::Handle(const Notification& notification, FileDescriptor fil
       worker_arena_.Release(notification.offset);
       LogIfError(TRITONSERVER_LogMessage(static_cast<TRITONSERVER_LogLevel>(message.level), message.file.c_str(),
                                          static_cast<int>(message.line), message.text.c_str()),
-                 "cannot write a worker's line into the log");
+                 "cannot write a worker's line to the log");
       return;
     }
     default:
-      throw ProtocolError("a bell of kind " + std::to_string(notification.kind) + " rang, which is not known");
+      throw ProtocolError("unknown notification of kind " + std::to_string(notification.kind) + "");
   }
 }
 
@@ -127,7 +127,7 @@ void ServiceChannel::Open(const Notification& notification, FileDescriptor file)
   const std::lock_guard<std::mutex> lock(send_mutex_);
   const Notification opened = {ToWord(ServiceNotification::kOpened), 0, doorbell.offset, Doorbell::kSize};
   if (!SendNotification(socket_.get(), opened, MSG_DONTWAIT, arena_->fd(), context_->wake_flag.fd())) {
-    throw ChannelError("the worker does not wait for what it has asked for");
+    throw ChannelError("the worker cancelled a call that is not in batch_in_flight");
   }
   doorbell_ = Doorbell(doorbell.data);
 }
@@ -140,9 +140,8 @@ void ServiceChannel::Call(const Notification& notification) {
     const CallChain call_chain = CallersOfBatch(call.batch);
     if (IsCycle(call_chain, call.model, call.version, context_->capacities)) {
       throw TritonError(TRITONSERVER_ERROR_UNAVAILABLE,
-                        "the request would wait for itself, for all instances of model '" + call.model +
-                            "' are waiting for it (" + Chain(call_chain, call.model) +
-                            "): break the cycle, or give the model more instances");
+                        "the request would deadlock: all instances of model '" + call.model + "' are waiting for it (" +
+                            Chain(call_chain, call.model) + "): break the cycle, or give the model more instances");
     }
     InferenceRequest::Start(shared_from_this(), notification.sequence, call, message + reader.data_offset(),
                             notification.offset, ToText(call_chain));
@@ -201,7 +200,7 @@ void ServiceChannel::Fail(int64_t number, TRITONSERVER_Error_Code code, const st
 
 void ServiceChannel::Add(int64_t number, InferenceRequest* inference) {
   const std::lock_guard<std::mutex> lock(calls_mutex_);
-  if (!calls_.emplace(number, inference).second) throw ProtocolError("the worker gave two calls the same number");
+  if (!calls_.emplace(number, inference).second) throw ProtocolError("the worker used the same number for two calls");
 }
 
 void ServiceChannel::Remove(int64_t number) {
@@ -248,7 +247,7 @@ void ServiceChannel::Flush() {
   if (unsent_.empty()) Want(false);
 }
 
-// Has the thread that receives told of room in the socket, or no more.
+// Registers for notification when the socket has room, or unregisters.
 void ServiceChannel::Want(bool writable) {
   epoll_event event = {};
   event.events = writable ? EPOLLIN | EPOLLOUT : EPOLLIN;

@@ -1,5 +1,5 @@
-// The backend's end of a model instance's service channel: what a worker asks of the server, and the replies. A Unix
-// SEQPACKET socket beside the one of the batches, and an arena for each direction, made when it is first used.
+// The backend's end of a model instance's service channel, which carries a worker's calls to the server and the
+// replies: a Unix SEQPACKET socket beside the one for batches, and an arena for each direction, created on first use.
 #pragma once
 
 #include <atomic>
@@ -22,49 +22,49 @@
 
 namespace pytriton {
 
-// What all channels of the backend share.
+// Resources that all channels of the backend share.
 struct ServiceContext {
-  FileDescriptor poll;  // the epoll instance of the thread that receives
-  WakeFlag wake_flag;   // where it sleeps at busy times
+  FileDescriptor poll;  // the epoll instance of the service thread
+  WakeFlag wake_flag;   // where the service thread sleeps at busy times
   OutputAllocator allocator;
   MetricFamilies families;
   Capacities capacities;
-  ModelControl* models = nullptr;  // for the thread that receives
+  ModelControl* models = nullptr;  // the service thread's data
   std::function<void(const std::shared_ptr<Arena>&)> on_arena;
 };
 
 class ServiceChannel : public std::enable_shared_from_this<ServiceChannel> {
  public:
-  // `number` is what the thread that receives knows it by.
+  // `number` identifies the channel to the service thread.
   ServiceChannel(std::shared_ptr<ServiceContext> context, int64_t number, FileDescriptor socket,
                  TRITONSERVER_Server* server, std::string model, int64_t version);
 
-  // Of the instance. Says how many batches its worker takes at a time.
+  // Called by the instance. Sets how many batches its worker takes at a time.
   void SetCapacity(int64_t capacity);
-  // Says who waits for a batch, `batch` being its sequence, or 0 where there is only one at a time. Not needed where
-  // nobody does.
+  // Sets the call chain of a batch, `batch` being its sequence, or 0 in sequential mode. Not needed if the chain is
+  // empty.
   void Began(int64_t batch, const CallChain& call_chain);
   void Ended(int64_t batch);
-  // Ends the channel, and cancels what is in flight.
+  // Closes the channel, and cancels all calls in batch_in_flight.
   void Close();
 
-  // Of the thread that receives.
+  // Called by the service thread.
   int socket() const { return socket_.get(); }
-  // Does what the worker asks. Returns whether it is still there.
+  // Handles a notification of the worker. Returns whether it is still connected.
   bool Receive();
-  // Ends the channel, and takes the worker's metrics away.
+  // Closes the channel, and deletes the worker's metrics.
   void Retire();
-  // Goes on sending.
+  // Continues to send.
   void Flush();
 
-  // Of what is in flight; from any thread.
+  // Called by calls in batch_in_flight; from any thread.
   TRITONSERVER_Server* server() const { return server_; }
   TRITONSERVER_ResponseAllocator* allocator() const { return context_->allocator.get(); }
   const std::shared_ptr<Arena>& arena() const { return arena_; }
   void Add(int64_t number, InferenceRequest* inference);
   void Remove(int64_t number);
   void ReleaseMessage(int64_t offset) { worker_arena_.Release(offset); }
-  // Returns whether the worker has got it, and with it the outputs' blocks.
+  // Returns whether the worker received the reply, and with it the outputs' blocks.
   bool Reply(int64_t number, const InferenceReplyMessage& message);
 
  private:
@@ -86,7 +86,7 @@ class ServiceChannel : public std::enable_shared_from_this<ServiceChannel> {
   TRITONSERVER_Server* const server_;
   const std::string model_;
   const int64_t version_;
-  std::shared_ptr<Arena> arena_;  // these two, once the worker has opened the channel
+  std::shared_ptr<Arena> arena_;  // both are set once the worker has opened the channel
   PeerArena worker_arena_;
   Metrics metrics_;
   std::atomic<bool> closed_{false};
@@ -97,7 +97,7 @@ class ServiceChannel : public std::enable_shared_from_this<ServiceChannel> {
   std::map<int64_t, InferenceRequest*> calls_;
   std::mutex send_mutex_;
   std::deque<Notification> unsent_;
-  Doorbell doorbell_;  // in the arena, with that
+  Doorbell doorbell_;  // in the arena, guarded by its mutex
 };
 
 }  // namespace pytriton

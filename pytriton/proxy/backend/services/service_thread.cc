@@ -22,8 +22,8 @@ namespace {
 constexpr uint64_t kStop = 0;  // channels count from 1
 constexpr std::chrono::seconds kPatience(5);
 constexpr std::chrono::milliseconds kPollInterval(10);
-constexpr std::chrono::seconds kBusyFor(1);  // after the last bell
-constexpr int kNapMs = 10;                   // not all that comes wakes who sleeps in the bed
+constexpr std::chrono::seconds kBusyFor(1);  // after the last notification
+constexpr int kNapMs = 10;                   // some events do not wake a thread that sleeps at the wake flag
 
 std::string SystemError(const char* what) { return std::string(what) + ": " + std::strerror(errno); }
 
@@ -53,7 +53,7 @@ ServiceThread::~ServiceThread() {
     channels.push_back(channel);
   }
   channels_.clear();
-  // Requests in flight hold their channel.
+  // Requests in batch_in_flight hold their channel.
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   for (const auto& channel : channels) {
     while (!channel.expired() && std::chrono::steady_clock::now() < deadline)

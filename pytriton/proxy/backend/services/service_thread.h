@@ -1,4 +1,4 @@
-// What workers ask of the server beside their batches: one thread that receives it for all instances of the backend.
+// The thread that handles the calls of all workers, from the service channels of all instances of the backend.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@ namespace pytriton {
 
 class ServiceThread {
  public:
-  // `on_arena` hears of each arena, whose memory is to be given back now and then.
+  // `on_arena` is called with each new arena, whose free memory is to be trimmed.
   explicit ServiceThread(std::function<void(const std::shared_ptr<Arena>&)> on_arena);
-  // Waits a while for what is in flight.
+  // Waits for a while for calls in batch_in_flight.
   ~ServiceThread();
   ServiceThread(const ServiceThread&) = delete;
   ServiceThread& operator=(const ServiceThread&) = delete;
 
-  // Makes a channel for an instance of a model; `worker_end` is for its worker. The channel ends when the instance lets
-  // go of it.
+  // Creates a channel for an instance of a model; `worker_end` is for its worker. The channel is closed when the
+  // instance releases it.
   std::shared_ptr<ServiceChannel> Open(TRITONSERVER_Server* server, const std::string& model, int64_t version,
                                        FileDescriptor* worker_end);
 
@@ -36,7 +36,7 @@ class ServiceThread {
   const std::shared_ptr<ServiceContext> context_;
   ModelControl models_;
   FileDescriptor stop_;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   int64_t last_ = 0;
   std::map<int64_t, std::shared_ptr<ServiceChannel>> channels_;
   std::thread thread_;

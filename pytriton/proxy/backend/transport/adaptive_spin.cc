@@ -14,11 +14,11 @@ namespace pytriton {
 
 namespace {
 
-constexpr int64_t kMaxWaitNs = 400'000;  // what usually takes longer is slept for
+constexpr int64_t kMaxWaitNs = 400'000;  // longer waits are not worth spinning for
 constexpr int64_t kSlackNs = 20'000;
 constexpr int kMaxBackoff = 1024;
 constexpr size_t kFewRequests = 2;
-constexpr int kBacklogBatches = 32;  // batches, of which clients in line fill but some
+constexpr int kBacklogBatches = 32;  // batches after a large one, before spinning is tried again
 
 std::atomic<int> spinning{0};
 
@@ -32,7 +32,7 @@ int CountAllowed() {
   return CPU_COUNT(&processors) / 2;
 }
 
-// So many threads of this process may spin at a time: no more than half of the processors, and none of a single one.
+// The number of threads of this process that may spin at a time: at most half of the processors.
 int Limit() {
   static const int limit = CountAllowed();
   return limit;
@@ -62,7 +62,7 @@ bool AdaptiveSpin::Begin() {
 }
 
 int64_t AdaptiveSpin::Yield() const {
-  sched_yield();  // to whoever has something to do
+  sched_yield();  // to any thread that has work to do
   return Now();
 }
 

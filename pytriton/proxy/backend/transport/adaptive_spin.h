@@ -1,5 +1,5 @@
-// Waiting for what comes soon, by asking for it again and again: a thread that sleeps is awake again only 20 to 50 us
-// after it was woken. Twin of `spin.py`.
+// Adaptive busy-waiting: polls for a short while before sleeping, since a sleeping thread runs again only 20 to 50 us
+// after it is woken. Twin of `transport/adaptive_spin.py`.
 #pragma once
 
 #include <cstddef>
@@ -7,18 +7,18 @@
 
 namespace pytriton {
 
-// What one waits for again and again, and how long it took. Used by one thread at a time.
+// Waits for a recurring event, and learns how long it takes. Used by one thread at a time.
 class AdaptiveSpin {
  public:
-  // Whether the machine and the environment let anyone wait so.
+  // Whether the machine and the environment allow spinning.
   static bool IsAllowed();
-  // Notes that so many requests came together. Where there are many, clients wait in line, and for a while the
-  // processor has better things to do than to wait.
+  // Observes the number of requests in a batch. After a large one clients are queueing, and for a while the processor
+  // has better things to do than to spin.
   void ObserveBatchSize(size_t request_count);
   bool HasBacklog() const { return backlog_ > 0; }
 
-  // Asks `arrived` until it says yes, as long as that is likely to pay: not for long unless `begun` says that it is
-  // being worked on. Returns whether it did.
+  // Polls `arrived` until it returns true, for as long as that is likely to pay: not for long unless `begun` returns
+  // true, that is, the other side is working on it. Returns whether the event has happened.
   template <typename Arrived, typename Begun>
   bool Try(const Arrived& arrived, const Begun& begun) {
     if (!Begin()) return false;
@@ -28,7 +28,7 @@ class AdaptiveSpin {
     return has_arrived;
   }
 
-  // It has come at last; so long it took, whether it was slept for or not.
+  // Records how long the event took, spinning or sleeping.
   void RecordWait(int64_t waited_ns);
 
  private:
@@ -44,9 +44,9 @@ class AdaptiveSpin {
   int64_t Yield() const;
   void End(bool has_arrived);
 
-  int64_t average_ns_ = INT64_MAX / 16;  // how long it takes, as a moving average
-  int backlog_ = 0;                      // for so many batches
-  int backoff_ = 0;                      // so many times more it is not tried
+  int64_t average_ns_ = INT64_MAX / 16;  // moving average of the time it takes
+  int backlog_ = 0;                      // batches left until the backlog counts as gone
+  int backoff_ = 0;                      // waits left until spinning is tried again
   int next_backoff_ = kMinBackoff;
   int64_t begin_ns_ = 0;
   int64_t end_ns_ = 0;

@@ -99,7 +99,7 @@ Block Arena::Allocate(int64_t size) {
 
 void Arena::Discard(const Block& block) { State(block.data - kBlockHeader).store(0, std::memory_order_release); }
 
-// Takes a free block of the order, splitting a larger one where there is none.
+// Takes a free block of the order, splitting a larger one if there is none.
 bool Arena::TakeFree(int order, FreeBlock* block) {
   int from = order;
   const int orders = static_cast<int>(free_.size());
@@ -125,7 +125,7 @@ bool Arena::Released(const UsedBlock& block) const {
   return State(mapping_.data() + block.offset).load(std::memory_order_acquire) == 0;
 }
 
-// Looks at up to `limit` used blocks and takes back those that the other side released.
+// Reclaims the blocks that the other side has released, among up to `limit` used ones.
 void Arena::Collect(size_t limit) {
   limit = std::min(limit, used_.size());
   for (size_t i = 0; i < limit; ++i) {
@@ -134,12 +134,12 @@ void Arena::Collect(size_t limit) {
     if (Released(block)) {
       free_[block.order].push_back({block.offset, Clock::now(), true});
     } else {
-      used_.push_back(block);  // held for long: look at others before it comes up again
+      used_.push_back(block);  // held for long: check others before this one again
     }
   }
 }
 
-// Joins free buddies. Only done when a block is wanted that is not there: most sizes come back again and again.
+// Merges free buddies. Only done when no block fits: the same sizes tend to be needed again.
 void Arena::Merge() {
   for (size_t order = kMinOrder; order + 1 < free_.size(); ++order) {
     std::vector<FreeBlock>& blocks = free_[order];
@@ -184,13 +184,13 @@ int64_t Arena::allocations() {
 
 PeerArena::PeerArena(FileDescriptor file) {
   struct stat status = {};
-  if (fstat(file.get(), &status) != 0) throw ArenaError(SystemError("cannot look at the other side's shared memory"));
+  if (fstat(file.get(), &status) != 0) throw ArenaError(SystemError("cannot examine the other side's shared memory"));
   mapping_ = Mapping(file.get(), status.st_size);
 }
 
 const char* PeerArena::At(int64_t offset, int64_t size) const {
   if (offset < kBlockHeader || size < 0 || offset > mapping_.size() || size > mapping_.size() - offset) {
-    throw ArenaError("the other side names a block outside of its shared memory");
+    throw ArenaError("the other side refers to a block outside its shared memory");
   }
   return mapping_.data() + offset;
 }

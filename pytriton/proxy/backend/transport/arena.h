@@ -1,11 +1,11 @@
-// Shared memory without a name, handed out in blocks. Twin of `arena.py`.
+// A buddy allocator in anonymous shared memory. Twin of `transport/arena.py`.
 //
-// Each side of a connection owns one arena, in which it alone allocates; the other side maps it, reads, and releases.
-// An arena is a sparse memfd: its capacity is address space, and pages are taken only where something was written.
-// Blocks are powers of two (buddies), so no history of sizes can fragment it for good.
+// Each side of a connection owns one arena and is the only one to allocate in it; the other side maps it, reads, and
+// releases. An arena is a sparse memfd: its capacity is address space, and only pages that were written take memory.
+// Block sizes are powers of two, so no sequence of sizes can fragment it for good.
 //
-// A block starts with a header of kBlockHeader bytes whose first word is 1 while the block is in use. Whoever read the
-// block stores 0 there: releasing costs one store, whenever and in whatever thread it happens.
+// A block starts with a header of kBlockHeader bytes. Its first word is 1 while the block is in use; the reader stores
+// 0 there to release it, which any thread may do at any time.
 #pragma once
 
 #include <chrono>
@@ -44,19 +44,19 @@ class Mapping {
   int64_t size_ = 0;
 };
 
-// The bytes of a block that its user may write, and where they lie in the arena.
+// The usable bytes of a block, and their offset in the arena.
 struct Block {
   char* data = nullptr;
   int64_t offset = 0;
-  int64_t number = 0;  // of the allocation
+  int64_t number = 0;  // the number of the allocation
 };
 
-// The arena that this side allocates in.
+// The arena in which this side allocates.
 class Arena {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // As much address space as the machine has memory, 64 GiB or an eighth of the process's limit at most.
+  // The machine's memory, but at most 64 GiB and an eighth of the process's address space limit.
   static int64_t DefaultCapacity();
 
   explicit Arena(int64_t capacity = DefaultCapacity());
@@ -64,22 +64,22 @@ class Arena {
   int fd() const { return file_.get(); }
   int64_t capacity() const { return mapping_.size(); }
 
-  // Throws ArenaError when `size` bytes are not to be had.
+  // Throws ArenaError if the arena is full.
   Block Allocate(int64_t size);
 
-  // Takes back a block that the other side was never told of.
+  // Frees a block that the other side was never notified of.
   void Discard(const Block& block);
 
-  // Whether the other side still has the block: it has not released it, and its memory was not allocated anew.
+  // Whether the other side still holds the block: it was neither released nor allocated again.
   bool IsInUse(const Block& block);
 
-  // Gives the pages of blocks that have been free since `before` back to the system.
+  // Returns the pages of blocks that have been free since `before` to the system.
   void Trim(Clock::time_point before);
 
-  // Blocks that the other side has not released yet.
+  // Number of blocks that the other side has not released yet.
   size_t in_use();
 
-  // How often a block was taken.
+  // Number of allocations so far.
   int64_t allocations();
 
  private:
@@ -102,21 +102,22 @@ class Arena {
   FileDescriptor file_;
   Mapping mapping_;
   std::mutex mutex_;
-  std::vector<std::vector<FreeBlock>> free_;  // by order; the block freed last is used first, while it is in the cache
-  std::deque<UsedBlock> used_;                // the oldest first
+  std::vector<std::vector<FreeBlock>>
+      free_;                    // by order; the block freed last is used first, since it may still be in the cache
+  std::deque<UsedBlock> used_;  // the oldest first
   int64_t allocations_ = 0;
 };
 
-// The arena that the other side allocates in.
+// The arena in which the other side allocates.
 class PeerArena {
  public:
   PeerArena() = default;
-  // Maps the arena behind `file` as large as it is.
+  // Maps the whole arena behind `file`.
   explicit PeerArena(FileDescriptor file);
 
-  // `size` bytes of a block, checked to lie inside. Throws ArenaError.
+  // Returns `size` bytes of a block, after a bounds check. Throws ArenaError.
   const char* At(int64_t offset, int64_t size) const;
-  // Gives the block that starts at `offset` back to its owner.
+  // Releases the block at `offset`.
   void Release(int64_t offset) const;
 
  private:

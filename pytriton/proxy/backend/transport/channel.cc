@@ -14,7 +14,7 @@ namespace pytriton {
 
 namespace {
 
-constexpr size_t kMaxFds = 2;  // with one bell
+constexpr size_t kMaxFds = 2;  // with one notification
 
 std::string SystemError(const std::string& what) { return what + ": " + std::strerror(errno); }
 
@@ -84,7 +84,7 @@ Channel::Channel(const std::string& path) : socket_(socket(AF_UNIX, SOCK_SEQPACK
 
 void Channel::Send(const Notification& notification, int fd, int other_fd) {
   if (!SendNotification(socket_.get(), notification, 0, fd, other_fd))
-    throw ChannelError(SystemError("the worker is gone"));
+    throw ChannelError(SystemError("the worker has gone"));
 }
 
 void Channel::SetTimeout(int timeout_ms) {
@@ -101,9 +101,9 @@ bool Channel::ReceiveNow(Notification* notification) { return Receive(notificati
 bool Channel::Receive(Notification* notification, int flags, std::vector<FileDescriptor>* fds) {
   const ssize_t received = ReceiveNotification(socket_.get(), notification, flags, fds);
   if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
-  if (received <= 0) throw ChannelError("the worker is gone");
+  if (received <= 0) throw ChannelError("the worker has gone");
   if (received != static_cast<ssize_t>(sizeof(*notification)))
-    throw ChannelError("the worker sent something that is no bell");
+    throw ChannelError("the worker sent a malformed notification");
   return true;
 }
 

@@ -1,6 +1,6 @@
-// The narrow path between a model instance and its worker: a Unix SEQPACKET socket that carries the handshake, with the
-// file descriptors of the arenas, and bells, unless these lie at a doorbell. It costs two thread wake-ups per round
-// trip and tells at once when the other side is gone. Twin of `channel.py`.
+// The channel between a model instance and its worker: a Unix SEQPACKET socket that carries the handshake, with the
+// file descriptors of the arenas, and the notifications, unless these go through a doorbell. A round trip costs two
+// thread wake-ups, and a peer that has gone is noticed at once. Twin of `transport/channel.py`.
 #pragma once
 
 #include <sys/types.h>
@@ -19,12 +19,12 @@ class ChannelError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Sends a bell over a SEQPACKET socket, with `flags` of `sendmsg`. `fd` travels along unless it is -1, and so does
-// `other_fd`. Returns whether it went; where not, `errno` says why.
+// Sends a notification over a SEQPACKET socket, with `flags` of `sendmsg`, together with `fd` and `other_fd` unless
+// they are -1. Returns whether it was sent; if not, `errno` is the reason.
 bool SendNotification(int socket, const Notification& notification, int flags, int fd = -1, int other_fd = -1);
 
-// Receives what may be a bell, with `flags` of `recvmsg`, and up to two file descriptors with it where `fds` is given.
-// Returns what `recvmsg` does: a bell came where that is its size.
+// Receives a notification, with `flags` of `recvmsg`, and with it up to two file descriptors if `fds` is given. Returns
+// what `recvmsg` returns, which is the size of a notification if one came.
 ssize_t ReceiveNotification(int socket, Notification* notification, int flags,
                             std::vector<FileDescriptor>* fds = nullptr);
 
@@ -33,26 +33,26 @@ class Channel {
   // Connects to the worker that listens at `path`.
   explicit Channel(const std::string& path);
 
-  // `fd` travels along unless it is -1, and so does `other_fd`. Throws ChannelError when the worker is gone.
+  // Sends `fd` and `other_fd` along unless they are -1. Throws ChannelError if the worker has gone.
   void Send(const Notification& notification, int fd = -1, int other_fd = -1);
 
   // How long a `Receive` waits.
   void SetTimeout(int timeout_ms);
 
-  // Waits for a bell, and for up to two file descriptors with it where `fds` is given. Returns whether one came. Throws
-  // ChannelError when the worker is gone.
+  // Waits for a notification, and with it up to two file descriptors if `fds` is given. Returns whether one came.
+  // Throws ChannelError if the worker has gone.
   bool Receive(Notification* notification, std::vector<FileDescriptor>* fds = nullptr);
 
-  // Takes a bell that has come already. Returns whether there was one. Throws as `Receive` does.
+  // Receives a notification without waiting. Returns whether there was one. Throws as `Receive` does.
   bool ReceiveNow(Notification* notification);
 
-  // Ends the connection; whoever waits on it, here or there, is told so.
+  // Closes the connection, and wakes every thread that waits on it, on both sides.
   void Close();
 
-  // A descriptor that becomes readable when the worker's process ends; not valid where the system cannot tell.
+  // A descriptor that becomes readable when the worker's process exits; invalid on systems without pidfds.
   FileDescriptor Process() const;
 
-  // Whether the worker is there and has nothing to say, as between two batches.
+  // Whether the worker is connected and has sent nothing, as between two batches.
   bool Idle() const;
 
  private:

@@ -27,9 +27,9 @@ Connection::Connection(AdmissionMessage admission, int service_fd)
   std::vector<FileDescriptor> files;
   Notification answer;
   channel_.SetTimeout(kHandshakeTimeoutMs);
-  if (!channel_.Receive(&answer, &files)) throw ChannelError("the worker did not answer");
+  if (!channel_.Receive(&answer, &files)) throw ChannelError("the worker did not respond");
   if (answer.kind != static_cast<int64_t>(NotificationKind::kWelcome) || files.empty()) {
-    throw ProtocolError("the worker did not welcome the model instance");
+    throw ProtocolError("the worker did not accept the model instance");
   }
   if (answer.offset == doorbell.offset) {
     doorbell_ = Doorbell(doorbell.data);
@@ -58,14 +58,14 @@ Notification Connection::RoundTrip(size_t request_count, int64_t offset, int64_t
   Notification answer;
   const uint64_t begin = MonotonicNs();
   const auto has_come = [&] { return ReceiveNow(&answer); };
-  // A worker that has not taken the batch by now may wait for this very processor.
+  // A worker that has not taken the batch by now may be waiting for this very processor.
   const auto is_taken = [&] { return !doorbell_.valid() || doorbell_.IsAcknowledged(); };
   if (!spin_.Try(has_come, is_taken)) {
     while (!Await(&answer)) waiting();
   }
   spin_.RecordWait(static_cast<int64_t>(MonotonicNs() - begin));
   if (answer.kind != static_cast<int64_t>(NotificationKind::kResult) || answer.sequence != sequence_) {
-    throw ProtocolError("the worker answered out of turn");
+    throw ProtocolError("the worker sent a result out of turn");
   }
   return answer;
 }
@@ -74,7 +74,7 @@ bool Connection::ReceiveNow(Notification* answer) {
   if (!doorbell_.valid()) return channel_.ReceiveNow(answer);
   if (!doorbell_.HasNotification()) return false;
   *answer = doorbell_.Take();
-  if (answer->sequence != sequence_) CheckAlive();  // the worker rings when it closes, too
+  if (answer->sequence != sequence_) CheckAlive();  // the worker also notifies when it closes
   return true;
 }
 
@@ -87,12 +87,12 @@ bool Connection::Await(Notification* answer) {
 }
 
 void Connection::CheckAlive() const {
-  if (!alive()) throw ChannelError("the worker is gone");
+  if (!alive()) throw ChannelError("the worker has gone");
 }
 
 void Connection::Close() {
   channel_.Close();
-  if (doorbell_.valid()) doorbell_.Notify();  // so that it looks at the socket
+  if (doorbell_.valid()) doorbell_.Notify();  // so that it checks the socket
 }
 
 }  // namespace pytriton

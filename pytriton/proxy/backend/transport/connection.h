@@ -18,8 +18,8 @@ namespace pytriton {
 
 class Connection {
  public:
-  // Shakes hands with the worker that the registry named, and hands it its end of the instance's service channel, where
-  // it has none yet. Throws ChannelError, ProtocolError or ArenaError.
+  // Performs the handshake with the worker, and sends it its end of the instance's service channel if it has none yet.
+  // Throws ChannelError, ProtocolError or ArenaError.
   explicit Connection(AdmissionMessage admission, int service_fd = -1);
   ~Connection() { Close(); }
   Connection(const Connection&) = delete;
@@ -27,37 +27,37 @@ class Connection {
 
   // The names of the model's tensors.
   const AdmissionMessage& model() const { return model_; }
-  // Where requests are laid down for the worker.
+  // The arena for batches.
   const std::shared_ptr<Arena>& arena() const { return arena_; }
-  // Where the worker lays its results down.
+  // The worker's arena for results.
   const PeerArena& worker_arena() const { return worker_arena_; }
 
-  // A descriptor that becomes readable when the process ends without which the model is of no use: the worker's, or
-  // where that is started again when it ends, the one that does so. To be asked for once.
+  // A descriptor that becomes readable when the process exits on which the model depends: the worker's, or that of its
+  // supervisor. To be called once.
   FileDescriptor TakeProcess() { return std::move(process_); }
 
-  // Whether the worker is there, waiting for a batch.
+  // Whether the worker is connected and waits for a batch.
   bool alive() const { return channel_.Idle(); }
 
   // Notifies the worker of a batch that lies in the arena at `offset`, and waits for its result, spinning where that
   // pays; calls `waiting` now and then while it sleeps.
   Notification RoundTrip(size_t request_count, int64_t offset, int64_t size, const std::function<void()>& waiting);
 
-  // The two halves of it, for workers that take many batches at a time. Receiving gives up after a while, and returns
-  // whether a bell has come.
+  // The two halves of a round trip, for concurrent mode. `Receive` waits for a while, and returns whether a
+  // notification came.
   int64_t NextSequence() { return ++sequence_; }
   void Send(int64_t sequence, int64_t offset, int64_t size);
   bool Receive(Notification* notification) { return channel_.Receive(notification); }
 
-  // Ends it; whoever waits on it is told so.
+  // Closes the connection, and wakes every thread that waits on it.
   void Close();
 
  private:
-  // Takes the answer to a batch, if it has come; whether it had.
+  // Receives the result of a batch without waiting. Returns whether there was one.
   bool ReceiveNow(Notification* answer);
-  // Waits for it for a while; whether it came.
+  // Sleeps for a while. Returns whether the result has come.
   bool Await(Notification* answer);
-  // Throws ChannelError when the worker is gone.
+  // Throws ChannelError if the worker has gone.
   void CheckAlive() const;
 
   const AdmissionMessage model_;
@@ -65,7 +65,7 @@ class Connection {
   std::shared_ptr<Arena> arena_;
   PeerArena worker_arena_;
   FileDescriptor process_;
-  Doorbell doorbell_;  // where the worker sleeps at one
+  Doorbell doorbell_;  // valid if the worker uses one
   AdaptiveSpin spin_;  // for results
   int64_t sequence_ = 0;
 };

@@ -34,7 +34,7 @@ std::string ControlChannel::Ask(const CommandMessage& command, const std::functi
   writer.CopyTo(frame.data() + sizeof(size));
   Put(frame.data(), frame.size(), waiting);
   Take(reinterpret_cast<char*>(&size), sizeof(size), waiting);
-  if (size < 0 || size > kMaxFrame) throw ControlChannelError("the worker process sent something that is no reply");
+  if (size < 0 || size > kMaxFrame) throw ControlChannelError("the worker process sent a malformed reply");
   frame.resize(size);
   Take(frame.data(), frame.size(), waiting);
   return frame;
@@ -50,7 +50,7 @@ void ControlChannel::Put(const char* data, size_t size, const std::function<void
     Wait(POLLOUT, waiting);
     const ssize_t sent = send(socket_.get(), data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (sent <= 0) throw ControlChannelError("the worker process is gone");
+    if (sent <= 0) throw ControlChannelError("the worker process has gone");
     data += sent;
     size -= sent;
   }
@@ -61,7 +61,7 @@ void ControlChannel::Take(char* data, size_t size, const std::function<void()>& 
     Wait(POLLIN, waiting);
     const ssize_t received = recv(socket_.get(), data, size, MSG_DONTWAIT);
     if (received < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (received <= 0) throw ControlChannelError("the worker process is gone");
+    if (received <= 0) throw ControlChannelError("the worker process has gone");
     data += received;
     size -= received;
   }

@@ -1,7 +1,7 @@
-// What a worker process and its owner tell each other. Twin of `control.py`.
+// The control channel between a worker process and its supervisor. Twin of `transport/control_channel.py`.
 //
-// The owner starts the process, and holds it by a stream socket that is there for as long as both are. On it, the owner
-// asks and the process answers, one at a time. A frame is its size (64 bits, little-endian), then a message.
+// It is a stream socket that exists as long as both processes do. The supervisor sends commands and the process
+// replies, one at a time. A frame is its size (64 bits, little-endian) followed by a message of wire/control.h.
 #pragma once
 
 #include <functional>
@@ -18,14 +18,14 @@ class ControlChannelError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The owner's end of the socket.
+// The supervisor's end of the socket.
 class ControlChannel {
  public:
-  // Makes both ends; the process is to get `other`.
+  // Creates both ends; `other` is for the process.
   explicit ControlChannel(FileDescriptor* other);
 
-  // Sends a frame and waits for the one that answers it. Calls `waiting` now and then while it does, which may throw.
-  // Throws ControlChannelError when the process is gone.
+  // Sends a command and waits for the reply. Meanwhile calls `waiting` now and then, which may throw. Throws
+  // ControlChannelError if the process has gone.
   std::string Ask(const CommandMessage& command, const std::function<void()>& waiting);
 
  private:

@@ -13,7 +13,7 @@ namespace pytriton {
 namespace {
 
 constexpr int64_t kBackendsWord = 64;
-constexpr int64_t kSlot = 8;  // behind a side's first word
+constexpr int64_t kSlot = 8;  // offset of the slot from a side's first word
 constexpr int64_t kPage = 4096;
 
 using Word = std::atomic<uint32_t>;
@@ -44,7 +44,7 @@ void WakeFlag::Wake() {
   if (word_->exchange(0) != 0) WakeAt(word_);
 }
 
-// A bell in memory. Its sequence is written last: whoever closes the connection rings at any time.
+// A notification in memory. Its sequence is written last, since a side that closes may notify at any time.
 struct Doorbell::Slot {
   int64_t offset;
   int64_t size;
@@ -63,11 +63,11 @@ Doorbell::Doorbell(char* memory)
 
 void Doorbell::Sleep(int timeout_ms) const {
   const uint32_t seen = own_->load(std::memory_order_acquire);
-  if (static_cast<int32_t>(seen - heard_) <= 0) WaitAt(own_, seen, timeout_ms);
+  if (static_cast<int32_t>(seen - acknowledged_) <= 0) WaitAt(own_, seen, timeout_ms);
 }
 
 Notification Doorbell::Take() {
-  ++heard_;
+  ++acknowledged_;
   const int64_t sequence = own_slot_->sequence.load(std::memory_order_acquire);
   return {static_cast<int64_t>(NotificationKind::kResult), sequence, own_slot_->offset, own_slot_->size};
 }

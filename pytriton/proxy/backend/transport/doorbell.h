@@ -1,7 +1,7 @@
-// What a thread sleeps on until a bell has come. Twin of `doorbell.py`.
+// A doorbell: futex-based wake-up with a one-slot mailbox. Twin of `transport/doorbell.py`.
 //
-// To sleep at a socket costs much more than at a futex, so both sides share words in memory. In lock-step, where one
-// bell is on its way at a time, it lies beside them; other bells travel over a socket.
+// Sleeping on a futex costs much less than on a socket, so both sides share words in memory. In sequential mode only
+// one notification is under way at a time, and it lies beside these words; other notifications travel over a socket.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace pytriton {
 
-// Where one thread sleeps that many workers send bells to: a word in a page of its own, which is 1 while it sleeps.
+// The wake flag of one thread that receives notifications from many workers: a word in its own page, 1 while it sleeps.
 class WakeFlag {
  public:
   WakeFlag();
@@ -20,8 +20,8 @@ class WakeFlag {
   // The page.
   int fd() const { return file_.get(); }
 
-  // Sleeps until a worker wakes this thread, for so long at most, or not at all where `is_quiet` says that something
-  // has come: that is asked once workers see that they have to wake it.
+  // Sleeps until a worker wakes this thread or the timeout has passed; not at all if `is_quiet` returns false.
+  // `is_quiet` is called once workers can see that the thread sleeps.
   template <typename IsQuiet>
   void Sleep(int timeout_ms, const IsQuiet& is_quiet) {
     word_->store(1);
@@ -39,32 +39,34 @@ class WakeFlag {
   std::atomic<uint32_t>* word_;
 };
 
-// The backend's end of two words, one for each side, that count the bells which were sent to it.
+// The backend's end of a doorbell: two words, one for each side, count the notifications sent to that side.
 class Doorbell {
  public:
-  // Bytes of shared memory that it takes: the worker's word and a bell for it, and 64 bytes further the backend's two
-  // words and a bell for that.
+  // Bytes of shared memory that a doorbell takes: the worker's word and slot; 64 bytes further, the backend's two words
+  // and slot.
   static constexpr int64_t kSize = 128;
 
-  // There is none.
+  // No doorbell.
   Doorbell() = default;
   explicit Doorbell(char* memory);
 
   bool valid() const { return own_ != nullptr; }
 
-  // Whether the worker has sent a bell that was not heard yet.
-  bool HasNotification() const { return static_cast<int32_t>(own_->load(std::memory_order_acquire) - heard_) > 0; }
-  // Whether the worker has taken all bells that were sent to it.
+  // Whether there is a notification that was not taken yet.
+  bool HasNotification() const {
+    return static_cast<int32_t>(own_->load(std::memory_order_acquire) - acknowledged_) > 0;
+  }
+  // Whether the worker has taken all notifications sent to it.
   bool IsAcknowledged() const {
     return taken_->load(std::memory_order_relaxed) == workers_->load(std::memory_order_relaxed);
   }
-  // Takes the result that has rung, and lies beside the word. It is an earlier one where the worker rang for its end.
+  // Takes the result's notification out of the slot. It is an earlier one if the worker notified because it closes.
   Notification Take();
-  // Sleeps until the worker rings, for so long at most.
+  // Sleeps until a notification comes or the timeout has passed.
   void Sleep(int timeout_ms) const;
-  // Tells the worker that a bell was sent to it.
+  // Wakes the worker for a notification that was sent otherwise.
   void Notify();
-  // The same for a bell that is to lie beside the word.
+  // Puts a notification into the slot, and wakes the worker.
   void Notify(const Notification& notification);
 
  private:
@@ -75,7 +77,7 @@ class Doorbell {
   std::atomic<uint32_t>* taken_ = nullptr;
   Slot* workers_slot_ = nullptr;
   const Slot* own_slot_ = nullptr;
-  uint32_t heard_ = 0;
+  uint32_t acknowledged_ = 0;
 };
 
 }  // namespace pytriton

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <cstdlib>
+#include <string_view>
 
 namespace pytriton {
 
@@ -17,7 +19,7 @@ constexpr uint64_t kSliceNs = 100'000;
 struct Attributes {
   uint32_t size = sizeof(Attributes);
   uint32_t policy = SCHED_OTHER;
-  uint64_t flags = 1;  // the threads that this one starts have the usual turns
+  uint64_t flags = 1;  // reset on fork: threads that this one starts have the usual slice
   int32_t nice = 0;
   uint32_t priority = 0;
   uint64_t runtime_ns = kSliceNs;
@@ -28,6 +30,8 @@ struct Attributes {
 }  // namespace
 
 bool RequestShortTimeSlice() {
+  const char* wanted = std::getenv("PYTRITON_TIME_SLICE");
+  if (wanted != nullptr && std::string_view(wanted) == "0") return false;
   if (sched_getscheduler(0) != SCHED_OTHER || getpriority(PRIO_PROCESS, 0) != 0) return false;
   const Attributes attributes;
   return syscall(SYS_sched_setattr, 0, &attributes, 0) == 0;

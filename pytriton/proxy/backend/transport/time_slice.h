@@ -1,11 +1,11 @@
-// What the kernel is told of threads that others wait for. Twin of `scheduling.py`.
+// Short time slices for threads on the hot path. Twin of `transport/time_slice.py`.
 #pragma once
 
 namespace pytriton {
 
-// Has the calling thread run soon after it is woken, and lose little time when it yields: it asks for turns of 100 us,
-// which are no more of the processor's time. Linux 6.12 and later heed it. Nothing is asked for where the thread has a
-// policy or a nice value of its own. Returns whether it was asked for.
+// Requests a short time slice (100 us) for the calling thread, so that it runs soon after it is woken; it gets no more
+// of the processor's time. Takes effect on Linux 6.12 and later. A thread with its own scheduling policy or nice value
+// is left alone. PYTRITON_TIME_SLICE=0 in the environment switches it off. Returns whether the slice was set.
 bool RequestShortTimeSlice();
 
 }  // namespace pytriton

@@ -199,10 +199,10 @@ TRITONSERVER_Error* TRITONBACKEND_ResponseFactoryNew(TRITONBACKEND_ResponseFacto
                                                      TRITONBACKEND_Request* request);
 TRITONSERVER_Error* TRITONBACKEND_ResponseFactoryDelete(TRITONBACKEND_ResponseFactory* factory);
 TRITONSERVER_Error* TRITONBACKEND_ResponseFactorySendFlags(TRITONBACKEND_ResponseFactory* factory, uint32_t flags);
-// Missing in servers older than 23.10, which cannot tell.
+// Missing in servers older than 23.10.
 __attribute__((weak)) TRITONSERVER_Error* TRITONBACKEND_RequestIsCancelled(TRITONBACKEND_Request* request,
                                                                            bool* is_cancelled);
-// A backend's request is the server's: the one that the client's front end has made.
+// A backend's request is the same object as the server's, which the front end has created.
 __attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_InferenceRequestTimeoutMicroseconds(
     TRITONSERVER_InferenceRequest* request, uint64_t* timeout_us);
 __attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_InferenceRequestPriorityUInt64(
@@ -214,7 +214,7 @@ __attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_InferenceTraceId(TRITONSE
 TRITONSERVER_Error* TRITONBACKEND_OutputBuffer(TRITONBACKEND_Output* output, void** buffer, uint64_t byte_size,
                                                TRITONSERVER_MemoryType* memory_type, int64_t* memory_type_id);
 
-// For requests of the backend's own to models of the server.
+// For requests that the backend itself sends to models of the server.
 
 typedef TRITONSERVER_Error* (*TRITONSERVER_ResponseAllocatorAllocFn_t)(
     TRITONSERVER_ResponseAllocator* allocator, const char* tensor_name, size_t byte_size,
@@ -318,7 +318,7 @@ TRITONSERVER_Error* TRITONSERVER_MetricDelete(TRITONSERVER_Metric* metric);
 TRITONSERVER_Error* TRITONSERVER_MetricValue(TRITONSERVER_Metric* metric, double* value);
 TRITONSERVER_Error* TRITONSERVER_MetricIncrement(TRITONSERVER_Metric* metric, double value);
 TRITONSERVER_Error* TRITONSERVER_MetricSet(TRITONSERVER_Metric* metric, double value);
-// Missing in servers older than 24.08, which know no histograms.
+// Missing in servers older than 24.08, which have no histograms.
 __attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_MetricObserve(TRITONSERVER_Metric* metric, double value);
 __attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_MetricArgsNew(TRITONSERVER_MetricArgs** args);
 __attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_MetricArgsSetHistogram(TRITONSERVER_MetricArgs* args,
@@ -346,6 +346,6 @@ PYTRITON_EXPORT TRITONSERVER_Error* TRITONBACKEND_ModelInstanceFinalize(TRITONBA
 PYTRITON_EXPORT TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(TRITONBACKEND_ModelInstance* instance,
                                                                        TRITONBACKEND_Request** requests,
                                                                        uint32_t request_count);
-// Called by newer servers than the bundled one, which asks no instance.
+// Called by servers newer than the bundled one, which does not query instances.
 PYTRITON_EXPORT TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReady(TRITONBACKEND_ModelInstance* instance);
 }

@@ -1,4 +1,4 @@
-// BYTES tensors as Triton has them: each element behind its length.
+// BYTES tensors in Triton's layout: each element behind its length.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace pytriton {
 
 constexpr int64_t kLengthSize = 4;  // of an element's length, a uint32
 
-// Walks over the elements. Returns whether the tensor is well formed.
+// Iterates over the elements. Returns whether the tensor is well formed.
 template <typename Body>
 bool ForEachElement(const char* data, int64_t size, int64_t count, Body body) {
   int64_t position = 0;

@@ -9,7 +9,7 @@ namespace pytriton {
 bool IsCancelled(TRITONBACKEND_Request* request) {
   bool is_cancelled = false;
   if (TRITONBACKEND_RequestIsCancelled != nullptr) {
-    LogIfError(TRITONBACKEND_RequestIsCancelled(request, &is_cancelled), "cannot ask whether a request is cancelled");
+    LogIfError(TRITONBACKEND_RequestIsCancelled(request, &is_cancelled), "cannot query whether a request is cancelled");
   }
   return is_cancelled;
 }
@@ -20,7 +20,7 @@ Cancellation CancellationOf(TRITONBACKEND_Request* request, uint64_t exec_start_
     uint64_t timeout_us = 0;
     LogIfError(TRITONSERVER_InferenceRequestTimeoutMicroseconds(
                    reinterpret_cast<TRITONSERVER_InferenceRequest*>(request), &timeout_us),
-               "cannot ask for a request's timeout");
+               "cannot query a request's timeout");
     if (timeout_us != 0 && (MonotonicNs() - exec_start_ns) / 1000 > timeout_us) return Cancellation::kByTimeout;
   }
   return Cancellation::kNone;

@@ -1,4 +1,4 @@
-// Whether anybody still wants what a request is to bring.
+// Cancellation of requests, by the client or by a timeout.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@ namespace pytriton {
 
 enum class Cancellation { kNone, kByClient, kByTimeout };
 
-// Whether its client has cancelled it or is gone.
+// Whether the client has cancelled the request or gone away.
 bool IsCancelled(TRITONBACKEND_Request* request);
 
-// Asks Triton. The timeout is the request's own, counted from `exec_start_ns` (CLOCK_MONOTONIC).
+// Queries Triton. The timeout is the request's, counted from `exec_start_ns` (CLOCK_MONOTONIC).
 Cancellation CancellationOf(TRITONBACKEND_Request* request, uint64_t exec_start_ns);
 
 // For the client.

@@ -1,4 +1,4 @@
-// What the backend needs to know of Triton's datatypes.
+// Sizes of Triton's datatypes and shapes.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace pytriton {
 
-// Bytes per element; 0 for BYTES, whose elements vary, and for what Triton does not define.
+// Bytes per element; 0 for BYTES, whose elements vary, and for unknown datatypes.
 inline int64_t ItemSize(int64_t datatype) {
   switch (datatype) {
     case TRITONSERVER_TYPE_BOOL:
@@ -33,11 +33,11 @@ inline int64_t ItemSize(int64_t datatype) {
   }
 }
 
-// No tensor has more elements: their bytes can still be counted.
+// The largest number of elements whose bytes can still be counted.
 constexpr int64_t kMaxElements = int64_t{1} << 59;
 
-// -1 where no tensor can have the shape: a dimension is negative, or there are too many elements. Shapes come from
-// clients and from workers.
+// The number of elements, or -1 for an impossible shape: a dimension is negative, or there are too many elements.
+// Shapes come from clients and workers, so they are not trusted.
 inline int64_t ElementCount(const int64_t* shape, size_t rank) {
   int64_t count = 1;
   for (size_t i = 0; i < rank; ++i) {

@@ -17,7 +17,7 @@ class TritonError : public std::runtime_error {
   TRITONSERVER_Error_Code code_;
 };
 
-// Throws what Triton reports.
+// Throws the error that Triton reports, if any.
 inline void Check(TRITONSERVER_Error* error) {
   if (error == nullptr) return;
   const TritonError exception(TRITONSERVER_ErrorCode(error), TRITONSERVER_ErrorMessage(error));
@@ -29,14 +29,14 @@ inline void Log(TRITONSERVER_LogLevel level, const std::string& message) {
   TRITONSERVER_ErrorDelete(TRITONSERVER_LogMessage(level, "pytriton", 0, message.c_str()));
 }
 
-// For calls whose failure can only be told in the log.
+// Logs a failure that cannot be reported otherwise.
 inline void LogIfError(TRITONSERVER_Error* error, const char* what) {
   if (error == nullptr) return;
   Log(TRITONSERVER_LOG_ERROR, std::string(what) + ": " + TRITONSERVER_ErrorMessage(error));
   TRITONSERVER_ErrorDelete(error);
 }
 
-// Runs `body` at the border to Triton, which no exception may cross.
+// Runs `body`, and converts exceptions to errors: none may cross into Triton.
 template <typename Body>
 TRITONSERVER_Error* Guarded(Body body) {
   try {

@@ -1,4 +1,4 @@
-// Parameters of requests and responses as Triton gives them.
+// Conversion of Triton's request and response parameters.
 #pragma once
 
 #include <cstring>

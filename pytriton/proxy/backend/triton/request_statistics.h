@@ -1,4 +1,4 @@
-// Closes requests, and tells Triton's statistics what became of them.
+// Releases requests, and reports their outcome to Triton's statistics.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ struct Timing {
   uint64_t compute_end = 0;
 };
 
-// What came of a request. One that is rescheduled belongs to the server again.
+// The outcome of a request. A rescheduled one belongs to the server again.
 enum class Outcome : char { kFailed, kSucceeded, kRescheduled };
 
 class RequestStatistics {
  public:
   explicit RequestStatistics(TRITONBACKEND_ModelInstance* instance) : instance_(instance) {}
 
-  // Reports a request that was answered, and releases it.
+  // Reports a request whose response was sent, and releases it.
   void Close(TRITONBACKEND_Request* request, bool succeeded, const Timing& timing, uint64_t exec_end) const {
     LogIfError(TRITONBACKEND_ModelInstanceReportStatistics(instance_, request, succeeded, timing.exec_start,
                                                            timing.compute_start, timing.compute_end, exec_end),
@@ -31,7 +31,7 @@ class RequestStatistics {
     LogIfError(TRITONBACKEND_RequestRelease(request, TRITONSERVER_REQUEST_RELEASE_ALL), "cannot release a request");
   }
 
-  // Reports a batch of which some requests succeeded.
+  // Reports a batch in which at least one request succeeded.
   void CloseBatch(int64_t rows, const Timing& timing, uint64_t exec_end) const {
     LogIfError(TRITONBACKEND_ModelInstanceReportBatchStatistics(instance_, rows, timing.exec_start,
                                                                 timing.compute_start, timing.compute_end, exec_end),

@@ -9,14 +9,14 @@
 
 namespace pytriton {
 
-// What the owner wants: kComplete has `config` completed; kLoad makes the inference callable; kAdmit asks for an
-// admission of one model instance; kStop has the process end in order; kReady asks the model whether it can infer.
+// What a worker process is to do: kCompleteConfig completes `config`; kLoad creates the inference callable;
+// kIssueTicket admits one model instance; kStop shuts the process down; kCheckReady checks whether the model can infer.
 enum class Command : int64_t { kCompleteConfig = 1, kLoad = 2, kIssueTicket = 3, kStop = 4, kCheckReady = 5 };
 
-// In place of the configuration, after kLoad: the model wants to be asked whether it can infer.
+// In place of the configuration, in the reply to kLoad: the model has a readiness check of its own.
 constexpr char kHasReadinessCheck[] = "is_ready";
 
-// Owner to process. All fields behind the first are for kComplete and kLoad alone.
+// A command from the supervisor to the process. Only kCompleteConfig and kLoad use the fields after the first.
 struct CommandMessage {
   Command command = Command::kStop;
   std::string folder{};  // for the process's sockets; of mode 0700
@@ -29,12 +29,12 @@ struct CommandMessage {
   std::string device_id{};
 };
 
-// Process to owner.
+// A reply from the process to its supervisor.
 struct CommandReply {
-  std::string error;           // why the order failed, in one sentence; empty where it has not
-  std::string detail;          // the traceback of that, or nothing
-  std::string config;          // the completed configuration, as JSON; after kComplete
-  AdmissionMessage admission;  // after kAdmit
+  std::string error;           // why the command failed, in one sentence; empty if it succeeded
+  std::string detail;          // the traceback of the error, if any
+  std::string config;          // after kCompleteConfig: the completed configuration as JSON
+  AdmissionMessage admission;  // after kIssueTicket
 };
 
 void Encode(const CommandMessage& message, MessageWriter* writer);

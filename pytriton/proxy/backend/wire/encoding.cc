@@ -6,7 +6,7 @@ namespace pytriton {
 
 namespace {
 
-constexpr int64_t kInBatch = 2;  // of a column: it is stacked, and no part of the message
+constexpr int64_t kInBatch = 2;  // of a column: it is stacked, and lies in the batch rather than in this message
 
 }  // namespace
 
@@ -76,7 +76,7 @@ int64_t MessageReader::Word() {
 int64_t MessageReader::Count(int64_t words) {
   const int64_t count = Word();
   if (count < 0 || count > (word_count_ - position_) / words) {
-    throw ProtocolError("a message counts more than it holds");
+    throw ProtocolError("a message has a count larger than its contents");
   }
   return count;
 }
@@ -86,7 +86,7 @@ std::string_view MessageReader::Text() {
   const int64_t size = Word();
   const int64_t heap_size = data_offset_ - heap_offset_;
   if (offset < 0 || size < 0 || offset > heap_size || size > heap_size - offset) {
-    throw ProtocolError("a text lies outside of its message");
+    throw ProtocolError("a string lies outside its message");
   }
   return {message_ + heap_offset_ + offset, static_cast<size_t>(size)};
 }
@@ -99,7 +99,7 @@ TensorColumn MessageReader::ReadColumn(int64_t request_count) {
   column.stacked = place != 0;
   column.in_batch = place == kInBatch;
   const int64_t tensors = column.stacked ? 1 : request_count;
-  if (tensors > (word_count_ - position_) / 3) throw ProtocolError("a message counts more than it holds");
+  if (tensors > (word_count_ - position_) / 3) throw ProtocolError("a message has a count larger than its contents");
   column.tensors.reserve(tensors);
   for (int64_t i = 0; i < tensors; ++i) column.tensors.push_back(ReadTensor(!column.in_batch));
   return column;
@@ -114,7 +114,7 @@ TensorLocation MessageReader::ReadTensor(bool is_part) {
   const int64_t room = size_ - data_offset_;
   if (is_part && tensor.offset >= 0 &&
       (tensor.size < 0 || tensor.offset > room || tensor.size > room - tensor.offset)) {
-    throw ProtocolError("a tensor lies outside of its message");
+    throw ProtocolError("a tensor lies outside its message");
   }
   return tensor;
 }

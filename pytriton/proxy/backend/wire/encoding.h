@@ -23,8 +23,8 @@ class ProtocolError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Where one tensor lies, relative to the message's data. A tensor that is absent has the offset -1.
-// Elements of BYTES lie as their lengths (uint32 each), then their bytes back to back.
+// The location of a tensor, relative to the message's data; an absent tensor has the offset -1. BYTES tensors hold the
+// lengths of all elements (uint32 each), then their bytes back to back.
 struct TensorLocation {
   int64_t offset = -1;
   int64_t size = 0;
@@ -35,9 +35,9 @@ struct TensorLocation {
   }
 };
 
-// One input or output over all requests of a batch: a single tensor when it is stacked (the requests' tensors lie back
-// to back along the first dimension), else one tensor per request. A stacked output may lie in the data of the batch
-// that it answers: it is part of an input.
+// One input or output over all requests of a batch. A stacked column is a single tensor: the requests' tensors lie back
+// to back along the first dimension. Otherwise there is one tensor per request. A stacked output that is part of an
+// input may lie in the data of the batch itself.
 struct TensorColumn {
   int64_t position = 0;  // of the input or output in the model's configuration
   int64_t datatype = 0;
@@ -64,7 +64,7 @@ struct Parameter {
   }
 };
 
-// Puts words and strings together. The first two words say where the heap and the data start.
+// Collects the words and strings of a message. The first two words are the offsets of the heap and of the data.
 class MessageWriter {
  public:
   MessageWriter() { Clear(); }
@@ -75,7 +75,7 @@ class MessageWriter {
   }
   void Word(int64_t value) { words_.push_back(value); }
   void SetWord(int64_t position, int64_t value) { words_[position] = value; }
-  // How many words there are so far.
+  // Number of words so far.
   int64_t word_count() const { return static_cast<int64_t>(words_.size()); }
   void Text(std::string_view text) {
     Word(static_cast<int64_t>(heap_.size()));
@@ -88,7 +88,7 @@ class MessageWriter {
   void WriteTensor(const TensorLocation& tensor);
   void WriteParameters(const std::vector<Parameter>& parameters);
 
-  // Bytes before the data; the data is meant to start right there.
+  // Bytes before the data, which is to start right there.
   int64_t head_size() const { return Aligned(static_cast<int64_t>(words_.size() * 8 + heap_.size())); }
   void CopyTo(char* target);
 
@@ -97,21 +97,22 @@ class MessageWriter {
   std::string heap_;
 };
 
-// Takes a message apart. Every access is checked against `size`: the other side may be anything.
+// Reads a message. The peer is not trusted: every access is checked against `size`.
 class MessageReader {
  public:
   MessageReader(const char* message, int64_t size);
 
   int64_t Word();
-  // How many words lie before the next one.
+  // Number of words before the next one.
   int64_t position() const { return position_; }
-  // A word that counts things of at least `words` words each: what cannot fit is refused before it is allocated.
+  // Reads a count of items of at least `words` words each; refuses a count that cannot fit before anything is
+  // allocated.
   int64_t Count(int64_t words = 1);
   std::string_view Text();
   std::vector<std::string> ReadTexts();
   TensorColumn ReadColumn(int64_t request_count);
   std::vector<TensorColumn> ReadColumns(int64_t request_count);
-  // `is_part` says whether it lies in this message, as is checked then.
+  // `is_part`: whether the tensor lies in this message, which is then checked.
   TensorLocation ReadTensor(bool is_part = true);
   std::vector<Parameter> ReadParameters();
   int64_t data_offset() const { return data_offset_; }

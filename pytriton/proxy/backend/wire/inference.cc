@@ -12,7 +12,7 @@ constexpr int64_t kHasParameters = 8;
 
 int64_t ReadRequestCount(MessageReader* reader) {
   const int64_t count = reader->Word();
-  if (count < 0) throw ProtocolError("a message counts less than no requests");
+  if (count < 0) throw ProtocolError("a message has a negative number of requests");
   return count;
 }
 
@@ -83,7 +83,7 @@ BatchMessage DecodeBatch(MessageReader* reader) {
   }
   message.columns = reader->ReadColumns(message.request_count);
   if (metadata_start != 0) {
-    if (metadata_start != reader->position()) throw ProtocolError("a batch has details elsewhere than it says");
+    if (metadata_start != reader->position()) throw ProtocolError("a batch's metadata is not where the batch says");
     for (int64_t i = 0; i < message.request_count; ++i) message.metadata.push_back(ReadMetadata(reader));
   }
   return message;

@@ -9,10 +9,10 @@
 
 namespace pytriton {
 
-// What a request says of how it is to be treated. Most say nothing.
+// Options of a request that say how to handle it; most requests set none.
 struct RequestOptions {
-  int64_t correlation_id = 0;      // of the sequence that it belongs to; the bits of an unsigned number
-  std::string correlation_string;  // the same as text; one of the two is empty
+  int64_t correlation_id = 0;      // the sequence that the request belongs to; the bits of an unsigned number
+  std::string correlation_string;  // the same as a string; one of the two is empty
   int64_t flags = 0;               // TRITONSERVER_RequestFlag
   int64_t priority = 0;
   int64_t timeout_us = 0;
@@ -28,11 +28,11 @@ struct RequestOptions {
   }
 };
 
-// What a request brings besides its tensors. Most bring nothing.
+// What a request has besides its tensors; most have nothing.
 struct RequestMetadata {
   std::string id;
   bool all_outputs = true;
-  std::vector<int64_t> outputs;  // positions of the requested outputs, unless all are
+  std::vector<int64_t> outputs;  // positions of the requested outputs, unless all are requested
   std::vector<Parameter> parameters;
   RequestOptions options;
 
@@ -43,19 +43,19 @@ struct RequestMetadata {
   }
 };
 
-// Backend to worker: requests to infer. The data starts with a byte for each request, which the backend sets to 1 when
-// the request is cancelled.
+// Backend to worker: a batch of requests. The data starts with a cancel flag for each request: a byte that the backend
+// sets to 1 when the request is cancelled.
 struct BatchMessage {
   int64_t request_count = 0;
-  std::vector<int64_t> rows;  // first dimension of each request; empty where the model does not batch
+  std::vector<int64_t> rows;  // first dimension of each request; empty if the model does not batch
   std::vector<TensorColumn> columns;
-  std::vector<RequestMetadata> metadata;  // empty where no request has any
+  std::vector<RequestMetadata> metadata;  // empty if no request has any
 };
 
-// In place of a failure's code: the request has not failed, but goes back to the server, which sends it again.
+// In place of an error code: the request has not failed, but is returned to the server, which schedules it again.
 constexpr int64_t kReschedule = -1;
 
-// A request that failed, or with `request` -1 the whole batch.
+// The failure of a request, or of the whole batch if `request` is -1.
 struct RequestFailure {
   int64_t request = -1;
   int64_t code = 0;     // TRITONSERVER_Error_Code, or kReschedule
@@ -77,7 +77,7 @@ struct ResponseParameters {
   }
 };
 
-// Worker to backend: what came of a batch, from a worker that takes one at a time.
+// Worker to backend: the result of a whole batch, in sequential mode.
 struct ResultMessage {
   int64_t request_count = 0;
   int64_t compute_start_ns = 0;  // CLOCK_MONOTONIC, when the inference callable was called
@@ -87,7 +87,7 @@ struct ResultMessage {
   std::vector<TensorColumn> columns;
 };
 
-// One output of an answer.
+// One output of a response.
 struct ResponseOutput {
   int64_t position = 0;  // in the model's configuration
   int64_t datatype = 0;
@@ -98,17 +98,16 @@ struct ResponseOutput {
   }
 };
 
-// What there is to say of one request of a batch: a response, that it has failed, that it has ended, or several of
-// these.
+// News of one request of a batch: a response, a failure, its end (`final`), or several of these.
 struct ResponseEntry {
   int64_t sequence = 0;  // of the batch
   int64_t request = 0;   // in the batch
-  bool final = false;    // no more answers follow
+  bool final = false;    // no more responses follow
   bool response = false;
   bool failed = false;
   int64_t compute_start_ns = 0;  // CLOCK_MONOTONIC, when the inference callable was called
-  int64_t compute_end_ns = 0;    // and when this was made
-  int64_t code = 0;              // where it has failed: a TRITONSERVER_Error_Code, or kReschedule
+  int64_t compute_end_ns = 0;    // and when this was created
+  int64_t code = 0;              // if it has failed: a TRITONSERVER_Error_Code, or kReschedule
   std::string message;           // for the client
   std::string detail;            // for the server's log
   std::vector<Parameter> parameters;
@@ -122,7 +121,7 @@ struct ResponseEntry {
   }
 };
 
-// Worker to backend: what there is to say of requests of any batches, from a worker that takes many at a time.
+// Worker to backend: responses to requests of any batches, in concurrent mode.
 struct ResponsesMessage {
   std::vector<ResponseEntry> responses;
 };

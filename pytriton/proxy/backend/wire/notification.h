@@ -5,7 +5,7 @@
 
 namespace pytriton {
 
-// Raised whenever the layout changes; a different version on the other side is refused.
+// The version of the wire format, raised with every change. A peer with another version is refused.
 constexpr int64_t kProtocolVersion = 9;
 
 enum class NotificationKind : int64_t {
@@ -17,10 +17,10 @@ enum class NotificationKind : int64_t {
   kReturned = 6
 };
 
-// What travels on the socket. `offset` and `size` tell where the message lies in the sender's arena.
+// A notification; `offset` and `size` are the location of a message in the sender's arena.
 struct Notification {
   int64_t kind = 0;
-  int64_t sequence = 0;  // of the batch; in kHello the ticket from the registry
+  int64_t sequence = 0;  // of the batch; in kHello, the ticket
   int64_t offset = 0;
   int64_t size = 0;
 };

@@ -9,25 +9,25 @@
 
 namespace pytriton {
 
-// Backend to registry: a model instance looks for its worker.
+// Backend to registry: registers a model instance.
 struct RegistrationMessage {
-  std::string binding;  // which of the controller's bindings the model is
+  std::string binding;  // the controller's key of the binding
   std::string model;
   int64_t version = 0;
   std::string instance;
   std::string config;  // the model's configuration as JSON
 };
 
-// Registry to backend: where the worker is, and the names that positions stand for.
+// Registry to backend: the worker's address, and the names of the inputs and outputs by position.
 struct AdmissionMessage {
   std::string socket;
   int64_t ticket = 0;
   bool batching = false;
   bool decoupled = false;
-  int64_t in_flight = 0;  // how many batches the worker takes at a time; 0: one, which it answers with a result
+  int64_t in_flight = 0;  // batches that the worker takes at a time; 0 is sequential mode: one batch, with one result
   std::vector<std::string> inputs;
   std::vector<std::string> outputs;
-  bool in_turn = false;  // wait with a batch until the inference callable has returned from the one before
+  bool in_turn = false;  // send a batch only after the inference callable has returned from the previous one
 };
 
 void Encode(const RegistrationMessage& message, MessageWriter* writer);

@@ -161,7 +161,7 @@ ModelMessage DecodeModel(MessageReader* reader, int64_t size) {
     file.offset = reader->Word();
     file.size = reader->Word();
     if (file.offset < 0 || file.size < 0 || file.offset > room || file.size > room - file.offset) {
-      throw ProtocolError("a file lies outside of its message");
+      throw ProtocolError("a file lies outside its message");
     }
   }
   return message;

@@ -1,6 +1,6 @@
-// The layout of what workers ask of the server, and of what it replies. Twin of `calls.py`; told in docs/wire.md.
+// Messages of a service channel: what a worker requests from the server, and the replies. Twin of `wire/service.py`.
 //
-// Bells and messages have the shape that protocol.h gives them, and go over a socket of their own.
+// Notifications and messages have the general layout. The channel has its own socket.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +12,24 @@
 
 namespace pytriton {
 
-// The sequence is the number of what is asked, from 1, which the worker chooses; 0 where there is no reply.
+// What a notification on a service channel is about. Its sequence is the number of the call, from 1, which the worker
+// chooses; 0 if there is no reply.
 enum class ServiceNotification : int64_t {
   kOpen = 1,    // worker: its arena, and in `offset` the protocol's version
   kOpened = 2,  // backend: its arena
-  kInfer = 3,   // worker: a InferenceCallMessage
-  kCancel = 4,  // worker: nobody wants more replies to the call
+  kInfer = 3,   // worker: an InferenceCallMessage
+  kCancel = 4,  // worker: the call is cancelled
   kLog = 5,     // worker: a LogMessage
   kModel = 6,   // worker: a ModelMessage
   kMetric = 7,  // worker: a MetricMessage
-  kReply = 8,   // backend: a InferenceReplyMessage; of size 0 where there was no room for it
+  kReply = 8,   // backend: an InferenceReplyMessage; of size 0 if there was no room for it
   kDone = 9,    // backend: in `offset`, the result of a kModel or kMetric
 };
 
 struct InferenceCallInput {
   std::string name;
   int64_t datatype = 0;
-  TensorLocation tensor;  // BYTES as Triton has them: each element behind its length
+  TensorLocation tensor;  // BYTES in Triton's layout: each element behind its length
 
   bool operator==(const InferenceCallInput& other) const {
     return name == other.name && datatype == other.datatype && tensor == other.tensor;
@@ -44,15 +45,15 @@ struct InferenceCallMessage {
   int64_t priority = 0;
   int64_t timeout_us = 0;
   int64_t correlation_number = 0;
-  std::string correlation_text;  // in place of the number, unless it is empty
-  int64_t batch = -1;            // for which the callable is called that asks; -1 unknown, 0 the only one
+  std::string correlation_text;  // replaces the number unless it is empty
+  int64_t batch = -1;            // the batch for which the call is made; -1 unknown, 0 the only one
   bool all_outputs = true;
   std::vector<std::string> outputs;
   std::vector<Parameter> parameters;
   std::vector<InferenceCallInput> inputs;
 };
 
-// One output of a reply, in a block of its own: `offset` is that in the arena, -1 where there is no data.
+// One output of a reply, in its own block: `offset` is relative to the arena, -1 if there is no data.
 struct InferenceReplyOutput {
   std::string name;
   int64_t datatype = 0;
@@ -66,12 +67,12 @@ struct InferenceReplyOutput {
   }
 };
 
-// Backend to worker: a response, an error, the end, or several of these.
+// Backend to worker: a response, an error, the end of the replies, or several of these.
 struct InferenceReplyMessage {
   bool final = false;
   bool response = false;
   bool failed = false;
-  int64_t code = 0;     // where it has failed: a TRITONSERVER_Error_Code
+  int64_t code = 0;     // if it has failed: a TRITONSERVER_Error_Code
   std::string message;  // and why
   std::string model;    // the rest is of a response
   int64_t version = -1;
@@ -90,7 +91,7 @@ struct LogMessage {
 
 enum class ModelOperation : int64_t { kLoad = 1, kUnload = 2, kUnloadWithDependents = 3, kIsReady = 4 };
 
-// Worker to backend: something to do with a model.
+// Worker to backend: an operation on a model.
 struct ModelMessage {
   ModelOperation command = ModelOperation::kIsReady;
   std::string model;
@@ -119,7 +120,7 @@ enum class MetricOperation : int64_t {
   kDeleteFamily = 8
 };
 
-// Worker to backend: something to do with a metric.
+// Worker to backend: an operation on a metric.
 struct MetricMessage {
   MetricOperation command = MetricOperation::kValue;
   int64_t number = 0;  // of the family or of the metric

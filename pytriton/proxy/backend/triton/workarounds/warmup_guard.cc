@@ -8,7 +8,7 @@ namespace pytriton {
 
 namespace {
 
-constexpr int kSignal = SIGURG;  // which nobody else uses, and which is ignored where there is no handler
+constexpr int kSignal = SIGURG;  // otherwise unused, and ignored by default
 constexpr timespec kPause = {0, 100'000'000};
 
 void Pause(int) {
@@ -30,7 +30,7 @@ void WarmupGuard::Done(bool succeeded) {
   int left = left_.load(std::memory_order_relaxed);
   while (left > 0 && !left_.compare_exchange_weak(left, succeeded ? left - 1 : 0)) {
   }
-  if (left == 0 || succeeded) return;  // once the model is loaded, the thread that loaded it is gone
+  if (left == 0 || succeeded) return;  // the loading thread exits once the model is loaded
   static const bool installed = (Install(), true);
   static_cast<void>(installed);
   pthread_kill(loader_, kSignal);

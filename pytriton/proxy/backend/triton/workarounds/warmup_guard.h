@@ -1,4 +1,4 @@
-// Lets a model's warm-up fail without a crash of the server.
+// Workaround for Triton 2.51 (and earlier): a failed warm-up may crash the server.
 #pragma once
 
 #include <pthread.h>
@@ -7,15 +7,15 @@
 
 namespace pytriton {
 
-// Triton's thread that loads an instance waits for the warm-up, which runs in the instance's own thread. When the
-// warm-up fails, the first takes the instance apart at once, and reads a queue that the second has yet to write: Triton
-// 2.51 crashes now and then (TritonBackendThread::StopBackendThread). So the first is held up for a moment.
+// Triton's loading thread waits for the warm-up, which runs in the instance's thread. When the warm-up fails, the
+// loading thread destroys the instance at once, and reads a queue that the instance's thread has yet to write: now and
+// then Triton 2.51 crashes in TritonBackendThread::StopBackendThread. So the loading thread is delayed for a moment.
 class WarmupGuard {
  public:
-  // To be made in the thread that loads the instance; `batches` is how many batches the warm-up has.
+  // To be constructed in the loading thread; `batches` is the number of batches in the warm-up.
   explicit WarmupGuard(int batches) : loader_(pthread_self()), left_(batches) {}
 
-  // To be called for each batch before Triton learns that it has failed, or once it is answered; from any thread.
+  // To be called for each batch, before a failure is reported to Triton; from any thread.
   void Done(bool succeeded);
 
  private:
