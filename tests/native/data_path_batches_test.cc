@@ -153,7 +153,7 @@ void ModelsWithoutBatchesHaveNoRows() {
       BatchOf(model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {2, 3, 4}, &random), Bytes("B", {1}, {"scalar"})})));
 }
 
-void DetailsReachTheWorker() {
+void MetadataReachesTheWorker() {
   std::mt19937_64 random(7);
   Model model("details", 3, true, Watched([](const BatchMessage& batch, const char*) {
                 CHECK(batch.metadata.size() == 2);
@@ -215,7 +215,7 @@ void StatisticsAreReported() {
   CHECK(instance.batches[0].times[0] <= instance.batches[0].times[3]);
 }
 
-void EnvelopesReachTheWorker() {
+void OptionsReachTheWorker() {
   std::mt19937_64 random(21);
   Model model("envelopes", 1, true, Watched([](const BatchMessage& batch, const char*) {
                 CHECK(batch.metadata.size() == 4);
@@ -287,9 +287,9 @@ const Behaviours kBehaviours = {
     {"pieces_are_joined", PiecesAreJoined},
     {"empty_tensors_come_back", EmptyTensorsComeBack},
     {"models_without_batches_have_no_rows", ModelsWithoutBatchesHaveNoRows},
-    {"details_reach_the_worker", DetailsReachTheWorker},
+    {"metadata_reaches_the_worker", MetadataReachesTheWorker},
     {"statistics_are_reported", StatisticsAreReported},
-    {"envelopes_reach_the_worker", EnvelopesReachTheWorker},
+    {"options_reach_the_worker", OptionsReachTheWorker},
     {"response_parameters_reach_the_client", ResponseParametersReachTheClient},
 };
 

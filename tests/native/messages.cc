@@ -98,10 +98,7 @@ class Generator {
       } else {
         options.correlation_string = Text();
       }
-      options.flags = Integer();
-      options.priority = Integer();
-      options.timeout_us = Integer();
-      options.trace = Integer();
+      for (const auto number : RequestOptions::Numbers()) options.*number = Integer();
     }
     return metadata;
   }

@@ -21,9 +21,9 @@ BEHAVIOURS = {
         "pieces_are_joined",
         "empty_tensors_come_back",
         "models_without_batches_have_no_rows",
-        "details_reach_the_worker",
+        "metadata_reaches_the_worker",
         "statistics_are_reported",
-        "envelopes_reach_the_worker",
+        "options_reach_the_worker",
         "response_parameters_reach_the_client",
     ],
     "data_path_doorbell": [
@@ -125,10 +125,15 @@ BEHAVIOURS = {
 
 
 @pytest.fixture(scope="module")
-def programs(native: Any) -> dict[str, Path]:
-    """All programs; CMake builds them side by side."""
-    names = [f"{program}_{sanitizer}" for program in (*BEHAVIOURS, "arena_stress") for sanitizer in SANITIZERS]
-    return dict(zip(names, native.build(*names), strict=True))
+def programs(native: Any, request: pytest.FixtureRequest) -> dict[str, Path]:
+    """The programs of the selected tests; CMake builds them side by side."""
+    selected = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
+    names = {
+        f"{params.get('program', 'arena_stress')}_{params.get('sanitizer', 'address')}"
+        for params in selected
+        if "program" in params or "sanitizer" in params
+    }
+    return dict(zip(sorted(names), native.build(*sorted(names)), strict=True))
 
 
 @pytest.mark.parametrize("sanitizer", SANITIZERS)

@@ -68,13 +68,13 @@ texts = st.one_of(
 doubles = integers.map(lambda bits: struct.unpack("<d", struct.pack("<q", bits))[0])
 parameters = st.dictionaries(texts, st.one_of(texts, integers, st.booleans(), doubles, st.floats()), max_size=5)
 unsigned = st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([0, 1, 2**63, 2**64 - 1]))
-envelopes = st.builds(RequestOptions, unsigned | texts.filter(bool), unsigned, unsigned, unsigned, unsigned)
+options = st.builds(RequestOptions, unsigned | texts.filter(bool), *[unsigned] * (len(RequestOptions._fields) - 1))
 metadata = st.builds(
     RequestMetadata,
     texts,
     st.none() | st.lists(integers, max_size=4),
     parameters,
-    st.just(RequestOptions()) | envelopes,
+    st.just(RequestOptions()) | options,
 )
 failures = st.builds(RequestFailure, integers, integers, texts, texts)
 registrations = st.builds(RegistrationMessage, texts, texts, integers, texts, texts)

@@ -244,7 +244,7 @@ def _read_options(reader: MessageReader) -> RequestOptions:
     if not reader.word():
         return DEFAULT_OPTIONS
     number, text = reader.word() & _MASK, reader.text()
-    return RequestOptions(text or number, *(word & _MASK for word in reader.take(4)))
+    return RequestOptions(text or number, *(word & _MASK for word in reader.take(len(RequestOptions._fields) - 1)))
 
 
 def encode_result(message: ResultMessage) -> MessageWriter:

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "transport/arena.h"
+#include "base/file_descriptor.h"
 
 namespace pytriton {
 

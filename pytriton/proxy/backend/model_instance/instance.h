@@ -9,7 +9,7 @@
 #include "model_instance/client_process_watch.h"
 #include "model_instance/concurrent_executor.h"
 #include "model_instance/responses.h"
-#include "model_instance/restart_counter.h"
+#include "python_models/restart_counter.h"
 #include "python_models/worker_supervisor.h"
 #include "services/service_thread.h"
 #include "transport/connection.h"

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "model_instance/restart_counter.h"
+#include "python_models/restart_counter.h"
 #include "triton/error.h"
 
 namespace pytriton {

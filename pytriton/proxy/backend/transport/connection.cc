@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "transport/time_slice.h"
-#include "triton/request_statistics.h"
 
 namespace pytriton {
 

@@ -1,5 +1,7 @@
 #include "wire/inference.h"
 
+#include <algorithm>
+
 namespace pytriton {
 
 namespace {
@@ -21,10 +23,7 @@ void WriteOptions(const RequestOptions& options, MessageWriter* writer) {
   if (options.empty()) return;
   writer->Word(options.correlation_id);
   writer->Text(options.correlation_string);
-  writer->Word(options.flags);
-  writer->Word(options.priority);
-  writer->Word(options.timeout_us);
-  writer->Word(options.trace);
+  for (const auto number : RequestOptions::Numbers()) writer->Word(options.*number);
 }
 
 RequestOptions ReadOptions(MessageReader* reader) {
@@ -32,10 +31,7 @@ RequestOptions ReadOptions(MessageReader* reader) {
   if (reader->Word() == 0) return options;
   options.correlation_id = reader->Word();
   options.correlation_string = reader->Text();
-  options.flags = reader->Word();
-  options.priority = reader->Word();
-  options.timeout_us = reader->Word();
-  options.trace = reader->Word();
+  for (const auto number : RequestOptions::Numbers()) options.*number = reader->Word();
   return options;
 }
 
@@ -61,6 +57,20 @@ RequestMetadata ReadMetadata(MessageReader* reader) {
 }
 
 }  // namespace
+
+const std::array<int64_t RequestOptions::*, 4>& RequestOptions::Numbers() {
+  static constexpr std::array<int64_t RequestOptions::*, 4> kNumbers = {
+      &RequestOptions::flags, &RequestOptions::priority, &RequestOptions::timeout_us, &RequestOptions::trace};
+  return kNumbers;
+}
+
+bool RequestOptions::operator==(const RequestOptions& other) const {
+  return correlation_id == other.correlation_id && correlation_string == other.correlation_string &&
+         std::all_of(Numbers().begin(), Numbers().end(),
+                     [&](const auto number) { return this->*number == other.*number; });
+}
+
+bool RequestOptions::empty() const { return *this == RequestOptions(); }
 
 void Encode(const BatchMessage& message, MessageWriter* writer) {
   const int64_t metadata_start = writer->word_count();

@@ -1,6 +1,7 @@
 // Messages that carry batches to a worker, and results and responses back. Twin of `wire/inference.py`.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -18,14 +19,11 @@ struct RequestOptions {
   int64_t timeout_us = 0;
   int64_t trace = 0;  // its number
 
-  bool empty() const {
-    return correlation_id == 0 && correlation_string.empty() && flags == 0 && priority == 0 && timeout_us == 0 &&
-           trace == 0;
-  }
-  bool operator==(const RequestOptions& other) const {
-    return correlation_id == other.correlation_id && correlation_string == other.correlation_string &&
-           flags == other.flags && priority == other.priority && timeout_us == other.timeout_us && trace == other.trace;
-  }
+  // Numbers in the order in which they are encoded, behind the correlation id.
+  static const std::array<int64_t RequestOptions::*, 4>& Numbers();
+
+  bool empty() const;
+  bool operator==(const RequestOptions& other) const;
 };
 
 // What a request has besides its tensors; most have nothing.

@@ -1,4 +1,4 @@
-#include "model_instance/restart_counter.h"
+#include "python_models/restart_counter.h"
 
 #include <memory>
 
