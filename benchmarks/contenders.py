@@ -160,22 +160,22 @@ def _nvidia(places: Places) -> Server:
     return Server(contender, "serve_repository.py", [_plain_server(peer), f"--backend-directory={backends}"])
 
 
-def _ceiling(places: Places) -> Server:
+def _baseline(places: Places) -> Server:
     peer = prepare_peer(places.cache, places.python)
-    return _ceiling_in(_plain_server(peer), "ceiling", "Triton's ceiling", places)
+    return _baseline_in(_plain_server(peer), "baseline", "Triton alone", places)
 
 
-def _bundled_ceiling(places: Places) -> Server:
+def _bundled_baseline(places: Places) -> Server:
     ours = _our_environment(places, "bundled", "")
-    return _ceiling_in(_plain_server(ours), "bundled", "the ceiling, in the bundled server", places)
+    return _baseline_in(_plain_server(ours), "bundled", "Triton alone, in the bundled server", places)
 
 
-def _ceiling_in(server: str, name: str, title: str, places: Places) -> Server:
-    backends = places.cache / "ceiling_backends"
-    library = backends / "ceiling" / "libtriton_ceiling.so"
-    source = Path(__file__).with_name("ceiling")
+def _baseline_in(server: str, name: str, title: str, places: Places) -> Server:
+    backends = places.cache / "baseline_backends"
+    library = backends / "baseline" / "libtriton_baseline.so"
+    source = Path(__file__).with_name("baseline")
     if shutil.which("cmake") is None:
-        raise SetupError("the ceiling is a backend in C++, and there is no cmake to build it")
+        raise SetupError("the baseline is a backend in C++, and there is no cmake to build it")
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=backends) as build:
         run_command(["cmake", "-S", str(source), "-B", build, "-DCMAKE_BUILD_TYPE=Release"])
@@ -185,7 +185,7 @@ def _ceiling_in(server: str, name: str, title: str, places: Places) -> Server:
     return Server(
         Contender(name, title, peer.python, peer.variables),
         "serve_repository.py",
-        [server, f"--backend-directory={backends}", "--backend=ceiling"],
+        [server, f"--backend-directory={backends}", "--backend=baseline"],
         workloads=("tiny", "image", "strings", "large"),
         is_bound=True,
         note="a backend in C++ that answers with its input at once: a bound, no contender",
@@ -219,8 +219,8 @@ CONTENDERS: dict[str, Callable[[Places], Server]] = {
     "repository": _ours_repository,
     "peer": _peer,
     "nvidia": _nvidia,
-    "ceiling": _ceiling,
-    "bundled": _bundled_ceiling,
+    "baseline": _baseline,
+    "bundled": _bundled_baseline,
     "litserve": _of_packages("litserve", "LitServe", ["litserve>=0.2"], "json", _LITSERVE_NOTE),
     "mosec": _of_packages("mosec", "mosec", ["mosec>=0.9"], "raw", _MOSEC_NOTE),
     "fastapi": _of_packages("fastapi", "FastAPI, uvicorn", ["fastapi", "uvicorn[standard]"], "raw", _FASTAPI_NOTE),

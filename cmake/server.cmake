@@ -6,8 +6,12 @@ set(fetch_script ${CMAKE_CURRENT_SOURCE_DIR}/build_tools/fetch_server.py)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
   ${fetch_script} ${CMAKE_CURRENT_SOURCE_DIR}/build_tools/transfer_size.py)
 
+set(fetch_options)
+if(NOT PYTRITON_TUNE_SERVER)
+  set(fetch_options --as-published)
+endif()
 execute_process(
-  COMMAND ${CMAKE_COMMAND} -E env --unset=PYTHONSAFEPATH ${Python_EXECUTABLE} ${fetch_script} ${server_dir}
+  COMMAND ${CMAKE_COMMAND} -E env --unset=PYTHONSAFEPATH ${Python_EXECUTABLE} ${fetch_script} ${server_dir} ${fetch_options}
   RESULT_VARIABLE fetch_result
   ERROR_VARIABLE fetch_error
   ERROR_STRIP_TRAILING_WHITESPACE)

@@ -127,10 +127,10 @@ def test_a_histogram_has_buckets(triton, name):
     [
         (MetricKind.COUNTER, lambda services, metric: services.increment(metric, -1), "monotonically"),
         (MetricKind.COUNTER, lambda services, metric: services.set(metric, 1), "does not support Set"),
-        (MetricKind.GAUGE, lambda services, metric: services.observe(metric, 1), "only histograms observe"),
+        (MetricKind.GAUGE, lambda services, metric: services.observe(metric, 1), "only histograms can observe values"),
         (MetricKind.HISTOGRAM, lambda services, metric: services.value(metric), "does not support Value"),
-        (MetricKind.GAUGE, lambda services, metric: services.value(metric + 99), "the metric is gone"),
-        (MetricKind.GAUGE, lambda services, metric: services.metric(99, {}), "the metric family is gone"),
+        (MetricKind.GAUGE, lambda services, metric: services.value(metric + 99), "the metric was deleted"),
+        (MetricKind.GAUGE, lambda services, metric: services.metric(99, {}), "the metric family was deleted"),
     ],
     ids=["shrink", "set", "observe", "value", "unknown", "unknown family"],
 )

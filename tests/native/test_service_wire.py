@@ -165,7 +165,7 @@ def test_python_reads_what_cpp_wrote_and_writes_the_same_bytes(library: ctypes.C
 @pytest.mark.parametrize(("offset", "size"), [(-1, 1), (DATA_SIZE, 1), (0, DATA_SIZE + 1), (1, -1), (2**62, 2**62)])
 def test_files_outside_of_a_message_are_refused(library: ctypes.CDLL, offset: int, size: int) -> None:
     data = encode_model(ModelMessage(ModelOperation.LOAD, "m", files=[("1/model.py", offset, size)])).to_bytes()
-    with pytest.raises(ProtocolError, match="a file lies outside of its message"):
+    with pytest.raises(ProtocolError, match="a file lies outside its message"):
         recode(library, MODEL, data)
 
 

@@ -433,7 +433,7 @@ def test_a_message_without_a_head_is_refused(library: ctypes.CDLL, size: int) ->
 def test_tensors_outside_of_a_message_are_refused_by_cpp(library: ctypes.CDLL) -> None:
     for offset, size in [(0, 101), (101, 0), (50, 51), (0, -1), (MOST, MOST), (1, MOST)]:
         data = encode(BatchMessage(1, [], [TensorColumn(0, 11, True, [TensorLocation(offset, size, (1,))])], []))
-        with pytest.raises(ProtocolError, match="a tensor lies outside of its message"):
+        with pytest.raises(ProtocolError, match="a tensor lies outside its message"):
             recode(library, 0, data, 100)
 
 

@@ -166,3 +166,13 @@ def test_a_recent_glibc_is_accepted(fetch_server: ModuleType, libc: str) -> None
 def test_an_old_glibc_or_another_c_library_is_refused(fetch_server: ModuleType, libc: str | None, named: str) -> None:
     with pytest.raises(fetch_server.FetchError, match=rf"needs glibc 2\.35 or later .* this system has {named}"):
         fetch_server.check_platform(libc)
+
+
+def test_the_server_is_left_as_published_where_that_is_wanted(
+    published: Path, fetch_server: ModuleType, tmp_path: Path
+) -> None:
+    fetch_server.fetch(tmp_path / "server", tune=False)
+    assert (tmp_path / "server" / "bin" / "tritonserver").read_bytes() == b"\x7fELF published"
+
+    fetch_server.fetch(tmp_path / "server")
+    assert (tmp_path / "server" / "bin" / "tritonserver").read_bytes() != b"\x7fELF published"

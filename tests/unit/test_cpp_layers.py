@@ -10,7 +10,17 @@ import pytest
 BACKEND = pathlib.Path(__file__).parents[2] / "pytriton" / "proxy" / "backend"
 
 # From the bottom to the top; "" are the entry points beside the folders.
-LAYERS = ["base", "wire", "transport", "triton", "triton/workarounds", "services", "python_models", "model_instance", ""]
+LAYERS = [
+    "base",
+    "wire",
+    "transport",
+    "triton",
+    "triton/workarounds",
+    "services",
+    "python_models",
+    "model_instance",
+    "",
+]
 # Programs of their own, which share nothing with the library.
 PROGRAMS = ["launcher"]
 

@@ -44,7 +44,7 @@ void TellOfIdleSettings(const Json& settings) {
   }
   if (idle.empty()) return;
   Log(TRITONSERVER_LOG_INFO,
-      "--backend-config=python: " + idle + "has no effect: shared memory is anonymous here, and grows as needed");
+      "--backend-config=python: " + idle + " has no effect: shared memory is anonymous here, and grows as needed");
 }
 
 std::string Replaced(std::string text, const std::string& what, const std::string& with) {

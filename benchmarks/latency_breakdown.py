@@ -55,7 +55,7 @@ def main() -> int:
     made.add_argument("--rounds", type=positive, default=9, help="how often each is measured, in turn")
     made.add_argument("--seconds", type=positive, default=1, help="of one measurement")
     options = made.parse_args()
-    return run("way.py", lambda: _profile(options))
+    return run("latency_breakdown.py", lambda: _profile(options))
 
 
 def _profile(options: argparse.Namespace) -> None:
@@ -135,10 +135,10 @@ def _table(columns: dict[str, list[Way]]) -> str:
         ("the function", lambda ours, _: ours.stages["compute_infer"], 0),
         ("writing outputs, bell, wake-up, copy out", lambda ours, _: ours.stages["compute_output"], 0),
         ("**a request costs the machine**", lambda ours, _: ours.between, 0),
-        ("of that, what the ceiling costs too", lambda _, ceiling: ceiling.between, 0),
-        ("of that, what we add", lambda ours, ceiling: ours.between - ceiling.between, 0),
+        ("of that, what the baseline costs too", lambda _, baseline: baseline.between, 0),
+        ("of that, what we add", lambda ours, baseline: ours.between - baseline.between, 0),
         ("**processor: the server**", lambda ours, _: ours.server, 0),
-        ("the ceiling's server", lambda _, ceiling: ceiling.server, 0),
+        ("the baseline's server", lambda _, baseline: baseline.server, 0),
         ("processor: the worker", lambda ours, _: ours.worker, 0),
     ]
     cells = [[title, *(f"{value(*ways):,.{digits}f}" for ways in columns.values())] for title, value, digits in rows]
