@@ -169,8 +169,8 @@ def test_a_process_that_cannot_be_made_again_fails_requests_with_the_reason_unti
     process_of(name).kill()
 
     reason = (
-        f"model '{name}' has no worker: its process cannot create its inference callable: RuntimeError: the weights are "
-        "gone"
+        f"model '{name}' has no worker: its process cannot create its inference callable: RuntimeError: "
+        "the weights are gone"
     )
     wait_until(lambda: send_floats(triton, name, [1]) == reason)
     assert send_floats(triton, name, [1]) == reason

@@ -1,4 +1,4 @@
-"""The C++ half has the layers of docs/architecture.md: a file includes only files of its own folder or of those below."""
+"""The C++ half has the layers of docs/architecture.md: a file includes only files of its layer or of those below."""
 
 from __future__ import annotations
 
