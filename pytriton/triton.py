@@ -7,6 +7,7 @@ import dataclasses
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -41,6 +42,7 @@ from pytriton.server.security import (
     TritonSecurityConfig,
 )
 from pytriton.server.settings_check import check_model
+from pytriton.server.state import ServerState
 from pytriton.utils.signals import wake_on_signals
 from pytriton.utils.workspace import Workspace
 
@@ -97,7 +99,6 @@ class TritonBase:
         self._models = ModelManager()
         self._server: LocalServer | RemoteServer | None = None
         self._registry: Registry | None = None
-        self._connected = False
         self._owner = os.getpid()
         self._lock = threading.RLock()
         self._woken = threading.Event()  # serve() has something to look at
@@ -175,9 +176,10 @@ class TritonBase:
             server, registry = self._server, self._registry
             assert server is not None
             assert registry is not None
-            if self._connected:
-                if server.failed:
-                    raise PyTritonRuntimeError(server.exit_report())
+            state = server.state
+            if state is ServerState.FAILED:
+                raise PyTritonRuntimeError(server.exit_report())
+            if state is ServerState.READY and self._models.is_deployed:
                 return
             try:
                 server.wait_until_ready()
@@ -186,7 +188,6 @@ class TritonBase:
             except (PyTritonRuntimeError, PyTritonInvalidOperationError):
                 self.stop()
                 raise
-            self._connected = True
 
     def serve(self, monitoring_period_s: float = MONITORING_PERIOD_S) -> None:
         """Serves until Ctrl-C, SIGTERM or `stop`; stops before it returns.
@@ -205,13 +206,13 @@ class TritonBase:
         failed = False
         try:
             with wake_on_signals(self._woken):
-                while server is self._server and not server.failed:
+                while server is self._server and not server.state.has_failed:
                     if self._woken.wait(monitoring_period_s):
                         self._woken.clear()
                         break
                     if not self.is_connected():
                         LOGGER.warning("The server has not answered for a while.")
-            failed = server is self._server and server.failed  # before stop(), which is no failure
+            failed = server is self._server and server.state.has_failed  # before stop() changes the state
         finally:
             if server is self._server:
                 self.stop()
@@ -235,11 +236,12 @@ class TritonBase:
             if server is None or registry is None:
                 return False
             server.prepare_to_stop(self._exit_timeout_s)
-            self._models.withdraw(self._exit_timeout_s, unload=server.is_alive())
+            deadline = time.monotonic() + self._exit_timeout_s
+            self._models.undeploy(deadline, unload=server.is_alive())
+            self._models.close(deadline)
             server.stop()
             registry.close()
             self._workspace.clean()
-            self._connected = False
             atexit.unregister(self.stop)
             self._woken.set()
             return True
@@ -279,7 +281,8 @@ class TritonBase:
             else:
                 server.start()
         except BaseException:
-            self._models.withdraw(timeout_s=0, unload=False)
+            self._models.undeploy(deadline=0, unload=False)
+            self._models.close(deadline=0)
             registry.close()
             raise
         self._server = server
@@ -295,7 +298,7 @@ class TritonBase:
 
     def _deploy(self, server: LocalServer | RemoteServer, registry: Registry) -> None:
         store = (
-            FolderStore(server.repository, server.control, lambda: server.is_started)
+            FolderStore(server.repository, server.control, lambda: server.state is not ServerState.STOPPED)
             if isinstance(server, LocalServer)
             else UploadStore(server.control)
         )
@@ -397,7 +400,7 @@ class Triton(TritonBase):
         alive = isinstance(server, LocalServer) and server.is_alive()
         urls = server.urls() if isinstance(server, LocalServer) and alive else []
         states = server.control.states() if server is not None and alive else None
-        ended = server.how_it_ended() if isinstance(server, LocalServer) and server.failed else ""
+        ended = server.how_it_ended() if isinstance(server, LocalServer) and server.state.has_failed else ""
         return triton_html(model_rows((model.spec for model in self._models), states or {}, urls), urls, alive, ended)
 
     def _check(self, spec: ModelSpec) -> None:

@@ -79,15 +79,15 @@ class ModelManager:
             try:
                 _open(model, self._deployment)
                 model.wait_until_loaded()
-            except BaseException:  # an interrupt too: what is bound stays as it is
-                model.close(self._deployment.registry, timeout_s=0)
+            except BaseException:  # an interrupt as well: the bound models stay as they are
+                _discard(model, self._deployment)
                 raise
             self._models[key] = model
             try:
                 self._load(model.spec.name, self._deployment)
             except (PyTritonInvalidOperationError, StoreError):
                 del self._models[key]
-                model.close(self._deployment.registry, timeout_s=0)
+                _discard(model, self._deployment)
                 if replaced is not None:
                     self._models[key] = replaced
                     with contextlib.suppress(PyTritonInvalidOperationError, StoreError):
@@ -113,23 +113,32 @@ class ModelManager:
             for name in self._names():
                 self._load(name, deployment)
 
-    def withdraw(self, timeout_s: float, *, unload: bool) -> None:
-        """Takes the models out of the server again.
+    def undeploy(self, deadline: float, *, unload: bool) -> None:
+        """Unloads the models from the server; their callables stay open and can be deployed to another one.
 
         Args:
-            timeout_s: How long to wait for requests that are being served.
-            unload: Whether the server is there to be told.
+            deadline: The ``time.monotonic()`` until which requests may finish.
+            unload: Whether the server is still there to unload them.
         """
         with self._lock:
             deployment = self._deployment
             if deployment is None:
                 return
             self._deployment = None
-            deadline = time.monotonic() + timeout_s
             if unload:
                 self._unload(deployment, deadline)
+            for model in self:
+                model.unregister(deployment.registry)
+
+    def close(self, deadline: float) -> None:
+        """Closes the callables of all models, which have to be undeployed.
+
+        Args:
+            deadline: The ``time.monotonic()`` until which running callables may finish.
+        """
+        with self._lock:
             for model in (*self, *self._retired):
-                model.close(deployment.registry, max(0.0, deadline - time.monotonic()))
+                model.close(deadline)
             self._retired = []
 
     def _names(self) -> list[str]:
@@ -200,7 +209,13 @@ def _open(model: BoundModel, deployment: Deployment) -> None:
             "Start the server again to have it.",
             spec.name,
         )
-    model.open(deployment.registry, deployment.on_unrecoverable)
+    model.open(deployment.registry.folder, deployment.on_unrecoverable)
+    model.register(deployment.registry)
+
+
+def _discard(model: BoundModel, deployment: Deployment) -> None:
+    model.unregister(deployment.registry)
+    model.close(deadline=0)
 
 
 def _check_same(one: BoundModel, other: BoundModel) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from pytriton.decorators.ordering import check_infer_func
 from pytriton.exceptions import PyTritonUnrecoverableError
@@ -56,17 +57,31 @@ class BoundModel:
         """How many model instances are connected."""
         return sum(worker.connections for worker in self._workers)
 
-    def open(self, registry: Registry, on_unrecoverable: Callable[[PyTritonUnrecoverableError], None]) -> None:
-        """Lets instances in the server find the inference callables; starts processes where there are to be some."""
+    def open(self, folder: Path, on_unrecoverable: Callable[[PyTritonUnrecoverableError], None]) -> None:
+        """Creates the workers, unless they exist, and starts their processes.
+
+        Args:
+            folder: The folder of mode 0700 for sockets.
+            on_unrecoverable: Called with a PyTritonUnrecoverableError that an inference callable raised.
+        """
+        if self._workers:
+            return
         signature = Signature(self.spec)
         self._loop = EventLoop(f"pytriton-loop-{self.spec.name}")
         self._workers = [
-            WorkerSupervisor(source, registry.folder, on_unrecoverable)
+            WorkerSupervisor(source, folder, on_unrecoverable)
             if isinstance(source, ProcessSpec)
             else Worker(source, signature, on_unrecoverable, self._loop)
             for source in self._sources
         ]
+
+    def register(self, registry: Registry) -> None:
+        """Lets instances in the server find the workers."""
         registry.add(self._binding, self._workers)
+
+    def unregister(self, registry: Registry) -> None:
+        """Admits no more instances."""
+        registry.remove(self._binding)
 
     def wait_until_loaded(self) -> None:
         """Waits until processes have made their inference callables.
@@ -97,8 +112,8 @@ class BoundModel:
         return files
 
     def retire(self, registry: Registry) -> None:
-        """Admits no more instances; those that are connected finish what they have."""
-        registry.remove(self._binding)
+        """Admits no more instances, and closes each worker once its instances have disconnected."""
+        self.unregister(registry)
         for worker in self._workers:
             worker.retire()
         if self._loop is not None:
@@ -113,15 +128,12 @@ class BoundModel:
         for worker in self._workers:
             worker.end_streams(ENDED)
 
-    def close(self, registry: Registry, timeout_s: float) -> None:
-        """Disconnects all instances.
+    def close(self, deadline: float) -> None:
+        """Closes the workers, and stops their processes.
 
         Args:
-            registry: Where they found their workers.
-            timeout_s: How long to wait for callables that are running.
+            deadline: The ``time.monotonic()`` until which running callables may finish.
         """
-        self.retire(registry)
-        deadline = time.monotonic() + timeout_s
         for worker in self._workers:
             if isinstance(worker, WorkerSupervisor):
                 worker.stop()

@@ -39,7 +39,7 @@ class ModelStore(Protocol):
 
 
 class FolderStore:
-    """A model repository on disk, of a server that runs with it, or that will load all of it when it starts."""
+    """A model repository on disk, of a server that uses it, or will load all of it when it starts."""
 
     def __init__(self, repository: pathlib.Path, control: ServerControl, is_started: Callable[[], bool]) -> None:
         """Writes to ``repository``."""

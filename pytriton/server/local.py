@@ -24,6 +24,7 @@ from pytriton.server.ports import all_listen, give_back, reachable, take, with_p
 from pytriton.server.process import ServerProcess
 from pytriton.server.security import AccessControl
 from pytriton.server.settings_check import check_settings
+from pytriton.server.state import ServerState
 from pytriton.server.vertex_ai import with_vertex_ai
 from pytriton.utils.exit_status import describe_exit
 from pytriton.utils.workspace import Workspace
@@ -72,9 +73,8 @@ class LocalServer:
         self._workspace = workspace.path
         self._on_exit = on_exit
         self._process: ServerProcess | None = None
-        self._stopping = False
-        self._own_models: list[str] = []
-        self._is_announced = False
+        self._state = ServerState.STOPPED
+        self._own_models: list[str] | None = None  # once they are loaded
 
     def start(self, bound: Sequence[str] | None = None) -> None:
         """Starts the process; it gets ready in the background.
@@ -97,6 +97,7 @@ class LocalServer:
         except BaseException:
             give_back(self.config)
             raise
+        self._state = ServerState.STARTING
 
     @property
     def process(self) -> ServerProcess:
@@ -105,14 +106,13 @@ class LocalServer:
         return self._process
 
     @property
-    def is_started(self) -> bool:
-        """Whether there is a process, or was one."""
-        return self._process is not None
-
-    @property
-    def failed(self) -> bool:
-        """Whether it ended without being asked to."""
-        return self.is_started and not self.is_alive() and not self._stopping
+    def state(self) -> ServerState:
+        """The server's state."""
+        if self._state is ServerState.STARTING and not self.is_alive():
+            return ServerState.START_FAILED
+        if self._state is ServerState.READY and not self.is_alive():
+            return ServerState.FAILED
+        return self._state
 
     def is_alive(self) -> bool:
         """Whether its process runs."""
@@ -134,6 +134,7 @@ class LocalServer:
                     f"The server is not ready after {DEFAULT_TRITON_STARTUP_TIMEOUT_S} s. Its last lines:\n"
                     f"{self.process.log.tail()}"
                 )
+        self._state = ServerState.READY
         if self.config.model_repository is None:
             self._announce()
 
@@ -143,8 +144,9 @@ class LocalServer:
         Raises:
             PyTritonInvalidOperationError: The server cannot load one.
         """
-        if self._own_models:
+        if self._own_models is not None or self.config.model_repository is None:
             return
+        self._own_models = []
         failure: PyTritonInvalidOperationError | None = None
         with concurrent.futures.ThreadPoolExecutor(_LOADING_THREADS) as pool:
             loads = {name: pool.submit(self.control.load, name) for name in self._repository_models()}
@@ -164,9 +166,7 @@ class LocalServer:
         self._announce()
 
     def _announce(self) -> None:
-        if not self._is_announced:
-            self._is_announced = True
-            LOGGER.info("Serving on %s.", ", ".join(self.urls()))
+        LOGGER.info("Serving on %s.", ", ".join(self.urls()))
 
     def _repository_models(self) -> list[str]:
         repository = self.config.model_repository
@@ -181,9 +181,9 @@ class LocalServer:
         Args:
             timeout_s: How long they may take to finish what they are at.
         """
-        self._stopping = True
+        self._state = ServerState.STOPPING
         deadline = time.monotonic() + timeout_s
-        for name in reversed(self._own_models):
+        for name in reversed(self._own_models or []):
             with contextlib.suppress(PyTritonRuntimeError):  # the server may be gone, or busy loading it anew
                 self.control.unload(name, max(_POLL_S, deadline - time.monotonic()))
         while self._own_models and self._own_models_are_there() and time.monotonic() < deadline:
@@ -194,15 +194,18 @@ class LocalServer:
         if states is None:  # it is busy, or gone
             return self.is_alive()
         return any(
-            not state.startswith("UNAVAILABLE") for (name, _), state in states.items() if name in self._own_models
+            not state.startswith("UNAVAILABLE")
+            for (name, _), state in states.items()
+            if name in (self._own_models or [])
         )
 
     def stop(self) -> None:
         """Ends the process."""
-        self._stopping = True
+        self._state = ServerState.STOPPING
         if self._process is not None:
             self._process.stop(_EXIT_GRACE_S)
             give_back(self.config)
+        self._state = ServerState.STOPPED
 
     def urls(self) -> list[str]:
         """Where it is reached from this host."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonRuntimeError
 from pytriton.server.control import control_of_url
+from pytriton.server.state import ServerState
 
 _READY_POLL_S = 0.1
 
@@ -27,14 +28,17 @@ class RemoteServer:
         """Does not speak with the server yet."""
         self._url = url
         self.control = control_of_url(url, access_token)
+        self._state = ServerState.STARTING
 
     def start(self, bound: Sequence[str] | None = None) -> None:
         """Does nothing: whoever owns it has started it."""
 
     @property
-    def failed(self) -> bool:
-        """Whether it has gone."""
-        return not self.is_alive()
+    def state(self) -> ServerState:
+        """The server's state."""
+        if self._state is ServerState.READY and not self.is_alive():
+            return ServerState.FAILED
+        return self._state
 
     def is_alive(self) -> bool:
         """Whether it answers."""
@@ -53,6 +57,7 @@ class RemoteServer:
                     f"The server at {self._url} is not ready after {DEFAULT_TRITON_STARTUP_TIMEOUT_S} s."
                 )
             time.sleep(_READY_POLL_S)
+        self._state = ServerState.READY
 
     def load_repository(self) -> None:
         """Does nothing: whoever started it has loaded what it has."""

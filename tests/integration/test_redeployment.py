@@ -1,0 +1,70 @@
+"""Bound models that are undeployed and deployed again: their callables and processes stay open meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+
+import cloudpickle
+import pytest
+from processes import Multiply, bind_pid, pid_of_answer, process_of
+from serving import bind_floats, client_of, running_triton, send_floats
+
+from pytriton.process import ProcessInstance
+from pytriton.server.state import ServerState
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+WAIT_S = 10
+
+
+@pytest.fixture
+def triton():
+    with running_triton() as triton:
+        triton.run()
+        yield triton
+
+
+def undeploy(triton):
+    triton._models.undeploy(time.monotonic() + WAIT_S, unload=True)
+
+
+def deploy(triton):
+    triton._deploy(triton._server, triton._registry)
+
+
+def test_a_function_serves_again_after_it_was_deployed_again(triton):
+    bind_floats(triton, "double", lambda requests: [{"y": request["x"] * 2} for request in requests])
+    assert send_floats(triton, "double", [3]) == [6]
+
+    undeploy(triton)
+    assert isinstance(send_floats(triton, "double", [3]), str), "the server has the model no longer"
+
+    deploy(triton)
+    assert send_floats(triton, "double", [4]) == [8]
+
+
+def test_a_process_outlives_an_undeployment(triton, caplog):
+    caplog.set_level(logging.WARNING)
+    bind_pid(triton, "process", ProcessInstance(Multiply))
+    before = process_of("process").pid
+
+    undeploy(triton)
+    assert process_of("process").pid == before
+
+    deploy(triton)
+    with client_of(triton) as client:
+        assert pid_of_answer(client, "process") == before
+    assert not caplog.messages
+
+
+def test_the_state_follows_the_server(triton):
+    server = triton._server
+    assert server.state is ServerState.READY
+
+    server.process.stop(0)
+    assert server.state is ServerState.FAILED
+
+    triton.stop()
+    assert server.state is ServerState.STOPPED
