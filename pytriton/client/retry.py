@@ -7,6 +7,7 @@ import math
 import random
 
 from pytriton.client.exceptions import Failure, PyTritonClientInferenceServerError, PyTritonClientValueError
+from pytriton.utils.back_off import BackOff
 
 # What cannot have been executed.
 _SAFE = frozenset({Failure.UNREACHABLE, Failure.BUSY})
@@ -64,10 +65,7 @@ class RetryPolicy:
         Returns:
             Seconds.
         """
-        try:
-            pause_s = min(self.max_pause_s, self.pause_s * self.factor ** (attempt - 2))
-        except OverflowError:
-            pause_s = self.max_pause_s
+        pause_s = BackOff(self.pause_s, self.max_pause_s, self.factor).pause_s(attempt - 1)
         return pause_s * (1 - self.jitter * random.random())
 
     def allows(self, error: PyTritonClientInferenceServerError) -> bool:

@@ -13,15 +13,13 @@ from pathlib import Path
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonUnrecoverableError
 from pytriton.process.child import ChildProcess
 from pytriton.process.spec import ProcessSpec
+from pytriton.process.supervision import BACK_OFF, RESET_AFTER_S, RESTARTING
 from pytriton.proxy.registry import AdmissionStatus
 from pytriton.proxy.wire.control import Command, CommandMessage, CommandReply
 from pytriton.proxy.wire.registration import AdmissionMessage
 
 LOGGER = logging.getLogger(__name__)
 
-_FIRST_DELAY_S = 0.1
-_MAX_DELAY_S = 10.0
-_FORGIVEN_AFTER_S = 60.0
 _FRESH_S = 0.2  # how long a status stays valid
 _GRACE_S = 0.5  # for a process that is to stop at once
 
@@ -80,7 +78,7 @@ class WorkerSupervisor:
             return AdmissionStatus(admission, self._restarts)
         if failure:
             return AdmissionStatus(None, reason=f"its process {failure}")
-        return AdmissionStatus(None, reason="its process is being restarted", waiting=True)
+        return AdmissionStatus(None, reason=RESTARTING, waiting=True)
 
     @property
     def connections(self) -> int:
@@ -138,7 +136,7 @@ class WorkerSupervisor:
         self._thread.join()
 
     def _run(self) -> None:
-        delay_s = 0.0
+        failures = 0  # in a row
         while not self._closing.is_set():
             start = time.monotonic()
             how, was_loaded = self._live()
@@ -146,8 +144,9 @@ class WorkerSupervisor:
                 self._failure = "" if was_loaded else how
                 self._settled.set()
                 return
-            if time.monotonic() - start > _FORGIVEN_AFTER_S:
-                delay_s = 0.0
+            if time.monotonic() - start > RESET_AFTER_S:
+                failures = 0
+            delay_s = BACK_OFF.pause_s(failures) if failures else 0.0
             self._restarts += 1
             LOGGER.error(
                 "worker process of %s %s; restarting%s",
@@ -159,7 +158,7 @@ class WorkerSupervisor:
                 with self._lock:
                     self._failure = how
             self._closing.wait(delay_s)
-            delay_s = min(max(delay_s * 2, _FIRST_DELAY_S), _MAX_DELAY_S)
+            failures += 1
 
     def _live(self) -> tuple[str, bool]:
         """Runs the process once; returns how it ended, and whether it had created its inference callable."""

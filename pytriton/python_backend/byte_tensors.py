@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 import numpy as np
 
+from pytriton.proxy.tensors.bytes_tensor import decode_elements, encode_elements
 from pytriton.proxy.types import Array
 from pytriton.python_backend.errors import TritonModelException
-
-_LENGTH = struct.Struct("<I")
 
 
 def serialize_byte_tensor(input_tensor: Array) -> Array:
@@ -33,11 +31,9 @@ def serialize_byte_tensor(input_tensor: Array) -> Array:
         raise TritonModelException(f"an array of {input_tensor.dtype} is no tensor of BYTES: use bytes or objects")
     if input_tensor.size == 0:
         return np.empty([0], np.object_)
-    parts: list[bytes] = []
-    for item in input_tensor.ravel().tolist():
-        data = item if isinstance(item, bytes) else str(item).encode()
-        parts += (_LENGTH.pack(len(data)), data)
-    return np.asarray(b"".join(parts), np.object_)
+    items = input_tensor.ravel().tolist()
+    encoded = encode_elements(item if isinstance(item, bytes) else str(item).encode() for item in items)
+    return np.asarray(encoded, np.object_)
 
 
 def deserialize_bytes_tensor(encoded_tensor: Any) -> Array:
@@ -51,15 +47,10 @@ def deserialize_bytes_tensor(encoded_tensor: Any) -> Array:
     """
     if isinstance(encoded_tensor, np.ndarray) and encoded_tensor.dtype == np.object_:
         encoded_tensor = encoded_tensor.item() if encoded_tensor.size else b""
-    data = bytes(encoded_tensor)
-    items = []
-    position = 0
-    while position < len(data):
-        start = position + _LENGTH.size
-        if start > len(data) or start + _LENGTH.unpack_from(data, position)[0] > len(data):
-            raise TritonModelException(f"{len(data)} bytes end within an element, the one at byte {position}")
-        position = start + _LENGTH.unpack_from(data, position)[0]
-        items.append(data[start:position])
+    try:
+        items = decode_elements(bytes(encoded_tensor))
+    except ValueError as error:
+        raise TritonModelException(str(error)) from error
     array = np.empty(len(items), np.object_)
     array[:] = items
     return array

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 from pytriton.client.core import fork_safety
 from pytriton.client.core.shared_memory import RegionPool
 from pytriton.client.url import TritonUrl
+from pytriton.utils.back_off import BackOff
 
-_FIRST_ABSENCE_S = 0.5
-_LONGEST_ABSENCE_S = 10.0
+_ABSENCE = BackOff(first_s=0.5, max_s=10.0)
 
 
 class Transport(Protocol):
@@ -85,9 +85,7 @@ class Server:
     def mark_down(self) -> None:
         """Remembers that it is not ready; the more often in a row, the longer it is left alone."""
         self._absences += 1
-        self._absent_until = time.monotonic() + min(
-            _LONGEST_ABSENCE_S, _FIRST_ABSENCE_S * 2 ** min(self._absences - 1, 30)
-        )
+        self._absent_until = time.monotonic() + _ABSENCE.pause_s(self._absences)
 
     def mark_up(self) -> None:
         """Remembers that it is ready."""

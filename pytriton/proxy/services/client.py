@@ -7,7 +7,6 @@ direction. `current_client` returns the client of the call in progress.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import socket
 import struct
 import weakref
@@ -23,7 +22,7 @@ from pytriton.proxy.services.dispatcher import ReplyDispatcher
 from pytriton.proxy.services.messages import InferenceCall, InferenceReply, ServiceTensor, write_call
 from pytriton.proxy.services.pending_call import PendingCall
 from pytriton.proxy.services.reply_stream import AsyncReplyStream, ReplyStream
-from pytriton.proxy.tensors.bytes_tensor import as_bytes
+from pytriton.proxy.tensors.bytes_tensor import as_bytes, encode_elements
 from pytriton.proxy.tensors.layout import Layout
 from pytriton.proxy.types import Array
 from pytriton.proxy.wire.encoding import float_of
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
 SERVICE_FD = 4
 """The file descriptor of a worker process's service channel, if it has one."""
 
-_LENGTH = struct.Struct("<I")
 _RAW_CODE = 2  # the code of bytes that are laid out already
 
 
@@ -349,6 +347,4 @@ def _lay_out(name: str, value: Array | ServiceTensor, layout: Layout) -> Inferen
 
 def _serialized(array: Array) -> Array:
     """Encodes an array of bytes or strings in Triton's layout: each element behind its length."""
-    items = as_bytes(array).ravel().tolist()
-    lengths = map(_LENGTH.pack, map(len, items))
-    return np.frombuffer(b"".join(itertools.chain.from_iterable(zip(lengths, items))), np.uint8)
+    return np.frombuffer(encode_elements(as_bytes(array).ravel().tolist()), np.uint8)

@@ -1,11 +1,14 @@
-"""The codec of BYTES tensors: arrays of objects from and to bytes in memory."""
+"""The codec of BYTES tensors: arrays of objects from and to bytes in memory.
+
+Batches and results have all lengths first, then all contents. Triton itself has each length before its element.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,8 @@ import numpy as np
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.proxy.types import Array, described
 from pytriton.proxy.wire.encoding import LENGTH_SIZE
+
+_LENGTH = struct.Struct("<I")
 
 
 def bytes_array(buffer: Any, offset: int, shape: tuple[int, ...]) -> Array:
@@ -39,6 +44,29 @@ def bytes_parts(arrays: Sequence[Array]) -> tuple[Array, Array]:
         contents = b"".join(items)
     lengths = np.fromiter(map(len, items), np.uint32, len(items))
     return lengths, np.frombuffer(contents, np.uint8)
+
+
+def encode_elements(items: Iterable[bytes]) -> bytes:
+    """Encodes elements in Triton's layout: each length before its element."""
+    parts = list(items)
+    return b"".join(itertools.chain.from_iterable(zip(map(_LENGTH.pack, map(len, parts)), parts)))
+
+
+def decode_elements(data: bytes) -> list[bytes]:
+    """Decodes elements in Triton's layout.
+
+    Raises:
+        ValueError: The data end within an element; the message says where.
+    """
+    items = []
+    position = 0
+    while position < len(data):
+        start = position + _LENGTH.size
+        if start > len(data) or start + _LENGTH.unpack_from(data, position)[0] > len(data):
+            raise ValueError(f"{len(data)} bytes end within an element, the one at byte {position}")
+        position = start + _LENGTH.unpack_from(data, position)[0]
+        items.append(data[start:position])
+    return items
 
 
 def as_bytes(array: Array) -> Array:

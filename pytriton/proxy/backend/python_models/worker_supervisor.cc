@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "python_models/supervision_policy.h"
 #include "triton/error.h"
 
 namespace pytriton {
@@ -11,9 +12,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kFirstDelay(100);  // before the second restart in a row
-constexpr milliseconds kLongestDelay(10000);
-constexpr std::chrono::seconds kForgotten(60);  // a process that has lived for so long is restarted without delay
 constexpr milliseconds kAdmitTimeout(10000);
 constexpr milliseconds kStopTimeout(30000);
 constexpr milliseconds kPatience(30000);  // default
@@ -89,7 +87,7 @@ void WorkerSupervisor::CheckReady() {
   std::shared_ptr<ChildProcess> process;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (state_ == State::kStarting) throw ProcessError("its worker process is being restarted");
+    if (state_ == State::kStarting) throw ProcessError(kRestarting);
     if (state_ != State::kLoaded) throw ProcessError(failure_);
     if (asks_ready_) process = process_;
   }
@@ -133,7 +131,7 @@ void WorkerSupervisor::Run() {
       if (stopping_ || state_ != State::kLoaded) break;
       state_ = State::kStarting;
     }
-    if (Clock::now() - loaded_since_ > kForgotten) delay_ = milliseconds(0);
+    if (Clock::now() - loaded_since_ > kResetAfter) delay_ = milliseconds(0);
     if (!Restart(&reason)) return;
   }
   End("its worker process " + process_->process().DescribeExit());
@@ -145,7 +143,7 @@ bool WorkerSupervisor::Restart(std::string* reason) {
     const std::string when = delay_.count() == 0 ? "" : " in " + Seconds(delay_);
     Log(TRITONSERVER_LOG_WARN, "model '" + model_ + "': " + *reason + "; restarting it" + when);
     if (!Pause(delay_)) return false;
-    delay_ = std::clamp(delay_ * 2, kFirstDelay, kLongestDelay);
+    delay_ = std::clamp(delay_ * 2, kFirstDelay, kMaxDelay);
     on_restart_();
     if (StartAndLoad(reason)) return true;
   }

@@ -1,0 +1,24 @@
+"""The policy by which worker processes are restarted.
+
+The server's backend restarts the processes of models of a repository by the same policy: its build generates
+``python_models/supervision_policy.h`` from the same file.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pytriton.utils.back_off import BackOff
+
+_POLICY: dict[str, Any] = json.loads(Path(__file__).with_name("supervision.json").read_text())
+
+BACK_OFF = BackOff(_POLICY["first_delay_ms"] / 1000, _POLICY["max_delay_ms"] / 1000)
+"""The pauses before restarts. The first restart in a row comes without a pause."""
+
+RESET_AFTER_S: float = _POLICY["reset_after_ms"] / 1000
+"""A process that has lived for so many seconds is restarted without a pause."""
+
+RESTARTING: str = _POLICY["restarting"]
+"""The reason that a model instance gets meanwhile."""
