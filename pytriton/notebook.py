@@ -59,7 +59,7 @@ class ModelRow(NamedTuple):
 def model_rows(
     specs: Iterable[ModelSpec], states: Mapping[tuple[str, int], str], urls: Sequence[str] = ()
 ) -> list[ModelRow]:
-    """Says what the table is to say of each model.
+    """Collects the table's rows, one per model.
 
     Args:
         specs: The bound models.
@@ -158,7 +158,7 @@ def triton_html(models: Sequence[ModelRow], urls: Sequence[str], alive: bool, en
         models: A row for each version of each model, see `model_rows`.
         urls: Where the server listens.
         alive: Whether the server runs.
-        ended: How the server ended, where it did by itself, such as ``was killed by SIGKILL``.
+        ended: How the server exited if it did so unexpectedly, such as ``was killed by SIGKILL``.
 
     Returns:
         A ``<div>`` that is readable on light and on dark.
@@ -171,7 +171,7 @@ def triton_html(models: Sequence[ModelRow], urls: Sequence[str], alive: bool, en
 def _headline(models: Sequence[ModelRow], urls: Sequence[str], alive: bool, ended: str) -> str:
     if not alive and ended:
         return (
-            f"{_dot(_FAILED)} The server does not run: it {html.escape(ended)} by itself. "
+            f"{_dot(_FAILED)} The server is not running: it {html.escape(ended)}. "
             "<code>triton.stop()</code>, then <code>triton.run()</code> start it again."
         )
     if not alive:

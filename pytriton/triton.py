@@ -74,13 +74,13 @@ _Self = TypeVar("_Self", bound="TritonBase")
 
 
 class TritonBase:
-    """Binds inference callables to a server: what `Triton` and `RemoteTriton` have in common.
+    """Binds inference callables to a server: the common base of `Triton` and `RemoteTriton`.
 
     Args:
-        url: Where the server is: ``host``, ``host:port``, ``http://...`` or ``grpc://...``.
-        workspace: The folder for sockets and, where the server reads it, the model repository.
-        triton_lifecycle_policy: How models get to a server of its own.
-        access_token: The server's token, where its repository API asks for one.
+        url: The server's URL: ``host``, ``host:port``, ``http://...`` or ``grpc://...``.
+        workspace: The folder for sockets and, for a local server, the model repository.
+        triton_lifecycle_policy: When a local server starts, and how it gets its models.
+        access_token: The server's token, if its repository API requires one.
     """
 
     def __init__(
@@ -90,7 +90,6 @@ class TritonBase:
         triton_lifecycle_policy: TritonLifecyclePolicy = DEFAULT_POLICY,
         access_token: str | None = None,
     ) -> None:
-        """Does not speak with the server yet."""
         self._url = url
         self._access_token = access_token
         self._policy = triton_lifecycle_policy
@@ -121,22 +120,22 @@ class TritonBase:
         strict: bool = False,
         trace_config: list[str] | None = None,
     ) -> None:
-        """Serves an inference callable as a model.
+        """Binds an inference callable to a model name.
 
-        While the server runs, the model is loaded before this returns; else `run` and `serve` load it. A model that is
-        bound again under the same name and version takes the place of the first.
+        If the server is running, the model is loaded before this returns; otherwise `run` and `serve` load it. Binding
+        the same name and version again replaces the model.
 
         Args:
             model_name: The model's name, as in ``/v2/models/<model_name>/infer``.
             infer_func: Takes the list of requests of a batch and returns a list of responses; decorators such as
-                `batch` give it a handier form. A list of callables makes as many instances, over which the load is
-                spread. A `ProcessInstance` in place of a callable makes an instance in a process of its own.
+                `batch` adapt other functions. A list of callables creates as many instances, which share the load. A
+                `ProcessInstance` in place of a callable creates an instance in a process of its own.
             inputs: The inputs, in order; those without a name are called ``INPUT_1``, ``INPUT_2``, …
             outputs: The outputs, in order; those without a name are called ``OUTPUT_1``, ``OUTPUT_2``, …
             model_version: The model's version.
             config: Batching and more; ``ModelConfig()`` by default.
-            strict: Check the shapes of outputs against what is declared, besides dtype and number of dimensions.
-            trace_config: Kept for scripts that pass it; use ``TritonConfig(trace_config=...)``.
+            strict: Check the shapes of outputs against their declaration, besides dtype and number of dimensions.
+            trace_config: Accepted for compatibility; use ``TritonConfig(trace_config=...)``.
 
         Raises:
             PyTritonBadParameterError: An argument has a value that cannot work.
@@ -164,7 +163,7 @@ class TritonBase:
             self._models.add(model)
 
     def connect(self) -> None:
-        """Waits until the server is ready, and loads what was bound before.
+        """Waits until the server is ready, and loads the models that are bound.
 
         Raises:
             PyTritonRuntimeError: The server cannot be started or reached, or has ended.
@@ -193,11 +192,11 @@ class TritonBase:
         """Serves until Ctrl-C, SIGTERM or `stop`; stops before it returns.
 
         Args:
-            monitoring_period_s: How often, in seconds, it looks whether the server still answers. That a server of its
-                own has ended is noticed at once.
+            monitoring_period_s: How often, in seconds, to check whether the server still responds. The exit of a local
+                server is noticed at once.
 
         Raises:
-            PyTritonRuntimeError: The server ended by itself.
+            PyTritonRuntimeError: The server exited unexpectedly.
             PyTritonUnrecoverableError: An inference callable raised it.
         """
         self._run()
@@ -211,7 +210,7 @@ class TritonBase:
                         self._woken.clear()
                         break
                     if not self.is_connected():
-                        LOGGER.warning("The server has not answered for a while.")
+                        LOGGER.warning("The server has not responded for a while.")
             failed = server is self._server and server.state.has_failed  # before stop() changes the state
         finally:
             if server is self._server:
@@ -223,13 +222,13 @@ class TritonBase:
             raise PyTritonRuntimeError(server.exit_report())
 
     def stop(self) -> bool:
-        """Unloads the models, and stops a server of its own; callables that run may finish within the exit timeout.
+        """Unloads the models, and stops a local server; running callables may finish within the exit timeout.
 
         Returns:
             Whether there was anything to stop.
         """
         if os.getpid() != self._owner:
-            return False  # in a fork, which has no say in the parent's server
+            return False  # in a fork, which must not stop the parent's server
         with self._lock:
             server, self._server = self._server, None
             registry, self._registry = self._registry, None
@@ -247,12 +246,12 @@ class TritonBase:
             return True
 
     def is_alive(self) -> bool:
-        """Whether the server runs: its process, where it is of our own."""
+        """Returns whether the server, or its process if it is a local one, is running."""
         server = self._server
         return server is not None and server.is_alive()
 
     def is_connected(self) -> bool:
-        """Whether the server answers and takes requests."""
+        """Returns whether the server responds and accepts requests."""
         server = self._server
         return server is not None and server.is_alive() and server.control.is_ready()
 
@@ -290,10 +289,10 @@ class TritonBase:
         atexit.register(self.stop)
 
     def _check(self, spec: ModelSpec) -> None:
-        """Checks that a model fits the server, as far as that is known."""
+        """Checks that a model fits the server's settings."""
 
     def _open(self) -> LocalServer | RemoteServer:
-        """The server that models are bound to."""
+        """Returns the server to which models are deployed."""
         return RemoteServer(self._url, self._access_token)
 
     def _deploy(self, server: LocalServer | RemoteServer, registry: Registry) -> None:
@@ -305,26 +304,26 @@ class TritonBase:
         self._models.deploy(Deployment(store, registry, server.control, self._on_unrecoverable))
 
     def _on_unrecoverable(self, error: PyTritonUnrecoverableError) -> None:
-        LOGGER.error("An inference callable can serve no further request; the server shuts down: %s", error)
+        LOGGER.error("An inference callable raised PyTritonUnrecoverableError; the server is shut down: %s", error)
         self._unrecoverable = error
-        # Not here: this is the worker's own thread, which stop() waits for.
+        # Not in this thread: it is the worker's, for which stop() waits.
         threading.Thread(target=self.stop, name="pytriton-stop", daemon=True).start()
 
 
 class Triton(TritonBase):
     """Serves Python functions on the Triton Inference Server.
 
-    The server is a subprocess; the functions run in this process. Use it as a context manager, or call `stop` in the
+    The server is a subprocess; the functions run in this process. Use it as a context manager, or call `stop` at the
     end.
 
     Args:
-        config: The server's settings. What is None there is taken from environment variables
-            ``PYTRITON_TRITON_CONFIG_<FIELD>``, then from the server's defaults. Port 0 takes any free port.
+        config: The server's settings. Fields that are None are taken from environment variables
+            ``PYTRITON_TRITON_CONFIG_<FIELD>``, then from the server's defaults. Port 0 is any free port.
         workspace: The folder for the model repository and sockets; a temporary one by default.
-        triton_lifecycle_policy: When the server starts, and how it gets the models. With Vertex AI, it starts in `run`
-            and `serve` with what is bound by then, unless this says otherwise.
-        security_config: Which endpoints of the server ask for a token; by default those that change it or tell of other
-            clients: shared memory, model repository, statistics, trace and logging.
+        triton_lifecycle_policy: When the server starts, and how it gets its models. With Vertex AI, it starts by
+            default in `run` and `serve` with the models that are bound by then.
+        security_config: Which endpoints of the server require a token; by default those that change the server or
+            reveal other clients: shared memory, model repository, statistics, trace and logging.
         server_path: The folder of a server of your own, like ``/opt/tritonserver``, in place of the bundled one; also
             by the environment variable ``PYTRITON_SERVER_PATH``.
 
@@ -356,7 +355,7 @@ class Triton(TritonBase):
         security_config: TritonSecurityConfig | None = None,
         server_path: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Starts the server, unless the lifecycle policy leaves that to `run`."""
+        """Starts the server, unless the lifecycle policy defers that to `run`."""
         self._config = overlaid(TritonConfig.from_env(), config or TritonConfig())
         self._access = AccessControl(security_config or TritonSecurityConfig(), self._config)
         policy = triton_lifecycle_policy or policy_for(self._config)
@@ -384,7 +383,7 @@ class Triton(TritonBase):
         self._run()
 
     def get_access_token(self) -> str:
-        """The token that restricted endpoints ask for, in the header ``triton-access-token``.
+        """Returns the token that restricted endpoints require in the header ``triton-access-token``.
 
         Over gRPC, the header is ``triton-grpc-protocol-triton-access-token``.
 
@@ -395,7 +394,7 @@ class Triton(TritonBase):
         return self._access.token
 
     def _repr_html_(self) -> str:
-        """The models and how to ask them, for notebooks."""
+        """Returns a table of the models and their URLs, for notebooks."""
         server = self._server
         alive = isinstance(server, LocalServer) and server.is_alive()
         urls = server.urls() if isinstance(server, LocalServer) and alive else []
@@ -413,14 +412,14 @@ class Triton(TritonBase):
 class RemoteTriton(TritonBase):
     """Serves Python functions on a server that another process of this host has started with `Triton`.
 
-    The functions run in this process. When it stops, its models are unloaded; when it is killed, the server unloads
-    them within seconds, and answers requests in flight with an error. Containers must share the folder of the
-    workspace: the server reaches this process by a socket in it.
+    The functions run in this process. When it stops, its models are unloaded. When it is killed, requests in flight
+    fail, and the server unloads the models within seconds. Containers must share the workspace folder: the server
+    reaches this process through a socket in it.
 
     Args:
-        url: Where the server is: ``host``, ``host:port``, ``http://...`` or ``grpc://...``.
+        url: The server's URL: ``host``, ``host:port``, ``http://...`` or ``grpc://...``.
         workspace: The folder for sockets; a temporary one by default.
-        access_token: The server's token, where its repository API asks for one.
+        access_token: The server's token, if its repository API requires one.
 
     Raises:
         PyTritonBadParameterError: The URL is none.
@@ -437,7 +436,7 @@ class RemoteTriton(TritonBase):
         workspace: Workspace | str | os.PathLike[str] | None = None,
         access_token: str | None = None,
     ) -> None:
-        """Does not speak with the server yet; `bind`, `connect` and `serve` do."""
+        """Checks the URL; `bind`, `connect` and `serve` connect to the server."""
         check_url(url)
         super().__init__(url, workspace, access_token=access_token)
 

@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _is_batch(config: TritonModelConfig, inputs: Mapping[str, Any]) -> bool:
-    """Whether the inputs have the batch dimension; what fits in no way is refused later, with the reason."""
+    """Returns whether the inputs have the batch dimension; what fits in no way is refused later, with the reason."""
     if not config.batching:
         return False
     dimensions = {spec.name: len(spec.shape) for spec in config.inputs}

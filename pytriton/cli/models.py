@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _models(server: Server, timeout_s: float) -> Iterator[dict[str, Any]]:
-    """What is known of each version of each model, as JSON has it."""
+    """Collects what is known of each version of each model, for JSON."""
     for entry in server.call("get_model_repository_index", timeout_s)():
         model = {
             "name": entry["name"],
@@ -67,7 +67,7 @@ def _models(server: Server, timeout_s: float) -> Iterator[dict[str, Any]]:
 
 
 def _counts(server: Server, timeout_s: float, name: str, version: str) -> dict[str, int] | None:
-    """How much a model was asked; None where the server keeps that to itself."""
+    """Returns a model's request counts; None if the server does not disclose them."""
     try:
         statistics = server.call("get_inference_statistics", timeout_s, name, version)()
     except PyTritonClientInferenceServerError as error:

@@ -49,7 +49,7 @@ def read_value(text: str) -> Any:
 
 
 def printable(array: Array) -> Any:
-    """An array as JSON has it; bytes as text, with replacements for what is not UTF-8."""
+    """Converts an array for JSON; bytes become text, with replacements for what is not UTF-8."""
     if array.dtype.kind in "OS":
         elements = [element.decode(errors="replace") for element in array.ravel().tolist()]
         return np.array(elements, dtype=object).reshape(array.shape).tolist()
@@ -85,7 +85,7 @@ def save(path: Path, answer: Mapping[str, Array]) -> None:
 
 
 def _save_archive(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Does what `numpy.savez` does, which takes names as arguments, ``file`` not among them."""
+    """Saves arrays as `numpy.savez` does, but allows any name, even ``file``."""
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
@@ -107,7 +107,7 @@ def _from_file(name: str, path: Path) -> Array:
 
 
 def _without_objects(name: str, array: Array) -> Array:
-    """Bytes of one length: arrays of objects would be saved as a pickle, which nobody should load."""
+    """Converts objects to bytes of one length: arrays of objects would be saved as an unsafe pickle."""
     if array.dtype.kind != "O":
         return array
     if any(element.endswith(b"\0") for element in array.ravel().tolist()):

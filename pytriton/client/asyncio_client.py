@@ -62,7 +62,7 @@ class AsyncioModelClient(BaseModelClient):
         convert_dtypes: bool = False,
         max_connections: int = DEFAULT_MAX_CONNECTIONS,
     ) -> None:
-        """Stores the arguments; connects when it is first used or, where it is not lazy, entered."""
+        """Stores the arguments; connects on first use or, if it is not lazy, when entered."""
         self._max_connections = check_count("max_connections", max_connections)
         self._preparing: asyncio.Task[TritonModelConfig] | None = None
         self._waiting_for_preparing = 0
@@ -119,12 +119,12 @@ class AsyncioModelClient(BaseModelClient):
         await run_async(self._session.wait_until_ready(timeout_s))
 
     async def load_model(self, config: str | None = None, files: Mapping[str, bytes] | None = None) -> None:
-        """Has the server load the model, or load it again; see `ModelClient.load_model`."""
+        """Loads or reloads the model; see `ModelClient.load_model`."""
         self._check_open()
         await run_async(self._session.load(config, files))
 
     async def unload_model(self) -> None:
-        """Has the server unload the model; see `ModelClient.unload_model`."""
+        """Unloads the model; see `ModelClient.unload_model`."""
         self._check_open()
         await run_async(self._session.unload())
 
@@ -208,10 +208,10 @@ class AsyncioModelClient(BaseModelClient):
             )
 
     def _connect(self) -> None:
-        """Not here: there is no loop to wait in; entering the client connects."""
+        """Does nothing: there is no loop to wait in. Entering the client connects."""
 
     async def _prepare(self) -> TritonModelConfig:
-        """Learns what has to be known before the first request, once for all tasks that wait for it."""
+        """Prepares for the first request, once for all tasks that wait for it."""
         self._check_open()
         session = self._session
         if session.prepared and session.config is not None:

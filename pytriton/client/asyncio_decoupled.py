@@ -131,11 +131,11 @@ class AsyncResponses(AsyncIterator[dict[str, Array]]):
         return session.answer(session.servers[0], result, self._request)
 
     async def aclose(self) -> None:
-        """Has the server stop; the same as leaving the loop early."""
+        """Cancels the request; the same as leaving the loop early."""
         self.cancel()
 
     def cancel(self) -> None:
-        """Has the server stop."""
+        """Cancels the request."""
         if not self._ended and self._stream is not None and self._process is fork_safety.process:
             self._stream.cancel()
         self._ended = True

@@ -61,7 +61,7 @@ class BaseModelClient(abc.ABC):
         shared_memory: bool = False,
         convert_dtypes: bool = False,
     ) -> None:
-        """Stores the arguments; `lazy_init` tells when it connects."""
+        """Stores the arguments; ``lazy_init`` decides when it connects."""
         self._settings = Settings(
             url=url,
             model_name=model_name,
@@ -114,7 +114,7 @@ class BaseModelClient(abc.ABC):
 
     @abc.abstractmethod
     def _connect(self) -> None:
-        """Connects when the client is made, where it is not lazy."""
+        """Connects when the client is created, unless it is lazy."""
 
     def _check_open(self) -> None:
         if self._closed:
@@ -129,7 +129,7 @@ class BaseModelClient(abc.ABC):
         raise fork_safety.error(f"The client of model {self._settings.model_name!r}")
 
     def _checked_rows(self, request: EncodedRequest) -> EncodedRequest:
-        """Refuses a batch that the model does not take at once."""
+        """Checks that a batch is not larger than the model accepts."""
         config = self._session.config
         assert config is not None
         if not request.single and request.rows > config.max_batch_size > 0:

@@ -124,7 +124,7 @@ class Responses(Iterator[dict[str, Array]]):
         return session.answer(session.servers[0], result, self._request)
 
     def close(self) -> None:
-        """Has the server stop; the same as leaving the loop early."""
+        """Cancels the request; the same as leaving the loop early."""
         self._ended = True
         if self._process is fork_safety.process:
             self._pump.cancel()

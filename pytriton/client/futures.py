@@ -72,7 +72,7 @@ class FuturesModelClient:
         shared_memory: bool = False,
         convert_dtypes: bool = False,
     ) -> None:
-        """Stores the arguments; connects when it is first used."""
+        """Stores the arguments; connects on first use."""
         check_count("max_workers", max_workers)
         check_count("max_queue_size", max_queue_size)
         self._client = AsyncioModelClient(
@@ -135,7 +135,7 @@ class FuturesModelClient:
         return self._loop.submit(lambda: self._client.wait_for_model(timeout_s))
 
     def model_config(self) -> Future[TritonModelConfig]:
-        """The model's configuration; see `ModelClient.model_config`."""
+        """Returns a future of the model's configuration; see `ModelClient.model_config`."""
         self._check_open()
         return self._loop.submit(self._client._prepare)
 

@@ -76,7 +76,7 @@ class ModelClient(BaseModelClient):
         self._run(self._session.wait_until_ready(timeout_s))
 
     def load_model(self, config: str | None = None, files: Mapping[str, bytes] | None = None) -> None:
-        """Has the server load the model, or load it again.
+        """Loads or reloads the model.
 
         Args:
             config: Its configuration as JSON, in place of what the server's repository has.
@@ -90,7 +90,7 @@ class ModelClient(BaseModelClient):
         self._run(self._session.load(config, files))
 
     def unload_model(self) -> None:
-        """Has the server unload the model.
+        """Unloads the model.
 
         Raises:
             PyTritonClientInferenceServerError: The server cannot, or wants a token for that.

@@ -19,16 +19,16 @@ _UNCERTAIN = frozenset({Failure.LOST})
 class RetryPolicy:
     """Which requests are sent again, how often, and after which pauses.
 
-    A request is sent again when it cannot have been executed: nobody listened, or the server answered that it takes
-    none now. It is never sent again once its timeout has passed, and all attempts together stay within that timeout.
+    A request is sent again if it cannot have been executed: there was no server, or it refused to take requests. It is
+    never sent again after its timeout, which all attempts share.
 
     Attributes:
         attempts: How often a request is sent at most, the first time included.
         pause_s: Seconds before the second attempt.
         factor: Each further pause is that many times as long.
         max_pause_s: The longest pause, in seconds.
-        jitter: Share of each pause that is random, from 0 to 1, so that clients do not come back all at once.
-        resend_lost: Also send a request again when the connection broke before its answer was complete. It may then be
+        jitter: The random share of each pause, from 0 to 1, so that clients do not all come back at once.
+        resend_lost: Also send a request again if the connection broke before its response was complete. It may then be
             executed twice.
 
     Raises:
@@ -57,7 +57,7 @@ class RetryPolicy:
                 raise PyTritonClientValueError(f"RetryPolicy.{name} is {value!r}; give a number from 0 {upwards}.")
 
     def pause_before(self, attempt: int) -> float:
-        """How long to wait before an attempt.
+        """Returns how long to wait before an attempt.
 
         Args:
             attempt: Its number; the second is the first that has a pause.
@@ -69,5 +69,5 @@ class RetryPolicy:
         return pause_s * (1 - self.jitter * random.random())
 
     def allows(self, error: PyTritonClientInferenceServerError) -> bool:
-        """Whether a request that ended like that may be sent again."""
+        """Returns whether a request that ended like that may be sent again."""
         return error.failure in _SAFE or (self.resend_lost and error.failure in _UNCERTAIN)

@@ -178,7 +178,7 @@ def _server_of(client: Any, headers: Mapping[str, Any] | None) -> Server:
 
 
 def _url_of(client: Any, scheme: str) -> TritonUrl:
-    """Where a client's server is, for messages: tritonclient does not tell."""
+    """Returns the URL of a client's server, for messages; tritonclient hides it."""
     with contextlib.suppress(AttributeError, PyTritonClientInvalidUrlError):
         if scheme == "grpc":
             return TritonUrl.from_url(f"grpc://{client._channel._channel.target().decode().rpartition('/')[2]}")

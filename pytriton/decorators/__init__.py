@@ -1,9 +1,9 @@
-"""Decorators that give inference callables the form that suits them.
+"""Decorators that adapt inference callables.
 
-Those that take a list of requests stand above ``@batch`` or ``@sample``: `fill_optionals`, `group_by_keys`. Those that
-take arrays stand below: `group_by_values`, `pad_batch`, `first_value`. `triton_context` stands anywhere. A wrong order
-is found when the decorator is applied. All of them keep the kind of what they wrap: a coroutine function stays one,
-and so do generator functions of both kinds.
+`fill_optionals` and `group_by_keys` take a list of requests and go above ``@batch`` or ``@sample``. `group_by_values`,
+`pad_batch` and `first_value` take arrays and go below. `triton_context` may go anywhere. A wrong order raises an error
+when the decorator is applied. All of them preserve the kind of the function: a coroutine function stays one, and so do
+generator functions of both kinds.
 """
 
 from __future__ import annotations

@@ -34,21 +34,21 @@ _PadFunction = Callable[[list[Inputs]], Sequence[Inputs]]
 
 
 def group_by_values(*keys: str, pad_fn: _PadFunction | None = None) -> Callable[[InferFunc], InferFunc]:
-    """Calls the function once for each group of rows that have the same values in some inputs, and joins the outputs.
+    """Calls the function once for each group of rows with the same values in some inputs, and joins the outputs.
 
-    Stands below ``@batch``. Made for inputs that a model can only take one value of at a time, such as a temperature.
+    Goes below ``@batch``. It is for inputs of which a model takes only one value at a time, such as a temperature.
     Generators of several groups run side by side, each for the requests whose rows are in its group: their outputs are
-    not joined, and a request whose rows differ in the inputs fails.
+    not joined, and a request whose rows differ in these inputs fails.
 
     Args:
-        keys: Names of the inputs whose values make a group.
-        pad_fn: Gives the outputs of all groups one shape, where they differ: takes and returns a list with a dictionary
-            of arrays per group. See `ConstantPadder`. Not for generators.
+        keys: Names of the inputs by whose values rows are grouped.
+        pad_fn: Pads the outputs of all groups to a common shape: takes and returns a list with a dictionary of arrays
+            per group. See `ConstantPadder`. Not for generators.
 
     Raises:
         PyTritonBadParameterError: No keys are given, or a ``pad_fn`` for a generator.
-        PyTritonValidationError: In a call: an input is missing, or the outputs of the groups cannot be joined. When it
-            is applied: it stands above a decorator that takes requests.
+        PyTritonValidationError: During a call: an input is missing, or the outputs of the groups cannot be joined. When
+            applied: it is above a decorator that takes requests.
 
     Examples:
         >>> @batch
@@ -104,10 +104,10 @@ def group_by_values(*keys: str, pad_fn: _PadFunction | None = None) -> Callable[
 class ConstantPadder:
     """Pads arrays with a constant, at the end of each dimension, to the largest of their shapes.
 
-    For `group_by_values`. The first dimension, the batch, is left as it is.
+    For `group_by_values`. The first dimension, the batch, is not changed.
 
     Args:
-        pad_value: What is added. Arrays of bytes or text are padded with empty ones where it is a number.
+        pad_value: The value to add. If it is a number, arrays of bytes or strings are padded with empty elements.
 
     Examples:
         >>> padded = ConstantPadder(0)([{"y": np.ones((1, 1))}, {"y": np.ones((1, 2))}])
@@ -119,7 +119,7 @@ class ConstantPadder:
         self.pad_value = pad_value
 
     def __call__(self, batches_list: Sequence[Mapping[Any, Array]]) -> list[dict[Any, Array]]:
-        """Gives the arrays of each name one shape.
+        """Pads the arrays of each name to a common shape.
 
         Args:
             batches_list: Dictionaries of arrays by name.
@@ -150,7 +150,7 @@ class ConstantPadder:
         if dtype.kind in BYTES_KINDS:
             if not isinstance(value, str | bytes):
                 value = b"" if dtype.kind in "OS" else ""
-            if dtype.kind in "SU":  # wide enough for the value
+            if dtype.kind in "SU":  # wide enough for the padding value
                 dtype = np.promote_types(dtype, np.asarray(value).dtype)
         try:
             padded = np.full((array.shape[0], *shape), value, dtype)
@@ -165,14 +165,14 @@ class ConstantPadder:
 
 @stage_decorator("pad_batch", ARRAYS, ARRAYS)
 def pad_batch(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs) -> Any:
-    """Fills batches up to a size that the model prefers, by repeating the last row; cuts the outputs again.
+    """Pads batches to a preferred size by repeating the last row, and removes the padding from the outputs.
 
-    Stands below ``@batch``. The size is the smallest of ``DynamicBatcher.preferred_batch_size`` and
-    ``ModelConfig.max_batch_size`` that holds the batch. Made for models that are compiled for a few batch sizes.
+    Goes below ``@batch``. The size is the smallest of ``DynamicBatcher.preferred_batch_size`` and
+    ``ModelConfig.max_batch_size`` that holds the batch. It is for models that are compiled for a few batch sizes.
 
     Raises:
-        PyTritonInvalidOperationError: In a call that does not come from the server.
-        PyTritonValidationError: When it is applied: it stands above a decorator that takes requests.
+        PyTritonInvalidOperationError: The call does not come from the server.
+        PyTritonValidationError: When applied: it is above a decorator that takes requests.
     """
     arrays = arrays_of("pad_batch", args, kwargs)
     spec = current_context("@pad_batch").model_config
@@ -200,20 +200,20 @@ def pad_batch(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inp
 def first_value(
     *keys: str, squeeze_single_values: bool = True, strict: bool = True
 ) -> Callable[[InferFunc], InferFunc]:
-    """Hands inputs over as the value of their first row.
+    """Passes the first row of an input instead of the whole array.
 
-    Stands below ``@batch`` (or above a function that takes requests, whose inputs it then replaces one request at a
-    time). Made for inputs that are the same for a whole batch: see `group_by_values`, which makes them so.
+    Goes below ``@batch`` (or above a function that takes requests, whose inputs it then replaces request by request).
+    It is for inputs that are the same in a whole batch, as after `group_by_values`.
 
     Args:
-        keys: Names of the inputs. One that a call lacks is passed over.
-        squeeze_single_values: Hand a single number or string over as a scalar, not as an array.
-        strict: Refuse rows that differ.
+        keys: Names of the inputs. Inputs that a call lacks are ignored.
+        squeeze_single_values: Pass a single number or string as a scalar instead of an array.
+        strict: Raise an error if rows differ.
 
     Raises:
-        PyTritonBadParameterError: A key is no name of an input.
-        PyTritonRuntimeError: In a call: rows differ, or there are none.
-        PyTritonValidationError: When it is applied: it stands above another decorator that takes requests or arrays.
+        PyTritonBadParameterError: A key is not the name of an input.
+        PyTritonRuntimeError: During a call: rows differ, or there are none.
+        PyTritonValidationError: When applied: it is above another decorator that takes requests or arrays.
 
     Examples:
         >>> @batch
@@ -243,19 +243,19 @@ def first_value(
 
 
 def _hashable(value: Any) -> Any:
-    """Stands for a row's value in a dictionary."""
+    """Returns a key for a row's value in a dictionary."""
     array = np.asarray(value)
     content = tuple(array.ravel().tolist()) if array.dtype.hasobject else array.tobytes()
     return array.shape, content
 
 
 def _index(rows: list[int]) -> Any:
-    """Rows side by side as a slice, which makes no copy."""
+    """Returns consecutive rows as a slice, which makes no copy."""
     return slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] + 1 == len(rows) else rows
 
 
 def _join_groups(results: list[Any], groups: list[list[int]], pad_fn: _PadFunction | None) -> Any:
-    """Puts the outputs of groups of rows back in the order of the rows."""
+    """Joins the outputs of groups of rows in the order of the rows."""
     named = [_by_name(each) for each in results]
     if pad_fn is not None:
         named = [dict(each) for each in pad_fn(named)]
@@ -286,14 +286,14 @@ def _join_groups(results: list[Any], groups: list[list[int]], pad_fn: _PadFuncti
 def _interleave_groups(
     streams: list[Any], call: CallFrame, groups: list[list[int]], keys: tuple[str, ...], pad_fn: _PadFunction | None
 ) -> Stream:
-    """Has the generators of groups of rows side by side, each for the requests whose rows they are."""
+    """Runs the generators of groups of rows side by side, each for the requests of its rows."""
     if pad_fn is not None:
         raise _padded_generator(keys)
     members = members_of(call, groups)
     if members is None:
         raise PyTritonValidationError(
             f"@group_by_values made {len(groups)} generators, and does not know which requests they are for: put "
-            "@batch above it, and hand on the rows that @batch gives"
+            "@batch above it, and pass on the rows that @batch passes"
         )
     counts = collections.Counter(position for each in members for position in each)
     spread = [position for position, count in counts.items() if count > 1]
@@ -321,7 +321,7 @@ def _interleave_groups(
 
 def _padded_generator(keys: tuple[str, ...]) -> PyTritonBadParameterError:
     return PyTritonBadParameterError(
-        f"group_by_values({', '.join(map(repr, keys))}) has a pad_fn, but goes around a generator, and the outputs of "
+        f"group_by_values({', '.join(map(repr, keys))}) has a pad_fn, but wraps a generator, and the outputs of "
         "generators are not joined: leave pad_fn out."
     )
 
@@ -337,7 +337,7 @@ def _without_padding(outputs: Any, rows: int, padded_rows: int) -> Any:
 
 
 def _by_name(outputs: Any) -> Inputs:
-    """Outputs by name, or by their position."""
+    """Returns outputs by name, or by their position."""
     if isinstance(outputs, Mapping):
         return dict(outputs)
     if isinstance(outputs, list | tuple):
@@ -355,7 +355,7 @@ def _first(key: str, array: Any, squeeze: bool, strict: bool) -> Any:
     if not len(rows):
         raise PyTritonRuntimeError(f"first_value({key!r}): this input has no rows; send at least one")
     first = rows[0]
-    # NaN is not equal to itself, but is one value all the same.
+    # NaN does not equal itself, but counts as one value.
     if strict and not np.all(rows == first) and len(set(map(_hashable, rows))) > 1:
         raise PyTritonRuntimeError(
             f"first_value({key!r}): the rows of this input differ; put @group_by_values({key!r}) above it, or pass "

@@ -1,4 +1,4 @@
-"""Calls that decorators make: of functions, coroutines and generators alike, with the requests that they are for."""
+"""Calls by decorators: of functions, coroutines and generators, together with their requests."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from pytriton.proxy.tensors.outputs import StackedOutputs
 from pytriton.proxy.types import Request
 
 _RESULTS = frozenset({dict, list, tuple, StackedOutputs})
-"""What calls usually return: neither to be awaited nor a stream, and told so in no time."""
+"""Types that calls usually return, which are neither awaitable nor streams."""
 
 
 def with_data(request: Mapping[str, Any], data: dict[str, Any]) -> Mapping[str, Any]:
-    """The request with other inputs."""
+    """Returns the request with other inputs."""
     if not isinstance(request, Request):
         return data
     changed = copy.copy(request)
@@ -34,19 +34,19 @@ def with_data(request: Mapping[str, Any], data: dict[str, Any]) -> Mapping[str, 
 def call_with(
     call: CallFrame | None, finish: Callable[[Any], Any] | None, function: InferFunc, /, *args: Any, **kwargs: Any
 ) -> Any:
-    """Calls a function in whose context `triton_context` finds the requests; what it returns goes on in that context.
+    """Calls a function in a context in which `triton_context` finds the requests.
 
     Args:
-        call: The requests; None where nothing is known of them.
-        finish: Applied to what the function returns, or to each step of a stream. None where the call is one of
-            several, for `gather`, in which one generator that cannot be made is one that fails.
+        call: The requests; None if they are unknown.
+        finish: Applied to what the function returns, or to each step of a stream. None if the call is one of several
+            for `gather`, in which a generator that cannot be created counts as one that fails.
         function: The function.
-        *args: Its arguments.
-        **kwargs: Its arguments.
+        *args: Its positional arguments.
+        **kwargs: Its keyword arguments.
     """
     if call is None:
         call = CALL_FRAME.get()
-    elif type(kwargs.get(TRITON_CONTEXT_FIELD_NAME)) is TritonContext:  # of a decorator further up: of more requests
+    elif type(kwargs.get(TRITON_CONTEXT_FIELD_NAME)) is TritonContext:  # of an outer decorator, with more requests
         kwargs[TRITON_CONTEXT_FIELD_NAME] = kwargs[TRITON_CONTEXT_FIELD_NAME]._of(*call)
     token = CALL_FRAME.set(call)
     try:
@@ -73,17 +73,17 @@ async def _await_in(call: CallFrame, finish: Callable[[Any], Any] | None, awaita
 
 
 def is_awaitable(value: Any) -> bool:
-    """Whether a call returned something that has to be awaited."""
+    """Returns whether a call returned an awaitable."""
     return type(value) not in _RESULTS and inspect.isawaitable(value)
 
 
 def gather(returned: list[Any], finish: Callable[[list[Any]], Any], interleave: Callable[[list[Any]], Any]) -> Any:
-    """Finishes what calls returned; awaits them together, where they are awaitable, and cancels them together.
+    """Combines what several calls returned; awaits awaitables together, and cancels them together.
 
     Args:
         returned: What `call_with` returned for each of the calls.
-        finish: Applied to what they return in the end.
-        interleave: Applied to all of them where they are streams.
+        finish: Applied to their results.
+        interleave: Applied to them if they are streams.
     """
     if _RESULTS.issuperset(map(type, returned)):
         return finish(returned)
@@ -102,12 +102,12 @@ def gather(returned: list[Any], finish: Callable[[list[Any]], Any], interleave: 
 
 
 def as_they_are(values: list[Any]) -> list[Any]:
-    """Finishes calls whose results need nothing more."""
+    """Returns results unchanged."""
     return values
 
 
 def _owners(call: CallFrame, rows: int) -> list[int] | None:
-    """For each row of a call, the position of the request that it comes from; None where this is not known."""
+    """Returns, for each row of a call, the position of its request; None if that is unknown."""
     requests, counts = call
     if counts is None:
         return [0] * rows if len(requests) == 1 else None
@@ -115,13 +115,13 @@ def _owners(call: CallFrame, rows: int) -> list[int] | None:
 
 
 def members_of(call: CallFrame, groups: list[list[int]]) -> list[dict[int, int]] | None:
-    """For each group of rows, the positions of its requests and how many rows it has of each; None if not known."""
+    """Returns, for each group of rows, its requests' positions and how many rows each has; None if unknown."""
     owners = _owners(call, sum(map(len, groups)))
     return None if owners is None else [collections.Counter(owners[row] for row in rows) for rows in groups]
 
 
 def split_call(call: CallFrame, groups: list[list[int]]) -> list[CallFrame | None]:
-    """The requests of each group of rows. Rows are in ascending order, so those of a request stay side by side."""
+    """Returns the requests of each group of rows. Rows are in ascending order, so a request's rows stay together."""
     members = members_of(call, groups)
     if members is None:
         return [None] * len(groups)
@@ -129,7 +129,7 @@ def split_call(call: CallFrame, groups: list[list[int]]) -> list[CallFrame | Non
 
 
 def padded_call(call: CallFrame, rows: int, wanted: int) -> CallFrame | None:
-    """The last request has the added rows."""
+    """Returns the call with added rows, which belong to the last request."""
     owners = _owners(call, rows)
     if not owners:
         return None

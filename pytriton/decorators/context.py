@@ -1,4 +1,4 @@
-"""The decorator that hands the context of a call over."""
+"""The decorator that passes the context of a call."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pytriton.proxy.context import current_context
 
 @stage_decorator("triton_context", None, None)
 def triton_context(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs) -> Any:
-    """Hands a `TritonContext` over as the keyword argument ``triton_context``.
+    """Passes a `TritonContext` as the keyword argument ``triton_context``.
 
-    It knows the model's configuration, and the requests that the call is made for: under ``@batch`` and ``@sample``,
-    this is how request parameters and forwarded headers reach the function. It may stand above or below any other
-    decorator; the function learns the same.
+    It has the model's configuration and the requests of the call. Under ``@batch`` and ``@sample``, it is how request
+    parameters and forwarded headers reach the function. It may go above or below any other decorator, to the same
+    effect.
 
     Raises:
-        PyTritonInvalidOperationError: In a call that does not come from the server.
+        PyTritonInvalidOperationError: The call does not come from the server.
 
     Examples:
         >>> @batch

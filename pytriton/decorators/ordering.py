@@ -1,4 +1,4 @@
-"""The order of decorators: what each takes and hands on, and what becomes of a wrong one."""
+"""The order of decorators: what each takes and passes on, and the errors for a wrong order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ORDER = (
 
 
 class Stage(wrapt.FunctionWrapper):  # type: ignore[type-arg]
-    """A callable with a decorator of this package, which refuses to stand above one that it does not fit."""
+    """A callable with a decorator of this package, which checks that it fits the one below."""
 
     _self_name: str
     _self_takes: str | None
@@ -54,14 +54,14 @@ def stage_decorator(
     check: Callable[[ModelSpec], None] | None = None,
     origin: Callable[[], InferFunc] | None = None,
 ) -> Callable[[InferFunc], InferFunc]:
-    """Makes a decorator of a wrapper.
+    """Creates a decorator from a wrapper.
 
     Args:
         name: The decorator's name.
         takes: What it takes; None for anything.
-        gives: What it hands to the callable below it; None for what it took.
+        gives: What it passes to the callable below; None if that is what it took.
         check: Raises an error if the decorator does not fit a model.
-        origin: Makes the decorator once more, in another process; None where it is found in its module.
+        origin: Recreates the decorator in another process; None if it can be imported.
     """
     traits: dict[str, Any] = {
         "_self_name": name,
@@ -83,10 +83,10 @@ def stage_decorator(
 
 
 def check_infer_func(infer_func: InferFunc, spec: ModelSpec) -> None:
-    """Checks an inference callable's decorators, when it is bound.
+    """Checks the decorators of an inference callable when it is bound.
 
     Args:
-        infer_func: Anything that can be called, decorated or not.
+        infer_func: Any callable, decorated or not.
         spec: The model that it is bound as.
 
     Raises:
@@ -105,7 +105,7 @@ def check_infer_func(infer_func: InferFunc, spec: ModelSpec) -> None:
 
 
 def next_stage(function: Any) -> Stage | None:
-    """The decorator of this package at the top of a callable, but for ``@triton_context``, which takes anything."""
+    """Returns the outermost decorator of this package, apart from ``@triton_context``, which takes anything."""
     for stage in _stages(function, follow=False):
         if stage._self_name != "triton_context":
             return stage
@@ -113,11 +113,11 @@ def next_stage(function: Any) -> Stage | None:
 
 
 def _stages(function: Any, follow: bool = True) -> Iterator[Stage]:
-    """The decorators of this package around a function, from the top.
+    """Iterates over the decorators of this package around a function, from the outermost.
 
     Args:
-        function: Anything that can be called.
-        follow: Find those below a decorator of the user's own too.
+        function: Any callable.
+        follow: Include those below a user's own decorator.
     """
     while True:
         stage = _stage_of(function)
@@ -131,7 +131,7 @@ def _stages(function: Any, follow: bool = True) -> Iterator[Stage]:
 
 
 def _stage_of(function: Any) -> Stage | None:
-    """The callable itself, or what its methods come from, if it is decorated."""
+    """Returns the callable itself, or its unbound method, if it is decorated."""
     while isinstance(function, functools.partial):
         function = function.func
     call = getattr(type(function), "__call__", None)  # noqa: B004  (of the type, where Python looks for it)
@@ -143,17 +143,17 @@ def _stage_of(function: Any) -> Stage | None:
 
 
 def are_requests(value: Any) -> bool:
-    """Whether a value is a list of requests."""
-    if type(value) is WholeBatch:  # which makes its requests when one is asked for
+    """Returns whether a value is a list of requests."""
+    if type(value) is WholeBatch:  # which creates its requests on first access
         return True
     return isinstance(value, Sequence) and (not value or isinstance(value[0], Mapping))
 
 
 def requests_of(name: str, args: Arguments) -> tuple[Requests, Arguments]:
-    """The list of requests that a decorator was given, and what follows it."""
+    """Returns the list of requests that a decorator was given, and the other arguments."""
     if args and type(args[0]) is WholeBatch:
         return args[0], args[1:]
-    if args and isinstance(args[0], type):  # since Python 3.13, classmethod does not bind what it wraps
+    if args and isinstance(args[0], type):  # since Python 3.13, classmethod does not bind the wrapped function
         raise PyTritonValidationError(
             f"@{name} takes a list of requests, but was given the class {args[0].__name__}: put it above @classmethod"
         )
@@ -169,7 +169,7 @@ def requests_of(name: str, args: Arguments) -> tuple[Requests, Arguments]:
 
 
 def arrays_of(name: str, args: Arguments, kwargs: Inputs) -> dict[str, Array]:
-    """The inputs that a decorator was given, without other keyword arguments such as the context."""
+    """Returns the inputs that a decorator was given, without other keyword arguments such as the context."""
     if args:
         raise PyTritonValidationError(
             f"@{name} takes arrays, but was given {shown(args[0])}: put @batch above it; {ORDER}"
@@ -178,12 +178,12 @@ def arrays_of(name: str, args: Arguments, kwargs: Inputs) -> dict[str, Array]:
 
 
 def names_of(names: Iterable[Any]) -> str:
-    """Names for an error message."""
+    """Lists names for an error message."""
     return ", ".join(map(repr, names)) or "none"
 
 
 def shown(value: Any) -> str:
-    """What a value is, in a few words."""
+    """Describes a value in a few words."""
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape}"
     if isinstance(value, list | tuple):

@@ -37,12 +37,12 @@ def batch(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs)
 
     The function takes the inputs as keyword arguments, arrays whose first dimension is the batch, and returns the
     outputs as a dictionary by name, or as a list or tuple in the order of the outputs; their first dimension is the
-    batch too. Inputs that come from the server are not copied for it. A generator yields such outputs any number of
-    times: one response for each request every time.
+    batch, too. Inputs from the server are not copied. A generator yields such outputs any number of times, each time
+    one response per request.
 
     Raises:
         PyTritonValidationError: The requests differ in inputs or shapes, or the outputs do not have the batch's rows.
-            When it is applied: it stands above a decorator that takes requests.
+            When applied: it is above a decorator that takes requests.
 
     Examples:
         >>> @batch
@@ -67,13 +67,13 @@ def batch(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs)
 def sample(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs) -> Any:
     """Calls the function once per request, with the request's inputs as keyword arguments.
 
-    Made for models that do not batch. The function returns the outputs as a dictionary by name, or as a list or tuple
-    in the order of the outputs. Where the model does batch, arrays keep their batch dimension. A coroutine function
-    works on all requests at the same time, and so do generators, each of which yields the responses to one request:
-    asynchronous ones as soon as they have one, plain ones by turns. One that fails ends its own request only.
+    It is for models that do not batch. The function returns the outputs as a dictionary by name, or as a list or tuple
+    in the order of the outputs. If the model batches, arrays keep their batch dimension. Coroutines work on all
+    requests at the same time, and so do generators, each of which yields the responses to one request: asynchronous
+    ones as soon as they have one, plain ones in turns. One that fails only ends its own request.
 
     Raises:
-        PyTritonValidationError: When it is applied: it stands above a decorator that takes requests.
+        PyTritonValidationError: When applied: it is above a decorator that takes requests.
 
     Examples:
         >>> @sample
@@ -100,14 +100,15 @@ def sample(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs
 
 @stage_decorator("group_by_keys", REQUESTS, REQUESTS)
 def group_by_keys(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs) -> Any:
-    """Calls the function once for each group of requests that have the same inputs.
+    """Calls the function once for each group of requests with the same set of inputs.
 
-    Stands above ``@batch``, which joins only requests with the same inputs, where inputs are optional. Generators of
-    several groups run side by side, as under `sample`; one that fails ends the requests of its group only.
+    Goes above ``@batch`` if inputs are optional, because ``@batch`` joins only requests with the same inputs.
+    Generators of several groups run side by side, as under `sample`; one that fails only ends the requests of its
+    group.
 
     Raises:
-        PyTritonValidationError: The function does not return one response per request. When it is applied: it stands
-            above a decorator that takes arrays.
+        PyTritonValidationError: The function does not return one response per request. When applied: it is above a
+            decorator that takes arrays.
 
     Examples:
         >>> @group_by_keys
@@ -150,7 +151,7 @@ def group_by_keys(wrapped: InferFunc, instance: object, args: Arguments, kwargs:
 
 
 def _responses(result: Any, count: int, verb: str) -> Sequence[Any]:
-    """What a group's call returned, or its generator yielded: one response per request."""
+    """Checks that a group's call returned, or its generator yielded, one response per request."""
     if not isinstance(result, Sequence) or len(result) != count:
         raise PyTritonValidationError(
             f"@group_by_keys made a call with {count} requests, which {verb}ed {shown(result)}: {verb} a list with "
@@ -160,19 +161,20 @@ def _responses(result: Any, count: int, verb: str) -> Sequence[Any]:
 
 
 def fill_optionals(**defaults: Any) -> Callable[[InferFunc], InferFunc]:
-    """Gives optional inputs that a request lacks a default value.
+    """Fills in default values for optional inputs that a request lacks.
 
-    Stands above ``@batch`` (and above ``@group_by_keys``, which then makes larger groups).
+    Goes above ``@batch`` (and above ``@group_by_keys``, which then makes larger groups).
 
     Args:
-        defaults: Value of one sample for each input, without the batch dimension: an array of the input's dtype, or
-            anything that NumPy makes such an array of. Text and bytes are handed over as they come from clients, as
+        defaults: The value of one sample for each input, without the batch dimension: an array of the input's dtype, or
+            anything that NumPy converts to such an array. Strings and bytes are passed as they come from clients:
             ``bytes`` in an array of dtype ``object``.
 
     Raises:
-        PyTritonBadParameterError: A default is no array. When the function is bound, or at its first call: the model
-            has no such input, or the default has not its dtype and shape.
-        PyTritonValidationError: When it is applied: it stands above a decorator that takes arrays.
+        PyTritonBadParameterError: A default cannot be converted to an array. When the function is bound, or at its
+            first
+            call: the model has no such input, or the default has another dtype or shape.
+        PyTritonValidationError: When applied: it is above a decorator that takes arrays.
 
     Examples:
         >>> @fill_optionals(scale=np.array([2.0], dtype=np.float32))
@@ -208,7 +210,7 @@ def fill_optionals(**defaults: Any) -> Callable[[InferFunc], InferFunc]:
 
 
 def _filled(request: Mapping[str, Any], defaults: dict[str, Array], batching: bool) -> Mapping[str, Any]:
-    """The request with defaults for what it lacks."""
+    """Returns the request with defaults for the inputs that it lacks."""
     missing = {name: default for name, default in defaults.items() if name not in request}
     if not missing:
         return request
@@ -221,22 +223,22 @@ def _filled(request: Mapping[str, Any], defaults: dict[str, Array], batching: bo
 
 
 def _as_default(name: str, value: Any) -> Array:
-    """A default as an array, as inputs come from clients: text is bytes."""
+    """Converts a default to an array as it would come from a client: strings become bytes."""
     try:
         array = np.asarray(value)
         if array.dtype.kind not in BYTES_KINDS:
             return array
-        # Not by way of NumPy's own dtype for bytes, which loses zeros at the end.
+        # Not through NumPy's dtype for bytes, which strips trailing zeros.
         objects = array.astype(object) if isinstance(value, np.ndarray) else np.asarray(value, dtype=object)
     except ValueError as error:
         raise PyTritonBadParameterError(
-            f"fill_optionals: the default of {name!r} is {value!r}, which NumPy makes no array of: {error}."
+            f"fill_optionals: the default of {name!r} is {value!r}, which NumPy cannot convert to an array: {error}."
         ) from error
     items = [item.encode() if isinstance(item, str) else item for item in objects.ravel().tolist()]
     for item in items:
         if not isinstance(item, bytes):
             raise PyTritonBadParameterError(
-                f"fill_optionals: the default of {name!r} holds {item!r}, which is neither a number nor text; give an "
+                f"fill_optionals: the default of {name!r} holds {item!r}, which is neither number nor string; pass an "
                 "array with the input's dtype."
             )
     filled = np.empty(len(items), object)
@@ -255,13 +257,13 @@ def _check_default(name: str, default: Array, spec: ModelSpec) -> None:
     if default.dtype != dtype:
         raise PyTritonBadParameterError(
             f"{where} of dtype {default.dtype}, but the input is {tensor.datatype.name}; "
-            f"give a default of dtype {dtype}, as in np.array(..., dtype={dtype.name!r})."
+            f"use a default of dtype {dtype}, as in np.array(..., dtype={dtype.name!r})."
         )
     fits = default.ndim == len(tensor.shape) and all(
         wanted in (-1, size) for wanted, size in zip(tensor.shape, default.shape, strict=True)
     )
     if not fits:
         raise PyTritonBadParameterError(
-            f"{where} of shape {default.shape}, but the input has shape {tensor.shape}; give the value of one sample, "
+            f"{where} of shape {default.shape}, but the input has shape {tensor.shape}; use the value of one sample, "
             "without the batch dimension."
         )

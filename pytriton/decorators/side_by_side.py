@@ -1,6 +1,6 @@
-"""Several streams side by side, for the requests of one batch: how ``@sample`` and the grouping decorators stream.
+"""Several streams side by side, for the requests of one batch, as ``@sample`` and the grouping decorators need.
 
-A step has one item per request, or None; what an item may be is said in ``docs/decorators.md``.
+A step has one item per request, or None; ``docs/decorators.md`` describes the items.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class SubStream:
     Args:
         stream: A generator or an asynchronous one.
         call: Its requests.
-        places: Where a step has each of them; None for one that it shall have nothing for.
-        take: Makes a list with one item per request of what the stream yields; raises what these requests fail with.
+        places: The place of each request in a step; None for a request without a place.
+        take: Converts what the stream yields to a list with one item per request; raises the error of these requests.
     """
 
     def __init__(
@@ -44,10 +44,10 @@ class SubStream:
         members = ((offset, call[0][offset]) for offset in self._places)
         self._watched = [(offset, request) for offset, request in members if isinstance(request, Request)]
         self.wanted = set(self._places)
-        """Those of its requests, by their offset, that have neither ended nor been cancelled."""
+        """The offsets of its requests that have neither ended nor been cancelled."""
 
     def items_of(self, yielded: Any) -> _Items:
-        """The items of what the stream yielded, for the requests that still want one."""
+        """Returns the items that the stream yielded, for the requests that are still open."""
         given = self._take(yielded)
         items = {}
         for offset in tuple(self.wanted):
@@ -59,31 +59,31 @@ class SubStream:
         return items
 
     def end(self) -> _Items:
-        """The items that end its requests."""
+        """Returns the items that end its requests."""
         self.wanted.clear()
         return {place: Response({}, final=True) for place in self._places.values()}
 
     def fail(self, error: BaseException) -> _Items:
-        """The items that end its requests with an error."""
+        """Returns the items that end its requests with an error."""
         self.wanted.clear()
         return dict.fromkeys(self._places.values(), error)
 
     def stop(self) -> None:
-        """Nobody wants anything of it any more."""
+        """Marks that none of its requests is open any more."""
         self.stopped = True
         self.wanted.clear()
 
     def forget_cancelled(self) -> None:
-        """Stops when all of its requests are cancelled."""
+        """Returns whether all of its requests are cancelled."""
         for offset, request in self._watched:
             if request.is_cancelled():
                 self._cancelled(offset)
 
     def watch(self, task: asyncio.Task[None]) -> list[Callable[[], None]]:
-        """Stops, and cancels the task of its asynchronous stream, when all of its requests are cancelled.
+        """Cancels the task of its asynchronous stream when all of its requests are cancelled.
 
         Returns:
-            Functions that end the watch.
+            Functions that stop watching.
         """
         loop = asyncio.get_running_loop()
 
@@ -92,14 +92,14 @@ class SubStream:
                 task.cancel()
 
         def from_any_thread(offset: int) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and the stream with it
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the stream
                 loop.call_soon_threadsafe(cancelled, offset)
 
         return [request._on_cancel(functools.partial(from_any_thread, offset)) for offset, request in self._watched]
 
     def _cancelled(self, offset: int) -> bool:
-        """Whether it stops for it."""
-        if not self.wanted:  # it has ended, and may be cleaning up
+        """Returns whether the stream has to stop."""
+        if not self.wanted:  # it has ended, and may be running its clean-up
             return False
         self.wanted.discard(offset)
         if self.wanted:
@@ -109,10 +109,10 @@ class SubStream:
 
 
 def interleave(sub_streams: list[SubStream], size: int, form: Callable[[list[Any]], Any] = list) -> Stream:
-    """A generator whose steps have what several streams yield.
+    """Creates a generator whose steps combine what several streams yield.
 
     A step of plain generators has the next item of each. Asynchronous ones run at the same time, at most one item
-    ahead, and a step has the items that are there. An error ends the requests of its stream alone.
+    ahead, and a step has the items that are ready. An error ends only the requests of its stream.
 
     Args:
         sub_streams: The streams, all of one kind.
@@ -196,14 +196,14 @@ async def _interleave_async(
         for end in ends_of_watch:
             end()
         for sub_stream, task in zip(sub_streams, tasks, strict=False):
-            if sub_stream.wanted:  # the others are closing already
+            if sub_stream.wanted:  # the others are already being closed
                 sub_stream.stop()
                 task.cancel()
         await _finish(tasks)
 
 
 class _StepBuffer:
-    """Where asynchronous streams leave their items, until a step takes all of them."""
+    """Buffers the items of asynchronous streams until a step takes them."""
 
     def __init__(self, running: int) -> None:
         self.running = running
@@ -213,17 +213,17 @@ class _StepBuffer:
         self._changed = asyncio.Event()
 
     def put(self, items: _Items) -> None:
-        """Leaves items for the next step."""
+        """Adds items to the next step."""
         self._items.update(items)
         self._changed.set()
 
     def end(self) -> None:
-        """One of the streams has ended."""
+        """Marks that one of the streams has ended."""
         self.running -= 1
         self._changed.set()
 
     async def take(self) -> _Items:
-        """What is there, as soon as there is something; nothing when all streams have ended.
+        """Waits for items and returns them; returns nothing once all streams have ended.
 
         Raises:
             BaseException: The failure, once everything is taken.
@@ -240,7 +240,7 @@ class _StepBuffer:
 
 
 async def _run(sub_stream: SubStream, board: _StepBuffer) -> None:
-    """Runs a stream from start to end in one task: its context, timeouts and task groups last over several steps."""
+    """Runs a stream from start to end in one task, so that its context, timeouts and task groups span several steps."""
     CALL_FRAME.set(sub_stream.call)
     try:
         sub_stream.forget_cancelled()
@@ -251,7 +251,7 @@ async def _run(sub_stream: SubStream, board: _StepBuffer) -> None:
                 await (board.taken.wait() if items else asyncio.sleep(0))
     except StopAsyncIteration:
         board.put(sub_stream.end())
-    except BaseException as error:  # SystemExit too, which would end the event loop
+    except BaseException as error:  # SystemExit as well, which would end the event loop
         if sub_stream.stopped:
             if not isinstance(error, asyncio.CancelledError):
                 _log_failure()
@@ -271,7 +271,7 @@ async def _run(sub_stream: SubStream, board: _StepBuffer) -> None:
 
 
 async def _finish(tasks: list[asyncio.Task[None]]) -> None:
-    """Waits until tasks are done. A cancellation meanwhile is passed on to them."""
+    """Waits until tasks are done, and passes a cancellation on to them."""
     cancelled = None
     while pending := [task for task in tasks if not task.done()]:
         try:
@@ -285,14 +285,14 @@ async def _finish(tasks: list[asyncio.Task[None]]) -> None:
 
 
 def _is_of_everyone(error: BaseException) -> bool:
-    """Whether an error ends the other streams too, because the model or the program is at its end."""
+    """Returns whether an error ends the other streams, too, because the model or the program ends."""
     if isinstance(error, PyTritonUnrecoverableError):
         return True
     return not isinstance(error, Exception | asyncio.CancelledError)
 
 
 def _only_ends(items: _Items) -> bool:
-    """Whether items only say that requests have ended, as the end of the generator does."""
+    """Returns whether items only end their requests, as the end of the generator does."""
     return all(isinstance(item, Response) and item.final and not item for item in items.values())
 
 

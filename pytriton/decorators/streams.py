@@ -1,4 +1,4 @@
-"""Streams: the generators that calls return, and what decorators do with each step of one."""
+"""Streams: the generators that calls return, and their steps."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Stream = Iterator[Any] | AsyncIterator[Any]
 
 
 def is_stream(value: Any) -> bool:
-    """Whether a call returned a generator, or what a decorator of the user's own has made of one."""
+    """Returns whether a call returned a generator, or what a user's own decorator made of one."""
     return isinstance(value, Iterator | AsyncIterator)
 
 
 def makes_generators(function: Any) -> bool:
-    """Whether something that can be called is a generator function or method, or an asynchronous one."""
+    """Returns whether a callable is a generator function or method, plain or asynchronous."""
     return _is_any(inspect.isgeneratorfunction, function) or _is_any(inspect.isasyncgenfunction, function)
 
 
@@ -31,14 +31,14 @@ def _is_any(kind: Callable[[Any], bool], function: Any) -> bool:
 
 
 def failing_like(function: Any, error: BaseException) -> Stream | None:
-    """A stream that fails, in place of the one that a function could not make; None if it makes none."""
+    """Returns a stream that fails, in place of the one that a function could not create; None if it creates none."""
     if _is_any(inspect.isasyncgenfunction, function):
         return _fail_async(error)
     return _fail(error) if _is_any(inspect.isgeneratorfunction, function) else None
 
 
 def failing_beside(stream: Stream, error: BaseException) -> Stream:
-    """A stream that fails, of the kind of another one."""
+    """Returns a stream that fails, of the same kind as another one."""
     return _fail_async(error) if isinstance(stream, AsyncIterator) else _fail(error)
 
 
@@ -53,7 +53,7 @@ async def _fail_async(error: BaseException) -> AsyncIterator[Any]:
 
 
 class CallScope:
-    """Has `triton_context` find the requests of a call for one step: whoever asks for the next has his own."""
+    """Sets the requests that `triton_context` finds during one step of a stream."""
 
     __slots__ = ("_call", "_token")
 
@@ -69,15 +69,15 @@ class CallScope:
         try:
             CALL_FRAME.reset(self._token)
         except ValueError:
-            return  # thrown away in the middle of a step, it ends in some other context, with nothing to be put back
+            return  # dropped in the middle of a step: it ends in another context, in which there is nothing to reset
 
 
 def map_stream(stream: Any, call: CallFrame, change: Callable[[Any], Any]) -> Stream:
-    """A generator of the same kind, which changes what the stream yields, and closes it when it is closed.
+    """Returns a generator of the same kind that transforms what the stream yields, and closes the stream with itself.
 
     Args:
         stream: A generator or an asynchronous one.
-        call: The requests that `triton_context` finds while the stream works.
+        call: The requests that `triton_context` finds while the stream runs.
         change: Applied to each step.
     """
     return _map_async(stream, call, change) if isinstance(stream, AsyncIterator) else _map(stream, call, change)
@@ -115,7 +115,7 @@ async def _map_async(
 
 def close(stream: Any) -> None:
     """Closes a stream that is not asynchronous."""
-    if hasattr(stream, "close"):  # a generator; other iterators have nothing to be closed
+    if hasattr(stream, "close"):  # a generator; other iterators cannot be closed
         stream.close()
 
 
@@ -126,7 +126,7 @@ async def aclose(stream: Any) -> None:
 
 
 class RequestItems:
-    """A step that has items for some of a batch's requests, on its way from ``@group_by_values`` to ``@batch``."""
+    """A step with items for some of a batch's requests, passed from ``@group_by_values`` to ``@batch``."""
 
     def __init__(self, items: list[Any]) -> None:
         self.of_requests = items
@@ -141,14 +141,14 @@ class RequestItems:
 
 
 def items_of(outputs: Any, rows: list[int]) -> list[Any]:
-    """The items of a step, one per request, of outputs over all their rows.
+    """Splits the outputs of a step into one item per request.
 
     Args:
         outputs: What a function below ``@batch`` yielded.
         rows: Number of rows of each request.
 
     Raises:
-        PyTritonValidationError: ``outputs`` do not have the rows.
+        PyTritonValidationError: ``outputs`` do not have the requests' rows.
     """
     if type(outputs) is RequestItems:
         return outputs.of_requests

@@ -147,7 +147,7 @@ class ModelSpec:
         return self.config.response_cache
 
     def warmup_files(self) -> dict[str, pathlib.Path]:
-        """Files that belong into the folder ``warmup`` of the model, beside its version's folder.
+        """Return the files for the model's folder ``warmup``, beside its version's folder.
 
         Returns:
             The path of the user's file, by the name under which the model configuration speaks of it.
@@ -191,7 +191,7 @@ class ModelSpec:
 
 
 def warmup_file_name(number: int, position: int) -> str:
-    """Name of a warm-up file within the model's folder ``warmup``.
+    """Return the name of a warm-up file within the model's folder ``warmup``.
 
     Args:
         number: The warm-up's place in `ModelConfig.model_warmup`, from 0.

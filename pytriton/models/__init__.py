@@ -1,1 +1,1 @@
-"""Bound models: one binding each, and the manager of what the server has loaded."""
+"""Bound models, and the manager that deploys them to the server."""

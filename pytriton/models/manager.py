@@ -1,4 +1,4 @@
-"""What is bound, and what of it the server has loaded."""
+"""The manager of bound models: binds, deploys, undeploys and closes them."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ LOGGER = logging.getLogger(__name__)
 
 _POLL_S = 0.01
 _QUIET_S = 0.3
-_LAST_CALL_S = 2.0  # for streams that have not ended by themselves
+_LAST_CALL_S = 2.0  # for streams that are still running
 
 
 @dataclasses.dataclass(frozen=True)
 class Deployment:
-    """A server that models are loaded into.
+    """A server to which models are deployed.
 
     Attributes:
-        store: How models get there.
-        registry: Where instances in the server find their workers.
-        control: How the server is told to load and unload.
-        on_unrecoverable: Told when an inference callable gives up for good.
+        store: Brings models to the server.
+        registry: The registry in which instances look up their workers.
+        control: Loads and unloads models.
+        on_unrecoverable: Called with a PyTritonUnrecoverableError of an inference callable.
     """
 
     store: ModelStore
@@ -46,25 +46,24 @@ class Deployment:
 
 
 class ModelManager:
-    """Keeps the bound models, and loads them into the server while there is one."""
+    """Holds the bound models, and deploys them to the server if there is one."""
 
     def __init__(self) -> None:
-        """Starts with no models and no server."""
         self._models: dict[tuple[str, int], BoundModel] = {}
-        self._retired: list[BoundModel] = []  # replaced, and perhaps not done with what they were asked
+        self._retired: list[BoundModel] = []  # replaced models, which may still be serving requests
         self._deployment: Deployment | None = None
         self._lock = threading.RLock()
 
     def __iter__(self) -> Iterator[BoundModel]:
-        """The bound models, in the order in which they were bound."""
+        """Iterates over the bound models, in the order in which they were bound."""
         return iter(list(self._models.values()))
 
     def add(self, model: BoundModel) -> None:
-        """Binds a model, in place of one of the same name and version; loads it where there is a server.
+        """Adds a model, in place of one with the same name and version, and deploys it if there is a server.
 
         Raises:
             PyTritonModelConfigError: Another version of the model has other inputs, outputs or settings.
-            PyTritonInvalidOperationError: The server refuses the model, or a process cannot make its callable.
+            PyTritonInvalidOperationError: The server refuses the model, or a process cannot create its callable.
             PyTritonRuntimeError: The model's files cannot be written.
         """
         with self._lock:
@@ -99,11 +98,11 @@ class ModelManager:
 
     @property
     def is_deployed(self) -> bool:
-        """Whether there is a server that models are loaded into."""
+        """Whether the models are deployed to a server."""
         return self._deployment is not None
 
     def deploy(self, deployment: Deployment) -> None:
-        """Loads all models into a server, and from now on each that is added."""
+        """Deploys all models to a server, and from now on each that is added."""
         with self._lock:
             self._deployment = deployment
             for model in self:
@@ -167,19 +166,20 @@ class ModelManager:
     def _unload(self, deployment: Deployment, deadline: float) -> None:
         try:
             for name in self._names():
-                # A server that is still loading it, because its warm-up hangs, would have us wait for ever.
+                # With a timeout: a server that is still loading the model because its warm-up hangs does not respond.
                 deployment.control.unload(name, max(_POLL_S, deadline - time.monotonic()))
         except (PyTritonRuntimeError, OSError):
             return  # the server is going, or gone
         self._wait_until_done(deadline)
 
     def _wait_until_done(self, deadline: float) -> None:
-        """Waits until callables are done with what they were asked, and ends streams that go on for too long."""
+        """Waits until callables have served their requests, and ends streams that take too long."""
         start = time.monotonic()
         last_call = deadline - min(_LAST_CALL_S, (deadline - start) / 2)
         models = [*self, *self._retired]
-        # An instance disconnects once it is done. But Triton keeps it while clients keep streams open on which they
-        # have sent it requests, done as these are. It takes no new ones, and gives those that wait to idle callables.
+        # An instance disconnects once it has served its requests. But Triton keeps it while clients keep gRPC streams
+        # open on which they have sent it requests, even if these have been served. It accepts no new ones, and passes
+        # queued ones to idle callables.
         quiet_s = _QUIET_S + max([0, *(model.spec.batcher.max_queue_delay_microseconds / 1e6 for model in models)])
         while any(model.connections for model in models):
             now = time.monotonic()
@@ -193,20 +193,20 @@ class ModelManager:
 
 
 def _open(model: BoundModel, deployment: Deployment) -> None:
-    """Lets instances of a model find its workers, and says whether Triton may cache its responses.
+    """Opens a model's workers, and decides whether Triton may cache its responses.
 
-    Triton's cache knows a model by its name and version, and goes on with the answers of what was bound before.
+    Triton's cache identifies a model by its name and version, so it would return responses of a model bound earlier.
     """
     spec = model.spec
     model.cached = (
         spec.config.response_cache
         and (spec.name, spec.version) not in (deployment.control.states() or {})
-        and isinstance(deployment.store, FolderStore)  # a server does not tell what another process has served
+        and isinstance(deployment.store, FolderStore)  # it is unknown what another process has served
     )
     if spec.config.response_cache and not model.cached:
         LOGGER.warning(
-            "The response cache of model %r is off: it may hold answers of what was bound under that name before. "
-            "Start the server again to have it.",
+            "The response cache of model %r is off: it may hold responses of a model bound under that name before. "
+            "Restart the server to use it.",
             spec.name,
         )
     model.open(deployment.registry.folder, deployment.on_unrecoverable)
@@ -219,7 +219,7 @@ def _discard(model: BoundModel, deployment: Deployment) -> None:
 
 
 def _check_same(one: BoundModel, other: BoundModel) -> None:
-    """Versions of one model share its configuration."""
+    """Checks that two versions of a model have the same configuration."""
     for field in ("inputs", "outputs", "config"):
         if getattr(one.spec, field) != getattr(other.spec, field):
             raise PyTritonModelConfigError(

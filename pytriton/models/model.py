@@ -1,4 +1,4 @@
-"""One binding: a model and the inference callables that serve it."""
+"""A bound model: a model version and the inference callables that serve it."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class BoundModel:
     """One version of a model, bound to inference callables.
 
     Args:
-        spec: What the model is.
-        infer_funcs: What serves each instance: an inference callable, or a process that makes one.
+        spec: The model.
+        infer_funcs: For each instance, an inference callable or a process that creates one.
 
     Raises:
-        PyTritonBadParameterError: An inference callable cannot be called, or a process not be given what it needs.
-        PyTritonModelConfigError: An inference callable yields responses, and the model is not decoupled.
+        PyTritonBadParameterError: An inference callable is not callable, or cannot be sent to its process.
+        PyTritonModelConfigError: An inference callable yields responses, but the model is not decoupled.
         PyTritonValidationError: Its decorators do not fit each other or the model.
     """
 
     def __init__(self, spec: ModelSpec, infer_funcs: Sequence[InferenceCallable | ProcessInstance]) -> None:
-        """Checks the callables; `open` lets them be called."""
+        """Checks the callables; `open` creates their workers."""
         self._sources: list[InferenceCallable | ProcessSpec] = []
         for number, infer_func in enumerate(infer_funcs):
             if isinstance(infer_func, ProcessInstance):
@@ -47,14 +47,14 @@ class BoundModel:
             self._sources.append(infer_func)
         self.spec = spec
         self.cached = spec.config.response_cache
-        """Whether Triton may answer from its response cache."""
+        """Whether Triton may use its response cache."""
         self._binding = f"{spec.name}-{spec.version}-{next(_numbers)}"
         self._workers: list[Worker | WorkerSupervisor] = []
         self._loop: EventLoop | None = None
 
     @property
     def connections(self) -> int:
-        """How many model instances are connected."""
+        """Number of connected model instances."""
         return sum(worker.connections for worker in self._workers)
 
     def open(self, folder: Path, on_unrecoverable: Callable[[PyTritonUnrecoverableError], None]) -> None:
@@ -76,31 +76,31 @@ class BoundModel:
         ]
 
     def register(self, registry: Registry) -> None:
-        """Lets instances in the server find the workers."""
+        """Adds the workers to the registry."""
         registry.add(self._binding, self._workers)
 
     def unregister(self, registry: Registry) -> None:
-        """Admits no more instances."""
+        """Removes the workers from the registry, so that no more instances are admitted."""
         registry.remove(self._binding)
 
     def wait_until_loaded(self) -> None:
-        """Waits until processes have made their inference callables.
+        """Waits until processes have created their inference callables.
 
         Raises:
-            PyTritonInvalidOperationError: One has not.
+            PyTritonInvalidOperationError: A process could not create it.
         """
         for worker in self._workers:
             if isinstance(worker, WorkerSupervisor):
                 worker.wait_until_loaded()
 
     def files(self, registry: Registry) -> dict[str, bytes]:
-        """What the server reads of this version, besides the configuration.
+        """Returns the files of this version besides the configuration.
 
         Args:
-            registry: Where the instances find their workers.
+            registry: The registry in which the instances look up their workers.
 
         Returns:
-            Contents by path within the model's folder.
+            The files' contents by their path in the model's folder.
         """
         warmups = sum(max(warmup.count, 1) for warmup in self.spec.config.model_warmup or ())
         worker = f"registry={registry.endpoint}\nbinding={self._binding}\nwarmups={warmups}\n"
@@ -120,11 +120,11 @@ class BoundModel:
             self._loop.retire()
 
     def idle_since(self) -> float:
-        """Since when no inference callable has had anything to do, as ``time.monotonic()`` tells it."""
+        """Returns the ``time.monotonic()`` since which all inference callables have been idle."""
         return max(worker.idle_since() for worker in self._workers)
 
     def end_streams(self) -> None:
-        """Ends coroutines and streams, and tells their clients why."""
+        """Ends coroutines and streams, and tells their clients the reason."""
         for worker in self._workers:
             worker.end_streams(ENDED)
 

@@ -1,4 +1,4 @@
-"""Where the server gets a model's configuration and files from."""
+"""Stores, which bring a model's configuration and files to the server."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from pytriton.server.control import ServerControl
 
 
 class StoreError(PyTritonRuntimeError):
-    """The files of a model cannot be written; the server has not been asked."""
+    """The files of a model cannot be written; the server was not contacted."""
 
 
 class ModelStore(Protocol):
     """Brings a model to the server."""
 
     def put(self, spec: ModelSpec, versions: Sequence[int], files: Mapping[str, bytes]) -> None:
-        """Gives the server a model's configuration and files, and has it load the model, or load it again.
+        """Stores a model's configuration and files, and loads or reloads the model.
 
         Args:
-            spec: What all versions of the model have in common.
-            versions: The versions that are served.
-            files: Contents by path within the model's folder.
+            spec: The specification that all versions of the model share.
+            versions: The versions to serve.
+            files: The files' contents by their path in the model's folder.
 
         Raises:
             StoreError: The files cannot be written.
@@ -39,7 +39,7 @@ class ModelStore(Protocol):
 
 
 class FolderStore:
-    """A model repository on disk, of a server that uses it, or will load all of it when it starts."""
+    """A model repository on disk; a server that has not started yet loads all of it when it does."""
 
     def __init__(self, repository: pathlib.Path, control: ServerControl, is_started: Callable[[], bool]) -> None:
         """Writes to ``repository``."""
@@ -57,7 +57,7 @@ class FolderStore:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_bytes(content)
         except OSError as error:
-            if is_new:  # half a model is no model, and takes room
+            if is_new:  # an incomplete model is useless and takes space
                 shutil.rmtree(folder, ignore_errors=True)
             also = "free some space, or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
             raise StoreError(
@@ -69,7 +69,7 @@ class FolderStore:
 
 
 class UploadStore:
-    """Sends models through the server's repository API, for a server whose folders are not ours to write."""
+    """Uploads models through the server's repository API, for a server with another process's repository."""
 
     def __init__(self, control: ServerControl) -> None:
         """Sends by way of ``control``."""
@@ -77,10 +77,10 @@ class UploadStore:
 
     def put(self, spec: ModelSpec, versions: Sequence[int], files: Mapping[str, bytes]) -> None:
         """See `ModelStore`."""
-        # Triton takes a model whose configuration is as before for unchanged, whatever its files hold.
+        # Workaround for Triton 2.51 (and earlier): a model whose configuration is the same counts as unchanged.
         mark = hashlib.sha256(b"".join(files.values())).hexdigest()
         config = json.dumps(triton_model_config(spec, {"pytriton_files": mark}, versions))
         self._control.load(spec.name, config, files)
         if not self._control.is_loaded(spec.name):
-            # The server has just unloaded what a killed process had left under that name, and took the new one along.
+            # The server has just unloaded the model of a killed process with that name, and this one with it.
             self._control.load(spec.name, config, files)

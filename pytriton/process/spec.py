@@ -36,7 +36,7 @@ class ProcessSpec:
 
     @classmethod
     def of(cls, instance: ProcessInstance, spec: ModelSpec, number: int) -> ProcessSpec:
-        """Captures an instance.
+        """Creates the specification of an instance.
 
         Raises:
             PyTritonBadParameterError: The factory or one of its arguments cannot be sent to another process.

@@ -1,4 +1,4 @@
-"""BYTES as they travel: each element behind its length."""
+"""The codec of BYTES tensors in `pb_utils`: each element behind its length."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pytriton.python_backend.errors import TritonModelException
 
 
 def serialize_byte_tensor(input_tensor: Array) -> Array:
-    r"""The elements of an array, each behind its length, in one run of bytes.
+    r"""Encodes the elements of an array, each behind its length, as one run of bytes.
 
     Args:
-        input_tensor: Of bytes or objects; what is no bytes is written as the text that ``str`` makes of it.
+        input_tensor: An array of bytes or objects; objects other than bytes are converted with ``str``.
 
     Returns:
-        An array without a dimension, whose ``item()`` are the bytes; an empty one where there are no elements.
+        An array without dimensions, whose ``item()`` is the bytes; an empty array if there are no elements.
 
     Raises:
-        TritonModelException: It is an array of something else.
+        TritonModelException: It is an array of another dtype.
 
     Examples:
         >>> serialize_byte_tensor(np.array([b"ab", "c"], object)).item()
@@ -37,13 +37,13 @@ def serialize_byte_tensor(input_tensor: Array) -> Array:
 
 
 def deserialize_bytes_tensor(encoded_tensor: Any) -> Array:
-    """The elements of what `serialize_byte_tensor` has made, as an array of one dimension.
+    """Decodes what `serialize_byte_tensor` has encoded into an array of one dimension.
 
     Args:
         encoded_tensor: Bytes, an array of bytes or uint8.
 
     Raises:
-        TritonModelException: It ends within an element.
+        TritonModelException: The data end within an element.
     """
     if isinstance(encoded_tensor, np.ndarray) and encoded_tensor.dtype == np.object_:
         encoded_tensor = encoded_tensor.item() if encoded_tensor.size else b""

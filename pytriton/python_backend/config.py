@@ -23,11 +23,11 @@ class ModelConfig:
         self._config: dict[str, Any] = json.loads(model_config)
 
     def as_dict(self) -> dict[str, Any]:
-        """The configuration, as its JSON is read."""
+        """Returns the configuration as a dictionary."""
         return self._config
 
     def set_max_batch_size(self, max_batch_size: int) -> None:
-        """Says how many samples a batch may have; 0 for a model that does not batch.
+        """Sets the largest batch size; 0 for a model that does not batch.
 
         Raises:
             TritonModelException: ``config.pbtxt`` says more.
@@ -37,7 +37,7 @@ class ModelConfig:
         self._config["max_batch_size"] = max_batch_size
 
     def set_dynamic_batching(self) -> None:
-        """Has the server gather requests into batches.
+        """Enables dynamic batching.
 
         Raises:
             TritonModelException: ``config.pbtxt`` has another scheduler.
@@ -48,7 +48,7 @@ class ModelConfig:
         self._config.setdefault(_SCHEDULERS[0], {})
 
     def set_model_transaction_policy(self, transaction_policy_dict: dict[str, Any]) -> None:
-        """Says whether the model is decoupled: ``{"decoupled": True}``.
+        """Sets whether the model is decoupled: ``{"decoupled": True}``.
 
         Raises:
             TritonModelException: The dictionary has other keys.

@@ -21,7 +21,7 @@ _BY_CONFIG_NAME = {datatype.config_name: datatype.code for datatype in DATATYPES
 
 
 def allow_bf16() -> None:
-    """Has tensors of BF16 carried from and to the server even where ml_dtypes is not installed."""
+    """Supports tensors of BF16 even if ml_dtypes is not installed."""
     try:
         DTYPE_BY_CODE[BF16]
     except PyTritonBadParameterError:
@@ -30,7 +30,7 @@ def allow_bf16() -> None:
 
 
 def triton_to_numpy_type(data_type: int) -> Any:
-    """The NumPy type of one of Triton's datatypes, by its code: 11 (FP32) is ``np.float32``.
+    """Returns the NumPy type for the code of a Triton datatype: ``np.float32`` for 11 (FP32).
 
     Raises:
         TritonModelException: No datatype has that code, or it is BF16 and ml_dtypes is not installed.
@@ -43,7 +43,7 @@ def triton_to_numpy_type(data_type: int) -> Any:
 
 
 def numpy_to_triton_type(data_type: Any) -> int:
-    """The code of the datatype that a NumPy type or dtype is: ``np.float32`` is 11.
+    """Returns the code of the Triton datatype for a NumPy type or dtype: 11 for ``np.float32``.
 
     Raises:
         TritonModelException: Triton has no such datatype.
@@ -55,7 +55,7 @@ def numpy_to_triton_type(data_type: Any) -> int:
 
 
 def triton_string_to_numpy(triton_type_string: str) -> Any:
-    """The NumPy type of a datatype as a model's configuration writes it: ``"TYPE_FP32"`` is ``np.float32``.
+    """Returns the NumPy type for a datatype of a model's configuration: ``np.float32`` for ``"TYPE_FP32"``.
 
     Raises:
         TritonModelException: No datatype has that name, or it is BF16 and ml_dtypes is not installed.

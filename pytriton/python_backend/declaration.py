@@ -16,7 +16,7 @@ _BF16 = "TYPE_BF16"
 
 
 def signature_of(config_json: str, version: int) -> Signature:
-    """What a worker needs to know of a model.
+    """Returns the signature of a model, from its configuration.
 
     Args:
         config_json: The model's configuration.
@@ -57,7 +57,7 @@ def _tensor(declared: dict[str, Any]) -> Tensor:
 
 
 def _control_inputs(config: dict[str, Any]) -> list[Tensor]:
-    """Inputs that the server adds by itself: those that tell a sequence's start, end and readiness, and its state."""
+    """Returns the inputs that the server adds: a sequence's start, end and readiness, and its state."""
     sequence = config.get("sequence_batching") or {}
     controls = [Tensor((1,), "int64", each["name"], True) for each in sequence.get("control_input", ())]
     states = [

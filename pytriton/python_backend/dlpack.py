@@ -62,7 +62,7 @@ class _Writable:
 
 
 def to_capsule(array: Array, arguments: dict[str, Any]) -> Any:
-    """A DLPack capsule that shares the array's memory; that of a copy, where it may not be written to.
+    """Returns a DLPack capsule that shares the array's memory, or that of a copy if the array is read-only.
 
     Args:
         array: Of any dtype but objects.
@@ -81,7 +81,7 @@ def to_capsule(array: Array, arguments: dict[str, Any]) -> Any:
 
 
 def from_dlpack(source: Any) -> Array:
-    """The array that a DLPack capsule, or an object that makes one, holds; without a copy, unless it is on a device.
+    """Converts a DLPack capsule, or an object that exports one, to an array; copies only from a device.
 
     Raises:
         TritonModelException: It is no such thing, or its memory cannot be read from here.

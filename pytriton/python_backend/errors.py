@@ -36,11 +36,11 @@ class TritonError:
         self._code = int(code)
 
     def message(self) -> str:
-        """What the client is told."""
+        """Returns the message for the client."""
         return self._message
 
     def code(self) -> int:
-        """What kind of error it is."""
+        """Returns the error code."""
         return self._code
 
     def __repr__(self) -> str:

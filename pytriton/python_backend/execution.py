@@ -1,4 +1,4 @@
-"""Has the ``execute`` of a `TritonPythonModel` called as a worker calls inference callables."""
+"""Adapts the ``execute`` of a `TritonPythonModel` to an inference callable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOTHING = RequestError(TritonError.INTERNAL, "the request ended without a respo
 _UNANSWERED = "the model returned None for a request, and did not answer it by a response sender"
 
 
-class Model:
+class ServedModel:
     """A `TritonPythonModel`, and what is declared of it.
 
     Args:
@@ -54,7 +54,7 @@ class Model:
         ]
 
     def items(self, returned: Any, requests: list[ServedRequest]) -> list[Any]:
-        """What ``execute`` returned, as a worker takes it; None for requests that are answered otherwise.
+        """Converts what ``execute`` returned for the worker; None for requests that get their response otherwise.
 
         It may return None in place of a list where response senders were used.
 
@@ -88,10 +88,10 @@ class Model:
         return item_of(response, self.outputs)
 
 
-class LockStep:
-    """``execute`` that answers what it is given as it returns."""
+class Sequential:
+    """``execute`` whose return value has all responses."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: ServedModel) -> None:
         self._model = model
 
     def __call__(self, requests: Sequence[BatchRequest]) -> list[Any]:
@@ -118,7 +118,7 @@ class Senders:
         requests: The batch; each finds its answering here when it is asked for a sender.
     """
 
-    def __init__(self, model: Model, requests: list[ServedRequest]) -> None:
+    def __init__(self, model: ServedModel, requests: list[ServedRequest]) -> None:
         self._model = model
         self._sent: queue.SimpleQueue[tuple[int, object]] = queue.SimpleQueue()  # which a destructor may put to
         self._answers: dict[int, object] = {}
@@ -126,7 +126,7 @@ class Senders:
             request.find_answering = self.answering
 
     def answering(self, index: int) -> Answering:
-        """How to answer a request."""
+        """Returns the object that responds to a request."""
         return Answering(self._answer, index, self._model.outputs, False)
 
     def wait(self, index: int) -> object:
@@ -145,7 +145,7 @@ class Deferred:
 
     deferred = True
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: ServedModel) -> None:
         self._model = model
 
     def __call__(self, requests: Sequence[BatchRequest], answer: Answer) -> None:
@@ -161,7 +161,7 @@ class Coroutine:
 
     deferred = True
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: ServedModel) -> None:
         self._model = model
 
     async def __call__(self, requests: Sequence[BatchRequest], answer: Answer) -> list[Any] | None:
@@ -179,21 +179,21 @@ class Coroutine:
         return items
 
 
-def callable_of(model: Model) -> LockStep | Deferred | Coroutine:
-    """The inference callable that a model is."""
+def callable_of(model: ServedModel) -> Sequential | Deferred | Coroutine:
+    """Returns the inference callable of a model."""
     if inspect.iscoroutinefunction(model.execute):
         return Coroutine(model)
-    return Deferred(model) if model.decoupled else LockStep(model)
+    return Deferred(model) if model.decoupled else Sequential(model)
 
 
 def select_device(device: int) -> None:
-    """Has this thread use a GPU unless it says otherwise, where the model uses PyTorch."""
+    """Selects the default GPU of this thread, if the model uses PyTorch."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         torch.cuda.set_device(device)
 
 
-def _check_nothing(returned: object, model: Model) -> None:
+def _check_nothing(returned: object, model: ServedModel) -> None:
     if returned is not None:
         raise TritonModelException(
             f"model {model.name!r} is decoupled, and its execute() returned {type(returned).__name__}: return None, "

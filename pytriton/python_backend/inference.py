@@ -1,4 +1,4 @@
-"""Has other models of the server infer: Business Logic Scripting."""
+"""Requests to other models of the server: Business Logic Scripting."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FAILURES = (PyTritonError, ArenaError)
 
 
 def infer(call: InferenceCall) -> InferenceResponse:
-    """Asks, and waits for the one response."""
+    """Sends a request and waits for its only response."""
     try:
         return _response_of(server_client().infer(call))
     except _FAILURES as error:
@@ -28,7 +28,7 @@ def infer(call: InferenceCall) -> InferenceResponse:
 
 
 async def ainfer(call: InferenceCall) -> InferenceResponse:
-    """The same in an event loop."""
+    """`infer` for event loops."""
     try:
         return _response_of(await server_client().ainfer(call))
     except _FAILURES as error:
@@ -36,7 +36,7 @@ async def ainfer(call: InferenceCall) -> InferenceResponse:
 
 
 def stream(call: InferenceCall) -> ResponseIterator:
-    """Asks, and gives responses as they come."""
+    """Sends a request and returns an iterator over its responses."""
     try:
         return ResponseIterator(server_client().stream(call))
     except _FAILURES as error:
@@ -44,7 +44,7 @@ def stream(call: InferenceCall) -> ResponseIterator:
 
 
 class ResponseIterator(Iterator[InferenceResponse], AsyncIterator[InferenceResponse]):
-    """Responses to one request, as they come; for ``for`` and for ``async for``. Dropping it cancels the rest."""
+    """Iterates over responses as they arrive, with ``for`` or ``async for``. Dropping it cancels the request."""
 
     def __init__(self, replies: ReplyStream) -> None:
         self._replies = replies
@@ -70,7 +70,7 @@ class ResponseIterator(Iterator[InferenceResponse], AsyncIterator[InferenceRespo
         return response
 
     def cancel(self) -> None:
-        """Has the model stop; what has come, and what comes until it has stopped, is dropped."""
+        """Cancels the request, and drops all responses that were not taken yet."""
         self._replies.cancel()
 
 

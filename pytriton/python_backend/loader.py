@@ -1,4 +1,4 @@
-"""Imports ``model.py``, has it complete its configuration, and makes it an inference callable."""
+"""Loads ``model.py``: imports it, completes its configuration, and creates its inference callable."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pytriton.python_backend import models, triton_python_backend_utils
 from pytriton.python_backend.config import ModelConfig
 from pytriton.python_backend.declaration import signature_of
 from pytriton.python_backend.errors import TritonModelException
-from pytriton.python_backend.execution import Model, callable_of, select_device
+from pytriton.python_backend.execution import ServedModel, callable_of, select_device
 
 _CLASS = "TritonPythonModel"
 _FILE = "model.py"
@@ -26,16 +26,16 @@ _imported: dict[pathlib.Path, ModuleType] = {}
 
 
 def complete(command: CommandMessage) -> str:
-    """Has a model complete its configuration.
+    """Completes a model's configuration.
 
     Args:
-        command: With the configuration as far as it goes, and the model's folder.
+        command: A COMPLETE_CONFIG command with the incomplete configuration and the model's folder.
 
     Returns:
-        The whole configuration as JSON; the same one where the model has no ``auto_complete_config``.
+        The complete configuration as JSON; unchanged if the model has no ``auto_complete_config``.
 
     Raises:
-        TritonModelException: There is no such model, or it returned something else than a configuration.
+        TritonModelException: There is no such model, or it did not return a configuration.
         Exception: Whatever the model raises.
     """
     model_class = _class_of(command)
@@ -51,10 +51,10 @@ def complete(command: CommandMessage) -> str:
 
 
 def load(command: CommandMessage) -> LoadedModel:
-    """Makes an inference callable of a model, which is initialized.
+    """Initializes a model, and creates its inference callable.
 
     Args:
-        command: With the configuration, and the model's folder.
+        command: A LOAD command with the configuration and the model's folder.
 
     Raises:
         TritonModelException: There is no such model, or it lacks ``execute``.
@@ -90,7 +90,7 @@ def load(command: CommandMessage) -> LoadedModel:
         ready = instance.is_ready()
         return bool(asyncio.run(_awaited(ready)) if inspect.isawaitable(ready) else ready)
 
-    infer_func = callable_of(Model(instance, signature, device))
+    infer_func = callable_of(ServedModel(instance, signature, device))
     return LoadedModel(infer_func, signature, finalize, is_ready if hasattr(instance, "is_ready") else None)
 
 
@@ -126,7 +126,7 @@ def _import(path: pathlib.Path, model: str) -> ModuleType:
     try:
         specification = importlib.util.spec_from_file_location(path.stem, path)
         if specification is None or specification.loader is None:
-            raise TritonModelException(f"{path} is no Python file")
+            raise TritonModelException(f"{path} is not a Python file")
         module = importlib.util.module_from_spec(specification)
         sys.modules[path.stem] = module
         specification.loader.exec_module(module)

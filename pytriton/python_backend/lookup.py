@@ -11,27 +11,27 @@ from pytriton.python_backend.tensor import Tensor
 
 
 def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Tensor | None:
-    """The input of a request that has a name, or None."""
+    """Returns the input of a request by its name, or None."""
     return _by_name(inference_request.inputs(), name)
 
 
 def get_output_tensor_by_name(inference_response: InferenceResponse, name: str) -> Tensor | None:
-    """The output of a response that has a name, or None."""
+    """Returns the output of a response by its name, or None."""
     return _by_name(inference_response._tensors, name)
 
 
 def get_input_config_by_name(model_config: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    """What a model's configuration, as a dictionary, says of the input that has a name, or None."""
+    """Returns an input's entry in a model configuration (a dictionary) by its name, or None."""
     return _config_by_name(model_config.get("input", ()), name)
 
 
 def get_output_config_by_name(model_config: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    """What a model's configuration, as a dictionary, says of the output that has a name, or None."""
+    """Returns an output's entry in a model configuration (a dictionary) by its name, or None."""
     return _config_by_name(model_config.get("output", ()), name)
 
 
 def using_decoupled_model_transaction_policy(model_config: Mapping[str, Any]) -> bool:
-    """Whether a model's configuration, as a dictionary, says that it is decoupled."""
+    """Returns whether a model's configuration, as a dictionary, says that it is decoupled."""
     return bool(model_config.get("model_transaction_policy", {}).get("decoupled", False))
 
 

@@ -42,7 +42,7 @@ class MetricFamily:
     def Metric(  # noqa: N802  (the name that models know)
         self, labels: Mapping[str, str] | None = None, buckets: Sequence[float] | None = None
     ) -> Metric:
-        """One of the family; the same one for the same labels. It disappears when nobody holds it any more.
+        """Returns a metric of the family, the same one for the same labels. It is deleted with its last reference.
 
         Args:
             labels: By name.
@@ -105,7 +105,7 @@ class Metric:
             self._server_client.observe(self._number, value)
 
     def value(self) -> float:
-        """What a counter or a gauge has come to.
+        """Returns the value of a counter or a gauge.
 
         Raises:
             TritonModelException: It is a histogram.

@@ -47,7 +47,7 @@ def unload_model(model_name: str, unload_dependents: bool = False) -> None:
 
 
 def is_model_ready(model_name: str, model_version: str = "") -> bool:
-    """Whether a model can infer.
+    """Returns whether a model can infer.
 
     Args:
         model_name: Its name.
@@ -63,11 +63,11 @@ def is_model_ready(model_name: str, model_version: str = "") -> bool:
 
 
 def get_model_dir() -> str:
-    """The folder of the version that is being served: ``<repository>/<model>/<version>``."""
+    """Returns the folder of the served version: ``<repository>/<model>/<version>``."""
     return _folder
 
 
 def set_model_dir(folder: str) -> None:
-    """Says what `get_model_dir` returns."""
+    """Sets what `get_model_dir` returns."""
     global _folder
     _folder = folder

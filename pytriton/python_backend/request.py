@@ -1,4 +1,4 @@
-"""Requests: those that a model is to answer, and those that it makes."""
+"""Requests that a model sends to other models."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from pytriton.python_backend.tensor import Tensor, texts_of
 
 
 class InferenceRequest:
-    """A request to any model of the server. Those that ``execute`` is given have the same methods.
+    """A request to any model of the server. The requests that ``execute`` gets have the same methods.
 
     Args:
-        model_name: Who is asked.
-        requested_output_names: Which outputs are wanted.
+        model_name: The model's name.
+        requested_output_names: Names of the requested outputs.
         inputs: The inputs.
-        request_id: Given back with the response.
-        correlation_id: Of the sequence that it belongs to: a number or a string; 0 and "" are none.
-        model_version: -1 leaves it to the server.
-        flags: ``TRITONSERVER_REQUEST_FLAG_SEQUENCE_START`` and ``…_SEQUENCE_END``, added up.
+        request_id: An id, which the response repeats.
+        correlation_id: The sequence that the request belongs to, a number or a string; 0 and "" are none.
+        model_version: The version; -1 lets the server choose.
+        flags: The sum of ``TRITONSERVER_REQUEST_FLAG_SEQUENCE_START`` and ``…_SEQUENCE_END``.
         timeout: In microseconds; 0 is none.
-        preferred_memory: Taken, and without effect.
-        trace: Taken, and without effect.
-        parameters: What is sent besides tensors: strings, integers, booleans and floats by name.
+        preferred_memory: Accepted, without effect.
+        trace: Accepted, without effect.
+        parameters: Request parameters: strings, integers, booleans and floats by name.
 
     Raises:
         TritonModelException: An argument has a value that cannot work.
@@ -82,27 +82,27 @@ class InferenceRequest:
         self._parameters = dict(parameters or {})
 
     def model_name(self) -> str:
-        """Name of the model that it is for."""
+        """Returns the name of the model."""
         return self._model_name
 
     def inputs(self) -> list[Tensor]:
-        """Its inputs."""
+        """Returns the inputs."""
         return self._inputs
 
     def requested_output_names(self) -> list[str]:
-        """Names of the outputs that are wanted."""
+        """Returns the names of the requested outputs."""
         return self._output_names
 
     def request_id(self) -> str:
-        """Its id, empty where it has none."""
+        """Returns the request's id, empty if it has none."""
         return self._request_id
 
     def correlation_id(self) -> int | str:
-        """That of the sequence that it belongs to: a number or a string; 0 where it belongs to none."""
+        """Returns the id of the request's sequence, a number or a string; 0 if it belongs to none."""
         return self._correlation_id
 
     def flags(self) -> int:
-        """``TRITONSERVER_REQUEST_FLAG_SEQUENCE_START`` and ``…_SEQUENCE_END``, added up."""
+        """Returns the sum of ``TRITONSERVER_REQUEST_FLAG_SEQUENCE_START`` and ``…_SEQUENCE_END``."""
         return self._flags
 
     def set_flags(self, flags: int) -> None:
@@ -110,23 +110,23 @@ class InferenceRequest:
         self._flags = flags
 
     def timeout(self) -> int:
-        """Its timeout in microseconds; 0 is none."""
+        """Returns the timeout in microseconds; 0 is none."""
         return self._timeout
 
     def parameters(self) -> str:
-        """What it has besides tensors, as a JSON object."""
+        """Returns the request parameters as a JSON object."""
         return json.dumps(self._parameters)
 
     def trace(self) -> int | None:
-        """Number of its trace, or None where it is not traced."""
+        """Returns the number of the request's trace, or None if it is not traced."""
         return self._trace
 
     def is_cancelled(self) -> bool:
-        """Whether nobody wants a response any more: the client has gone or cancelled, or the timeout has passed."""
+        """Returns whether the client has cancelled or gone away, or the timeout has passed."""
         return False
 
     def get_response_sender(self) -> InferenceResponseSender:
-        """How to answer it at any time, and more than once where the model is decoupled.
+        """Returns a sender for responses at any time, and for several if the model is decoupled.
 
         Raises:
             TritonModelException: It is not one that ``execute`` was given.
@@ -134,7 +134,7 @@ class InferenceRequest:
         raise TritonModelException("only requests that execute() was given have a response sender")
 
     def set_release_flags(self, flags: int) -> None:
-        """With ``TRITONSERVER_REQUEST_RELEASE_RESCHEDULE``, the server sends the request again.
+        """With ``TRITONSERVER_REQUEST_RELEASE_RESCHEDULE``, makes the server schedule the request again.
 
         It does so once ``execute`` has returned. A model that is not decoupled returns None in place of its response.
 
@@ -144,23 +144,23 @@ class InferenceRequest:
         raise TritonModelException("only requests that execute() was given can be rescheduled")
 
     def exec(self, decoupled: bool = False) -> Any:
-        """Has the model infer, and waits.
+        """Sends the request and waits for the response.
 
         Args:
             decoupled: Whether there may be any number of responses.
 
         Returns:
-            The `InferenceResponse`; with ``decoupled`` an iterator of them, which has ``cancel()``.
+            The `InferenceResponse`; with ``decoupled`` an iterator over them, which has ``cancel()``.
 
         Raises:
-            TritonModelException: The server cannot be asked from here.
+            TritonModelException: The server cannot be reached from here.
         """
         from pytriton.python_backend import inference
 
         return inference.stream(self._call()) if decoupled else inference.infer(self._call())
 
     async def async_exec(self, decoupled: bool = False) -> Any:
-        """The same in an event loop. What comes with ``decoupled`` can be iterated with ``async for`` as well."""
+        """`exec` for event loops. With ``decoupled``, the iterator also supports ``async for``."""
         from pytriton.python_backend import inference
 
         return inference.stream(self._call()) if decoupled else await inference.ainfer(self._call())

@@ -49,19 +49,19 @@ class InferenceResponse:
         self._parameters = parameters
 
     def output_tensors(self) -> list[Tensor]:
-        """The outputs."""
+        """Returns the outputs."""
         return list(self._tensors)
 
     def has_error(self) -> bool:
-        """Whether the request failed."""
+        """Returns whether the request failed."""
         return self._error is not None
 
     def error(self) -> TritonError | None:
-        """Why it failed, or None."""
+        """Returns the error, or None."""
         return self._error
 
     def parameters(self) -> str:
-        """What comes besides tensors, as a JSON object."""
+        """Returns the response parameters as a JSON object."""
         return json.dumps(self._parameters or {})
 
 

@@ -47,7 +47,7 @@ class Answering:
         return self._closed
 
     def close(self) -> None:
-        """Lets nobody answer any more: somebody else does, or has."""
+        """Closes the sender, because the response is sent otherwise."""
         self._closed = True
 
     def respond(self, response: InferenceResponse | None, final: bool) -> None:
@@ -78,7 +78,7 @@ class Answering:
             raise TritonModelException("a model that is not decoupled sends one response to a request")
 
     def reschedule(self) -> None:
-        """Gives the request back to the server.
+        """Returns the request to the server, which schedules it again.
 
         Raises:
             TritonModelException: The request was answered for good.
@@ -122,12 +122,12 @@ class InferenceResponseSender:
         self._answering.respond(response, bool(flags))
 
     def is_cancelled(self) -> bool:
-        """Whether nobody wants a response any more."""
+        """Returns whether nobody wants a response any more."""
         return self._is_cancelled()
 
 
 def item_of(response: InferenceResponse, outputs: frozenset[str]) -> Any:
-    """A response as a worker takes it: a dictionary, a `Response` or an exception."""
+    """Converts a response for the worker: to a dictionary, a `Response` or an exception."""
     error = response._error
     if error is not None:
         return RequestError(error.code(), error.message())

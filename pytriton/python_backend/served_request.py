@@ -18,12 +18,12 @@ _RELEASE_FLAGS = (TRITONSERVER_REQUEST_RELEASE_ALL, TRITONSERVER_REQUEST_RELEASE
 
 
 class ServedRequest(InferenceRequest):
-    """A request that ``execute`` is given; it looks things up when they are first asked for.
+    """A request that ``execute`` gets; it looks up its contents on first access.
 
     Args:
-        batch: What it is part of.
-        index: Its number.
-        answering: How to answer it.
+        batch: The batch of the request.
+        index: The request's number in the batch.
+        answering: Responds to the request.
         output_names: Names of the model's outputs.
         model_name: The model's name.
     """
@@ -91,7 +91,7 @@ class ServedRequest(InferenceRequest):
         return self._metadata.options.timeout_us
 
     def priority(self) -> int:
-        """0 where it has the model's default, 1 is the highest."""
+        """Returns the priority: 1 is the highest, 0 is the model's default."""
         return self._metadata.options.priority
 
     def parameters(self) -> str:
@@ -124,9 +124,9 @@ class ServedRequest(InferenceRequest):
         self.is_rescheduled = flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
 
     def exec(self, decoupled: bool = False) -> InferenceResponse:
-        """Refuses: it is to be answered."""
+        """Raises an error: a request from the server cannot be sent."""
         raise TritonModelException("a request that execute() was given is answered: make an InferenceRequest to ask")
 
     async def async_exec(self, decoupled: bool = False) -> InferenceResponse:
-        """Refuses: it is to be answered."""
+        """Raises an error: a request from the server cannot be sent."""
         return self.exec(decoupled)

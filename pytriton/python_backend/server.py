@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def server_client() -> ServerClient:
-    """What can be asked of the server from here.
+    """Returns the client of the server for the current call.
 
     Raises:
         TritonModelException: This process has no server.

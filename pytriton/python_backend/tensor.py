@@ -49,11 +49,11 @@ class Tensor:
         self._array = numpy_array
 
     def name(self) -> str:
-        """Its name."""
+        """Returns the name."""
         return self._name
 
     def as_numpy(self) -> Array:
-        """The array itself; of objects, which are bytes, for ``BYTES``.
+        """Returns the array; for ``BYTES``, an array of bytes objects.
 
         Raises:
             TritonModelException: It is BF16, and ml_dtypes is not installed.
@@ -65,19 +65,19 @@ class Tensor:
         return self._array
 
     def triton_dtype(self) -> int:
-        """Code of its datatype: 11 is FP32. See `triton_to_numpy_type`."""
+        """Returns the code of the datatype: 11 is FP32. See `triton_to_numpy_type`."""
         return CODE_BY_DTYPE[self._array.dtype]
 
     def shape(self) -> list[int]:
-        """Its dimensions, the batch among them where the model batches."""
+        """Returns the dimensions, including the batch if the model batches."""
         return list(self._array.shape)
 
     def is_cpu(self) -> bool:
-        """Whether NumPy can read it, which is always so."""
+        """Returns whether NumPy can read it, which is always so."""
         return True
 
     def to_dlpack(self) -> Any:
-        """A DLPack capsule that shares its memory.
+        """Returns a DLPack capsule that shares the tensor's memory.
 
         Raises:
             TritonModelException: It is ``BYTES``, or BF16 where torch is not installed.
@@ -86,7 +86,7 @@ class Tensor:
 
     @staticmethod
     def from_dlpack(name: str, tensor: Any) -> Tensor:
-        """A tensor that shares the memory of another library's; what is in a device's memory is copied.
+        """Creates a tensor that shares the memory of another library's tensor; copies from a device.
 
         Args:
             name: That of an input or output.
@@ -108,7 +108,7 @@ class Tensor:
 
 
 def texts_of(array: Array) -> Array:
-    """An array as it is sent: objects that are neither bytes nor strings become what ``str`` makes of them.
+    """Converts an array for sending: objects other than bytes and strings are converted with ``str``.
 
     Args:
         array: Of any dtype.
@@ -124,7 +124,7 @@ def texts_of(array: Array) -> Array:
 
 
 def unchecked(name: str, array: Array) -> Tensor:
-    """A tensor of which is known that it is one."""
+    """Creates a tensor without checks."""
     tensor = Tensor.__new__(Tensor)
     tensor._name = name
     tensor._array = array

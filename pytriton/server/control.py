@@ -23,7 +23,7 @@ class ServerControl(Protocol):
     """How the controller speaks with the server."""
 
     def is_ready(self) -> bool:
-        """Whether the server takes requests."""
+        """Returns whether the server takes requests."""
 
     def load(self, model: str, config: str | None = None, files: Mapping[str, bytes] | None = None) -> None:
         """Loads a model, or loads it again.
@@ -49,17 +49,17 @@ class ServerControl(Protocol):
         """
 
     def is_loaded(self, model: str) -> bool:
-        """Whether a model takes requests."""
+        """Returns whether a model takes requests."""
 
     def states(self) -> dict[tuple[str, int], str] | None:
-        """What the server says of each model and version that it knows; None when it does not answer."""
+        """Returns the state of each model version that the server knows; None if it does not respond."""
 
 
 class HttpControl:
     """Speaks HTTP, through the standard library: a client library takes longer to import than the server to start."""
 
     def __init__(self, host: str, port: int, headers: Mapping[str, str]) -> None:
-        """Speaks with the server at ``host`` and ``port``, whose restricted endpoints want ``headers``."""
+        """Stores the address; ``headers`` open the server's restricted endpoints."""
         self._host = host
         self._port = port
         self._headers = dict(headers)
@@ -124,7 +124,7 @@ class GrpcControl:
     """Speaks gRPC, where HTTP is switched off."""
 
     def __init__(self, host: str, port: int, headers: Mapping[str, str]) -> None:
-        """Speaks with the server at ``host`` and ``port``, whose restricted endpoints want ``headers``."""
+        """Stores the address; ``headers`` open the server's restricted endpoints."""
         # Imported here because it takes longer than everything else at start-up.
         from tritonclient import grpc, utils
 
@@ -170,7 +170,7 @@ class GrpcControl:
 
 
 def control_of(config: TritonConfig, access: AccessControl) -> ServerControl:
-    """How to speak with a server that was started with ``config``, whose ports are filled in."""
+    """Returns the control of a server that was started with ``config``, whose ports are filled in."""
     if config.allow_http is not False:
         assert config.http_port is not None
         return HttpControl(reachable(config.http_address), config.http_port, access.http_headers())
@@ -179,7 +179,7 @@ def control_of(config: TritonConfig, access: AccessControl) -> ServerControl:
 
 
 def control_of_url(url: str, access_token: str | None = None) -> ServerControl:
-    """How to speak with the server at a URL.
+    """Returns the control of the server at a URL.
 
     Args:
         url: ``host``, ``host:port``, or either behind ``http://`` or ``grpc://``.

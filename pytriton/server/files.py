@@ -53,7 +53,7 @@ class ServerFiles:
         return self.root / "repoagents"
 
     def backends(self, folder: pathlib.Path) -> pathlib.Path:
-        """A folder that holds the server's backends and the proxy backend, in place of any of the same name.
+        """Returns a folder with the server's backends and the proxy backend, which replaces those of the same name.
 
         Args:
             folder: Where links go when the two are not in one place already.
@@ -99,7 +99,7 @@ def find_server(path: str | os.PathLike[str] | None = None) -> ServerFiles:
 
 
 def own_files(package_path: Sequence[str]) -> ServerFiles:
-    """The files that come with the package: launcher and backend, and unless it was built without it, the server.
+    """Returns the files of the package: launcher and backend, and the server unless it was built without.
 
     Args:
         package_path: Folders that make up the package; an editable install has two.

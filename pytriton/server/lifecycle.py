@@ -1,4 +1,4 @@
-"""When the server starts, and how models get there."""
+"""The lifecycle policy: when the server starts, and how it gets its models."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pytriton.server.vertex_ai import is_vertex_ai
 
 @dataclasses.dataclass
 class TritonLifecyclePolicy:
-    """When the server starts, and how models get there.
+    """When the server starts, and how it gets its models.
 
     Attributes:
-        launch_triton_on_startup: Start the server when the `Triton` object is made, so that it gets ready while the
+        launch_triton_on_startup: Start the server when the `Triton` object is created, so that it gets ready while the
             models are being prepared, rather than in `Triton.run`.
-        local_model_store: What is bound before the server starts, and what `TritonConfig.model_repository` has, is
-            loaded by the server itself as it starts; it fails to start if a model cannot be loaded. By default, models
-            are loaded through the repository API once it is ready, as those are that are bound later.
+        local_model_store: Let the server itself load, as it starts, the models that are bound by then and those of
+            `TritonConfig.model_repository`; it fails to start if a model cannot be loaded. By default, models are
+            loaded through the repository API once the server is ready, as are those that are bound later.
     """
 
     launch_triton_on_startup: bool = True
@@ -30,5 +30,5 @@ _VERTEX_AI_POLICY = TritonLifecyclePolicy(launch_triton_on_startup=False, local_
 
 
 def policy_for(config: TritonConfig) -> TritonLifecyclePolicy:
-    """The policy of a server with these settings, where the user names none."""
+    """Returns the default policy of a server with these settings."""
     return _VERTEX_AI_POLICY if is_vertex_ai(config) else DEFAULT_POLICY

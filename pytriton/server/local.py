@@ -62,7 +62,7 @@ class LocalServer:
         path: str | os.PathLike[str] | None,
         on_exit: Callable[[], None],
     ) -> None:
-        """Does not start the process yet."""
+        """Checks the settings; `start` starts the process."""
         self._files = find_server(path)
         self.config = with_ports(with_vertex_ai(config))
         check_settings(self.config)
@@ -115,7 +115,7 @@ class LocalServer:
         return self._state
 
     def is_alive(self) -> bool:
-        """Whether its process runs."""
+        """Returns whether its process runs."""
         return self._process is not None and self._process.is_alive()
 
     def wait_until_ready(self) -> None:
@@ -208,7 +208,7 @@ class LocalServer:
         self._state = ServerState.STOPPED
 
     def urls(self) -> list[str]:
-        """Where it is reached from this host."""
+        """Returns the URLs at which the server is reached from this host."""
         urls = []
         if self.config.allow_http is not False:
             urls.append(f"http://{_host(self.config.http_address)}:{self.config.http_port}")
@@ -217,17 +217,17 @@ class LocalServer:
         return urls
 
     def how_it_ended(self) -> str:
-        """By which signal, or with which status."""
+        """Describes how the process ended."""
         return describe_exit(self.process.returncode)
 
     def exit_report(self) -> str:
-        """How it ended, and what it said last."""
+        """Describes how the server ended, with the last lines of its log."""
         said = self.process.log.tail()
         if self.config.log_file is None:
-            return f"The server {self.how_it_ended()} by itself. Its last lines:\n{said}"
+            return f"The server exited unexpectedly: it {self.how_it_ended()}. Its last lines:\n{said}"
         # All that it says goes there, but for what keeps it from serving at all.
         log_file = f"{str(self.config.log_file)!r} (TritonConfig.log_file)"
-        return f"The server {self.how_it_ended()} by itself; look into its log, {log_file}.\n{said}".rstrip()
+        return f"The server exited unexpectedly: it {self.how_it_ended()}; see its log, {log_file}.\n{said}".rstrip()
 
 
 def _host(address: str | None) -> str:
@@ -276,7 +276,7 @@ def _environment(files: ServerFiles, workspace: pathlib.Path) -> dict[str, str]:
 
 
 def _libzmq_path() -> str | None:
-    """The library that pyzmq has loaded, wherever it comes from; the backend opens the same."""
+    """Returns the path of the ZeroMQ library that pyzmq has loaded; the backend opens the same."""
     zmq.zmq_version()
     for line in pathlib.Path("/proc/self/maps").read_text().splitlines():
         path = line.split(maxsplit=5)[-1]

@@ -54,12 +54,12 @@ class ServerLog:
             LOGGER.log(level, "%s", line)
 
     def tail(self) -> str:
-        """The last lines, for an error message."""
+        """Returns the last lines, for an error message."""
         return "\n".join(self._tail)
 
 
 def _unquoted(text: str) -> str:
-    r"""The server writes messages in quotes, with line ends as ``\n``."""
+    r"""Removes the quotes of a message, and restores its line ends, written as ``\n``."""
     if len(text) < 2 or not (text[0] == text[-1] == '"'):
         return text
     try:

@@ -37,12 +37,12 @@ class _Listener:
     by_default: bool = True
 
     def allowed(self, config: TritonConfig) -> bool:
-        """Whether the server is to listen there at all."""
+        """Returns whether the server is to listen there at all."""
         allowed: bool | None = getattr(config, self.allow)
         return self.by_default if allowed is None else allowed
 
     def address_in(self, config: TritonConfig) -> str | None:
-        """Where the server is to listen; None is every address."""
+        """Returns the address on which the server listens; None is every address."""
         address: str | None = getattr(config, self.address) if self.address else None
         if address is None and self.address == "metrics_address":
             return config.http_address
@@ -96,18 +96,18 @@ def with_ports(config: TritonConfig) -> TritonConfig:
 
 
 def take(config: TritonConfig) -> None:
-    """Keeps other servers of this process off the ports of ``config``, as `with_ports` filled them in."""
+    """Reserves the ports of ``config``, as `with_ports` filled them in, among the servers of this process."""
     _taken.update(getattr(config, listener.port) for listener in _LISTENERS if listener.allowed(config))
 
 
 def give_back(config: TritonConfig) -> None:
-    """Lets other servers of this process have the ports of ``config`` again."""
+    """Releases the ports of ``config`` for other servers of this process."""
     for listener in _LISTENERS:
         _taken.discard(getattr(config, listener.port))
 
 
 def all_listen(config: TritonConfig) -> bool:
-    """Whether the server takes connections on all ports of ``config``, as `with_ports` filled them in."""
+    """Returns whether the server takes connections on all ports of ``config``, as `with_ports` filled them in."""
     for listener in _LISTENERS:
         if not listener.allowed(config):
             continue
@@ -119,7 +119,7 @@ def all_listen(config: TritonConfig) -> bool:
 
 
 def reachable(address: str | None) -> str:
-    """The address under which a server that listens on ``address`` is reached from this host."""
+    """Returns the address at which a server that listens on ``address`` is reached from this host."""
     if address in (None, "", _ANY_ADDRESS):
         return TRITON_LOCAL_IP
     return "::1" if address == "::" else str(address)

@@ -62,7 +62,7 @@ class ServerProcess:
         return self._process.returncode if self._process is not None and self._ended.is_set() else None
 
     def is_alive(self) -> bool:
-        """Whether it runs."""
+        """Returns whether it runs."""
         return not self._ended.is_set()
 
     def wait(self, timeout_s: float | None = None) -> bool:

@@ -25,13 +25,13 @@ class RemoteServer:
     """
 
     def __init__(self, url: str, access_token: str | None) -> None:
-        """Does not speak with the server yet."""
+        """Checks the URL; does not connect yet."""
         self._url = url
         self.control = control_of_url(url, access_token)
         self._state = ServerState.STARTING
 
     def start(self, bound: Sequence[str] | None = None) -> None:
-        """Does nothing: whoever owns it has started it."""
+        """Does nothing: the server is running already."""
 
     @property
     def state(self) -> ServerState:
@@ -41,7 +41,7 @@ class RemoteServer:
         return self._state
 
     def is_alive(self) -> bool:
-        """Whether it answers."""
+        """Returns whether it answers."""
         return self.control.is_ready()
 
     def wait_until_ready(self) -> None:
@@ -60,14 +60,14 @@ class RemoteServer:
         self._state = ServerState.READY
 
     def load_repository(self) -> None:
-        """Does nothing: whoever started it has loaded what it has."""
+        """Does nothing: the process that started the server loads its repository."""
 
     def prepare_to_stop(self, timeout_s: float) -> None:
-        """Does nothing: it goes on."""
+        """Does nothing: the server continues to run."""
 
     def stop(self) -> None:
-        """Does nothing: it goes on."""
+        """Does nothing: the server continues to run."""
 
     def exit_report(self) -> str:
-        """What became of it."""
-        return f"The server at {self._url} does not answer any more."
+        """Says that the server does not respond."""
+        return f"The server at {self._url} no longer responds."

@@ -78,7 +78,7 @@ class AccessControl:
     """
 
     def __init__(self, security: TritonSecurityConfig, config: TritonConfig) -> None:
-        """Draws a token where none is given."""
+        """Generates a token if none is given."""
         self.token = security.access_token or secrets.token_urlsafe(_TOKEN_BYTES)
         endpoints = security.restricted_endpoints
         endpoints = DEFAULT_PROTECTED_ENDPOINTS if endpoints is None else list(dict.fromkeys(endpoints))
@@ -90,7 +90,7 @@ class AccessControl:
         }
 
     def flags(self) -> list[str]:
-        """The arguments of tritonserver that make its endpoints ask for the token."""
+        """Returns the arguments of tritonserver that restrict its endpoints to holders of the token."""
         return [
             f"{flag}={','.join(self._endpoints[setting])}:{TRITON_ACCESS_HEADER}={self.token}"
             for setting, flag in _FLAGS.items()
@@ -98,11 +98,11 @@ class AccessControl:
         ]
 
     def http_headers(self) -> dict[str, str]:
-        """The headers that open every endpoint over HTTP."""
+        """Returns the headers that open every endpoint over HTTP."""
         return {**self._http.headers, TRITON_ACCESS_HEADER: self.token}
 
     def grpc_headers(self) -> dict[str, str]:
-        """The headers that open every endpoint over gRPC, without the prefix that Triton wants there."""
+        """Returns the headers that open every endpoint over gRPC, without Triton's prefix."""
         return {**self._grpc.headers, TRITON_ACCESS_HEADER: self.token}
 
 

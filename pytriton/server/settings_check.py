@@ -1,7 +1,7 @@
 """Mistakes in the server's settings that the server would not tell, or not clearly: found before it starts.
 
-Left to itself, Triton runs without a log file that it cannot open, takes a certificate that it cannot read for a port
-in use, and a missing root certificate for none.
+Triton itself ignores a log file that it cannot open, reports an unreadable certificate as a port in use, and ignores a
+missing root certificate.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def check_settings(config: TritonConfig) -> None:
 
 
 def check_model(spec: ModelSpec, config: TritonConfig) -> None:
-    """Warns of what a model wants and the server does not have: a cache, without which it is served all the same.
+    """Warns if a model uses the response cache but the server has none.
 
     Args:
         spec: The model.

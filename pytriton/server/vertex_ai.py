@@ -14,7 +14,7 @@ _PORT_VARIABLE = "AIP_HTTP_PORT"
 
 
 def is_vertex_ai(config: TritonConfig) -> bool:
-    """Whether the server is to serve Vertex AI's API: where the settings say so, or Vertex AI runs the container."""
+    """Returns whether to serve Vertex AI's API: by the settings, or because Vertex AI runs the container."""
     return _in_container() if config.allow_vertex_ai is None else config.allow_vertex_ai
 
 

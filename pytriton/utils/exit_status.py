@@ -1,4 +1,4 @@
-"""How a process has ended, in words."""
+"""Descriptions of exit statuses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 
 
 def describe_exit(returncode: int | None) -> str:
-    """By which signal a process was killed, or with which status it exited.
+    """Describes the signal that killed a process, or the status with which it exited.
 
     Args:
         returncode: As `subprocess.Popen` has it: minus the number of the signal, or the status.

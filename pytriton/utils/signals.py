@@ -1,4 +1,4 @@
-"""Signals that end a program which serves."""
+"""Signals that stop a serving program."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOGGER = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def wake_on_signals(woken: threading.Event) -> Iterator[None]:
-    """Lets SIGINT and SIGTERM set the event, where this is the thread that hears of them."""
+    """Sets the event on SIGINT and SIGTERM, if this is the main thread."""
 
     def wake(number: int, _: FrameType | None) -> None:
         LOGGER.info("Stopping on %s.", signal.Signals(number).name)

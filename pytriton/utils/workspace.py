@@ -23,7 +23,7 @@ LOGGER = logging.getLogger(__name__)
 PYTRITON_HOME = "PYTRITON_HOME"
 
 _TEMPORARY_PREFIX = "pytriton-"
-# Tells what is to stay when the folder is cleaned. The folder is locked (flock) for as long as its owner lives, so that
+# Lists what to keep when the folder is cleaned. The folder is locked (flock) for as long as its owner lives, so that
 # what a killed process left behind can be told from what is in use.
 _OWNER_FILE = ".pytriton-owner"
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -155,7 +155,7 @@ def _make_folder(path: pathlib.Path) -> bool:
 
 
 def _take(folder: pathlib.Path, made: bool) -> tuple[int, list[str], bool]:
-    """Lock the folder, empty it of what a killed owner left, and write down who owns it now.
+    """Lock the folder, remove what a killed owner left, and record the new owner.
 
     Returns the descriptor that holds the lock, the names that are to stay, and whether the folder itself is to go.
     """
@@ -178,7 +178,7 @@ def _take(folder: pathlib.Path, made: bool) -> tuple[int, list[str], bool]:
 
 
 def _locked(lock: int, folder: pathlib.Path) -> bool:
-    """Lock the folder; False where the file system has no such locks."""
+    """Lock the folder; return False if the file system does not support such locks."""
     deadline = time.monotonic() + _SWEEP_TIMEOUT_S
     while True:
         try:
@@ -200,7 +200,7 @@ def _in_use(folder: pathlib.Path) -> PyTritonBadParameterError:
 
 
 def _read_record(folder: pathlib.Path) -> tuple[list[str], bool] | None:
-    """Read which names are to stay in the folder, and whether the folder itself is to go."""
+    """Read which names to keep in the folder, and whether to remove the folder itself."""
     try:
         record = json.loads((folder / _OWNER_FILE).read_text())
         return [str(name) for name in record["kept"]], bool(record["made"])

@@ -302,12 +302,12 @@ def test_a_server_that_cannot_start_names_the_log_file_that_says_why(tmp_path):
         triton.run()
 
     assert caught.value.message == (
-        f"The server exited with status 7 by itself; look into its log, '{log_file}' (TritonConfig.log_file)."
+        f"The server exited unexpectedly: it exited with status 7; see its log, '{log_file}' (TritonConfig.log_file)."
     )
 
 
 def test_the_last_words_that_are_not_in_the_log_file_are_told_too(tmp_path):
-    with pytest.raises(PyTritonRuntimeError, match=r"look into its log, '.*'.*\n.*nosuchcache"):
+    with pytest.raises(PyTritonRuntimeError, match=r"see its log, '.*'.*\n.*nosuchcache"):
         running_triton(cache_config=["nosuchcache,size=1"], log_file=tmp_path / "server.log").run()
 
 

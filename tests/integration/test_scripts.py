@@ -280,7 +280,7 @@ def test_a_killed_server_ends_serve_with_an_error_that_tells_so(run):
     script.server.kill()
 
     assert script.wait() == 1
-    assert "PyTritonRuntimeError: The server was killed by SIGKILL by itself." in script.stderr
+    assert "PyTritonRuntimeError: The server exited unexpectedly: it was killed by SIGKILL." in script.stderr
     assert script.workspaces() == []
 
 

@@ -75,7 +75,7 @@ def test_serve_raises_when_the_server_is_killed(caplog):
 
     assert serving.ended - start < NOTICED_S
     assert isinstance(serving.error, PyTritonRuntimeError)
-    assert "was killed by SIGKILL by itself" in str(serving.error)
+    assert "exited unexpectedly: it was killed by SIGKILL" in str(serving.error)
     assert not triton.is_alive()
 
 

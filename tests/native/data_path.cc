@@ -31,6 +31,7 @@ RegistrationReply Register(const std::string&, const RegistrationMessage& regist
 namespace data_path {
 
 using fake_worker::Session;
+using pytriton::ExecutionMode;
 using pytriton::ElementCount;
 using pytriton::ItemSize;
 
@@ -92,9 +93,11 @@ Model::Model(const std::string& name, int tensor_count, bool batching, Mode mode
     : session_(std::move(session)), at_doorbell_(mode.at_doorbell) {
   admission_.socket = name + ".socket";
   admission_.batching = batching;
-  admission_.in_flight = mode.in_flight;
+  admission_.mode = mode.max_in_flight == 0 ? ExecutionMode::kSequential
+                    : mode.deferred         ? ExecutionMode::kDeferred
+                                            : ExecutionMode::kConcurrent;
+  admission_.max_in_flight = std::max<int64_t>(1, mode.max_in_flight);
   admission_.decoupled = mode.decoupled;
-  admission_.in_turn = mode.in_turn;
   for (int i = 0; i < tensor_count; ++i) {
     admission_.inputs.push_back(std::string(1, static_cast<char>('A' + i)));
     admission_.outputs.push_back("OUT_" + admission_.inputs.back());
@@ -155,7 +158,7 @@ void Model::Launch(const Requests& batch) {
 
 void Model::Execute(const Requests& batch) {
   Launch(batch);
-  if (admission_.in_flight > 0) return Wait(batch);
+  if (admission_.mode != ExecutionMode::kSequential) return Wait(batch);
   CHECK(IsDone(batch));
 }
 

@@ -75,11 +75,11 @@ Requests BatchOf(Each... each) {
   return batch;
 }
 
-// How a worker takes batches: as many at a time, or one in lock-step.
+// How a worker takes batches.
 struct Mode {
-  int64_t in_flight = 0;
+  int64_t max_in_flight = 0;  // 0 is sequential mode
   bool decoupled = false;
-  bool in_turn = false;
+  bool deferred = false;
   bool at_doorbell = false;
 };
 

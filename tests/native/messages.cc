@@ -22,7 +22,8 @@ class Generator {
       case 2:
         return RegistrationMessage{Text(), Text(), Integer(), Text(), Text()};
       case 3:
-        return AdmissionMessage{Text(), Integer(), Chance(), Chance(), Integer(), Texts(), Texts(), Chance()};
+        return AdmissionMessage{Text(),    Integer(), Chance(), Chance(), static_cast<ExecutionMode>(1 + Below(3)),
+                                Integer(), Texts(),   Texts()};
       case 4:
         return Answers();
       case 5:
@@ -274,7 +275,7 @@ bool Same(const RegistrationMessage& a, const RegistrationMessage& b) {
 
 bool Same(const AdmissionMessage& a, const AdmissionMessage& b) {
   return a.socket == b.socket && a.ticket == b.ticket && a.batching == b.batching && a.decoupled == b.decoupled &&
-         a.in_flight == b.in_flight && a.inputs == b.inputs && a.outputs == b.outputs && a.in_turn == b.in_turn;
+         a.mode == b.mode && a.max_in_flight == b.max_in_flight && a.inputs == b.inputs && a.outputs == b.outputs;
 }
 
 bool Same(const ResponsesMessage& a, const ResponsesMessage& b) { return a.responses == b.responses; }

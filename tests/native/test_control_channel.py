@@ -20,7 +20,7 @@ from pytriton.proxy.wire.control import (
     encode_command,
     encode_reply,
 )
-from pytriton.proxy.wire.registration import AdmissionMessage
+from pytriton.proxy.wire.registration import AdmissionMessage, ExecutionMode
 
 settings = hypothesis.settings(deadline=None, max_examples=100, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 
@@ -32,6 +32,7 @@ admissions = st.builds(
     integers,
     st.booleans(),
     st.booleans(),
+    st.sampled_from(ExecutionMode),
     integers,
     st.lists(texts, max_size=3),
     st.lists(texts, max_size=3),

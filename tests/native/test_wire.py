@@ -43,6 +43,7 @@ from pytriton.proxy.wire.inference import (
 from pytriton.proxy.wire.notification import NOTIFICATION, PROTOCOL_VERSION
 from pytriton.proxy.wire.registration import (
     AdmissionMessage,
+    ExecutionMode,
     RegistrationMessage,
     decode_admission,
     decode_registration,
@@ -84,10 +85,10 @@ admissions = st.builds(
     integers,
     st.booleans(),
     st.booleans(),
+    st.sampled_from(ExecutionMode),
     integers,
     st.lists(texts, max_size=5),
     st.lists(texts, max_size=5),
-    st.booleans(),
 )
 
 

@@ -76,7 +76,7 @@ def test_table_says_that_the_server_does_not_run_and_how_to_start_it():
 
 def test_table_says_how_the_server_ended():
     text = Page(triton_html([], [], alive=False, ended="was killed by SIGKILL")).text
-    assert "it was killed by SIGKILL by itself. triton.stop(), then triton.run() start it again." in text
+    assert "it was killed by SIGKILL. triton.stop() and triton.run() restart it." in text
 
 
 def test_table_says_how_to_load_what_is_not_loaded():

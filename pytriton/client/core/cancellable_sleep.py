@@ -12,11 +12,11 @@ class Pauses:
     """Pauses of threads."""
 
     def __init__(self) -> None:
-        """None is ended yet."""
+        """Starts without any pause."""
         self._ended = threading.Event()
 
     def sleep(self, seconds: float) -> None:
-        """Pauses.
+        """Sleeps until the time has passed or the pauses are ended.
 
         Raises:
             PyTritonClientClosedError: It was ended.
@@ -33,12 +33,12 @@ class AsyncioPauses:
     """Pauses of the tasks of an event loop."""
 
     def __init__(self) -> None:
-        """None is ended yet."""
+        """Starts without any pause."""
         self._ended = False
         self._pauses: set[asyncio.Future[None]] = set()
 
     async def sleep(self, seconds: float) -> None:
-        """Pauses; see `Pauses.sleep`."""
+        """Sleeps; see `Pauses.sleep`."""
         pause = asyncio.get_running_loop().create_future()
         self._pauses.add(pause)
         try:

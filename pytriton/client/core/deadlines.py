@@ -32,7 +32,7 @@ class Deadline:
         self._end = (time.monotonic() if started is None else started) + timeout_s
 
     def left_s(self) -> float:
-        """Seconds that are left.
+        """Returns the seconds that are left.
 
         Raises:
             PyTritonClientTimeoutError: None are.
@@ -43,19 +43,19 @@ class Deadline:
         return left_s
 
     def rest_s(self) -> float:
-        """Seconds that are left; 0 where none are."""
+        """Returns the seconds that are left, at least 0."""
         return max(0.0, self._end - time.monotonic())
 
     def waited_s(self) -> float:
-        """Seconds that have passed."""
+        """Returns the seconds that have passed."""
         return self.timeout_s - (self._end - time.monotonic())
 
     def passed(self) -> bool:
-        """Whether nothing is left."""
+        """Returns whether nothing is left."""
         return time.monotonic() >= self._end
 
     def error(self, why: str = "") -> PyTritonClientTimeoutError:
-        """What to raise when nothing is left."""
+        """Returns the error to raise when no time is left."""
         return PyTritonClientTimeoutError(f"{self._what} took longer than {in_seconds(self.timeout_s)}{why}.")
 
 

@@ -47,17 +47,17 @@ def server_error(message: str, failure: Failure) -> PyTritonClientInferenceServe
 
 
 def is_answer(error: Exception) -> bool:
-    """Whether an error is a server's answer, so that its connection is as good as before."""
+    """Returns whether an error is a server's answer, so that its connection is as good as before."""
     return isinstance(error, PyTritonClientInferenceServerError) and error.failure not in _BROKEN
 
 
 def is_cut_short(error: BaseException) -> bool:
-    """Whether a stream ended while its request was being sent: what the server said was lost."""
+    """Returns whether a stream ended while its request was being sent: what the server said was lost."""
     return isinstance(error, PyTritonClientInferenceServerError) and _CUT_SHORT in error.message
 
 
 def is_closed(message: str) -> bool:
-    """Whether a message of gRPC says that the client's side closed the connection."""
+    """Returns whether a message of gRPC says that the client's side closed the connection."""
     return "closed" in message and "hannel" in message
 
 
@@ -95,7 +95,7 @@ def malformed(url: str, error: object) -> PyTritonClientInferenceServerError:
 
 
 def answered_over_http(url: str, error: Any) -> PyTritonClientError:
-    """Translates tritonclient's error of an answer over HTTP.
+    """Translates tritonclient's error for an HTTP response.
 
     Args:
         url: The server's.
@@ -109,7 +109,7 @@ def answered_over_http(url: str, error: Any) -> PyTritonClientError:
 
 
 def answered_over_grpc(url: str, status: str | None, message: str, timeout_s: float) -> PyTritonClientError:
-    """Translates the error of an answer over gRPC, or of none.
+    """Translates an error over gRPC, with or without a response.
 
     Args:
         url: The server's.
@@ -137,7 +137,7 @@ def answered_over_grpc(url: str, status: str | None, message: str, timeout_s: fl
 
 
 def answered_in_stream(url: str, message: str) -> PyTritonClientError:
-    """Translates an error that the server answered with in a stream."""
+    """Translates an error that the server sent in a stream."""
     return _answered(url, message)
 
 

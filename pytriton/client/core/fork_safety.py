@@ -21,7 +21,7 @@ _kept: list[Any] = []
 
 
 def is_child() -> bool:
-    """Whether this process was forked from one that had imported this module."""
+    """Returns whether this process was forked from one that had imported this module."""
     return process is not _first
 
 
@@ -37,7 +37,7 @@ def error(what: str) -> PyTritonClientClosedError:
 
 
 def keep_in_children(thing: Any) -> None:
-    """Has processes that are forked off never delete something.
+    """Keeps forked processes from ever deleting an object.
 
     What libraries do when a connection of theirs is deleted reaches the parent: an event loop's list of sockets is the
     parent's, too, and gRPC waits for threads that are not there.
@@ -46,7 +46,7 @@ def keep_in_children(thing: Any) -> None:
 
 
 def keep_of_parent(thing: Any, pid: int) -> bool:
-    """Never deletes something that is being deleted, where it is of the process that this one was forked from.
+    """Keeps an object alive that is being deleted, if it belongs to the parent of this forked process.
 
     The variables of the parent's other threads are deleted before a child knows that it is one: its process id tells.
 

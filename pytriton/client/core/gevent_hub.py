@@ -43,7 +43,7 @@ def prepare_thread() -> None:
 
 
 def close_with_thread(client: Any) -> None:
-    """Has a client of tritonclient closed when this thread ends: that needs the hub."""
+    """Closes a tritonclient client when this thread ends, while its hub still exists."""
     if THREADS.keeper is not None:
         THREADS.keeper.clients.add(client)
 
@@ -80,7 +80,7 @@ class _Keeper:
 
 
 def get_hub_if_exists() -> Any:
-    """The hub of this thread; None where it has none. gevent keeps that to itself: where it hides it, there is one."""
+    """Returns this thread's hub, or None. If gevent's internals cannot be read, assumes that there is one."""
     try:
         from gevent._hub_local import get_hub_if_exists as look
     except ImportError:

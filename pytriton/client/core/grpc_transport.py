@@ -35,7 +35,7 @@ def outputs_of(result: Any) -> list[tuple[str, str, Sequence[int]]]:
 
 
 def channel_options(url: TritonUrl, tls: TLSConfig) -> dict[str, Any]:
-    """Arguments of tritonclient's clients, blocking and asyncio.
+    """Returns the arguments for tritonclient's clients, blocking and asyncio.
 
     Args:
         url: Where the server is.
@@ -137,7 +137,7 @@ class GrpcTransport:
             return self._client
 
     def _disconnect(self, client: Any) -> None:
-        """Lets the next call connect anew; calls of other threads go on, and the last one closes the client."""
+        """Makes the next call reconnect; calls of other threads continue, and the last one closes the client."""
         with self._lock:
             if self._client is client:
                 self._client = None
@@ -179,7 +179,7 @@ class AsyncioGrpcTransport:
         return _READ_AS_JSON[method](answer) if method in _READ_AS_JSON else answer
 
     def client(self) -> Any:
-        """The client of tritonclient that calls go through now.
+        """Returns the current tritonclient client.
 
         Raises:
             PyTritonClientClosedError: The transport is closed.
@@ -198,7 +198,7 @@ class AsyncioGrpcTransport:
         return self._client
 
     def failed(self, client: Any, error: Exception, timeout_s: float) -> Exception:
-        """Translates what a call raised, and lets the next one connect anew where the connection broke."""
+        """Translates the error of a call, and makes the next one reconnect if the connection broke."""
         if self._closed:
             return failures.closed_meanwhile()
         translated = translate(self.url.with_scheme, error, timeout_s)
@@ -207,7 +207,7 @@ class AsyncioGrpcTransport:
         return translated
 
     def cancelled(self) -> BaseException:
-        """What a call raises that was cancelled: gRPC does that to all when the channel is closed."""
+        """Returns the error for a cancelled call: gRPC cancels all calls when the channel is closed."""
         return failures.closed_meanwhile() if self._closed and not is_being_cancelled() else asyncio.CancelledError()
 
     async def close(self) -> None:
@@ -219,7 +219,7 @@ class AsyncioGrpcTransport:
 
 
 def translate(url: str, error: Exception, timeout_s: float) -> Exception:
-    """Translates what tritonclient or gRPC raised into what the clients raise.
+    """Translates an error of tritonclient or gRPC to one of the clients'.
 
     Args:
         url: The server's.

@@ -153,7 +153,7 @@ class _Waiting:
         self._loop = gevent.get_hub().loop
 
     def interrupt(self) -> None:
-        """Has the call raise `_Closed`, from any thread."""
+        """Makes the call raise `_Closed`, from any thread."""
         with contextlib.suppress(ValueError):  # its thread has just ended
             self._loop.run_callback_threadsafe(self._throw)
 

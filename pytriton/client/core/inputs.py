@@ -227,7 +227,7 @@ def _from_python(value: Any, wanted: np.dtype[Any]) -> Array:
 
 
 def _of_large_integers(value: Any, array: Array) -> Array:
-    """NumPy makes floating point of integers some of which take 64 bits without a sign."""
+    """Handles integers that need 64 unsigned bits, from which NumPy would make floating point numbers."""
     objects = np.array(value, dtype=_OBJECT)
     elements = objects.ravel().tolist()
     if all(isinstance(element, int) for element in elements) and min(elements) >= 0 and max(elements) < 1 << 64:

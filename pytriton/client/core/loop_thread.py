@@ -64,7 +64,7 @@ class LoopThread:
             raise
 
     def is_current(self) -> bool:
-        """Whether this is the loop's thread."""
+        """Returns whether this is the loop's thread."""
         return threading.current_thread() is self._thread
 
     def stop(self, last: Callable[[], Coroutine[Any, Any, object]], *, drain: bool = False, wait: bool = True) -> None:
@@ -93,7 +93,7 @@ class LoopThread:
         return self._loop
 
     async def _own(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Keeps book of what runs, beside what libraries run for themselves."""
+        """Keeps track of the client's own tasks, apart from those of libraries."""
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
@@ -121,7 +121,7 @@ class LoopThread:
 
 
 def is_being_cancelled() -> bool:
-    """Whether the task that runs was cancelled, and not what it waits for; False before Python 3.11."""
+    """Returns whether the task that runs was cancelled, and not what it waits for; False before Python 3.11."""
     cancelling = getattr(asyncio.current_task(), "cancelling", None)
     return cancelling is not None and cancelling() > 0
 

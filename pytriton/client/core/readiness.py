@@ -98,7 +98,7 @@ def is_ready(server: Server, model: tuple[str, str], timeout_s: float) -> Steps[
 
 
 def probe_timeout_s(deadline: Deadline, count: int = 1, longest_s: float = _PROBE_TIMEOUT_S) -> float:
-    """How long to wait for one of several servers: one that does not answer must leave time to ask the others.
+    """Returns how long to wait for one of several servers, so that time is left for the others.
 
     Args:
         deadline: By when all must be done.
@@ -111,7 +111,7 @@ def probe_timeout_s(deadline: Deadline, count: int = 1, longest_s: float = _PROB
 def _state(
     server: Server, model: tuple[str, str] | None, deadline: Deadline, count: int
 ) -> Steps[bool | str | PyTritonClientError]:
-    """True where all is ready, ``"up"`` where the server alone is, else why it is not."""
+    """Returns True if the model is ready, ``"up"`` if only the server is, or else the error."""
     try:
         if model is not None and (yield server.call("is_model_ready", probe_timeout_s(deadline, count), *model)):
             return True

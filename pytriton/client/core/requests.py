@@ -71,7 +71,7 @@ def options_of(
     timeout_s: float | None,
     progress: bool = False,
 ) -> Options | None:
-    """What a request has besides its inputs; None for most requests, which have nothing."""
+    """Collects the options of a request; returns None if there are none, as for most requests."""
     if (
         parameters is None
         and headers is None
@@ -114,7 +114,7 @@ class EncodedRequest:
         return self.arrays[0][1].shape[0] if self.arrays else 0
 
     def slice(self, start: int, stop: int) -> EncodedRequest:
-        """The same request for some rows of the batch."""
+        """Returns the same request for some rows of the batch."""
         return dataclasses.replace(self, arrays=[(spec, array[start:stop]) for spec, array in self.arrays])
 
 
@@ -215,7 +215,7 @@ def answer_of(
 
 
 def is_text(text: str) -> bool:
-    """Whether a string can be sent: one with half of a character cannot."""
+    """Returns whether a string can be sent: one with half of a character cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -234,7 +234,7 @@ def check_token(access_token: Any) -> None:
 
 
 def _settings(options: Options) -> dict[str, Any]:
-    """Arguments of tritonclient's ``infer``, less those that have their default."""
+    """Returns the arguments of tritonclient's ``infer`` that differ from their defaults."""
     settings: dict[str, Any] = {}
     if options.parameters:
         settings["parameters"] = {name: _parameter(name, value) for name, value in options.parameters.items()}
@@ -298,7 +298,7 @@ def _bfloat16() -> Any:
 
 
 def _bfloat16_of_tritonclient() -> Any:
-    """What tritonclient makes BF16 of: newer versions of ml_dtypes' type, older ones of float32."""
+    """Converts BF16 to what tritonclient expects: newer versions ml_dtypes' type, older ones float32."""
     from tritonclient.utils import triton_to_np_dtype
 
     return triton_to_np_dtype("BF16")

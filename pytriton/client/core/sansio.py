@@ -15,7 +15,7 @@ Steps: TypeAlias = Generator[Callable[[], Any], Any, T]
 
 
 def run(steps: Steps[T]) -> T:
-    """Holds a conversation.
+    """Runs request logic to its end, performing its steps.
 
     Args:
         steps: The conversation, whose steps block.
@@ -40,7 +40,7 @@ def run(steps: Steps[T]) -> T:
 
 
 async def run_async(steps: Steps[T]) -> T:
-    """Holds a conversation.
+    """Runs request logic to its end, performing its steps.
 
     Args:
         steps: The conversation, whose steps return awaitables.

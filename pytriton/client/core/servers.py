@@ -1,4 +1,4 @@
-"""The servers of a client, and which of them is asked next."""
+"""The servers of a client, and the choice among them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _ABSENCE = BackOff(first_s=0.5, max_s=10.0)
 
 
 class Transport(Protocol):
-    """How to speak with one server; see `over_http` and `over_grpc`."""
+    """A transport to one server; see `http_transport` and `grpc_transport`."""
 
     url: TritonUrl
 
     def outputs_of(self, result: Any) -> list[tuple[str, str, Sequence[int]]]:
-        """Name, datatype and shape of each output of an ``InferResult``."""
+        """Returns name, datatype and shape of each output of an ``InferResult``."""
 
     def call(self, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
         """Calls a method of tritonclient's client; in asyncio, returns an awaitable."""
@@ -46,7 +46,7 @@ class Server:
     """
 
     def __init__(self, transport: Any, headers: Mapping[str, str], shared_memory: bool = False) -> None:
-        """Takes it for ready."""
+        """Assumes that the server is ready."""
         self.transport: Transport = transport
         self.url = transport.url.with_scheme
         self.regions = RegionPool() if shared_memory else None
@@ -61,7 +61,7 @@ class Server:
         return importlib.import_module(f"tritonclient.{self.transport.url.protocol}")
 
     def headers(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """The headers of a request, which go before those of every request."""
+        """Returns the headers of a request, which take precedence over the client's."""
         if headers and self.transport.url.protocol == "grpc":
             headers = {name.lower(): value for name, value in headers.items()}
         return {**self._headers, **headers}
@@ -69,7 +69,7 @@ class Server:
     def call(
         self, method: str, timeout_s: float, *args: Any, headers: Mapping[str, str] | None = None, **kwargs: Any
     ) -> Callable[[], Any]:
-        """A step that calls a method of tritonclient's client.
+        """Returns a step that calls a method of tritonclient's client.
 
         Args:
             method: Its name.
@@ -83,12 +83,12 @@ class Server:
         )
 
     def mark_down(self) -> None:
-        """Remembers that it is not ready; the more often in a row, the longer it is left alone."""
+        """Marks the server as not ready; it is avoided for longer each time in a row."""
         self._absences += 1
         self._absent_until = time.monotonic() + _ABSENCE.pause_s(self._absences)
 
     def mark_up(self) -> None:
-        """Remembers that it is ready."""
+        """Marks the server as ready."""
         self._absences = 0
 
     @property
@@ -103,7 +103,7 @@ class Server:
 
 
 class Balancer:
-    """Takes servers in turn, and leaves out those that are not ready.
+    """Chooses servers in turn, and avoids those that are down.
 
     Args:
         servers: At least one.
@@ -115,7 +115,7 @@ class Balancer:
         self._turns = itertools.count()
 
     def candidates(self) -> Iterator[Server]:
-        """Servers for one request, the best first: each at most once, those that are left out last."""
+        """Yields the servers for one request, the best first; each once, those marked as down last."""
         if len(self.servers) == 1:
             yield self.servers[0]
             return

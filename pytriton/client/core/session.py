@@ -69,7 +69,7 @@ class Settings:
     convert_dtypes: bool
 
     def urls(self) -> list[TritonUrl]:
-        """Where the servers are.
+        """Returns the servers' URLs.
 
         Raises:
             PyTritonClientInvalidUrlError: One of them is no URL.
@@ -81,7 +81,7 @@ class Settings:
         return [TritonUrl.from_url(url) for url in urls]
 
     def model(self) -> tuple[str, str]:
-        """Name and version of the model; the version is empty for the latest.
+        """Returns name and version of the model; the version is empty for the latest.
 
         Raises:
             PyTritonClientValueError: They cannot be those of a model.
@@ -92,7 +92,7 @@ class Settings:
 
 
 def version_of(model_version: str | int | None) -> str:
-    """A model's version as tritonclient takes it: empty for the latest.
+    """Returns a model's version as tritonclient expects it: empty for the latest.
 
     Raises:
         PyTritonClientValueError: It is none.
@@ -167,7 +167,7 @@ class Session:
         return wait_until_ready(self.servers, self.model if model else None, timeout_s, self._sleep, started)
 
     def prepare(self, started: float | None = None) -> Steps[TritonModelConfig]:
-        """Learns what has to be known before the first request, within ``init_timeout_s``.
+        """Prepares for the first request within ``init_timeout_s``: waits for the model, and gets its configuration.
 
         Args:
             started: When that began, a moment of `time.monotonic`; now by default.
@@ -217,24 +217,24 @@ class Session:
         )
 
     def deadline_of(self, request: EncodedRequest) -> Deadline:
-        """By when a request must be answered; starts to count now."""
+        """Returns the deadline of a request, counted from now."""
         timeout_s = request.timeout_s or self.settings.inference_timeout_s
         return Deadline(timeout_s, f"Inference of model {self.model[0]!r}")
 
     def load(self, config: str | None, files: Mapping[str, bytes] | None) -> Steps[None]:
-        """Has every server load the model, or load it again."""
+        """Loads or reloads the model on every server."""
         for server in self.servers:
             yield server.call("load_model", self.settings.init_timeout_s, self.model[0], config=config, files=files)
         self._is_outdated, self.prepared = True, False
 
     def unload(self) -> Steps[None]:
-        """Has every server unload the model."""
+        """Unloads the model on every server."""
         for server in self.servers:
             yield server.call("unload_model", self.settings.init_timeout_s, self.model[0])
         self.prepared = False
 
     def close(self, sleep: Sleep) -> Steps[None]:
-        """Has the servers forget shared memory.
+        """Unregisters shared memory from the servers.
 
         Args:
             sleep: How to pause, in seconds.
@@ -244,7 +244,7 @@ class Session:
                 yield from server.regions.close(server, sleep)
 
     def with_retries(self, attempt: Callable[[], Steps[Any]], deadline: Deadline) -> Steps[Any]:
-        """Does something as often as the retry policy allows, until it succeeds."""
+        """Repeats an attempt until it succeeds, as often as the retry policy allows."""
         policy = self.settings.retry or _ONCE
         number = 1
         while True:
@@ -291,7 +291,7 @@ class Session:
         raise failed or server_error(f"None of the servers at {urls} has {self.model[0]!r} ready.", Failure.UNREACHABLE)
 
     def _load_libraries(self) -> None:
-        """Imports what is imported when it is first used, so that it does not count against a timeout."""
+        """Imports libraries in advance, so that this does not count against a timeout."""
         for server in self.servers:
             server.transport.load()
 

@@ -116,7 +116,6 @@ class RegionPool:
     """The regions that one server knows."""
 
     def __init__(self) -> None:
-        """Has none."""
         self._free: list[Region] = []  # the one used last comes last
         self._returned: deque[Region] = deque()  # leases may end in the middle of anything, so no lock is taken there
         self._abandoned: deque[tuple[float, str]] = deque()  # when to try to have the server forget which
@@ -158,15 +157,15 @@ class RegionPool:
         return region
 
     def give_back(self, region: Region) -> None:
-        """Lets a region be used again."""
+        """Returns a region to the pool."""
         self._returned.append(region)
 
     def abandon(self, region: Region) -> None:
-        """Gives up a region that the server may still be using, for a request whose answer nobody awaits any more."""
+        """Discards a region that the server may still be using, after a request was abandoned."""
         self._abandoned.append((time.monotonic() + PATIENCE_S, region.name))
 
     def forget_all(self) -> None:
-        """Forgets the regions, for the server has: it was started anew."""
+        """Forgets all regions, because the server was restarted."""
         with self._lock:
             self._free.clear()
             self._returned.clear()
@@ -193,7 +192,7 @@ class RegionPool:
         self.forget_all()
 
     def _take(self, size: int) -> tuple[Region | None, list[str]]:
-        """The smallest free region that is large enough and not far too large, and names to be forgotten."""
+        """Takes the smallest suitable free region; also returns the names of regions to unregister."""
         with self._lock:
             while self._returned:
                 region = self._returned.popleft()
@@ -212,7 +211,7 @@ class RegionPool:
             return None, unwanted
 
     def _forget(self, server: RegionServer, name: str, timeout_s: float) -> Steps[None]:
-        """Has the server forget a region, or tries that again later where the server is using it."""
+        """Unregisters a region, or tries again later if the server is using it."""
         try:
             yield server.call("unregister_system_shared_memory", timeout_s, name)
         except PyTritonClientInferenceServerError as error:
@@ -231,13 +230,13 @@ class OutputSizes:
     """
 
     def __init__(self, config: TritonModelConfig) -> None:
-        """Knows the outputs without a varying dimension."""
+        """Starts with the outputs whose shapes are fixed."""
         self._config = config
         self._seen: dict[object, dict[str, int]] = {}
         self._varying: set[str] = set()
 
     def expected(self, request: EncodedRequest) -> dict[str, int]:
-        """Bytes of the outputs that are worth shared memory, by name.
+        """Returns the sizes of the outputs that are worth shared memory, by name.
 
         Args:
             request: The request; one with inputs of the same shapes is expected to have outputs of the same size.
@@ -253,13 +252,13 @@ class OutputSizes:
         return sizes
 
     def learn(self, request: EncodedRequest, answer: Mapping[str, Array]) -> None:
-        """Remembers the sizes of an answer."""
+        """Records the sizes of a response."""
         if len(self._seen) >= _MAX_SIGNATURES:
             self._seen.pop(next(iter(self._seen)), None)
         self._seen[_signature(request)] = {name: array.nbytes for name, array in answer.items()}
 
     def outgrown(self, error: PyTritonClientInferenceServerError, sizes: Mapping[str, int]) -> None:
-        """Remembers that the size of an output cannot be known from the shapes of the inputs.
+        """Records that the size of an output does not follow from the shapes of the inputs.
 
         Args:
             error: What the server said.
@@ -342,7 +341,7 @@ class RegionLease:
         return wanted
 
     def outputs(self) -> dict[str, Any]:
-        """How to get the outputs that lie in shared memory: functions of their datatype and shape, by name.
+        """Returns functions that read the outputs in shared memory, given datatype and shape, by name.
 
         The region is used again when the last of their arrays is gone.
         """
@@ -364,12 +363,12 @@ class RegionLease:
 
 
 def is_forgotten(error: PyTritonClientInferenceServerError) -> bool:
-    """Whether the server does not know a region any more; nothing was executed."""
+    """Returns whether the server does not know a region any more; nothing was executed."""
     return error.failure is Failure.REFUSED and "Unable to find shared memory region" in error.message
 
 
 def is_outgrown(error: PyTritonClientInferenceServerError) -> bool:
-    """Whether an output was larger than was expected."""
+    """Returns whether an output was larger than was expected."""
     return error.failure is Failure.REFUSED and "shared memory size specified with the request" in error.message
 
 
@@ -382,7 +381,7 @@ def _nbytes(spec: TensorSpec, rows: int) -> int:
 
 
 def _laid_out(sizes: Mapping[str, int]) -> tuple[dict[str, tuple[int, int]], int]:
-    """Offset and size of each tensor in a region, and the size of the region."""
+    """Returns offset and size of each tensor in a region, and the size of the region."""
     layout = {}
     end = 0
     for name, nbytes in sizes.items():
@@ -392,6 +391,6 @@ def _laid_out(sizes: Mapping[str, int]) -> tuple[dict[str, tuple[int, int]], int
 
 
 def _rounded(size: int) -> int:
-    """A size that others have, too: at most a quarter larger."""
+    """Rounds a size up by at most a quarter, so that regions can be reused."""
     step = max(_PAGE, 1 << max(0, size.bit_length() - 3))
     return -(-size // step) * step

@@ -89,7 +89,7 @@ class Stream:
         return result
 
     def cancel(self) -> None:
-        """Has the server stop."""
+        """Cancels the stream on the server."""
         self._responses.cancel()
 
     def _give_up(self) -> None:
@@ -152,7 +152,7 @@ async def _once(message: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
 
 
 def check_settings(settings: Settings) -> None:
-    """Refuses what streams cannot do.
+    """Checks for settings that streams do not support.
 
     Raises:
         PyTritonClientValueError: A URL is not one of gRPC, or tensors shall go through shared memory.
@@ -168,7 +168,7 @@ def check_settings(settings: Settings) -> None:
 
 
 def check_streams(config: TritonModelConfig, right_client: str) -> None:
-    """Refuses a model that answers a request with one response.
+    """Checks that the model is decoupled.
 
     Args:
         config: The model.

@@ -9,7 +9,7 @@ from pytriton.client.url import TritonUrl
 
 
 def blocking_transport(url: TritonUrl, tls: TLSConfig | None) -> HttpTransport | GrpcTransport:
-    """How to speak with the server at a URL, and wait for its answers."""
+    """Returns a blocking transport to the server at a URL."""
     kind = HttpTransport if url.protocol == "http" else GrpcTransport
     return kind(url, tls or TLSConfig())
 
@@ -17,7 +17,7 @@ def blocking_transport(url: TritonUrl, tls: TLSConfig | None) -> HttpTransport |
 def asyncio_transport(
     url: TritonUrl, tls: TLSConfig | None, max_connections: int
 ) -> AsyncioHttpTransport | AsyncioGrpcTransport:
-    """How to speak with the server at a URL in asyncio."""
+    """Returns an asyncio transport to the server at a URL."""
     if url.protocol == "http":
         return AsyncioHttpTransport(url, tls or TLSConfig(), max_connections)
     return AsyncioGrpcTransport(url, tls or TLSConfig())

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
-from pytriton.proxy.wire.encoding import MessageReader, MessageWriter
+from pytriton.proxy.wire.encoding import MessageReader, MessageWriter, ProtocolError
+
+
+class ExecutionMode(enum.IntEnum):
+    """How a worker takes batches.
+
+    Attributes:
+        SEQUENTIAL: One batch at a time; a result has the responses to all of its requests.
+        CONCURRENT: Several batches at a time; each request gets responses of its own.
+        DEFERRED: As CONCURRENT, but a batch comes only after the inference callable has returned from the previous one,
+            whose responses may still be outstanding.
+    """
+
+    SEQUENTIAL = 1
+    CONCURRENT = 2
+    DEFERRED = 3
 
 
 @dataclass
@@ -22,19 +38,17 @@ class RegistrationMessage:
 class AdmissionMessage:
     """Registry to backend: the worker's address, and the names of the inputs and outputs by position.
 
-    ``max_in_flight`` is the number of batches that the worker takes at a time. 0 is sequential mode: one batch at a
-    time, each with one result. With ``in_turn``, the worker gets a batch only after its inference callable has returned
-    from the previous one, whose responses may still be outstanding.
+    ``max_in_flight`` is the number of batches that the worker takes at a time, 1 in sequential mode.
     """
 
     socket: str
     ticket: int
     batching: bool
     decoupled: bool
+    mode: ExecutionMode
     max_in_flight: int
     inputs: list[str]
     outputs: list[str]
-    in_turn: bool = False
 
 
 def encode_registration(message: RegistrationMessage) -> bytes:
@@ -58,12 +72,11 @@ def encode_admission(message: AdmissionMessage) -> bytes:
     """Encodes an admission."""
     writer = MessageWriter()
     writer.text(message.socket)
-    writer.words += (message.ticket, int(message.batching), int(message.decoupled), message.max_in_flight)
+    writer.words += (message.ticket, int(message.batching), int(message.decoupled), message.mode, message.max_in_flight)
     for names in (message.inputs, message.outputs):
         writer.words.append(len(names))
         for name in names:
             writer.text(name)
-    writer.words.append(int(message.in_turn))
     return writer.to_bytes()
 
 
@@ -71,8 +84,10 @@ def decode_admission(data: bytes) -> AdmissionMessage:
     """Decodes an admission."""
     reader = MessageReader(data, 0, len(data))
     socket, ticket = reader.text(), reader.word()
-    batching, decoupled, max_in_flight = reader.word() != 0, reader.word() != 0, reader.word()
+    batching, decoupled = reader.word() != 0, reader.word() != 0
+    mode, max_in_flight = reader.word(), reader.word()
+    if mode not in ExecutionMode._value2member_map_:
+        raise ProtocolError(f"an admission has the unknown execution mode {mode}")
     inputs = [reader.text() for _ in range(reader.count())]
     outputs = [reader.text() for _ in range(reader.count())]
-    in_turn = reader.word() != 0
-    return AdmissionMessage(socket, ticket, batching, decoupled, max_in_flight, inputs, outputs, in_turn)
+    return AdmissionMessage(socket, ticket, batching, decoupled, ExecutionMode(mode), max_in_flight, inputs, outputs)

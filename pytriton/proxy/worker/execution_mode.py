@@ -10,6 +10,7 @@ from typing import Any
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonModelConfigError
 from pytriton.model_config.model_spec import ModelSpec
+from pytriton.proxy.wire.registration import ExecutionMode
 
 MAX_IN_FLIGHT = 256
 """Batches that an instance of a coroutine or an async generator takes at a time, unless its model says otherwise.
@@ -103,20 +104,22 @@ def joins_requests(infer_func: Callable[..., Any]) -> bool:
     return bool(getattr(type(decorator), "_self_joins_requests", False))
 
 
-def max_in_flight_of(kind: CallableKind, *, decoupled: bool, wanted: int | None, deferred: bool = False) -> int:
-    """Returns how many batches an instance takes at a time.
+def execution_mode(
+    kind: CallableKind, *, decoupled: bool, wanted: int | None, deferred: bool = False
+) -> tuple[ExecutionMode, int]:
+    """Returns how an instance takes batches.
 
     Args:
         kind: The kind of its inference callable.
         decoupled: Whether the model is decoupled.
-        wanted: The number in the model's settings, or None.
+        wanted: The number of batches in flight in the model's settings, or None.
         deferred: Whether the callable may send responses after it has returned.
 
     Returns:
-        The number; 0 is sequential mode: one batch at a time, each with one result.
+        The mode, and the number of batches that the instance takes at a time.
     """
     if deferred:
-        return wanted or MAX_IN_FLIGHT
+        return ExecutionMode.CONCURRENT if kind.is_async else ExecutionMode.DEFERRED, wanted or MAX_IN_FLIGHT
     if kind is CallableKind.FUNCTION:
-        return 1 if decoupled else 0
-    return wanted or (MAX_IN_FLIGHT if kind.is_async else MAX_THREADS)
+        return ExecutionMode.CONCURRENT if decoupled else ExecutionMode.SEQUENTIAL, 1
+    return ExecutionMode.CONCURRENT, wanted or (MAX_IN_FLIGHT if kind.is_async else MAX_THREADS)

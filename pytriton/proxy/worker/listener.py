@@ -58,10 +58,10 @@ class WorkerListener:
             ticket,
             signature.batching,
             signature.spec.decoupled,
+            worker.mode,
             worker.max_in_flight,
             signature.inputs,
             [output.name for output in signature.outputs],
-            worker.in_turn,
         )
 
     def revoke_tickets(self, workers: Collection[object]) -> None:

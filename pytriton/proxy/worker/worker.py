@@ -24,9 +24,10 @@ from pytriton.proxy.transport.doorbell import has_futex
 from pytriton.proxy.transport.time_slice import request_short_time_slice
 from pytriton.proxy.wire.encoding import ProtocolError
 from pytriton.proxy.wire.notification import Notification, NotificationKind
+from pytriton.proxy.wire.registration import ExecutionMode
 from pytriton.proxy.wire.service import CURRENT_BATCH
 from pytriton.proxy.worker.concurrent import ConcurrentExecutor
-from pytriton.proxy.worker.execution_mode import callable_kind, is_deferred, joins_requests, max_in_flight_of
+from pytriton.proxy.worker.execution_mode import callable_kind, execution_mode, is_deferred, joins_requests
 from pytriton.proxy.worker.threads import EventLoop, ThreadPool
 
 LOGGER = logging.getLogger(__name__)
@@ -74,14 +75,12 @@ class Worker:
         config = signature.spec.config
         kind = callable_kind(infer_func)
         deferred = is_deferred(infer_func)
-        self.max_in_flight = max_in_flight_of(
+        self.mode, self.max_in_flight = execution_mode(
             kind, decoupled=config.decoupled, wanted=config.max_in_flight, deferred=deferred
         )
-        """Number of batches that it takes at a time; 0 is sequential mode: one batch, with one result."""
-        self.in_turn = deferred and not kind.is_async
-        """Whether the callable gets one batch after the other, even if several are in flight."""
-        threads = 1 if self.in_turn else self.max_in_flight
-        self._pool = ThreadPool(threads, name) if self.max_in_flight and not kind.is_async else None
+        threads = 1 if self.mode is ExecutionMode.DEFERRED else self.max_in_flight
+        has_threads = self.mode is not ExecutionMode.SEQUENTIAL and not kind.is_async
+        self._pool = ThreadPool(threads, name) if has_threads else None
         self._turn = threading.Lock()
         self._threads: dict[threading.Thread, Channel] = {}
         self._executors: set[ConcurrentExecutor] = set()
@@ -118,7 +117,7 @@ class Worker:
                 own.
             doorbell: Offset of the doorbell in the instance's arena, for sequential mode; 0 is none.
         """
-        if self.max_in_flight:
+        if self.mode is not ExecutionMode.SEQUENTIAL:
             self._open_executor(channel, peer_fd, server_client)
             return
         thread = threading.Thread(

@@ -105,7 +105,7 @@ def test_a_default_that_does_not_fit_the_model_is_refused(model, case):
         filled([{"x": ONE}], **defaults)
 
 
-@pytest.mark.parametrize(("value", "shown"), [(None, "holds None"), ([1, [2, 3]], "NumPy makes no array of")])
+@pytest.mark.parametrize(("value", "shown"), [(None, "holds None"), ([1, [2, 3]], "NumPy cannot convert to an array")])
 def test_a_default_that_is_no_array_is_refused_at_once(value, shown):
     with pytest.raises(PyTritonBadParameterError, match=f"the default of 'scale' .*{shown}"):
         fill_optionals(scale=value)

@@ -7,13 +7,14 @@ import pytest
 import wrapt
 
 from pytriton.decorators import batch, group_by_keys, sample, triton_context
+from pytriton.proxy.wire.registration import ExecutionMode
 from pytriton.proxy.worker.execution_mode import (
     MAX_IN_FLIGHT,
     MAX_THREADS,
     CallableKind,
     callable_kind,
+    execution_mode,
     joins_requests,
-    max_in_flight_of,
 )
 
 
@@ -138,15 +139,18 @@ def test_kinds_say_where_they_run_and_whether_they_yield():
 
 @pytest.mark.parametrize("wanted", [None, 7])
 def test_a_function_takes_one_batch_at_a_time(wanted):
-    assert max_in_flight_of(CallableKind.FUNCTION, decoupled=False, wanted=wanted) == 0
-    assert max_in_flight_of(CallableKind.FUNCTION, decoupled=True, wanted=wanted) == 1
+    sequential = execution_mode(CallableKind.FUNCTION, decoupled=False, wanted=wanted)
+    assert sequential == (ExecutionMode.SEQUENTIAL, 1)
+    decoupled = execution_mode(CallableKind.FUNCTION, decoupled=True, wanted=wanted)
+    assert decoupled == (ExecutionMode.CONCURRENT, 1)
 
 
 @pytest.mark.parametrize("kind", [CallableKind.COROUTINE, CallableKind.GENERATOR, CallableKind.ASYNC_GENERATOR])
 @pytest.mark.parametrize("decoupled", [False, True])
 def test_others_take_as_many_as_their_model_says(kind, decoupled):
-    assert max_in_flight_of(kind, decoupled=decoupled, wanted=7) == 7
-    assert max_in_flight_of(kind, decoupled=decoupled, wanted=None) == (MAX_IN_FLIGHT if kind.is_async else MAX_THREADS)
+    default = MAX_IN_FLIGHT if kind.is_async else MAX_THREADS
+    assert execution_mode(kind, decoupled=decoupled, wanted=7) == (ExecutionMode.CONCURRENT, 7)
+    assert execution_mode(kind, decoupled=decoupled, wanted=None) == (ExecutionMode.CONCURRENT, default)
 
 
 class Decorated:

@@ -16,6 +16,7 @@ from pytriton.model_config import Tensor
 from pytriton.proxy.context import MODEL
 from pytriton.proxy.types import Response
 from pytriton.proxy.wire.inference import RequestMetadata
+from pytriton.proxy.wire.registration import ExecutionMode
 from pytriton.proxy.worker.threads import ThreadPool
 
 
@@ -202,7 +203,7 @@ class TestPlainFunctions:
             return [y(len(MODEL.get().name))]
 
         worker, instance = serve(lambda requests: infer(requests), decoupled=False)
-        assert worker.max_in_flight == 0
+        assert worker.mode is ExecutionMode.SEQUENTIAL
 
         _, outputs = instance.infer(x(1))
         assert outputs["y"][0].tolist() == [[1]]

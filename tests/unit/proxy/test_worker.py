@@ -22,6 +22,7 @@ from pytriton.proxy.transport.channel import Channel
 from pytriton.proxy.wire.notification import PROTOCOL_VERSION, Notification, NotificationKind
 from pytriton.proxy.wire.registration import (
     AdmissionMessage,
+    ExecutionMode,
     RegistrationMessage,
     decode_admission,
     encode_registration,
@@ -333,7 +334,7 @@ class TestRegistry:
         def steps(requests):
             yield requests
 
-        for decoupled, infer_func, max_in_flight in [(False, double, 0), (False, infer, 256), (True, steps, 5)]:
+        for decoupled, infer_func, max_in_flight in [(False, double, 1), (False, infer, 256), (True, steps, 5)]:
             signature = wire(config=ModelConfig(decoupled=decoupled, max_in_flight=5 if decoupled else None)).signature
             registry.add("b", [Worker(infer_func, signature)])
             admission = admitted(registry)
@@ -375,7 +376,7 @@ class TestRegistry:
         assert [registry._listener._tickets[ticket] for ticket in tickets] == [workers[each] for each in (2, 0, 1, 0)]
 
     def test_an_instance_is_told_how_its_workers_process_is(self, registry):
-        admission = AdmissionMessage("socket", 7, True, False, 0, ["x"], ["y"])
+        admission = AdmissionMessage("socket", 7, True, False, ExecutionMode.SEQUENTIAL, 1, ["x"], ["y"])
         standings = [
             AdmissionStatus(admission, 3),
             AdmissionStatus(None, 0, "soon", waiting=True),

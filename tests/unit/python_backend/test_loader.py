@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from declared import config_of, tensor
 
+from pytriton.proxy.wire.registration import ExecutionMode
 from pytriton.proxy.worker.execution_mode import MAX_IN_FLIGHT
 from pytriton.proxy.worker.worker import Worker
 from pytriton.python_backend import loader
@@ -242,13 +243,17 @@ def test_the_signature_is_that_of_the_configuration(repository):
 
 
 @pytest.mark.parametrize(
-    ("execute", "decoupled", "in_flight", "in_turn"),
-    [("def", False, 0, False), ("def", True, MAX_IN_FLIGHT, True), ("async def", False, MAX_IN_FLIGHT, False)],
+    ("execute", "decoupled", "mode", "max_in_flight"),
+    [
+        ("def", False, ExecutionMode.SEQUENTIAL, 1),
+        ("def", True, ExecutionMode.DEFERRED, MAX_IN_FLIGHT),
+        ("async def", False, ExecutionMode.CONCURRENT, MAX_IN_FLIGHT),
+    ],
 )
-def test_batches_in_flight_depend_on_execute(repository, execute, decoupled, in_flight, in_turn):
+def test_the_execution_mode_depends_on_execute(repository, execute, decoupled, mode, max_in_flight):
     loaded = loader.load(repository(BARE.replace("def", execute), config_of(decoupled=decoupled)))
     worker = Worker(loaded.infer_func, loaded.signature)
-    assert (worker.max_in_flight, worker.in_turn) == (in_flight, in_turn)
+    assert (worker.mode, worker.max_in_flight) == (mode, max_in_flight)
 
 
 ON_A_DEVICE = """

@@ -80,11 +80,11 @@ bool ConcurrentExecutor::Launch(TRITONBACKEND_Request** requests, uint32_t reque
     // The receiving thread notices, and fails all requests in batch_in_flight.
   }
   std::unique_lock<std::mutex> lock(mutex_);
-  const auto limit = static_cast<size_t>(connection_->model().in_flight);
-  const bool in_turn = connection_->model().in_turn;
+  const auto limit = static_cast<size_t>(connection_->model().max_in_flight);
+  const bool deferred = connection_->model().mode == ExecutionMode::kDeferred;
   room_.wait(lock, [&] {
     if (broken_) return true;
-    return in_flight_.size() < limit && (!in_turn || returned_ >= sequence || in_flight_.count(sequence) == 0);
+    return in_flight_.size() < limit && (!deferred || returned_ >= sequence || in_flight_.count(sequence) == 0);
   });
   return true;
 }

@@ -122,8 +122,8 @@ void Instance::Connect(int timeout_ms, const std::function<bool()>& wanted) {
     service_ = services_->Open(server_, identity_.model, identity_.version, &worker_end);
     connection_ = ConnectToBound(worker_end.get(), timeout_ms, wanted);
   }
-  service_->SetCapacity(std::max<int64_t>(1, connection_->model().in_flight));
-  if (connection_->model().in_flight > 0) {
+  service_->SetCapacity(connection_->model().max_in_flight);
+  if (connection_->model().mode != ExecutionMode::kSequential) {
     executor_ = std::make_unique<ConcurrentExecutor>(connection_, instance_, identity_.model, cached_output_,
                                                      warmup_.get(), service_);
   }

@@ -25,10 +25,10 @@ void Encode(const AdmissionMessage& message, MessageWriter* writer) {
   writer->Word(message.ticket);
   writer->Word(message.batching ? 1 : 0);
   writer->Word(message.decoupled ? 1 : 0);
-  writer->Word(message.in_flight);
+  writer->Word(static_cast<int64_t>(message.mode));
+  writer->Word(message.max_in_flight);
   writer->WriteTexts(message.inputs);
   writer->WriteTexts(message.outputs);
-  writer->Word(message.in_turn ? 1 : 0);
 }
 
 AdmissionMessage DecodeAdmission(MessageReader* reader) {
@@ -37,10 +37,12 @@ AdmissionMessage DecodeAdmission(MessageReader* reader) {
   message.ticket = reader->Word();
   message.batching = reader->Word() != 0;
   message.decoupled = reader->Word() != 0;
-  message.in_flight = reader->Word();
+  const int64_t mode = reader->Word();
+  if (mode < 1 || mode > 3) throw ProtocolError("an admission has an unknown execution mode");
+  message.mode = static_cast<ExecutionMode>(mode);
+  message.max_in_flight = reader->Word();
   message.inputs = reader->ReadTexts();
   message.outputs = reader->ReadTexts();
-  message.in_turn = reader->Word() != 0;
   return message;
 }
 

@@ -9,6 +9,11 @@
 
 namespace pytriton {
 
+// How a worker takes batches: kSequential one at a time, each with one result; kConcurrent several at a time, with
+// responses per request; kDeferred likewise, but a batch only after the inference callable has returned from the
+// previous one.
+enum class ExecutionMode : int64_t { kSequential = 1, kConcurrent = 2, kDeferred = 3 };
+
 // Backend to registry: registers a model instance.
 struct RegistrationMessage {
   std::string binding;  // the controller's key of the binding
@@ -24,10 +29,10 @@ struct AdmissionMessage {
   int64_t ticket = 0;
   bool batching = false;
   bool decoupled = false;
-  int64_t in_flight = 0;  // batches that the worker takes at a time; 0 is sequential mode: one batch, with one result
+  ExecutionMode mode = ExecutionMode::kSequential;
+  int64_t max_in_flight = 1;  // batches that the worker takes at a time
   std::vector<std::string> inputs;
   std::vector<std::string> outputs;
-  bool in_turn = false;  // send a batch only after the inference callable has returned from the previous one
 };
 
 void Encode(const RegistrationMessage& message, MessageWriter* writer);
