@@ -172,10 +172,10 @@ def _headline(models: Sequence[ModelRow], urls: Sequence[str], alive: bool, ende
     if not alive and ended:
         return (
             f"{_dot(_FAILED)} The server is not running: it {html.escape(ended)}. "
-            "<code>triton.stop()</code>, then <code>triton.run()</code> start it again."
+            "<code>triton.stop()</code> and <code>triton.run()</code> restart it."
         )
     if not alive:
-        return f"{_dot(_FAILED)} The server does not run; <code>triton.run()</code> starts it."
+        return f"{_dot(_FAILED)} The server is not running; <code>triton.run()</code> starts it."
     where = ", ".join(f"<code>{html.escape(url)}</code>" for url in urls)
     text = f"{_dot(_READY)} The server runs{f' on {where}' if where else ''}."
     if any(row.state == NOT_LOADED for row in models):

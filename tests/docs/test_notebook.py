@@ -147,7 +147,7 @@ def test_example_gets_better_without_a_restart(executed: Any) -> None:
 
 
 def test_example_ends_with_a_server_that_does_not_run(executed: Any) -> None:
-    assert "The server does not run" in shown_in(cell_of(executed, "stop"))
+    assert "The server is not running" in shown_in(cell_of(executed, "stop"))
 
 
 def test_what_a_callable_prints_appears_below_the_cell_that_runs(kernel: tuple[Any, Run]) -> None:

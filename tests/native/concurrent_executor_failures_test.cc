@@ -135,7 +135,7 @@ void IdleInstancesEnd() {
 
 void NonsenseFailsWhatIsInFlight() {
   std::mt19937_64 random(19);
-  const std::string unknown = "answered a request that it does not have";
+  const std::string unknown = "responded to a request that it does not have";
   using Lie = std::function<void(Reply*, const Taken&)>;
   const auto changed = [](const std::function<void(ResponseEntry*)>& change) {
     return [change](Reply* reply, const Taken& taken) {
@@ -159,9 +159,8 @@ void NonsenseFailsWhatIsInFlight() {
        "an output that the model does not have"},
       {changed([](ResponseEntry* response) { response->outputs.push_back(response->outputs[0]); }), "an output twice"},
       {changed([](ResponseEntry* response) { response->final = false; }), "sent several responses"},
-      {changed([](ResponseEntry* response) { response->outputs[0].tensor.offset = 1 << 20; }),
-       "outside of its message"},
-      {changed([](ResponseEntry* response) { response->outputs[0].tensor.size = -1; }), "outside of its message"},
+      {changed([](ResponseEntry* response) { response->outputs[0].tensor.offset = 1 << 20; }), "outside its message"},
+      {changed([](ResponseEntry* response) { response->outputs[0].tensor.size = -1; }), "outside its message"},
   };
   Model model("lying", 1, true, {4});
   model.Load();
@@ -200,10 +199,10 @@ void NonsenseFailsWhatIsInFlight() {
   const std::vector<std::pair<pytriton::Notification, std::string>> notifications = {
       {{99, 0, 64, 64}, "out of turn"},
       {{static_cast<int64_t>(pytriton::NotificationKind::kResult), 2, 64, 64}, "out of turn"},
-      {{kind, 0, std::numeric_limits<int64_t>::max(), 64}, "outside of its shared memory"},
-      {{kind, 0, 64, std::numeric_limits<int64_t>::max()}, "outside of its shared memory"},
-      {{kind, 0, 0, 64}, "outside of its shared memory"},
-      {{kind, 0, 64, -1}, "outside of its shared memory"},
+      {{kind, 0, std::numeric_limits<int64_t>::max(), 64}, "outside its shared memory"},
+      {{kind, 0, 64, std::numeric_limits<int64_t>::max()}, "outside its shared memory"},
+      {{kind, 0, 0, 64}, "outside its shared memory"},
+      {{kind, 0, 64, -1}, "outside its shared memory"},
       {{kind, 0, 64, 15}, "ends too early"},
   };
   for (const auto& [notification, reason] : notifications) {

@@ -31,8 +31,8 @@ RegistrationReply Register(const std::string&, const RegistrationMessage& regist
 namespace data_path {
 
 using fake_worker::Session;
-using pytriton::ExecutionMode;
 using pytriton::ElementCount;
+using pytriton::ExecutionMode;
 using pytriton::ItemSize;
 
 namespace {

@@ -274,7 +274,7 @@ void ResponseParametersReachTheClient() {
   said = {{2, EveryParameter()}};
   auto beyond = BatchOf(model.Request(&random), model.Request(&random));
   model.Execute(beyond);
-  CHECK(beyond[1]->failed_with(TRITONSERVER_ERROR_INTERNAL, "parameters of a response that is not there"));
+  CHECK(beyond[1]->failed_with(TRITONSERVER_ERROR_INTERNAL, "parameters of a response that does not exist"));
 }
 
 const Behaviours kBehaviours = {

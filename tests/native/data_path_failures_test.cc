@@ -288,7 +288,7 @@ void LoadingFailsWithoutAWorker() {
   model.instance()->model->backend = &backend;
   CHECK(TRITONBACKEND_Initialize(&backend) == nullptr);
   TRITONSERVER_Error* error = TRITONBACKEND_ModelInstanceInitialize(model.instance());
-  CHECK(error != nullptr && Contains(error->message, "not bound any more"));
+  CHECK(error != nullptr && Contains(error->message, "no longer bound"));
   CHECK(model.instance()->state == nullptr);
   TRITONSERVER_ErrorDelete(error);
   TRITONSERVER_ErrorDelete(TRITONBACKEND_Finalize(&backend));

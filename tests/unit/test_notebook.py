@@ -71,7 +71,7 @@ def test_table_says_what_each_model_is():
 
 def test_table_says_that_the_server_does_not_run_and_how_to_start_it():
     text = Page(triton_html([ModelRow("Double", 1, NOT_LOADED)], [], alive=False)).text
-    assert "The server does not run; triton.run() starts it." in text
+    assert "The server is not running; triton.run() starts it." in text
 
 
 def test_table_says_how_the_server_ended():
