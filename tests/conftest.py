@@ -24,6 +24,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a background job; sc
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Three workers for two cores: a test mostly waits for a server to start or to stop."""
+    return 3 * len(os.sched_getaffinity(0)) // 2 or 1
+
+
 @pytest.fixture(scope="session", autouse=True)
 def home():
     """Workspaces go here, not among the temporary files of others; its path is short enough for sockets."""
