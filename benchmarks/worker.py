@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,8 +25,12 @@ from pytriton.proxy.tensors.signature import Signature
 from pytriton.proxy.transport.arena import Arena, PeerArena
 from pytriton.proxy.wire.encoding import TensorColumn, aligned
 from pytriton.proxy.wire.encoding import TensorLocation as Place
-from pytriton.proxy.wire.inference import BatchMessage, encode_batch
+from pytriton.proxy.wire.inference import BatchMessage
 from pytriton.proxy.worker.worker import Worker
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+
+from peer_codecs import encode_batch
 
 _FLOAT32 = 11
 _SECONDS = 0.02

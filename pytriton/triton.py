@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import dataclasses
-import logging
 import os
-import threading
-import time
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
 
 from pytriton.constants import (
     DEFAULT_HTTP_PORT,
@@ -20,21 +14,12 @@ from pytriton.constants import (
     TRITON_ACCESS_HEADER,
     TRITON_LOCAL_IP,
 )
-from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonRuntimeError, PyTritonUnrecoverableError
-from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.model_spec import ModelSpec
-from pytriton.model_config.tensor import Tensor
-from pytriton.models.manager import Deployment, ModelManager
-from pytriton.models.model import BoundModel
-from pytriton.models.store import FolderStore, UploadStore
 from pytriton.notebook import model_rows, triton_html
-from pytriton.process.instance import ProcessInstance
-from pytriton.proxy.registry import Registry
 from pytriton.server.config import TritonConfig
 from pytriton.server.control import check_url
-from pytriton.server.lifecycle import DEFAULT_POLICY, TritonLifecyclePolicy, policy_for
+from pytriton.server.lifecycle import TritonLifecyclePolicy, policy_for
 from pytriton.server.local import LocalServer, overlaid
-from pytriton.server.remote import RemoteServer
 from pytriton.server.security import (
     DEFAULT_PROTECTED_ENDPOINTS,
     VALID_TRITON_ENDPOINTS,
@@ -42,15 +27,8 @@ from pytriton.server.security import (
     TritonSecurityConfig,
 )
 from pytriton.server.settings_check import check_model
-from pytriton.server.state import ServerState
-from pytriton.utils.signals import wake_on_signals
+from pytriton.triton_base import MONITORING_PERIOD_S, TritonBase
 from pytriton.utils.workspace import Workspace
-
-LOGGER = logging.getLogger(__name__)
-
-MONITORING_PERIOD_S = 10.0
-
-_DEFAULT_EXIT_TIMEOUT_S = 30
 
 __all__ = [
     "DEFAULT_PROTECTED_ENDPOINTS",
@@ -68,246 +46,6 @@ __all__ = [
     "TritonLifecyclePolicy",
     "TritonSecurityConfig",
 ]
-
-
-_Self = TypeVar("_Self", bound="TritonBase")
-
-
-class TritonBase:
-    """Binds inference callables to a server: the common base of `Triton` and `RemoteTriton`.
-
-    Args:
-        url: The server's URL: ``host``, ``host:port``, ``http://...`` or ``grpc://...``.
-        workspace: The folder for sockets and, for a local server, the model repository.
-        triton_lifecycle_policy: When a local server starts, and how it gets its models.
-        access_token: The server's token, if its repository API requires one.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        workspace: Workspace | str | os.PathLike[str] | None = None,
-        triton_lifecycle_policy: TritonLifecyclePolicy = DEFAULT_POLICY,
-        access_token: str | None = None,
-    ) -> None:
-        self._url = url
-        self._access_token = access_token
-        self._policy = triton_lifecycle_policy
-        self._workspace = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
-        self._exit_timeout_s: float = _DEFAULT_EXIT_TIMEOUT_S
-        self._models = ModelManager()
-        self._server: LocalServer | RemoteServer | None = None
-        self._registry: Registry | None = None
-        self._owner = os.getpid()
-        self._lock = threading.RLock()
-        self._woken = threading.Event()  # serve() has something to look at
-        self._unrecoverable: PyTritonUnrecoverableError | None = None
-
-    def __enter__(self: _Self) -> _Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def bind(
-        self,
-        model_name: str,
-        infer_func: Callable[..., Any] | ProcessInstance | Sequence[Callable[..., Any] | ProcessInstance],
-        inputs: Sequence[Tensor],
-        outputs: Sequence[Tensor],
-        model_version: int = 1,
-        config: ModelConfig | None = None,
-        strict: bool = False,
-        trace_config: list[str] | None = None,
-    ) -> None:
-        """Binds an inference callable to a model name.
-
-        If the server is running, the model is loaded before this returns; otherwise `run` and `serve` load it. Binding
-        the same name and version again replaces the model.
-
-        Args:
-            model_name: The model's name, as in ``/v2/models/<model_name>/infer``.
-            infer_func: Takes the list of requests of a batch and returns a list of responses; decorators such as
-                `batch` adapt other functions. A list of callables creates as many instances, which share the load. A
-                `ProcessInstance` in place of a callable creates an instance in a process of its own.
-            inputs: The inputs, in order; those without a name are called ``INPUT_1``, ``INPUT_2``, …
-            outputs: The outputs, in order; those without a name are called ``OUTPUT_1``, ``OUTPUT_2``, …
-            model_version: The model's version.
-            config: Batching and more; ``ModelConfig()`` by default.
-            strict: Check the shapes of outputs against their declaration, besides dtype and number of dimensions.
-            trace_config: Accepted for compatibility; use ``TritonConfig(trace_config=...)``.
-
-        Raises:
-            PyTritonBadParameterError: An argument has a value that cannot work.
-            PyTritonModelConfigError: Arguments contradict each other, or another version of the model.
-            PyTritonInvalidOperationError: The server refuses the model, or the factory of a `ProcessInstance` fails.
-            PyTritonRuntimeError: The model's files cannot be written.
-        """
-        if callable(infer_func) or isinstance(infer_func, ProcessInstance):
-            infer_func = [infer_func]
-        infer_funcs = list(infer_func)
-        spec = ModelSpec.create(
-            model_name,
-            inputs,
-            outputs,
-            version=model_version,
-            config=config,
-            instances=len(infer_funcs),
-            strict=strict,
-        )
-        self._check(spec)
-        model = BoundModel(spec, infer_funcs)
-        with self._lock:
-            if self._server is not None:
-                self.connect()
-            self._models.add(model)
-
-    def connect(self) -> None:
-        """Waits until the server is ready, and loads the models that are bound.
-
-        Raises:
-            PyTritonRuntimeError: The server cannot be started or reached, or has ended.
-            PyTritonInvalidOperationError: The server refuses a model.
-        """
-        with self._lock:
-            if self._server is None:
-                self._start()
-            server, registry = self._server, self._registry
-            assert server is not None
-            assert registry is not None
-            state = server.state
-            if state is ServerState.FAILED:
-                raise PyTritonRuntimeError(server.exit_report())
-            if state is ServerState.READY and self._models.is_deployed:
-                return
-            try:
-                server.wait_until_ready()
-                if not self._models.is_deployed:
-                    self._deploy(server, registry)
-            except (PyTritonRuntimeError, PyTritonInvalidOperationError):
-                self.stop()
-                raise
-
-    def serve(self, monitoring_period_s: float = MONITORING_PERIOD_S) -> None:
-        """Serves until Ctrl-C, SIGTERM or `stop`; stops before it returns.
-
-        Args:
-            monitoring_period_s: How often, in seconds, to check whether the server still responds. The exit of a local
-                server is noticed at once.
-
-        Raises:
-            PyTritonRuntimeError: The server exited unexpectedly.
-            PyTritonUnrecoverableError: An inference callable raised it.
-        """
-        self._run()
-        server = self._server
-        assert server is not None
-        failed = False
-        try:
-            with wake_on_signals(self._woken):
-                while server is self._server and not server.state.has_failed:
-                    if self._woken.wait(monitoring_period_s):
-                        self._woken.clear()
-                        break
-                    if not self.is_connected():
-                        LOGGER.warning("The server has not responded for a while.")
-            failed = server is self._server and server.state.has_failed  # before stop() changes the state
-        finally:
-            if server is self._server:
-                self.stop()
-        if self._unrecoverable is not None:
-            error, self._unrecoverable = self._unrecoverable, None
-            raise error
-        if failed:
-            raise PyTritonRuntimeError(server.exit_report())
-
-    def stop(self) -> bool:
-        """Unloads the models, and stops a local server; running callables may finish within the exit timeout.
-
-        Returns:
-            Whether there was anything to stop.
-        """
-        if os.getpid() != self._owner:
-            return False  # in a fork, which must not stop the parent's server
-        with self._lock:
-            server, self._server = self._server, None
-            registry, self._registry = self._registry, None
-            if server is None or registry is None:
-                return False
-            server.prepare_to_stop(self._exit_timeout_s)
-            deadline = time.monotonic() + self._exit_timeout_s
-            self._models.undeploy(deadline, unload=server.is_alive())
-            self._models.close(deadline)
-            server.stop()
-            registry.close()
-            self._workspace.clean()
-            atexit.unregister(self.stop)
-            self._woken.set()
-            return True
-
-    def is_alive(self) -> bool:
-        """Returns whether the server, or its process if it is a local one, is running."""
-        server = self._server
-        return server is not None and server.is_alive()
-
-    def is_connected(self) -> bool:
-        """Returns whether the server responds and accepts requests."""
-        server = self._server
-        return server is not None and server.is_alive() and server.control.is_ready()
-
-    def _run(self) -> None:
-        """Serves what is bound, in the background."""
-        with self._lock:
-            self.connect()
-            assert self._server is not None
-            try:
-                self._server.load_repository()
-            except PyTritonInvalidOperationError:
-                self.stop()
-                raise
-
-    def _start(self) -> None:
-        self._workspace.create()
-        self._woken.clear()
-        sockets = self._workspace.path / "sockets"
-        sockets.mkdir(mode=0o700, exist_ok=True)
-        registry = Registry(sockets)
-        try:
-            server = self._open()
-            if self._policy.local_model_store:
-                self._deploy(server, registry)
-                server.start(list(dict.fromkeys(model.spec.name for model in self._models)))
-            else:
-                server.start()
-        except BaseException:
-            self._models.undeploy(deadline=0, unload=False)
-            self._models.close(deadline=0)
-            registry.close()
-            raise
-        self._server = server
-        self._registry = registry
-        atexit.register(self.stop)
-
-    def _check(self, spec: ModelSpec) -> None:
-        """Checks that a model fits the server's settings."""
-
-    def _open(self) -> LocalServer | RemoteServer:
-        """Returns the server to which models are deployed."""
-        return RemoteServer(self._url, self._access_token)
-
-    def _deploy(self, server: LocalServer | RemoteServer, registry: Registry) -> None:
-        store = (
-            FolderStore(server.repository, server.control, lambda: server.state is not ServerState.STOPPED)
-            if isinstance(server, LocalServer)
-            else UploadStore(server.control)
-        )
-        self._models.deploy(Deployment(store, registry, server.control, self._on_unrecoverable))
-
-    def _on_unrecoverable(self, error: PyTritonUnrecoverableError) -> None:
-        LOGGER.error("An inference callable raised PyTritonUnrecoverableError; the server is shut down: %s", error)
-        self._unrecoverable = error
-        # Not in this thread: it is the worker's, for which stop() waits.
-        threading.Thread(target=self.stop, name="pytriton-stop", daemon=True).start()
 
 
 class Triton(TritonBase):

@@ -6,10 +6,13 @@ import os
 import pathlib
 import platform
 import signal
+import sys
 import tempfile
 
 import hypothesis
 import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))  # for peer_codecs.py
 
 # How long an example takes says more about the machine than about the code.
 hypothesis.settings.register_profile("pytriton", deadline=None)

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/json.h"
+#include "peer_codecs.h"
 #include "transport/control_channel.h"
 
 namespace {

@@ -12,6 +12,7 @@
 #include <deque>
 #include <utility>
 
+#include "peer_codecs.h"
 #include "transport/channel.h"
 
 namespace fake_worker {

@@ -6,6 +6,7 @@
 #include <string>
 #include <variant>
 
+#include "peer_codecs.h"
 #include "wire/inference.h"
 #include "wire/notification.h"
 #include "wire/registration.h"

@@ -12,6 +12,7 @@
 
 #include "data_path.h"
 #include "fake_server.h"
+#include "peer_codecs.h"
 #include "services/service_thread.h"
 #include "transport/arena.h"
 #include "wire/service.h"

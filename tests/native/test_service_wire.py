@@ -9,9 +9,10 @@ import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from peer_codecs import decode_call, encode_reply
 
 from pytriton.exceptions import PyTritonInferenceError
-from pytriton.proxy.services.messages import InferenceCall, decode_call, encode_call
+from pytriton.proxy.services.messages import InferenceCall, encode_call
 from pytriton.proxy.wire.encoding import MessageReader, ProtocolError, TensorLocation
 from pytriton.proxy.wire.service import (
     InferenceCallInput,
@@ -27,7 +28,6 @@ from pytriton.proxy.wire.service import (
     encode_log,
     encode_metric,
     encode_model,
-    encode_reply,
 )
 
 CALL, REPLY, LOG, MODEL, METRIC = range(5, 10)

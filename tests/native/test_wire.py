@@ -12,6 +12,7 @@ import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from peer_codecs import decode_batch, decode_responses, decode_result, encode_batch, encode_registration
 
 from pytriton.proxy.wire.encoding import (
     ABSENT,
@@ -31,10 +32,6 @@ from pytriton.proxy.wire.inference import (
     ResponseOutput,
     ResponsesMessage,
     ResultMessage,
-    decode_batch,
-    decode_responses,
-    decode_result,
-    encode_batch,
     encode_responses,
     encode_result,
     read_batch,
@@ -48,7 +45,6 @@ from pytriton.proxy.wire.registration import (
     decode_admission,
     decode_registration,
     encode_admission,
-    encode_registration,
 )
 
 # The library is the session's, and holds no state.

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "data_path.h"
+#include "peer_codecs.h"
 
 namespace {
 

@@ -14,7 +14,6 @@ from pytriton.model_config.datatypes import BYTES_CODE, DTYPE_BY_CODE
 from pytriton.proxy.tensors.bytes_tensor import bytes_array
 from pytriton.proxy.types import Array
 from pytriton.proxy.wire.encoding import (
-    MessageReader,
     MessageWriter,
     ParameterValue,
     signed,
@@ -162,22 +161,3 @@ def encode_call(call: InferenceCall, inputs: list[InferenceCallInput], batch: in
         words += (datatype, offset, size, len(shape))
         words += shape
     return writer
-
-
-def decode_call(reader: MessageReader) -> tuple[InferenceCall, list[InferenceCallInput]]:
-    """Decodes a call's header."""
-    model, version, request_id = reader.text(), reader.word(), reader.text()
-    flags, priority, timeout_us, number = reader.take(4)
-    correlation_id = reader.text() or _unsigned(number)
-    batch, output_count = reader.word(), reader.word()
-    outputs = None if output_count < 0 else [reader.text() for _ in range(output_count)]
-    parameters = reader.parameters()
-    inputs = [InferenceCallInput(reader.text(), reader.word(), reader.tensor()) for _ in range(reader.count())]
-    call = InferenceCall(
-        model, {}, version, outputs, request_id, correlation_id, flags, priority, timeout_us, parameters, batch
-    )
-    return call, inputs
-
-
-def _unsigned(word: int) -> int:
-    return word & ((1 << 64) - 1)

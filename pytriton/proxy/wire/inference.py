@@ -15,7 +15,6 @@ from pytriton.proxy.wire.encoding import (
     ProtocolError,
     TensorColumn,
     TensorLocation,
-    signed,
 )
 
 _HAS_ROWS = 1
@@ -150,47 +149,8 @@ class ResponsesMessage:
     responses: list[ResponseEntry]
 
 
-def encode_batch(message: BatchMessage) -> MessageWriter:
-    """Encodes a batch's header."""
-    writer = MessageWriter()
-    words = writer.words
-    words += (0, message.request_count, _HAS_ROWS if message.rows else 0)
-    words += message.rows
-    writer.columns(message.columns)
-    if message.metadata:
-        words[_METADATA_START] = len(words)
-    for metadata in message.metadata:
-        writer.text(metadata.id)
-        words.append(-1 if metadata.outputs is None else len(metadata.outputs))
-        words += metadata.outputs or ()
-        writer.parameters(metadata.parameters)
-        _write_options(writer, metadata.options)
-    return writer
-
-
-def _write_options(writer: MessageWriter, options: RequestOptions) -> None:
-    if options == DEFAULT_OPTIONS:
-        writer.words.append(0)
-        return
-    correlation_id, *numbers = options
-    writer.words.append(1)
-    writer.words.append(signed(0 if isinstance(correlation_id, str) else correlation_id))
-    writer.text(correlation_id if isinstance(correlation_id, str) else "")
-    writer.words += map(signed, numbers)
-
-
-def decode_batch(reader: MessageReader) -> BatchMessage:
-    """Decodes a batch's header."""
-    metadata_start = reader.word()
-    message = _decode_tensors(reader)
-    if metadata_start:
-        if metadata_start != reader.position:
-            raise ProtocolError("a batch's metadata is not where the batch says")
-        message.metadata += [_read_metadata(reader) for _ in range(message.request_count)]
-    return message
-
-
-def _decode_tensors(reader: MessageReader) -> BatchMessage:
+def decode_tensors(reader: MessageReader) -> BatchMessage:
+    """Decodes a batch's header without the metadata, from behind the position of the metadata."""
     request_count, flags = reader.count(), reader.word()
     rows = list(reader.take(request_count)) if flags & _HAS_ROWS else []
     return BatchMessage(request_count, rows, reader.columns(request_count), [])
@@ -222,25 +182,26 @@ def read_metadata(message: Any, request_count: int, start: int) -> list[RequestM
     """Decodes the metadata of a batch's requests, at the position that `read_batch` returned."""
     reader = MessageReader(message, 0, len(message))
     reader.take(start - reader.position)
-    return [_read_metadata(reader) for _ in range(request_count)]
+    return [decode_metadata(reader) for _ in range(request_count)]
 
 
 def _read_tensors(words: bytes) -> BatchMessage:
     size = _PARTS.size + len(words)
-    return _decode_tensors(MessageReader(_PARTS.pack(size, size) + words, 0, size))  # of these words alone
+    return decode_tensors(MessageReader(_PARTS.pack(size, size) + words, 0, size))  # of these words alone
 
 
 _read_again = functools.lru_cache(maxsize=256)(_read_tensors)
 
 
-def _read_metadata(reader: MessageReader) -> RequestMetadata:
+def decode_metadata(reader: MessageReader) -> RequestMetadata:
+    """Decodes the metadata of one request."""
     request_id = reader.text()
     output_count = reader.word()
     outputs = None if output_count < 0 else list(reader.take(output_count))
-    return RequestMetadata(request_id, outputs, reader.parameters(), _read_options(reader))
+    return RequestMetadata(request_id, outputs, reader.parameters(), _decode_options(reader))
 
 
-def _read_options(reader: MessageReader) -> RequestOptions:
+def _decode_options(reader: MessageReader) -> RequestOptions:
     if not reader.word():
         return DEFAULT_OPTIONS
     number, text = reader.word() & _MASK, reader.text()
@@ -270,16 +231,6 @@ def encode_outputs(request_count: int, columns: tuple[TensorColumn, ...]) -> byt
     return encode_result(ResultMessage(request_count, 0, 0, [], columns)).to_bytes()
 
 
-def decode_result(reader: MessageReader) -> ResultMessage:
-    """Decodes a result's header."""
-    request_count, start, end = reader.count(), reader.word(), reader.word()
-    failures = [
-        RequestFailure(reader.word(), reader.word(), reader.text(), reader.text()) for _ in range(reader.count())
-    ]
-    parameters = {reader.word(): reader.parameters() for _ in range(reader.count())}
-    return ResultMessage(request_count, start, end, failures, reader.columns(request_count), parameters)
-
-
 def encode_responses(message: ResponsesMessage) -> MessageWriter:
     """Encodes the header of responses."""
     writer = MessageWriter()
@@ -300,16 +251,3 @@ def encode_responses(message: ResponsesMessage) -> MessageWriter:
             words += (position, datatype, offset, size, len(shape))
             words += shape
     return writer
-
-
-def decode_responses(reader: MessageReader) -> ResponsesMessage:
-    """Decodes the header of responses."""
-    responses = []
-    for _ in range(reader.count()):
-        sequence, request, flags, start, end = reader.take(5)
-        failure = RequestFailure(request, reader.word(), reader.text(), reader.text()) if flags & _FAILED else None
-        parameters = reader.parameters() if flags & _HAS_PARAMETERS else {}
-        outputs = [ResponseOutput(reader.word(), reader.word(), reader.tensor()) for _ in range(reader.count())]
-        final, response = bool(flags & _FINAL), bool(flags & _RESPONSE)
-        responses.append(ResponseEntry(sequence, request, final, response, start, end, failure, outputs, parameters))
-    return ResponsesMessage(responses)

@@ -51,17 +51,6 @@ class AdmissionMessage:
     outputs: list[str]
 
 
-def encode_registration(message: RegistrationMessage) -> bytes:
-    """Encodes a registration."""
-    writer = MessageWriter()
-    writer.text(message.binding)
-    writer.text(message.model)
-    writer.words.append(message.version)
-    writer.text(message.instance)
-    writer.text(message.config)
-    return writer.to_bytes()
-
-
 def decode_registration(data: bytes) -> RegistrationMessage:
     """Decodes a registration."""
     reader = MessageReader(data, 0, len(data))

@@ -158,28 +158,6 @@ class MetricMessage:
     buckets: Sequence[float] = ()
 
 
-def encode_reply(message: InferenceReplyMessage) -> MessageWriter:
-    """Encodes a reply's header."""
-    writer = MessageWriter()
-    words = writer.words
-    error = message.error
-    words.append((_FINAL if message.final else 0) | (_RESPONSE if message.response else 0) | (_FAILED if error else 0))
-    if error is not None:
-        words.append(error.code)
-        writer.text(error.message)
-    if message.response:
-        writer.text(message.model)
-        words.append(message.version)
-        writer.text(message.request_id)
-        writer.parameters(message.parameters)
-        words.append(len(message.outputs))
-        for name, datatype, offset, size, shape in message.outputs:
-            writer.text(name)
-            words += (datatype, offset, size, len(shape))
-            words += shape
-    return writer
-
-
 def read_reply(message: Any) -> InferenceReplyMessage:
     """Decodes a reply's header. Cached: the result must not be changed.
 

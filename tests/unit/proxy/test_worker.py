@@ -13,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 import zmq
+from peer_codecs import encode_registration
 from wiring import TIMEOUT_S, Instance, bell_of, channels, wait_until
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonUnrecoverableError
@@ -25,7 +26,6 @@ from pytriton.proxy.wire.registration import (
     ExecutionMode,
     RegistrationMessage,
     decode_admission,
-    encode_registration,
 )
 from pytriton.proxy.worker.worker import Worker
 

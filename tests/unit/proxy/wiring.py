@@ -7,6 +7,7 @@ import socket
 import time
 
 import numpy as np
+from peer_codecs import decode_responses, decode_result, encode_batch
 
 from pytriton.model_config.datatypes import BYTES_CODE, CODE_BY_DTYPE, DTYPE_BY_CODE
 from pytriton.model_config.model_spec import ModelSpec
@@ -18,7 +19,7 @@ from pytriton.proxy.transport.channel import Channel
 from pytriton.proxy.transport.doorbell import DOORBELL_SIZE, Doorbell
 from pytriton.proxy.wire.encoding import ABSENT, MessageReader, TensorColumn, aligned
 from pytriton.proxy.wire.encoding import TensorLocation as Place
-from pytriton.proxy.wire.inference import BatchMessage, decode_responses, decode_result, encode_batch
+from pytriton.proxy.wire.inference import BatchMessage
 from pytriton.proxy.wire.notification import Notification, NotificationKind
 
 CAPACITY = 1 << 26

@@ -29,10 +29,6 @@ struct TensorLocation {
   int64_t offset = -1;
   int64_t size = 0;
   std::vector<int64_t> shape;
-
-  bool operator==(const TensorLocation& other) const {
-    return offset == other.offset && size == other.size && shape == other.shape;
-  }
 };
 
 // One input or output over all requests of a batch. A stacked column is a single tensor: the requests' tensors lie back
@@ -44,11 +40,6 @@ struct TensorColumn {
   bool stacked = false;
   std::vector<TensorLocation> tensors;
   bool in_batch = false;
-
-  bool operator==(const TensorColumn& other) const {
-    return position == other.position && datatype == other.datatype && stacked == other.stacked &&
-           tensors == other.tensors && in_batch == other.in_batch;
-  }
 };
 
 enum class ParameterType : int64_t { kString = 0, kInt = 1, kBool = 2, kDouble = 4 };
@@ -58,10 +49,6 @@ struct Parameter {
   ParameterType type = ParameterType::kString;
   std::string text;    // of a kString
   int64_t number = 0;  // of a kInt or kBool; the bits of a kDouble
-
-  bool operator==(const Parameter& other) const {
-    return key == other.key && type == other.type && text == other.text && number == other.number;
-  }
 };
 
 // Collects the words and strings of a message. The first two words are the offsets of the heap and of the data.

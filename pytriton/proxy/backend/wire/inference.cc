@@ -26,15 +26,6 @@ void WriteOptions(const RequestOptions& options, MessageWriter* writer) {
   for (const auto number : RequestOptions::Numbers()) writer->Word(options.*number);
 }
 
-RequestOptions ReadOptions(MessageReader* reader) {
-  RequestOptions options;
-  if (reader->Word() == 0) return options;
-  options.correlation_id = reader->Word();
-  options.correlation_string = reader->Text();
-  for (const auto number : RequestOptions::Numbers()) options.*number = reader->Word();
-  return options;
-}
-
 void WriteMetadata(const RequestMetadata& metadata, MessageWriter* writer) {
   writer->Text(metadata.id);
   writer->Word(metadata.all_outputs ? -1 : static_cast<int64_t>(metadata.outputs.size()));
@@ -45,17 +36,6 @@ void WriteMetadata(const RequestMetadata& metadata, MessageWriter* writer) {
   WriteOptions(metadata.options, writer);
 }
 
-RequestMetadata ReadMetadata(MessageReader* reader) {
-  RequestMetadata metadata;
-  metadata.id = reader->Text();
-  const int64_t outputs = reader->Word();
-  metadata.all_outputs = outputs < 0;
-  for (int64_t i = 0; i < outputs; ++i) metadata.outputs.push_back(reader->Word());
-  metadata.parameters = reader->ReadParameters();
-  metadata.options = ReadOptions(reader);
-  return metadata;
-}
-
 }  // namespace
 
 const std::array<int64_t RequestOptions::*, 4>& RequestOptions::Numbers() {
@@ -64,13 +44,10 @@ const std::array<int64_t RequestOptions::*, 4>& RequestOptions::Numbers() {
   return kNumbers;
 }
 
-bool RequestOptions::operator==(const RequestOptions& other) const {
-  return correlation_id == other.correlation_id && correlation_string == other.correlation_string &&
-         std::all_of(Numbers().begin(), Numbers().end(),
-                     [&](const auto number) { return this->*number == other.*number; });
+bool RequestOptions::empty() const {
+  return correlation_id == 0 && correlation_string.empty() &&
+         std::all_of(Numbers().begin(), Numbers().end(), [&](const auto number) { return this->*number == 0; });
 }
-
-bool RequestOptions::empty() const { return *this == RequestOptions(); }
 
 void Encode(const BatchMessage& message, MessageWriter* writer) {
   const int64_t metadata_start = writer->word_count();
@@ -81,41 +58,6 @@ void Encode(const BatchMessage& message, MessageWriter* writer) {
   writer->WriteColumns(message.columns);
   if (!message.metadata.empty()) writer->SetWord(metadata_start, writer->word_count());
   for (const RequestMetadata& metadata : message.metadata) WriteMetadata(metadata, writer);
-}
-
-BatchMessage DecodeBatch(MessageReader* reader) {
-  BatchMessage message;
-  const int64_t metadata_start = reader->Word();
-  message.request_count = ReadRequestCount(reader);
-  const int64_t flags = reader->Word();
-  if (flags & kHasRows) {
-    for (int64_t i = 0; i < message.request_count; ++i) message.rows.push_back(reader->Word());
-  }
-  message.columns = reader->ReadColumns(message.request_count);
-  if (metadata_start != 0) {
-    if (metadata_start != reader->position()) throw ProtocolError("a batch's metadata is not where the batch says");
-    for (int64_t i = 0; i < message.request_count; ++i) message.metadata.push_back(ReadMetadata(reader));
-  }
-  return message;
-}
-
-void Encode(const ResultMessage& message, MessageWriter* writer) {
-  writer->Word(message.request_count);
-  writer->Word(message.compute_start_ns);
-  writer->Word(message.compute_end_ns);
-  writer->Word(static_cast<int64_t>(message.failures.size()));
-  for (const RequestFailure& failure : message.failures) {
-    writer->Word(failure.request);
-    writer->Word(failure.code);
-    writer->Text(failure.message);
-    writer->Text(failure.detail);
-  }
-  writer->Word(static_cast<int64_t>(message.parameters.size()));
-  for (const ResponseParameters& each : message.parameters) {
-    writer->Word(each.request);
-    writer->WriteParameters(each.parameters);
-  }
-  writer->WriteColumns(message.columns);
 }
 
 ResultMessage DecodeResult(MessageReader* reader) {
@@ -137,30 +79,6 @@ ResultMessage DecodeResult(MessageReader* reader) {
   }
   message.columns = reader->ReadColumns(message.request_count);
   return message;
-}
-
-void Encode(const ResponsesMessage& message, MessageWriter* writer) {
-  writer->Word(static_cast<int64_t>(message.responses.size()));
-  for (const ResponseEntry& answer : message.responses) {
-    writer->Word(answer.sequence);
-    writer->Word(answer.request);
-    writer->Word((answer.final ? kFinal : 0) | (answer.response ? kResponse : 0) | (answer.failed ? kFailed : 0) |
-                 (answer.parameters.empty() ? 0 : kHasParameters));
-    writer->Word(answer.compute_start_ns);
-    writer->Word(answer.compute_end_ns);
-    if (answer.failed) {
-      writer->Word(answer.code);
-      writer->Text(answer.message);
-      writer->Text(answer.detail);
-    }
-    if (!answer.parameters.empty()) writer->WriteParameters(answer.parameters);
-    writer->Word(static_cast<int64_t>(answer.outputs.size()));
-    for (const ResponseOutput& output : answer.outputs) {
-      writer->Word(output.position);
-      writer->Word(output.datatype);
-      writer->WriteTensor(output.tensor);
-    }
-  }
 }
 
 ResponsesMessage DecodeResponses(MessageReader* reader) {

@@ -23,7 +23,6 @@ struct RequestOptions {
   static const std::array<int64_t RequestOptions::*, 4>& Numbers();
 
   bool empty() const;
-  bool operator==(const RequestOptions& other) const;
 };
 
 // What a request has besides its tensors; most have nothing.
@@ -35,10 +34,6 @@ struct RequestMetadata {
   RequestOptions options;
 
   bool empty() const { return id.empty() && all_outputs && parameters.empty() && options.empty(); }
-  bool operator==(const RequestMetadata& other) const {
-    return id == other.id && all_outputs == other.all_outputs && outputs == other.outputs &&
-           parameters == other.parameters && options == other.options;
-  }
 };
 
 // Backend to worker: a batch of requests. The data starts with a cancel flag for each request: a byte that the backend
@@ -59,20 +54,12 @@ struct RequestFailure {
   int64_t code = 0;     // TRITONSERVER_Error_Code, or kReschedule
   std::string message;  // for the client
   std::string detail;   // for the server's log
-
-  bool operator==(const RequestFailure& other) const {
-    return request == other.request && code == other.code && message == other.message && detail == other.detail;
-  }
 };
 
 // The parameters of a response.
 struct ResponseParameters {
   int64_t request = 0;  // in the batch
   std::vector<Parameter> parameters;
-
-  bool operator==(const ResponseParameters& other) const {
-    return request == other.request && parameters == other.parameters;
-  }
 };
 
 // Worker to backend: the result of a whole batch, in sequential mode.
@@ -90,10 +77,6 @@ struct ResponseOutput {
   int64_t position = 0;  // in the model's configuration
   int64_t datatype = 0;
   TensorLocation tensor;
-
-  bool operator==(const ResponseOutput& other) const {
-    return position == other.position && datatype == other.datatype && tensor == other.tensor;
-  }
 };
 
 // News of one request of a batch: a response, a failure, its end (`final`), or several of these.
@@ -110,13 +93,6 @@ struct ResponseEntry {
   std::string detail;            // for the server's log
   std::vector<Parameter> parameters;
   std::vector<ResponseOutput> outputs;
-
-  bool operator==(const ResponseEntry& other) const {
-    return sequence == other.sequence && request == other.request && final == other.final &&
-           response == other.response && failed == other.failed && compute_start_ns == other.compute_start_ns &&
-           compute_end_ns == other.compute_end_ns && code == other.code && message == other.message &&
-           detail == other.detail && parameters == other.parameters && outputs == other.outputs;
-  }
 };
 
 // Worker to backend: responses to requests of any batches, in concurrent mode.
@@ -125,9 +101,6 @@ struct ResponsesMessage {
 };
 
 void Encode(const BatchMessage& message, MessageWriter* writer);
-void Encode(const ResultMessage& message, MessageWriter* writer);
-void Encode(const ResponsesMessage& message, MessageWriter* writer);
-BatchMessage DecodeBatch(MessageReader* reader);
 ResultMessage DecodeResult(MessageReader* reader);
 ResponsesMessage DecodeResponses(MessageReader* reader);
 

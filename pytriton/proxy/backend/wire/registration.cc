@@ -10,27 +10,6 @@ void Encode(const RegistrationMessage& message, MessageWriter* writer) {
   writer->Text(message.config);
 }
 
-RegistrationMessage DecodeRegistration(MessageReader* reader) {
-  RegistrationMessage message;
-  message.binding = reader->Text();
-  message.model = reader->Text();
-  message.version = reader->Word();
-  message.instance = reader->Text();
-  message.config = reader->Text();
-  return message;
-}
-
-void Encode(const AdmissionMessage& message, MessageWriter* writer) {
-  writer->Text(message.socket);
-  writer->Word(message.ticket);
-  writer->Word(message.batching ? 1 : 0);
-  writer->Word(message.decoupled ? 1 : 0);
-  writer->Word(static_cast<int64_t>(message.mode));
-  writer->Word(message.max_in_flight);
-  writer->WriteTexts(message.inputs);
-  writer->WriteTexts(message.outputs);
-}
-
 AdmissionMessage DecodeAdmission(MessageReader* reader) {
   AdmissionMessage message;
   message.socket = reader->Text();

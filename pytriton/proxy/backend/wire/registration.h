@@ -36,8 +36,6 @@ struct AdmissionMessage {
 };
 
 void Encode(const RegistrationMessage& message, MessageWriter* writer);
-void Encode(const AdmissionMessage& message, MessageWriter* writer);
-RegistrationMessage DecodeRegistration(MessageReader* reader);
 AdmissionMessage DecodeAdmission(MessageReader* reader);
 
 }  // namespace pytriton

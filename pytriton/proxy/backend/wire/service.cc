@@ -10,12 +10,6 @@ constexpr int64_t kFinal = 1;
 constexpr int64_t kResponse = 2;
 constexpr int64_t kFailed = 4;
 
-int64_t BitsOf(double value) {
-  int64_t bits;
-  std::memcpy(&bits, &value, sizeof(bits));
-  return bits;
-}
-
 double DoubleOf(int64_t bits) {
   double value;
   std::memcpy(&value, &bits, sizeof(value));
@@ -23,28 +17,6 @@ double DoubleOf(int64_t bits) {
 }
 
 }  // namespace
-
-void Encode(const InferenceCallMessage& message, MessageWriter* writer) {
-  writer->Text(message.model);
-  writer->Word(message.version);
-  writer->Text(message.request_id);
-  for (int64_t word : {message.flags, message.priority, message.timeout_us, message.correlation_number}) {
-    writer->Word(word);
-  }
-  writer->Text(message.correlation_text);
-  writer->Word(message.batch);
-  writer->Word(message.all_outputs ? -1 : static_cast<int64_t>(message.outputs.size()));
-  if (!message.all_outputs) {
-    for (const std::string& output : message.outputs) writer->Text(output);
-  }
-  writer->WriteParameters(message.parameters);
-  writer->Word(static_cast<int64_t>(message.inputs.size()));
-  for (const InferenceCallInput& input : message.inputs) {
-    writer->Text(input.name);
-    writer->Word(input.datatype);
-    writer->WriteTensor(input.tensor);
-  }
-}
 
 InferenceCallMessage DecodeCall(MessageReader* reader) {
   InferenceCallMessage message;
@@ -92,40 +64,6 @@ void Encode(const InferenceReplyMessage& message, MessageWriter* writer) {
   }
 }
 
-InferenceReplyMessage DecodeReply(MessageReader* reader) {
-  InferenceReplyMessage message;
-  const int64_t flags = reader->Word();
-  message.final = (flags & kFinal) != 0;
-  message.response = (flags & kResponse) != 0;
-  message.failed = (flags & kFailed) != 0;
-  if (message.failed) {
-    message.code = reader->Word();
-    message.message = reader->Text();
-  }
-  if (!message.response) return message;
-  message.model = reader->Text();
-  message.version = reader->Word();
-  message.request_id = reader->Text();
-  message.parameters = reader->ReadParameters();
-  message.outputs.resize(reader->Count(6));
-  for (InferenceReplyOutput& output : message.outputs) {
-    output.name = reader->Text();
-    output.datatype = reader->Word();
-    output.offset = reader->Word();
-    output.size = reader->Word();
-    output.shape.resize(reader->Count());
-    for (int64_t& dim : output.shape) dim = reader->Word();
-  }
-  return message;
-}
-
-void Encode(const LogMessage& message, MessageWriter* writer) {
-  writer->Word(message.level);
-  writer->Word(message.line);
-  writer->Text(message.file);
-  writer->Text(message.text);
-}
-
 LogMessage DecodeLog(MessageReader* reader) {
   LogMessage message;
   message.level = reader->Word();
@@ -133,19 +71,6 @@ LogMessage DecodeLog(MessageReader* reader) {
   message.file = reader->Text();
   message.text = reader->Text();
   return message;
-}
-
-void Encode(const ModelMessage& message, MessageWriter* writer) {
-  writer->Word(static_cast<int64_t>(message.command));
-  writer->Text(message.model);
-  writer->Word(message.version);
-  writer->Text(message.config);
-  writer->Word(static_cast<int64_t>(message.files.size()));
-  for (const ModelMessage::File& file : message.files) {
-    writer->Text(file.path);
-    writer->Word(file.offset);
-    writer->Word(file.size);
-  }
 }
 
 ModelMessage DecodeModel(MessageReader* reader, int64_t size) {
@@ -165,22 +90,6 @@ ModelMessage DecodeModel(MessageReader* reader, int64_t size) {
     }
   }
   return message;
-}
-
-void Encode(const MetricMessage& message, MessageWriter* writer) {
-  writer->Word(static_cast<int64_t>(message.command));
-  writer->Word(message.number);
-  writer->Word(message.kind);
-  writer->Word(BitsOf(message.value));
-  writer->Text(message.name);
-  writer->Text(message.description);
-  writer->Word(static_cast<int64_t>(message.labels.size()));
-  for (const auto& [key, value] : message.labels) {
-    writer->Text(key);
-    writer->Text(value);
-  }
-  writer->Word(static_cast<int64_t>(message.buckets.size()));
-  for (double bucket : message.buckets) writer->Word(BitsOf(bucket));
 }
 
 MetricMessage DecodeMetric(MessageReader* reader) {

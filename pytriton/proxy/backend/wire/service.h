@@ -30,10 +30,6 @@ struct InferenceCallInput {
   std::string name;
   int64_t datatype = 0;
   TensorLocation tensor;  // BYTES in Triton's layout: each element behind its length
-
-  bool operator==(const InferenceCallInput& other) const {
-    return name == other.name && datatype == other.datatype && tensor == other.tensor;
-  }
 };
 
 // Worker to backend: a request to a model of the server.
@@ -60,11 +56,6 @@ struct InferenceReplyOutput {
   int64_t offset = -1;
   int64_t size = 0;
   std::vector<int64_t> shape;
-
-  bool operator==(const InferenceReplyOutput& other) const {
-    return name == other.name && datatype == other.datatype && offset == other.offset && size == other.size &&
-           shape == other.shape;
-  }
 };
 
 // Backend to worker: a response, an error, the end of the replies, or several of these.
@@ -101,10 +92,6 @@ struct ModelMessage {
     std::string path;
     int64_t offset = 0;  // in the message's data
     int64_t size = 0;
-
-    bool operator==(const File& other) const {
-      return path == other.path && offset == other.offset && size == other.size;
-    }
   };
   std::vector<File> files;
 };
@@ -132,13 +119,8 @@ struct MetricMessage {
   std::vector<double> buckets;
 };
 
-void Encode(const InferenceCallMessage& message, MessageWriter* writer);
 void Encode(const InferenceReplyMessage& message, MessageWriter* writer);
-void Encode(const LogMessage& message, MessageWriter* writer);
-void Encode(const ModelMessage& message, MessageWriter* writer);
-void Encode(const MetricMessage& message, MessageWriter* writer);
 InferenceCallMessage DecodeCall(MessageReader* reader);
-InferenceReplyMessage DecodeReply(MessageReader* reader);
 LogMessage DecodeLog(MessageReader* reader);
 ModelMessage DecodeModel(MessageReader* reader, int64_t size);
 MetricMessage DecodeMetric(MessageReader* reader);
