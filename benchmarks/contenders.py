@@ -93,7 +93,7 @@ class Server:
         return asked.raw(), "application/json" if asked.datatype == "BYTES" else "application/octet-stream", 0
 
     def fault(self, workload: str, answer: bytes) -> str | None:
-        """Tell what is wrong with an answer's body; None: nothing that can be seen without computing it again."""
+        """Tell what is wrong with a response's body; None: nothing that can be seen without computing it again."""
         if workload == STREAM:
             count = answer.count(b"data:")
             return None if count == STREAM_LENGTH else f"{count} responses in place of {STREAM_LENGTH}"

@@ -32,7 +32,7 @@ class Way:
 
     Attributes:
         latency: as the client sees it.
-        between: from one answer to the next: what a request costs the machine.
+        between: from one response to the next: what a request costs the machine.
         batch: requests per batch.
         stages: what Triton's statistics say of its queue, and of before, in and behind the model's function.
         server: processor time of the server.

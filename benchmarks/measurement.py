@@ -184,7 +184,7 @@ def _in_turn(services: list[tuple[Service, Pair]], plan: Plan, what: str, prefix
 def _all_serving(
     pairs: list[Pair], workload: str, plan: Plan, what: str, *more: str
 ) -> Iterator[list[tuple[Service, Pair]]]:
-    """Have all serve that can, and check their answers."""
+    """Have all serve that can, and check their responses."""
     services: list[tuple[Service, Pair]] = []
     with contextlib.ExitStack() as stack:
         for server, found in pairs:
@@ -273,7 +273,7 @@ def _bare_memory_mb(contender: Contender) -> float:
 
 
 def _ask_once(service: Service, server: Server, workload: str) -> float:
-    """Ask for the first time, and check the answer; returns how many milliseconds it took."""
+    """Ask for the first time, and check the response; returns how many milliseconds it took."""
     body, kind, header_size = server.request(workload)
     headers = {"Content-Type": kind}
     if header_size:

@@ -11,7 +11,7 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    """Computes what the workload says, of one request after the other, or asks the model that does."""
+    """Computes what the workload says, of one request after the other, or sends requests to the model that does."""
 
     def initialize(self, args: dict[str, str]) -> None:
         """Look up the workload."""

@@ -55,7 +55,7 @@ def serve(port: int, ready: Sequence[str], start: Callable[[], tuple[int, Callab
 
     Args:
         port: where it answers HTTP.
-        ready: paths that answer when it is ready.
+        ready: paths that respond when it is ready.
         start: starts it, and returns its process's number and what stops it.
     """
     stream = _report_stream()
@@ -77,7 +77,7 @@ def serve_command(
 
     Args:
         port: where it answers HTTP.
-        ready: paths that answer when it is ready.
+        ready: paths that respond when it is ready.
         command: the command.
         more_variables: environment variables besides those of this process.
     """

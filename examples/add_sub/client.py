@@ -1,4 +1,4 @@
-"""Asks the model of ``server.py`` over HTTP and over gRPC: ``python examples/add_sub/client.py``."""
+"""Sends requests to the model of ``server.py`` over HTTP and over gRPC: ``python examples/add_sub/client.py``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def infer(protocol: ModuleType, url: str, a: NDArray[np.float32], b: NDArray[np.
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Ask the model of server.py over HTTP and over gRPC.")
+    parser = argparse.ArgumentParser(description="Send requests to the model of server.py over HTTP and over gRPC.")
     parser.add_argument("--http-url", default="127.0.0.1:8000", help="host and port of the server's HTTP endpoint")
     parser.add_argument("--grpc-url", default="127.0.0.1:8001", help="host and port of the server's gRPC endpoint")
     arguments = parser.parse_args()

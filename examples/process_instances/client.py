@@ -1,4 +1,4 @@
-"""Asks the model of ``server.py`` from many threads: ``python examples/process_instances/client.py``."""
+"""Sends requests to the model of ``server.py`` from many threads: ``python examples/process_instances/client.py``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def count_primes(client: tritonclient.grpc.InferenceServerClient, limit: int) ->
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Ask the model of server.py from many threads.")
+    parser = argparse.ArgumentParser(description="Send requests to the model of server.py from many threads.")
     parser.add_argument("--grpc-url", default="127.0.0.1:8001", help="host and port of the server's gRPC endpoint")
     parser.add_argument("--requests", type=int, default=200, help="how many requests to send")
     parser.add_argument("--limit", type=int, default=20_000, help="up to where to count")

@@ -1,4 +1,4 @@
-"""``pytriton infer``: asks a model, and prints or saves what it answers."""
+"""``pytriton infer``: sends requests to a model, and prints or saves what it answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pytriton.client.tls import TLSConfig
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
 NAME = "infer"
-HELP = "ask a model, and print or save its outputs"
+HELP = "send requests to a model, and print or save its outputs"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Asks, and prints or saves the answer; a decoupled model may give several."""
+    """Sends the request, and prints or saves the response; a decoupled model may send several."""
     inputs = dict(read_assignment(word) for word in options.inputs)
     if len(inputs) < len(options.inputs):
         raise PyTritonClientValueError("An input is given twice; give each once.")
@@ -59,13 +59,13 @@ def run(options: argparse.Namespace) -> None:
         config = client.model_config
         batch = _is_batch(config, inputs)
         if not config.decoupled:
-            ask = client.infer_batch if batch else client.infer_sample
-            _show(options, config, ask(parameters=parameters, **inputs), options.save)
+            send = client.infer_batch if batch else client.infer_sample
+            _show(options, config, send(parameters=parameters, **inputs), options.save)
             return
         with DecoupledModelClient.from_existing_client(client) as streaming:
             stream = streaming.infer_batch if batch else streaming.infer_sample
-            for number, answer in enumerate(stream(parameters=parameters, **inputs), start=1):
-                _show(options, config, answer, _numbered(options.save, number))
+            for number, response in enumerate(stream(parameters=parameters, **inputs), start=1):
+                _show(options, config, response, _numbered(options.save, number))
 
 
 def _is_batch(config: TritonModelConfig, inputs: Mapping[str, Any]) -> bool:
@@ -88,13 +88,13 @@ def _numbered(path: Path | None, number: int) -> Path | None:
 
 
 def _show(
-    options: argparse.Namespace, config: TritonModelConfig, answer: Mapping[str, Array], path: Path | None
+    options: argparse.Namespace, config: TritonModelConfig, response: Mapping[str, Array], path: Path | None
 ) -> None:
     if path is not None:
-        save(path, answer)
+        save(path, response)
     elif options.json:
-        print(json.dumps({name: printable(array) for name, array in answer.items()}), flush=True)
+        print(json.dumps({name: printable(array) for name, array in response.items()}), flush=True)
     else:
         datatypes = {spec.name: spec.datatype.name for spec in config.outputs}
-        for name, array in answer.items():
+        for name, array in response.items():
             print(f"{name}: {datatypes.get(name, array.dtype)} {array.shape}\n{array}", flush=True)

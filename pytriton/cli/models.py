@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Asks for the models, and prints one after the other."""
+    """Lists the models of a server."""
     url = TritonUrl.from_url(options.url)
     transport = blocking_transport(url, TLSConfig(root_certificates=options.ca))
     server = Server(transport, create_auth_headers(options.token, url.protocol))

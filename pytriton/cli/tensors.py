@@ -58,18 +58,18 @@ def printable(array: Array) -> Any:
     return array.tolist()
 
 
-def save(path: Path, answer: Mapping[str, Array]) -> None:
+def save(path: Path, response: Mapping[str, Array]) -> None:
     """Writes arrays to a file.
 
     Args:
         path: Of a file ``.npz``, which takes them all, or ``.npy``, which takes the only one.
-        answer: The arrays by name.
+        response: The arrays by name.
 
     Raises:
         PyTritonClientValueError: The file cannot be written, or is of another kind, or there are several arrays for a
             ``.npy``.
     """
-    arrays = {name: _without_objects(name, array) for name, array in answer.items()}
+    arrays = {name: _without_objects(name, array) for name, array in response.items()}
     try:
         if path.suffix == ".npz":
             _save_archive(path, arrays)

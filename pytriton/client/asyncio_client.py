@@ -29,9 +29,9 @@ _Self = TypeVar("_Self", bound="AsyncioModelClient")
 
 
 class AsyncioModelClient(BaseModelClient):
-    """Asks a model from coroutines, with any number of requests in flight.
+    """Sends requests to a model from coroutines, with any number of requests in flight.
 
-    It takes the arguments of `BaseModelClient`, and one more. Cancelling a task that waits for an answer cancels the
+    It takes the arguments of `BaseModelClient`, and one more. Cancelling a task that waits for a response cancels the
     request. Use it as an asynchronous context manager, or await `close` in the end.
 
     Args:
@@ -39,7 +39,7 @@ class AsyncioModelClient(BaseModelClient):
             gRPC, one connection carries them all.
 
     Examples:
-        >>> async def ask():
+        >>> async def infer():
         ...     async with AsyncioModelClient("grpc://localhost", "AddSub") as client:
         ...         return await client.infer_sample(a=[1, 2], b=[3, 4])
     """
@@ -145,7 +145,7 @@ class AsyncioModelClient(BaseModelClient):
         timeout_s: float | None = None,
         **named_inputs: Any,
     ) -> dict[str, Array]:
-        """Asks the model about one sample; see `ModelClient.infer_sample`."""
+        """Sends requests to the model about one sample; see `ModelClient.infer_sample`."""
         options = options_of(parameters, headers, outputs, request_id, priority, timeout_s)
         await self._prepare()
         return await run_async(self._session.infer(self._session.request(inputs, named_inputs, options, False)))
@@ -163,10 +163,10 @@ class AsyncioModelClient(BaseModelClient):
         progress: bool = False,
         **named_inputs: Any,
     ) -> dict[str, Array]:
-        """Asks the model about a batch; see `ModelClient.infer_batch`.
+        """Sends requests to the model about a batch; see `ModelClient.infer_batch`.
 
-        A batch with more rows than the model's ``max_batch_size`` is sent in parts, several at a time, and the answers
-        are joined. `timeout_s` and ``inference_timeout_s`` are for each part.
+        A batch with more rows than the model's ``max_batch_size`` is sent in parts, several at a time, and the
+        responses are joined. `timeout_s` and ``inference_timeout_s`` are for each part.
 
         Args:
             inputs: The inputs, in the model's order, whose first dimension is the batch.
@@ -175,7 +175,7 @@ class AsyncioModelClient(BaseModelClient):
             outputs: Names of the outputs that are wanted; all by default.
             request_id: What the server's log calls the request.
             priority: 1 is the highest.
-            timeout_s: How long to wait for the answer, in place of ``inference_timeout_s``.
+            timeout_s: How long to wait for the response, in place of ``inference_timeout_s``.
             progress: Show a progress bar, which needs tqdm.
             named_inputs: The inputs by name, in place of `inputs`.
 

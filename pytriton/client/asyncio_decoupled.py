@@ -1,4 +1,4 @@
-"""A client for asyncio of models that answer with streams."""
+"""A client for asyncio of models that respond with streams."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pytriton.model_config.triton_model_config import TritonModelConfig
 
 
 class AsyncioDecoupledModelClient(AsyncioModelClient):
-    """Asks a decoupled model from coroutines: one that answers a request with any number of responses. gRPC only.
+    """Sends requests to a decoupled model from coroutines: one that sends any number of responses.
 
-    It takes the arguments of `AsyncioModelClient`. Any number of streams may be open at once.
+    Needs gRPC. It takes the arguments of `AsyncioModelClient`. Any number of streams may be open at once.
 
     Raises:
         PyTritonClientValueError: The URL is not one of gRPC, or the model is not decoupled.
 
     Examples:
-        >>> async def ask():
+        >>> async def infer():
         ...     async with AsyncioDecoupledModelClient("grpc://localhost", "Count") as client:
         ...         async for response in client.infer_sample(np.int32([3])):
         ...             print(response["number"])
@@ -41,7 +41,7 @@ class AsyncioDecoupledModelClient(AsyncioModelClient):
         timeout_s: float | None = None,
         **named_inputs: Any,
     ) -> AsyncResponses:
-        """Asks the model about one sample.
+        """Sends requests to the model about one sample.
 
         Arguments and errors are those of `ModelClient.infer_sample`; errors are raised where the first response is
         awaited. `timeout_s` and ``inference_timeout_s`` are for each response.
@@ -65,7 +65,7 @@ class AsyncioDecoupledModelClient(AsyncioModelClient):
         timeout_s: float | None = None,
         **named_inputs: Any,
     ) -> AsyncResponses:
-        """Asks the model about a batch; see `infer_sample`. The arrays' first dimension is the batch."""
+        """Sends requests to the model about a batch; see `infer_sample`. The arrays' first dimension is the batch."""
         options = options_of(parameters, headers, outputs, request_id, priority, timeout_s)
         return self._responses(inputs, named_inputs, options, batch=True)
 
@@ -128,7 +128,7 @@ class AsyncResponses(AsyncIterator[dict[str, Array]]):
         if result is None:
             self._ended = True
             raise StopAsyncIteration
-        return session.answer(session.servers[0], result, self._request)
+        return session.response(session.servers[0], result, self._request)
 
     async def aclose(self) -> None:
         """Cancels the request; the same as leaving the loop early."""

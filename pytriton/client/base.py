@@ -30,7 +30,7 @@ class BaseModelClient(abc.ABC):
         lazy_init: Connect when the client is first used; else when it is made or, in asyncio, entered.
         init_timeout_s: How long to wait, in seconds, until the server and the model are ready and the model's
             configuration is known; 300 by default.
-        inference_timeout_s: How long to wait for an answer, in seconds; 60 by default.
+        inference_timeout_s: How long to wait for a response, in seconds; 60 by default.
         model_config: The model's configuration, where it is known; else the server is asked for it once.
         ensure_model_is_ready: Wait until the model is ready before the first request.
         access_token: The server's token, for the endpoints that it restricts.
@@ -84,7 +84,7 @@ class BaseModelClient(abc.ABC):
 
     @classmethod
     def from_existing_client(cls: type[_Self], existing_client: BaseModelClient) -> _Self:
-        """Makes a client of the same model, which asks no more for what the other already knows.
+        """Makes a client of the same model, which reuses what the other has fetched from the server.
 
         Args:
             existing_client: A client of any kind; it may go on to be used.

@@ -1,4 +1,4 @@
-"""A client of models that answer with streams."""
+"""A client of models that respond with streams."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ T = TypeVar("T")
 
 
 class DecoupledModelClient(ModelClient):
-    """Asks a decoupled model: one that answers a request with any number of responses. gRPC only.
+    """Sends requests to a decoupled model: one that sends any number of responses.
 
-    It takes the arguments of `BaseModelClient`. Any number of streams may be open at once, in any number of threads.
+    Needs gRPC. It takes the arguments of `BaseModelClient`. Any number of streams may be open at once, in any number of threads.
 
     Raises:
         PyTritonClientValueError: The URL is not one of gRPC, or the model is not decoupled.
@@ -51,7 +51,7 @@ class DecoupledModelClient(ModelClient):
         timeout_s: float | None = None,
         **named_inputs: Any,
     ) -> Responses:
-        """Asks the model about one sample, at once.
+        """Sends requests to the model about one sample, at once.
 
         Arguments and errors are those of `ModelClient.infer_sample`; what the server answers is raised by the iterator.
         `timeout_s` and ``inference_timeout_s`` are for each response.
@@ -75,7 +75,7 @@ class DecoupledModelClient(ModelClient):
         timeout_s: float | None = None,
         **named_inputs: Any,
     ) -> Responses:
-        """Asks the model about a batch; see `infer_sample`. The arrays' first dimension is the batch."""
+        """Sends requests to the model about a batch; see `infer_sample`. The arrays' first dimension is the batch."""
         options = options_of(parameters, headers, outputs, request_id, priority, timeout_s)
         return Responses(self, self._request(inputs, named_inputs, options, batch=True))
 
@@ -121,7 +121,7 @@ class Responses(Iterator[dict[str, Array]]):
             self._ended = True
             raise StopIteration if result is None else result
         session = self._client._session
-        return session.answer(session.servers[0], result, self._request)
+        return session.response(session.servers[0], result, self._request)
 
     def close(self) -> None:
         """Cancels the request; the same as leaving the loop early."""

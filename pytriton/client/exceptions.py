@@ -15,7 +15,7 @@ class Failure(enum.Enum):
         RESTRICTED: The endpoint wants an access token; nothing was executed.
         REFUSED: The server answered with another error, its own or the model's.
         LOST: The connection broke; the request may have been executed.
-        GARBLED: The answer is none of Triton's; it may be a proxy's.
+        MALFORMED: The response is none of Triton's; it may be a proxy's.
     """
 
     UNREACHABLE = "unreachable"
@@ -24,7 +24,7 @@ class Failure(enum.Enum):
     RESTRICTED = "restricted"
     REFUSED = "refused"
     LOST = "lost"
-    GARBLED = "garbled"
+    MALFORMED = "malformed"
 
 
 class PyTritonClientError(Exception):

@@ -1,4 +1,4 @@
-"""A client whose answers are futures."""
+"""A client whose responses are futures."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ T = TypeVar("T")
 
 
 class FuturesModelClient:
-    """Asks a model, and returns futures of its answers. Any number of threads may use one.
+    """Sends requests to a model, and returns futures of its responses. Any number of threads may use one.
 
-    Errors come through the future. Use it as a context manager, which waits for all answers, or cancels what has not
+    Errors come through the future. Use it as a context manager, which waits for all responses, or cancels what has not
     been answered when its body raises; or call `close` in the end.
 
     Args:
@@ -40,7 +40,7 @@ class FuturesModelClient:
         max_queue_size: How many more may wait for that.
         non_blocking: Raise `PyTritonClientQueueFullError` when that many wait, in place of waiting for room.
         init_timeout_s: How long to wait until the model is ready; 300 s by default.
-        inference_timeout_s: How long to wait for an answer from the moment on at which the request is sent; 60 s by
+        inference_timeout_s: How long to wait for a response from the moment on at which the request is sent; 60 s by
             default. It is also how long a call waits for room in the queue.
 
     Raises:
@@ -147,10 +147,10 @@ class FuturesModelClient:
         headers: Mapping[str, str | int | float] | None = None,
         **named_inputs: Any,
     ) -> Future[dict[str, Array]]:
-        """Asks the model about one sample.
+        """Sends requests to the model about one sample.
 
         Args:
-            inputs: As `ModelClient.infer_sample` takes them. They must not be changed before the answer has come.
+            inputs: As `ModelClient.infer_sample` takes them. They must not be changed before the response has come.
             parameters: Parameters for the model.
             headers: Headers of HTTP, or gRPC's metadata.
             named_inputs: The inputs by name, in place of `inputs`, and the further options of
@@ -163,8 +163,8 @@ class FuturesModelClient:
             PyTritonClientQueueFullError: There is no room in the queue.
             PyTritonClientClosedError: The client is closed.
         """
-        ask = self._client.infer_sample
-        return self._submit(lambda: ask(*inputs, parameters=parameters, headers=headers, **named_inputs))
+        send = self._client.infer_sample
+        return self._submit(lambda: send(*inputs, parameters=parameters, headers=headers, **named_inputs))
 
     def infer_batch(
         self,
@@ -174,10 +174,10 @@ class FuturesModelClient:
         headers: Mapping[str, str | int | float] | None = None,
         **named_inputs: Any,
     ) -> Future[dict[str, Array]]:
-        """Asks the model about a batch of any size; see `AsyncioModelClient.infer_batch`.
+        """Sends requests to the model about a batch of any size; see `AsyncioModelClient.infer_batch`.
 
         Args:
-            inputs: As `ModelClient.infer_batch` takes them. They must not be changed before the answer has come.
+            inputs: As `ModelClient.infer_batch` takes them. They must not be changed before the response has come.
             parameters: Parameters for the model.
             headers: Headers of HTTP, or gRPC's metadata.
             named_inputs: The inputs by name, in place of `inputs`, and the further options of
@@ -190,14 +190,14 @@ class FuturesModelClient:
             PyTritonClientQueueFullError: There is no room in the queue.
             PyTritonClientClosedError: The client is closed.
         """
-        ask = self._client.infer_batch
-        return self._submit(lambda: ask(*inputs, parameters=parameters, headers=headers, **named_inputs))
+        send = self._client.infer_batch
+        return self._submit(lambda: send(*inputs, parameters=parameters, headers=headers, **named_inputs))
 
-    def _submit(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+    def _submit(self, send: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         self._check_open()
         self._take_room()
         try:
-            future = self._loop.submit(lambda: self._in_turn(ask))
+            future = self._loop.submit(lambda: self._in_turn(send))
         except BaseException:
             self._room.release()
             raise
@@ -212,11 +212,11 @@ class FuturesModelClient:
             waited = f" within {in_seconds(timeout_s)}" if blocking else ""
             raise PyTritonClientQueueFullError(f"There is no room for another request{waited}: {self._capacity}.")
 
-    async def _in_turn(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def _in_turn(self, send: Callable[[], Coroutine[Any, Any, T]]) -> T:
         async with self._turns:
             if self._aborted:
                 raise PyTritonClientClosedError("The client was closed while the request was in its queue.")
-            return await ask()
+            return await send()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -1,4 +1,4 @@
-"""A client that waits for its answers."""
+"""A client that waits for its responses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class ModelClient(BaseModelClient):
-    """Asks a model, and waits for its answers. Any number of threads may use one.
+    """Sends requests to a model, and waits for its responses. Any number of threads may use one.
 
     It takes the arguments of `BaseModelClient`. Use it as a context manager, or call `close` in the end.
 
@@ -131,7 +131,7 @@ class ModelClient(BaseModelClient):
         timeout_s: float | None = None,
         **named_inputs: Any,
     ) -> dict[str, Array]:
-        """Asks the model about one sample.
+        """Sends requests to the model about one sample.
 
         Args:
             inputs: The inputs, in the model's order, without the batch dimension: arrays, numbers, strings, lists of
@@ -141,7 +141,7 @@ class ModelClient(BaseModelClient):
             outputs: Names of the outputs that are wanted; all by default.
             request_id: What the server's log calls the request.
             priority: 1 is the highest.
-            timeout_s: How long to wait for the answer, in place of ``inference_timeout_s``; the server is told, too.
+            timeout_s: How long to wait for the response, in place of ``inference_timeout_s``; the server is told, too.
             named_inputs: The inputs by name, in place of `inputs`. An input with the name of an option from `outputs`
                 to `timeout_s` goes before the option.
 
@@ -151,7 +151,7 @@ class ModelClient(BaseModelClient):
         Raises:
             PyTritonClientValueError: An input does not fit the model, or an option has a value that cannot work;
                 nothing was sent.
-            PyTritonClientTimeoutError: There was no answer in time.
+            PyTritonClientTimeoutError: There was no response in time.
             PyTritonClientModelUnavailableError: The model was not ready within ``init_timeout_s``.
             PyTritonClientInferenceServerError: The server or the model answered with an error, or the connection broke.
             PyTritonClientClosedError: The client is closed.
@@ -171,7 +171,7 @@ class ModelClient(BaseModelClient):
         timeout_s: float | None = None,
         **named_inputs: Any,
     ) -> dict[str, Array]:
-        """Asks the model about a batch. Arguments and errors are those of `infer_sample`.
+        """Sends requests to the model about a batch. Arguments and errors are those of `infer_sample`.
 
         Args:
             inputs: The inputs, in the model's order, whose first dimension is the batch.
@@ -180,7 +180,7 @@ class ModelClient(BaseModelClient):
             outputs: Names of the outputs that are wanted; all by default.
             request_id: What the server's log calls the request.
             priority: 1 is the highest.
-            timeout_s: How long to wait for the answer, in place of ``inference_timeout_s``; the server is told, too.
+            timeout_s: How long to wait for the response, in place of ``inference_timeout_s``; the server is told, too.
             named_inputs: The inputs by name, in place of `inputs`.
 
         Returns:
@@ -217,7 +217,7 @@ class ModelClient(BaseModelClient):
         """Makes the session, and a function that closes it, neither of which refers to the client."""
         transport_to = functools.partial(blocking_transport, tls=self._settings.tls)
         pauses = Pauses()
-        session = Session(self._settings, transport_to, pauses.sleep, _check_answers_once, config)
+        session = Session(self._settings, transport_to, pauses.sleep, _check_not_decoupled, config)
         return session, functools.partial(_close, session, pauses)
 
     def _start_over(self) -> None:
@@ -267,7 +267,7 @@ def _close(session: Session, pauses: Pauses) -> None:
         server.transport.close()
 
 
-def _check_answers_once(config: TritonModelConfig) -> None:
+def _check_not_decoupled(config: TritonModelConfig) -> None:
     if config.decoupled:
         raise server_error(
             f"Model {config.model_name!r} is decoupled: it may answer with any number of responses; use "

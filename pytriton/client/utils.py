@@ -65,7 +65,7 @@ def create_client_from_url(url: str, network_timeout_s: float | None = None) -> 
 
     Args:
         url: Where the server is; see `TritonUrl.from_url`.
-        network_timeout_s: How long connecting, and each wait for a part of an answer, may take, over HTTP; 60 s by
+        network_timeout_s: How long connecting, and each wait for a part of a response, may take, over HTTP; 60 s by
             default. Over gRPC, each call has a timeout of its own.
 
     Returns:
@@ -89,7 +89,7 @@ def get_model_state(
     model_version: str | None = None,
     headers: Mapping[str, Any] | None = None,
 ) -> ModelState:
-    """Asks a server for the state of a model.
+    """Returns the state of a model at a server.
 
     Args:
         client: tritonclient's own client.

@@ -67,7 +67,7 @@ class TensorSpec:
 
 @dataclasses.dataclass(frozen=True)
 class TritonModelConfig:
-    """What a server tells of a model: how to ask it, and how it is served.
+    """The configuration of a model as a server reports it: its tensors, and how it is served.
 
     Attributes:
         model_name: The model's name.

@@ -73,10 +73,10 @@ class ChildProcess:
                 ours.close()
                 raise
         self._control = ControlChannel(ours)
-        self._asked: collections.deque[Then] = collections.deque()
+        self._pending: collections.deque[Then] = collections.deque()
         self._lock = threading.Lock()
 
-    def ask(self, command: CommandMessage, then: Then) -> None:
+    def send(self, command: CommandMessage, then: Then) -> None:
         """Sends a command.
 
         Args:
@@ -84,7 +84,7 @@ class ChildProcess:
             then: Called with the reply by the watching thread; not called if the process exits first.
         """
         with self._lock, contextlib.suppress(OSError):  # the watching thread notices that the process has gone
-            self._asked.append(then)
+            self._pending.append(then)
             self._control.send(encode_command(command))
 
     def kill(self) -> None:
@@ -135,10 +135,10 @@ class ChildProcess:
             LOGGER.exception("A worker process sent a malformed message; it is killed.")
             self.kill()
             return False
-        if reply.unrecoverable or not self._asked:
+        if reply.unrecoverable or not self._pending:
             unasked(reply)
         else:
-            self._asked.popleft()(reply)
+            self._pending.popleft()(reply)
         return True
 
 

@@ -47,7 +47,7 @@ class WorkerSupervisor:
         self._is_loaded = False
         self._admission: AdmissionMessage | None = None
         self._status: tuple[float, CommandReply] | None = None  # the latest status and when it came
-        self._is_asked = False
+        self._is_polled = False
         self._load_error = ""  # the factory's error, from the process
         self._failure = ""  # why there is no process
         self._is_awaited = False  # by an instance, which then gets the failure; later ones wait, too
@@ -74,7 +74,7 @@ class WorkerSupervisor:
             failure, self._failure = self._failure if self._is_awaited else "", ""
             self._is_awaited = admission is None and not failure
         if admission is not None and child is not None:
-            child.ask(CommandMessage(Command.ISSUE_TICKET), self._take_admission)  # for the next instance
+            child.send(CommandMessage(Command.ISSUE_TICKET), self._take_admission)  # for the next instance
             return AdmissionStatus(admission, self._restarts)
         if failure:
             return AdmissionStatus(None, reason=f"its process {failure}")
@@ -101,24 +101,24 @@ class WorkerSupervisor:
             self._closing.set()
             child = self._child if self._is_loaded else None
         if child is not None:
-            child.ask(CommandMessage(Command.RETIRE), self._check)
+            child.send(CommandMessage(Command.RETIRE), self._check)
 
     def end_streams(self, _reason: str) -> None:
         """Ends coroutines and streams; the process gives their clients the reason."""
         with self._lock:
             child = self._child if self._is_loaded else None
         if child is not None:
-            child.ask(CommandMessage(Command.END_STREAMS), self._check)
+            child.send(CommandMessage(Command.END_STREAMS), self._check)
 
     def stop(self) -> None:
-        """Asks the process to stop, without waiting."""
+        """Tells the process to stop, without waiting."""
         with self._lock:
             self._closing.set()
             child, is_loaded = self._child, self._is_loaded
         if child is None:
             return
         if is_loaded:
-            child.ask(CommandMessage(Command.STOP), self._check)
+            child.send(CommandMessage(Command.STOP), self._check)
         else:
             child.kill()
 
@@ -177,13 +177,13 @@ class WorkerSupervisor:
             instance=str(self._spec.number), payload=self._spec.payload,
         )  # fmt: skip
         try:
-            child.ask(command, self._take_loaded)
-            how = child.watch(self._hear)
+            child.send(command, self._take_loaded)
+            how = child.watch(self._on_reply)
         finally:
             with self._lock:
                 is_loaded = self._is_loaded
                 self._child = self._admission = self._status = None
-                self._is_loaded = self._is_asked = False
+                self._is_loaded = self._is_polled = False
             shutil.rmtree(folder, ignore_errors=True)
         if is_loaded:
             return how, True
@@ -203,7 +203,7 @@ class WorkerSupervisor:
         self._settled.set()
         if is_closing:
             child.kill()
-        child.ask(CommandMessage(Command.ISSUE_TICKET), self._take_admission)
+        child.send(CommandMessage(Command.ISSUE_TICKET), self._take_admission)
 
     def _take_admission(self, reply: CommandReply) -> None:
         self._check(reply)
@@ -215,19 +215,19 @@ class WorkerSupervisor:
         self._check(reply)
         with self._lock:
             self._status = (time.monotonic(), reply)
-            self._is_asked = False
+            self._is_polled = False
 
     def _refresh(self) -> CommandReply | None:
         """Returns the process's status if it is recent, and requests a newer one."""
         with self._lock:
-            child, is_asked = self._child if self._is_loaded else None, self._is_asked
-            self._is_asked = child is not None
+            child, is_polled = self._child if self._is_loaded else None, self._is_polled
+            self._is_polled = child is not None
             status = self._status
-        if child is not None and not is_asked:
-            child.ask(CommandMessage(Command.STATUS), self._take_status)
+        if child is not None and not is_polled:
+            child.send(CommandMessage(Command.STATUS), self._take_status)
         return status[1] if status is not None and time.monotonic() - status[0] < _FRESH_S else None
 
-    def _hear(self, reply: CommandReply) -> None:
+    def _on_reply(self, reply: CommandReply) -> None:
         self._check(reply)
         if reply.unrecoverable:
             self._on_unrecoverable(PyTritonUnrecoverableError(reply.unrecoverable))

@@ -13,7 +13,7 @@ from pytriton.proxy.tensors.failure import RequestError, Rescheduled
 from pytriton.proxy.tensors.signature import Signature
 from pytriton.python_backend.errors import TritonError, TritonModelException
 from pytriton.python_backend.response import InferenceResponse
-from pytriton.python_backend.sender import Answer, Answering, item_of
+from pytriton.python_backend.sender import Respond, Responder, item_of
 from pytriton.python_backend.served_request import ServedRequest
 
 _NOTHING = RequestError(TritonError.INTERNAL, "the request ended without a response")
@@ -37,8 +37,8 @@ class ServedModel:
         self.outputs = frozenset(self.output_names)
         self.device = device
 
-    def requests(self, requests: Sequence[BatchRequest], answer: Answer | None = None) -> list[ServedRequest]:
-        """Requests as ``execute`` takes them; with ``answer``, each has its answering."""
+    def requests(self, requests: Sequence[BatchRequest], respond: Respond | None = None) -> list[ServedRequest]:
+        """Requests as ``execute`` takes them; with ``respond``, each has its answering."""
         if self.device is not None:
             select_device(self.device)
         batch = requests[0]._batch
@@ -46,7 +46,7 @@ class ServedModel:
             ServedRequest(
                 batch,
                 index,
-                None if answer is None else Answering(answer, index, self.outputs, self.decoupled),
+                None if respond is None else Responder(respond, index, self.outputs, self.decoupled),
                 self.output_names,
                 self.name,
             )
@@ -101,7 +101,7 @@ class Sequential:
         items = self._model.items(self._model.execute(list(served)), served)
         if None in items:
             open_ = {index for index, item in enumerate(items) if item is None}
-            taken = {index for index in open_ if served[index].answering is not None}
+            taken = {index for index in open_ if served[index].responder is not None}
             del served  # a sender that the model drops is to be noticed
             for index in open_:
                 items[index] = (
@@ -121,22 +121,22 @@ class Senders:
     def __init__(self, model: ServedModel, requests: list[ServedRequest]) -> None:
         self._model = model
         self._sent: queue.SimpleQueue[tuple[int, object]] = queue.SimpleQueue()  # which a destructor may put to
-        self._answers: dict[int, object] = {}
+        self._responses: dict[int, object] = {}
         for request in requests:
-            request.find_answering = self.answering
+            request.find_responder = self.responder
 
-    def answering(self, index: int) -> Answering:
+    def responder(self, index: int) -> Responder:
         """Returns the object that responds to a request."""
-        return Answering(self._answer, index, self._model.outputs, False)
+        return Responder(self._respond, index, self._model.outputs, False)
 
     def wait(self, index: int) -> object:
-        """Waits for the answer to a request."""
-        while index not in self._answers:
+        """Waits for the response to a request."""
+        while index not in self._responses:
             sent, item = self._sent.get()
-            self._answers.setdefault(sent, _NOTHING if item is None else item)
-        return self._answers[index]
+            self._responses.setdefault(sent, _NOTHING if item is None else item)
+        return self._responses[index]
 
-    def _answer(self, index: int, item: object, final: bool, later: bool = False) -> None:
+    def _respond(self, index: int, item: object, final: bool, later: bool = False) -> None:
         self._sent.put((index, item))
 
 
@@ -148,9 +148,9 @@ class Deferred:
     def __init__(self, model: ServedModel) -> None:
         self._model = model
 
-    def __call__(self, requests: Sequence[BatchRequest], answer: Answer) -> None:
+    def __call__(self, requests: Sequence[BatchRequest], respond: Respond) -> None:
         """Infers a batch, whose requests may be answered later."""
-        served = self._model.requests(requests, answer)
+        served = self._model.requests(requests, respond)
         returned = self._model.execute(list(served))
         _check_nothing(returned, self._model)
         _reschedule(served)
@@ -164,9 +164,9 @@ class Coroutine:
     def __init__(self, model: ServedModel) -> None:
         self._model = model
 
-    async def __call__(self, requests: Sequence[BatchRequest], answer: Answer) -> list[Any] | None:
+    async def __call__(self, requests: Sequence[BatchRequest], respond: Respond) -> list[Any] | None:
         """Infers a batch, whose requests may be answered later."""
-        served = self._model.requests(requests, answer)
+        served = self._model.requests(requests, respond)
         returned = await self._model.execute(list(served))
         if self._model.decoupled:
             _check_nothing(returned, self._model)
@@ -174,8 +174,8 @@ class Coroutine:
             return None
         items = self._model.items(returned, served)
         for request, item in zip(served, items):
-            if item is not None and request.answering is not None:
-                request.answering.close()
+            if item is not None and request.responder is not None:
+                request.responder.close()
         return items
 
 
@@ -203,5 +203,5 @@ def _check_nothing(returned: object, model: ServedModel) -> None:
 
 def _reschedule(requests: list[ServedRequest]) -> None:
     for request in requests:
-        if request.is_rescheduled and request.answering is not None:
-            request.answering.reschedule()
+        if request.is_rescheduled and request.responder is not None:
+            request.responder.reschedule()

@@ -13,27 +13,27 @@ from pytriton.python_backend.flags import TRITONSERVER_RESPONSE_COMPLETE_FINAL
 from pytriton.python_backend.response import InferenceResponse
 from pytriton.python_backend.tensor import texts_of
 
-Answer = Callable[..., None]
+Respond = Callable[..., None]
 """Says something of a request of a batch: its number, what, and whether it is the last. See `is_deferred`."""
 
 _DROPPED = "the model dropped the request's response sender before it had sent the final flag"
 _CLOSED = "the response sender is closed: the request's final response was sent before"
 
 
-class Answering:
-    """The answers to one request. When nobody who could answer is left, the request fails.
+class Responder:
+    """The responses to one request. When nobody who could respond is left, the request fails.
 
     Args:
-        answer: Sends.
+        respond: Sends.
         index: The request's number.
         outputs: Names of the model's outputs.
         decoupled: Whether there may be any number of responses.
     """
 
-    __slots__ = ("__weakref__", "_answer", "_closed", "_decoupled", "_index", "_lock", "_outputs", "_responded")
+    __slots__ = ("__weakref__", "_closed", "_decoupled", "_index", "_lock", "_outputs", "_respond", "_responded")
 
-    def __init__(self, answer: Answer, index: int, outputs: frozenset[str], decoupled: bool) -> None:
-        self._answer = answer
+    def __init__(self, respond: Respond, index: int, outputs: frozenset[str], decoupled: bool) -> None:
+        self._respond = respond
         self._index = index
         self._outputs = outputs
         self._decoupled = decoupled
@@ -43,7 +43,7 @@ class Answering:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the last answer was given."""
+        """Whether the last response was given."""
         return self._closed
 
     def close(self) -> None:
@@ -65,10 +65,10 @@ class Answering:
             last = final or not self._decoupled
             self._closed = final
             try:
-                self._answer(self._index, None if response is None else item_of(response, self._outputs), last)
+                self._respond(self._index, None if response is None else item_of(response, self._outputs), last)
             except Exception as error:  # it cannot be sent: text that is none, no memory
                 self._closed = True
-                self._answer(self._index, error, True)
+                self._respond(self._index, error, True)
                 raise TritonModelException(str(error)) from error
 
     def _check(self, response: InferenceResponse | None) -> None:
@@ -87,20 +87,20 @@ class Answering:
             if self._closed:
                 raise TritonModelException(_CLOSED)
             self._closed = True
-            self._answer(self._index, Rescheduled(), True)
+            self._respond(self._index, Rescheduled(), True)
 
     def __del__(self) -> None:
         if not self._closed and (self._decoupled or not self._responded):
-            self._answer(self._index, RequestError(TritonError.INTERNAL, _DROPPED), True, later=True)
+            self._respond(self._index, RequestError(TritonError.INTERNAL, _DROPPED), True, later=True)
 
 
 class InferenceResponseSender:
     """Sends the responses to a request. May be kept, and used from any thread, after ``execute`` has returned."""
 
-    __slots__ = ("_answering", "_is_cancelled")
+    __slots__ = ("_is_cancelled", "_responder")
 
-    def __init__(self, answering: Answering, is_cancelled: Callable[[], bool]) -> None:
-        self._answering = answering
+    def __init__(self, responder: Responder, is_cancelled: Callable[[], bool]) -> None:
+        self._responder = responder
         self._is_cancelled = is_cancelled
 
     def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
@@ -119,7 +119,7 @@ class InferenceResponseSender:
             raise TritonModelException("send() has neither a response nor the final flag")
         if response is not None and not isinstance(response, InferenceResponse):
             raise TritonModelException(f"send() has {type(response).__name__}: use pb_utils.InferenceResponse")
-        self._answering.respond(response, bool(flags))
+        self._responder.respond(response, bool(flags))
 
     def is_cancelled(self) -> bool:
         """Returns whether nobody wants a response any more."""

@@ -11,7 +11,7 @@ from pytriton.python_backend.errors import TritonModelException
 from pytriton.python_backend.flags import TRITONSERVER_REQUEST_RELEASE_ALL, TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
 from pytriton.python_backend.request import InferenceRequest
 from pytriton.python_backend.response import InferenceResponse
-from pytriton.python_backend.sender import Answering, InferenceResponseSender
+from pytriton.python_backend.sender import InferenceResponseSender, Responder
 from pytriton.python_backend.tensor import Tensor, unchecked
 
 _RELEASE_FLAGS = (TRITONSERVER_REQUEST_RELEASE_ALL, TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
@@ -23,7 +23,7 @@ class ServedRequest(InferenceRequest):
     Args:
         batch: The batch of the request.
         index: The request's number in the batch.
-        answering: Responds to the request.
+        responder: Responds to the request.
         output_names: Names of the model's outputs.
         model_name: The model's name.
     """
@@ -34,14 +34,14 @@ class ServedRequest(InferenceRequest):
         "_index",
         "_own_flags",
         "_tensors",
-        "answering",
-        "find_answering",
+        "find_responder",
         "has_sender",
         "is_rescheduled",
+        "responder",
     )
 
     def __init__(
-        self, batch: Batch, index: int, answering: Answering | None, output_names: list[str], model_name: str
+        self, batch: Batch, index: int, responder: Responder | None, output_names: list[str], model_name: str
     ) -> None:
         self._batch = batch
         self._index = index
@@ -49,8 +49,8 @@ class ServedRequest(InferenceRequest):
         self._model_name = model_name
         self._tensors: list[Tensor] | None = None
         self._own_flags: int | None = None
-        self.find_answering: Callable[[int], Answering] | None = None
-        self.answering = answering
+        self.find_responder: Callable[[int], Responder] | None = None
+        self.responder = responder
         self.has_sender = False
         self.is_rescheduled = False
 
@@ -108,12 +108,12 @@ class ServedRequest(InferenceRequest):
 
     def get_response_sender(self) -> InferenceResponseSender:
         """See `InferenceRequest.get_response_sender`."""
-        if self.answering is None:
-            if self.find_answering is None:
+        if self.responder is None:
+            if self.find_responder is None:
                 raise TritonModelException("the request was answered when execute() returned")
-            self.answering = self.find_answering(self._index)
+            self.responder = self.find_responder(self._index)
         self.has_sender = True
-        return InferenceResponseSender(self.answering, self.is_cancelled)
+        return InferenceResponseSender(self.responder, self.is_cancelled)
 
     def set_release_flags(self, flags: int) -> None:
         """See `InferenceRequest.set_release_flags`."""
@@ -125,7 +125,9 @@ class ServedRequest(InferenceRequest):
 
     def exec(self, decoupled: bool = False) -> InferenceResponse:
         """Raises an error: a request from the server cannot be sent."""
-        raise TritonModelException("a request that execute() was given is answered: make an InferenceRequest to ask")
+        raise TritonModelException(
+            "a request that execute() was given is served already: make an InferenceRequest to send one"
+        )
 
     async def async_exec(self, decoupled: bool = False) -> InferenceResponse:
         """Raises an error: a request from the server cannot be sent."""

@@ -22,4 +22,4 @@ def server_client() -> ServerClient:
     try:
         return current_client()
     except PyTritonError as error:
-        raise TritonModelException(f"there is no server to ask from here: {error}") from error
+        raise TritonModelException(f"there is no server to send requests to from here: {error}") from error

@@ -1,4 +1,4 @@
-"""What the controller asks of a running server: whether it is ready, to load a model, to unload one."""
+"""Controls a running server: readiness, loading and unloading of models."""
 
 from __future__ import annotations
 
@@ -104,11 +104,11 @@ class HttpControl:
     def _post(self, path: str, body: bytes = b"", timeout_s: float | None = None) -> None:
         try:
             # Loading takes as long as the model's warm-up does.
-            status, answer = self._request("POST", path, timeout_s, body)
+            status, response = self._request("POST", path, timeout_s, body)
         except (OSError, http.client.HTTPException) as error:
             raise PyTritonRuntimeError(f"The server at {self._host}:{self._port} does not answer: {error!r}") from error
         if status != http.HTTPStatus.OK:
-            raise PyTritonRuntimeError(_error_text(answer))
+            raise PyTritonRuntimeError(_error_text(response))
 
     def _request(self, method: str, path: str, timeout_s: float | None, body: bytes | None = None) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pytriton.exceptions import PyTritonRuntimeError
 from pytriton.server.log import ServerLog
 
-_LAST_WORDS_S = 1.0  # for what the server has said to be read, once it has ended
+_DRAIN_TIMEOUT_S = 1.0  # for what the server has said to be read, once it has ended
 
 
 class ServerProcess:
@@ -74,11 +74,11 @@ class ServerProcess:
         return self._ended.wait(timeout_s)
 
     def stop(self, timeout_s: float) -> None:
-        """Asks it to end, and ends it when it has not after ``timeout_s`` seconds."""
-        for number, patience_s in ((signal.SIGTERM, timeout_s), (signal.SIGKILL, None)):
+        """Terminates the server, and kills it if it is still running after ``timeout_s`` seconds."""
+        for number, timeout in ((signal.SIGTERM, timeout_s), (signal.SIGKILL, None)):
             if self._process is not None and self.is_alive():
                 self._process.send_signal(number)
-                self._ended.wait(patience_s)
+                self._ended.wait(timeout)
 
     def _run(self) -> None:
         try:
@@ -102,7 +102,7 @@ class ServerProcess:
         reader = threading.Thread(target=self._read, args=(process,), name="pytriton-server-log", daemon=True)
         reader.start()
         process.wait()
-        reader.join(_LAST_WORDS_S)  # what its models have started may live on, and hold its output open
+        reader.join(_DRAIN_TIMEOUT_S)  # what its models have started may live on, and hold its output open
         self._ended.set()
         self._on_exit()
 

@@ -36,7 +36,7 @@ pytestmark = [
 
 EXAMPLE = ROOT / "examples" / "text_streaming"
 NOTEBOOK = EXAMPLE / "notebook.ipynb"
-PATIENCE_S = 60
+DEADLINE_S = 60
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -88,13 +88,13 @@ def served(example: types.SimpleNamespace, engine: Any) -> Iterator[Triton]:
 
 @pytest.fixture
 def endless(example: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> int:
-    """The length of a text that is not finished before the patience of a test is over; the engine allows it."""
+    """The length of a text that is not finished before a test times out; the engine allows it."""
     monkeypatch.setattr(example.engine, "LONGEST_TEXT", 2**31 - 1)
     return 2**31 - 1
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -253,7 +253,7 @@ def test_curl_line_of_the_readme_streams_text(served: Triton) -> None:
         if command.startswith("curl")
     )
     line = line.replace("127.0.0.1:8000", f"127.0.0.1:{served.config.http_port}")
-    answer = subprocess.run(shlex.split(line), capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
+    answer = subprocess.run(shlex.split(line), capture_output=True, text=True, timeout=DEADLINE_S, check=True).stdout
     events = [json.loads(each.removeprefix("data: ")) for each in answer.splitlines() if each]
     assert len(events) > 1
     assert len("".join(event["text"] for event in events)) == 100
@@ -311,7 +311,7 @@ def test_http_client_that_hangs_up_frees_its_place(served: Triton, engine: Any, 
         f"http://127.0.0.1:{served.config.http_port}/v2/models/Writer/generate_stream",
         json.dumps({"prompt": "The ", "max_tokens": endless}).encode(),
     )
-    with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:
+    with urllib.request.urlopen(request, timeout=DEADLINE_S) as response:
         assert response.readline().startswith(b"data: ")
         assert engine.active == 1
     wait_until(lambda: engine.active == 0)
@@ -321,7 +321,7 @@ def test_http_client_that_hangs_up_frees_its_place(served: Triton, engine: Any, 
 def executed(cache: Path) -> Any:
     """The notebook, with the outputs of its cells; an error in one of them is raised here."""
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    nbclient.NotebookClient(notebook, timeout=PATIENCE_S, kernel_name="python3").execute(cwd=str(EXAMPLE))
+    nbclient.NotebookClient(notebook, timeout=DEADLINE_S, kernel_name="python3").execute(cwd=str(EXAMPLE))
     return notebook
 
 
@@ -344,7 +344,7 @@ def test_notebook_shows_texts(executed: Any) -> None:
 
 
 def test_interrupt_in_the_notebook_cancels_the_text(cache: Path) -> None:
-    manager, client = start_new_kernel(startup_timeout=PATIENCE_S, kernel_name="python3", cwd=str(EXAMPLE))
+    manager, client = start_new_kernel(startup_timeout=DEADLINE_S, kernel_name="python3", cwd=str(EXAMPLE))
 
     def execute(code: str, watch: Callable[[Any], None] = lambda output: None) -> list[Any]:
         outputs: list[Any] = []
@@ -353,7 +353,7 @@ def test_interrupt_in_the_notebook_cancels_the_text(cache: Path) -> None:
             outputs.append(output)
             watch(output)
 
-        client.execute_interactive(code, timeout=PATIENCE_S, output_hook=take)
+        client.execute_interactive(code, timeout=DEADLINE_S, output_hook=take)
         return [each for each in outputs if each["msg_type"] not in ("status", "execute_input")]
 
     def interrupt(output: Any) -> None:

@@ -16,7 +16,7 @@ CODES = {"not found": 2, "invalid": 3, "unavailable": 4, "unsupported": 5}
 ROW = {"x": np.array([[1, 2, 3]], np.float32)}
 
 
-def asking(triton, name, ask, **arguments):
+def bind_caller(triton, name, ask, **arguments):
     """Binds a model whose callable is ``ask(context, requests)``."""
     if asyncio.iscoroutinefunction(ask):
 
@@ -50,7 +50,7 @@ def asked(triton, name, ask, **arguments):
             kept.append((None, error))
         return [{"y": request["x"]} for request in requests]
 
-    asking(triton, name, call_async if asyncio.iscoroutinefunction(ask) else call, **arguments)
+    bind_caller(triton, name, call_async if asyncio.iscoroutinefunction(ask) else call, **arguments)
     assert send_floats(triton, name, [0]) == [0]
     ((result, error),) = kept
     if error is not None:

@@ -38,7 +38,7 @@ def bind_pid(triton, name, infer_func, **arguments):
     triton.bind(name, infer_func, FLOATS_IN, PID_OUT, **arguments)
 
 
-def pid_of_answer(client, name, value=1):
+def pid_of_response(client, name, value=1):
     """Sends a number, checks that it is doubled, and returns the process that answered."""
     outputs = client.infer(name, {"x": np.array([[value]], np.float32)})
     assert outputs["y"].tolist() == [[2 * value]]

@@ -133,7 +133,7 @@ def json_floats(values, name="x"):
 
 
 def send_floats(triton, model, values, **fields):
-    """Sends one row of float32 as JSON and returns the row ``y`` of the answer, or its error."""
+    """Sends one row of float32 as JSON and returns the row ``y`` of the response, or its error."""
     status, answer = infer_json(triton, model, [json_floats(values)], **fields)
     return answer["outputs"][0]["data"] if status == 200 else answer["error"]
 

@@ -18,7 +18,7 @@ from tritonclient.utils import np_to_triton_dtype
 
 from pytriton.model_config import DynamicBatcher, ModelConfig
 
-PATIENCE_S = 20.0
+DEADLINE_S = 20.0
 STREAMING = ModelConfig(decoupled=True)
 
 
@@ -51,8 +51,8 @@ def answers(requests, value):
     return [{"y": np.full_like(request["x"], value)} for request in requests]
 
 
-class Doors:
-    """Coroutines wait here, each at the door of its number, until somebody opens it."""
+class Gates:
+    """Blocks coroutines, each at the gate of its number, until a test opens it."""
 
     def __init__(self):
         self.entered = []
@@ -65,7 +65,7 @@ class Doors:
         await self._opened[number].wait()
 
     def open(self, *numbers):
-        """Opens doors, also for those who come later; from any thread, once somebody waits."""
+        """Opens gates, also for coroutines that come later; from any thread, once one waits."""
         (loop,) = self.loops
         loop.call_soon_threadsafe(lambda: [self._opened[number].set() for number in numbers])
 
@@ -125,11 +125,11 @@ class Stream:
         self.raw.async_stream_infer(model, tensors, **{"enable_empty_final_response": True, **options})
         return self
 
-    def reply(self, timeout_s=PATIENCE_S):
+    def reply(self, timeout_s=DEADLINE_S):
         """The next reply."""
         return self._responses.get(timeout=timeout_s)
 
-    def replies(self, ends=1, timeout_s=PATIENCE_S):
+    def replies(self, ends=1, timeout_s=DEADLINE_S):
         """All replies until so many requests have ended."""
         replies = []
         while ends:
@@ -174,11 +174,11 @@ class EventStream:
         triton: The server.
         model: The model's name.
         body: What is sent as JSON.
-        endpoint: ``generate_stream``, or ``generate`` for one answer as JSON.
+        endpoint: ``generate_stream``, or ``generate`` for one response as JSON.
     """
 
     def __init__(self, triton, model, body, endpoint="generate_stream"):
-        self._connection = http.client.HTTPConnection(HOST, triton.config.http_port, timeout=PATIENCE_S)
+        self._connection = http.client.HTTPConnection(HOST, triton.config.http_port, timeout=DEADLINE_S)
         self._connection.request("POST", f"/v2/models/{model}/{endpoint}", json.dumps(body))
         self._socket = self._connection.sock
         self._response = None
@@ -202,7 +202,7 @@ class EventStream:
         return iter(self.event, None)
 
     def json(self):
-        """The whole answer, which is JSON and no events."""
+        """The whole response, which is JSON and no events."""
         return json.loads(self.response.read())
 
     def drop(self):

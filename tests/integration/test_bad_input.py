@@ -261,7 +261,7 @@ def test_a_mistake_in_the_settings_is_told_before_the_server_starts(folder, mist
     before = servers()
 
     with pytest.raises(error) as caught:
-        Triton(**make(folder))  # which does not wait for the server, and so hears nothing of it
+        Triton(**make(folder))  # which does not wait for the server, and so learns nothing of it
 
     check_message(caught.value.message, parts)
     assert servers() == before

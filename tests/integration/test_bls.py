@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 import pytest
-from bls_models import ROW, asked, asking
+from bls_models import ROW, asked, bind_caller
 from footprint import Footprint, assert_same, settled
 from serving import (
     NO_BATCHING,
@@ -38,7 +38,9 @@ pytestmark = pytest.mark.usefixtures("callees")
 
 
 def test_a_model_asks_another(triton, name):
-    asking(triton, name, lambda context, requests: [context.infer("double", {"x": each["x"]}) for each in requests])
+    bind_caller(
+        triton, name, lambda context, requests: [context.infer("double", {"x": each["x"]}) for each in requests]
+    )
     assert send_floats(triton, name, [1, 2, 3]) == [2, 4, 6]
 
 
@@ -46,7 +48,7 @@ def test_a_coroutine_asks_another(triton, name):
     async def ask(context, requests):
         return [await context.ainfer("double", {"x": each["x"]}) for each in requests]
 
-    asking(triton, name, ask)
+    bind_caller(triton, name, ask)
     assert send_floats(triton, name, [1, 2, 3]) == [2, 4, 6]
 
 
@@ -277,7 +279,7 @@ def test_models_ask_in_a_chain(triton, name):
     bind_floats(triton, f"{name}_0", batch(lambda x: {"y": x + 1}))
     for level in range(1, 6):
         below = f"{name}_{level - 1}"
-        asking(
+        bind_caller(
             triton,
             f"{name}_{level}",
             lambda context, requests, below=below: [context.infer(below, {"x": each["x"]}) for each in requests],
@@ -294,7 +296,7 @@ def test_requests_of_a_model_that_is_unloaded_are_answered(triton, name):
         return requests
 
     bind_floats(triton, f"hold_{name}", hold)
-    asking(triton, name, lambda context, requests: [context.infer(f"hold_{name}", {"x": requests[0]["x"]})])
+    bind_caller(triton, name, lambda context, requests: [context.infer(f"hold_{name}", {"x": requests[0]["x"]})])
     sent = Background(lambda: send_floats(triton, name, [4]))
     assert entered.wait(10)
     request_json(triton, "POST", f"/v2/repository/models/{name}/unload", {}, token_of(triton))
@@ -317,7 +319,7 @@ def test_a_thousand_requests_leave_nothing_behind(triton, name):
         )  # of streams that were left, a little later
         return requests
 
-    asking(triton, name, ask)
+    bind_caller(triton, name, ask)
     assert send_floats(triton, name, [20]) == [20]
     before = Footprint(triton)
     assert send_floats(triton, name, [120]) == [120]
@@ -334,7 +336,7 @@ def test_the_server_stops_while_a_request_waits_for_another():
             return requests
 
         bind_floats(triton, "hold", hold)
-        asking(triton, "asks", lambda context, requests: [context.infer("hold", {"x": requests[0]["x"]})])
+        bind_caller(triton, "asks", lambda context, requests: [context.infer("hold", {"x": requests[0]["x"]})])
         triton.run()
         with contextlib.closing(Client("http", triton)) as client:
             sent = Background(lambda: client.infer("asks", {"x": np.ones((1, 1), np.float32)}))

@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from bls_models import CODES, ROW, asked, asking
+from bls_models import CODES, ROW, asked, bind_caller
 from serving import Background, at_once, bind_floats, send_floats
 
 from pytriton.decorators import batch, triton_context
@@ -48,7 +48,7 @@ def test_an_unknown_version_is_an_error(triton, name):
 def test_the_error_of_a_model_reaches_the_one_that_asks_and_its_client(triton, name):
     with pytest.raises(PyTritonInferenceError, match="ValueError: the weights are lost"):
         asked(triton, name, lambda context: context.infer("fails", ROW))
-    asking(triton, f"{name}_again", lambda context, requests: [context.infer("fails", ROW)])
+    bind_caller(triton, f"{name}_again", lambda context, requests: [context.infer("fails", ROW)])
     assert "ValueError: the weights are lost" in send_floats(triton, f"{name}_again", [0])
 
 
@@ -126,7 +126,7 @@ def refused(triton, model, value=0):
 
 
 def test_a_model_that_asks_itself_is_refused(triton, name):
-    asking(triton, name, lambda context, requests: [context.infer(name, {"x": each["x"]}) for each in requests])
+    bind_caller(triton, name, lambda context, requests: [context.infer(name, {"x": each["x"]}) for each in requests])
     error = refused(triton, name)
     assert f"would deadlock: all instances of model '{name}' are waiting" in error
     assert f"('{name}' calls '{name}')" in error
@@ -134,7 +134,7 @@ def test_a_model_that_asks_itself_is_refused(triton, name):
 
 def test_a_cycle_of_models_is_refused(triton, name):
     for one, other in (("a", "b"), ("b", "c"), ("c", "a")):
-        asking(
+        bind_caller(
             triton,
             f"{name}_{one}",
             lambda context, requests, other=other: [context.infer(f"{name}_{other}", {"x": requests[0]["x"]})],
@@ -150,7 +150,7 @@ def test_a_cycle_is_refused_where_requests_are_batched(triton, name):
 
     config = ModelConfig(max_batch_size=8, batcher=DynamicBatcher(50_000))
     bind_floats(triton, f"{name}_a", ask, config=config)
-    asking(
+    bind_caller(
         triton,
         f"{name}_b",
         lambda context, requests: [context.infer(f"{name}_a", {"x": requests[0]["x"]})],
@@ -187,13 +187,13 @@ def test_a_coroutine_may_ask_its_own_model_as_often_as_it_has_places(triton, nam
         x = requests[0]["x"]
         return [await context.ainfer(name, {"x": x - 1}) if x[0, 0] > 0 else {"y": x}]
 
-    asking(triton, name, ask, config=ModelConfig(max_batch_size=1, max_in_flight=4))
+    bind_caller(triton, name, ask, config=ModelConfig(max_batch_size=1, max_in_flight=4))
     assert send_floats(triton, name, [3]) == [0]
     assert "would deadlock" in refused(triton, name, 4)
 
 
 def test_a_refused_cycle_leaves_the_models_at_work(triton, name):
-    asking(triton, name, down(name))
+    bind_caller(triton, name, down(name))
     assert "would deadlock" in refused(triton, name, 1)
     assert send_floats(triton, name, [0]) == [0]
 
@@ -201,7 +201,7 @@ def test_a_refused_cycle_leaves_the_models_at_work(triton, name):
 def test_a_request_to_oneself_of_which_nobody_can_tell_times_out_with_a_reason(triton, name):
     """The context of another call is not the one of the batch that waits."""
     context = asked(triton, f"other_{name}", lambda context: context)
-    asking(triton, name, lambda _, requests: [context.infer(name, {"x": requests[0]["x"]}, timeout_s=0.3)])
+    bind_caller(triton, name, lambda _, requests: [context.infer(name, {"x": requests[0]["x"]}, timeout_s=0.3)])
     error = refused(triton, name, 0)
     assert "sent no response within 0.3 s" in error
     assert "If every instance of the model is waiting for this request" in error

@@ -21,7 +21,7 @@ from serving import (
     statistics_of,
     wait_until,
 )
-from streaming import Doors, number_of, one_by_one, row, streamed, together
+from streaming import Gates, number_of, one_by_one, row, streamed, together
 
 from pytriton.decorators import batch, sample
 from pytriton.exceptions import PyTritonUnrecoverableError
@@ -33,11 +33,11 @@ async def double(requests):
     return [{"y": request["x"] * 2} for request in requests]
 
 
-def behind(doors):
-    """A coroutine function that returns its input once the door of the request's number is open."""
+def behind(gates):
+    """A coroutine function that returns its input once the gate of the request's number is open."""
 
     async def wait(requests):
-        await doors.wait(number_of(requests))
+        await gates.wait(number_of(requests))
         return requests
 
     return wait
@@ -111,17 +111,17 @@ def test_what_a_coroutine_under_batch_returns_is_cut_into_requests(triton, grpc_
 
 
 def test_a_coroutine_under_batch_has_many_batches_in_flight(triton, grpc_client, name):
-    doors = Doors()
+    gates = Gates()
 
     @batch
     async def wait(x):
-        await doors.wait(int(x.flat[0]))
+        await gates.wait(int(x.flat[0]))
         return [x]
 
     bind_floats(triton, name, wait, config=one_by_one())
     requests = [send(grpc_client, name, number) for number in range(8)]
-    wait_until(lambda: len(doors.entered) == 8)
-    doors.open(*range(8))
+    wait_until(lambda: len(gates.entered) == 8)
+    gates.open(*range(8))
 
     assert [request.finish().result for request in requests] == list(range(8))
 
@@ -171,53 +171,53 @@ def test_a_coroutine_on_a_decoupled_model_gives_one_response(triton, name, kind)
 
 
 def test_each_batch_is_answered_when_its_own_coroutine_returns(triton, grpc_client, name):
-    doors = Doors()
-    bind_floats(triton, name, behind(doors), config=one_by_one())
+    gates = Gates()
+    bind_floats(triton, name, behind(gates), config=one_by_one())
     requests = [send(grpc_client, name, number) for number in range(4)]
-    wait_until(lambda: len(doors.entered) == 4)
+    wait_until(lambda: len(gates.entered) == 4)
 
     for number in (2, 0, 3):
-        doors.open(number)
+        gates.open(number)
         assert requests[number].finish().result == number
     assert requests[1].is_alive()
-    doors.open(1)
+    gates.open(1)
     assert requests[1].finish().result == 1
 
 
 def test_256_batches_are_in_flight_by_default(triton, grpc_client, name):
-    doors = Doors()
-    bind_floats(triton, name, behind(doors), config=one_by_one())
+    gates = Gates()
+    bind_floats(triton, name, behind(gates), config=one_by_one())
     requests = [send(grpc_client, name, number) for number in range(258)]
-    wait_until(lambda: len(doors.entered) == 256)
+    wait_until(lambda: len(gates.entered) == 256)
     wait_until(lambda: pending(triton, name) == 2)
 
-    assert len(doors.entered) == 256
-    doors.open(*range(258))
+    assert len(gates.entered) == 256
+    gates.open(*range(258))
     assert [request.finish().result for request in requests] == list(range(258))
 
 
 def test_a_batch_beyond_the_limit_waits_in_the_queue_until_another_ends(triton, grpc_client, name):
-    doors = Doors()
-    bind_floats(triton, name, behind(doors), config=one_by_one(max_in_flight=2))
+    gates = Gates()
+    bind_floats(triton, name, behind(gates), config=one_by_one(max_in_flight=2))
     requests = [send(grpc_client, name, number) for number in range(5)]
-    wait_until(lambda: len(doors.entered) == 2)
+    wait_until(lambda: len(gates.entered) == 2)
     wait_until(lambda: pending(triton, name) == 3)
-    assert len(doors.entered) == 2
+    assert len(gates.entered) == 2
 
     for ended in range(1, 4):
-        doors.open(doors.entered[ended])
-        requests[doors.entered[ended]].finish()
-        wait_until(lambda ended=ended: len(doors.entered) == 2 + ended)
+        gates.open(gates.entered[ended])
+        requests[gates.entered[ended]].finish()
+        wait_until(lambda ended=ended: len(gates.entered) == 2 + ended)
         assert sum(request.is_alive() for request in requests) == 5 - ended
-    doors.open(*range(5))
+    gates.open(*range(5))
     assert [request.finish().result for request in requests] == list(range(5))
 
 
 def test_triton_refuses_what_its_queue_has_no_room_for(triton, grpc_client, name):
-    doors = Doors()
+    gates = Gates()
     policy = QueuePolicy(timeout_action=TimeoutAction.REJECT, max_queue_size=1)
     config = one_by_one(max_in_flight=1, batcher=DynamicBatcher(default_queue_policy=policy))
-    bind_floats(triton, name, behind(doors), config=config)
+    bind_floats(triton, name, behind(gates), config=config)
     requests = []
 
     def refused():
@@ -226,20 +226,20 @@ def test_triton_refuses_what_its_queue_has_no_room_for(triton, grpc_client, name
 
     (refusal,) = wait_until(refused)[:1]
     assert "maximum queue size" in refusal.error.message()
-    doors.open(*range(len(requests)))
+    gates.open(*range(len(requests)))
     served = [request.result for request in requests if request.finish().error is None]
     assert 1 <= len(served) <= 3  # one is in flight, one with the instance, one in the queue
 
 
 def test_the_instances_of_a_model_share_one_event_loop(triton, grpc_client, name):
-    doors = Doors()
-    bind_floats(triton, name, [behind(doors), behind(doors)], config=one_by_one(max_in_flight=1))
+    gates = Gates()
+    bind_floats(triton, name, [behind(gates), behind(gates)], config=one_by_one(max_in_flight=1))
     requests = [send(grpc_client, name, number) for number in range(2)]
-    wait_until(lambda: len(doors.entered) == 2)
+    wait_until(lambda: len(gates.entered) == 2)
 
-    assert len(doors.loops) == 1
+    assert len(gates.loops) == 1
     assert [each.name for each in threading.enumerate()].count(f"pytriton-loop-{name}") == 1
-    doors.open(0, 1)
+    gates.open(0, 1)
     assert [request.finish().result for request in requests] == [0, 1]
 
 
@@ -302,17 +302,17 @@ def test_the_loop_is_the_same_from_call_to_call_so_that_tasks_live_on(triton, na
 
 
 def test_inputs_stay_as_they_are_while_a_coroutine_waits(triton, grpc_client, name):
-    doors = Doors()
-    bind_floats(triton, name, behind(doors), config=one_by_one())
+    gates = Gates()
+    bind_floats(triton, name, behind(gates), config=one_by_one())
     sent = np.arange(1, 100_001, dtype=np.float32)[None]
     waits = Background(lambda: grpc_client.infer(name, {"x": sent})["y"])
-    wait_until(lambda: doors.entered == [1])
-    doors.open(2)
+    wait_until(lambda: gates.entered == [1])
+    gates.open(2)
 
     for _ in range(30):
         other = np.full_like(sent, 2)
         np.testing.assert_array_equal(grpc_client.infer(name, {"x": other})["y"], other)
-    doors.open(1)
+    gates.open(1)
     np.testing.assert_array_equal(waits.finish().result, sent)
 
 

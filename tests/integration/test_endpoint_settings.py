@@ -209,8 +209,8 @@ def certificates(tmp_path_factory):
     return folder
 
 
-def ask_over_tls(triton, **options):
-    """Sends a request over gRPC and returns the answer, or None where no connection comes about."""
+def send_over_tls(triton, **options):
+    """Sends a request over gRPC and returns the response, or None where no connection comes about."""
     client = tritonclient.grpc.InferenceServerClient(f"localhost:{triton.config.grpc_port}", **options)
     try:
         tensor = tritonclient.grpc.InferInput("x", X.shape, "FP32").set_data_from_numpy(X)
@@ -227,9 +227,9 @@ def ask_over_tls(triton, **options):
 def test_grpc_over_tls_is_for_clients_that_know_the_certificate(certificates, mutual):
     settings = {"grpc_server_cert": certificates / "server.pem", "grpc_server_key": certificates / "server.key"}
     with double_served(grpc_use_ssl=True, grpc_use_ssl_mutual=mutual, **settings) as triton:
-        assert ask_over_tls(triton, ssl=True, root_certificates=str(certificates / "server.pem")) == 2
-        assert ask_over_tls(triton, ssl=True, root_certificates=str(certificates / "stranger.pem")) is None
-        assert ask_over_tls(triton) is None
+        assert send_over_tls(triton, ssl=True, root_certificates=str(certificates / "server.pem")) == 2
+        assert send_over_tls(triton, ssl=True, root_certificates=str(certificates / "stranger.pem")) is None
+        assert send_over_tls(triton) is None
         assert send_floats(triton, "double", [1]) == [2], "HTTP is as it was"
 
 
@@ -248,6 +248,6 @@ def test_grpc_over_mutual_tls_is_for_clients_that_the_server_knows(certificates)
 
     root = {"ssl": True, "root_certificates": str(certificates / "server.pem")}
     with double_served(**settings) as triton:
-        assert ask_over_tls(triton, **root, **shown("client")) == 2
-        assert ask_over_tls(triton, **root, **shown("stranger")) is None
-        assert ask_over_tls(triton, **root) is None
+        assert send_over_tls(triton, **root, **shown("client")) == 2
+        assert send_over_tls(triton, **root, **shown("stranger")) is None
+        assert send_over_tls(triton, **root) is None

@@ -67,7 +67,7 @@ class Queue:
         wait_until(lambda: time.monotonic() > deadline)
 
     def finish(self):
-        """Lets the callable go on, and returns the answers in the order in which the requests were sent."""
+        """Lets the callable go on, and returns the responses in the order in which the requests were sent."""
         self.gate.opened.set()
         return [request.finish().result for request in self.requests]
 
@@ -236,7 +236,7 @@ def test_responses_leave_in_the_order_of_the_requests_where_that_is_preserved(tr
         wait_until(lambda: statistics_of(triton, name)["inference_stats"]["compute_infer"]["count"] == 1)
 
         if preserve:
-            assert grpc_client.raw.is_server_ready()  # an answer that had been sent would be here before this one
+            assert grpc_client.raw.is_server_ready()  # a response that had been sent would be here before this one
             assert second.is_alive()
         else:
             assert second.finish().result == 2

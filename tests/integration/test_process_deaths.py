@@ -1,4 +1,4 @@
-"""Processes of instances that end: who hears of it, who waits, and what is left of them."""
+"""Worker processes that exit: which requests fail, which wait, and what is cleaned up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import time
 import cloudpickle
 import psutil
 import pytest
-from processes import ONE_BY_ONE, Multiply, bind_held, bind_pid, hold, pid_of_answer, process_of, processes_of
+from processes import ONE_BY_ONE, Multiply, bind_held, bind_pid, hold, pid_of_response, process_of, processes_of
 from serving import (
     Background,
     InferenceServerException,
@@ -45,7 +45,7 @@ def restarted(name, old, instance=0):
 def served_by(client, name):
     """The process that answers, unless that ends meanwhile."""
     with contextlib.suppress(InferenceServerException):
-        return pid_of_answer(client, name)
+        return pid_of_response(client, name)
 
 
 def metric(triton, name):
@@ -100,7 +100,7 @@ def test_a_callable_that_ends_its_process_fails_its_request_alone(triton, name, 
 
 def test_restarts_are_counted_on_the_metrics_endpoint(triton, name, client):
     bind_pid(triton, name, ProcessInstance(Multiply))
-    assert pid_of_answer(client, name) == process_of(name).pid
+    assert pid_of_response(client, name) == process_of(name).pid
     assert metric(triton, name) == 0
 
     for number in (1, 2):
@@ -108,7 +108,7 @@ def test_restarts_are_counted_on_the_metrics_endpoint(triton, name, client):
         assert wait_until(lambda: served_by(client, name)) == process_of(name).pid
         assert metric(triton, name) == number
     bind_pid(triton, name, ProcessInstance(Multiply))
-    pid_of_answer(client, name)
+    pid_of_response(client, name)
     assert metric(triton, name) == 2  # as counters are, it never falls
 
 
@@ -127,11 +127,11 @@ def test_while_a_process_is_started_again_its_neighbour_serves(triton, name, tmp
         waiting = []
 
         def one_waits():
-            waiting.append(Background(lambda: pid_of_answer(client, name)))
+            waiting.append(Background(lambda: pid_of_response(client, name)))
             return any(each.is_alive() for each in waiting[:-5])
 
         wait_until(one_waits)
-        assert [pid_of_answer(client, name) for _ in range(20)] == [os.getpid()] * 20
+        assert [pid_of_response(client, name) for _ in range(20)] == [os.getpid()] * 20
         (tmp_path / "gate").touch()
         pids = {each.finish().result for each in waiting}
         assert pids == {os.getpid(), process_of(name, 1).pid}

@@ -11,7 +11,17 @@ import threading
 import cloudpickle
 import numpy as np
 import pytest
-from processes import Multiply, bind_pid, double, function, generator, is_ready, pid_of_answer, process_of, processes_of
+from processes import (
+    Multiply,
+    bind_pid,
+    double,
+    function,
+    generator,
+    is_ready,
+    pid_of_response,
+    process_of,
+    processes_of,
+)
 from serving import (
     FLOATS_IN,
     Background,
@@ -46,14 +56,14 @@ def test_each_instance_has_a_process_of_its_own(triton, name):
     processes = processes_of(name)
     assert sorted(processes) == [0, 1]
     with client_of(triton, "grpc") as client:
-        pids = {pid for _ in range(10) for pid in at_once(4, lambda _: pid_of_answer(client, name))}
+        pids = {pid for _ in range(10) for pid in at_once(4, lambda _: pid_of_response(client, name))}
     assert pids == {process.pid for process in processes.values()}
 
 
 def test_a_single_one_needs_no_list(triton, name, client):
     bind_pid(triton, name, ProcessInstance(Multiply))
 
-    assert pid_of_answer(client, name) == process_of(name).pid
+    assert pid_of_response(client, name) == process_of(name).pid
 
 
 def test_one_that_is_listed_twice_makes_two_processes(triton, name):
@@ -66,7 +76,7 @@ def test_processes_and_callables_of_this_process_share_a_models_load(triton, nam
     bind_pid(triton, name, [Multiply(), ProcessInstance(Multiply)], config=ModelConfig(max_batch_size=1))
 
     with client_of(triton, "grpc") as client:
-        pids = {pid for _ in range(10) for pid in at_once(4, lambda _: pid_of_answer(client, name))}
+        pids = {pid for _ in range(10) for pid in at_once(4, lambda _: pid_of_response(client, name))}
     assert pids == {os.getpid(), process_of(name, 1).pid}
 
 
@@ -327,7 +337,7 @@ def test_a_remote_server_is_served_from_processes_too(triton, name):
     with RemoteTriton(url=url, access_token=triton.get_access_token()) as remote:
         bind_pid(remote, name, [ProcessInstance(Multiply)] * 2)
         with client_of(triton) as client:
-            assert pid_of_answer(client, name) in {process.pid for process in processes_of(name).values()}
+            assert pid_of_response(client, name) in {process.pid for process in processes_of(name).values()}
 
     assert not processes_of(name)
     assert not is_ready(triton, name)

@@ -42,7 +42,7 @@ def answering(number):
 class Load:
     """Clients of both protocols that send one request after the other, each in a thread of its own.
 
-    Whoever binds by `bind` has each answer checked: it comes from what was bound when the request was sent, or from
+    Whoever binds by `bind` has each response checked: it comes from what was bound when the request was sent, or from
     what was being bound since then.
 
     Args:

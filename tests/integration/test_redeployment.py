@@ -8,7 +8,7 @@ import time
 
 import cloudpickle
 import pytest
-from processes import Multiply, bind_pid, pid_of_answer, process_of
+from processes import Multiply, bind_pid, pid_of_response, process_of
 from serving import bind_floats, client_of, running_triton, send_floats
 
 from pytriton.process import ProcessInstance
@@ -55,7 +55,7 @@ def test_a_process_outlives_an_undeployment(triton, caplog):
 
     deploy(triton)
     with client_of(triton) as client:
-        assert pid_of_answer(client, "process") == before
+        assert pid_of_response(client, "process") == before
     assert not caplog.messages
 
 

@@ -256,7 +256,7 @@ def test_warm_up_fills_no_cache(triton, name):
 
 
 class FailsAtFirst:
-    """Fails in its first call, and answers from then on."""
+    """Fails in its first call, and responds from then on."""
 
     def __init__(self):
         self.calls = 0

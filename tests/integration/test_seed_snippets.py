@@ -230,11 +230,11 @@ def test_serving_until_it_is_stopped(run_snippet, monkeypatch):
     entered = []
     enter = Triton.__enter__
 
-    def enter_and_tell(triton):
+    def enter_and_notify(triton):
         entered.append(triton)
         return enter(triton)
 
-    monkeypatch.setattr(Triton, "__enter__", enter_and_tell)
+    monkeypatch.setattr(Triton, "__enter__", enter_and_notify)
     thread = threading.Thread(target=lambda: run_snippet("serving_serve", Triton=Triton))
     thread.start()
     wait_until(lambda: entered and entered[0].is_connected())

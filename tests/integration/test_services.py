@@ -265,7 +265,7 @@ def test_sequences_go_to_models_that_batch_them(triton, name):
 
 
 def test_a_fork_cannot_ask(triton, name):
-    def ask_in_fork(services):
+    def send_in_fork(services):
         services.is_model_ready("same")
         read, write = os.pipe()
         if os.fork() == 0:
@@ -279,7 +279,7 @@ def test_a_fork_cannot_ask(triton, name):
         with os.fdopen(read) as pipe:
             return pipe.read()
 
-    assert "is a fork of the one that serves the model" in called(triton, name, ask_in_fork)
+    assert "is a fork of the one that serves the model" in called(triton, name, send_in_fork)
 
 
 def test_outside_of_calls_nobody_knows_whom_to_ask(triton):

@@ -1,4 +1,4 @@
-"""Streams that fail, and steps of streams that are no answers."""
+"""Streams that fail, and steps of streams that are no responses."""
 
 from __future__ import annotations
 

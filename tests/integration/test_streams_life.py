@@ -20,7 +20,7 @@ from serving import (
     servers,
     wait_until,
 )
-from streaming import Doors, EventStream, answers, bind_stream, number_of, one_by_one, row, stream_to, streamed
+from streaming import EventStream, Gates, answers, bind_stream, number_of, one_by_one, row, stream_to, streamed
 
 from pytriton.triton import RemoteTriton
 
@@ -182,11 +182,11 @@ def remote_triton(triton):
 
 @pytest.mark.parametrize("kind", STREAMS)
 def test_unloading_a_model_ends_its_streams_and_no_others(triton, name, kind):
-    running, doors = Running(), Doors()
+    running, gates = Running(), Gates()
 
     async def other(requests):
         yield answers(requests, 0)
-        await doors.wait(1)
+        await gates.wait(1)
         yield answers(requests, 1)
 
     bind_stream(triton, f"{name}_other", other)
@@ -203,7 +203,7 @@ def test_unloading_a_model_ends_its_streams_and_no_others(triton, name, kind):
         assert ends.replies()[-1].error == f"model '{name}': {ENDED}"
         assert running.total == 0
 
-        doors.open(1)
+        gates.open(1)
         assert [reply.y for reply in goes_on.replies()] == [1, None]
 
 

@@ -18,7 +18,7 @@ import pytest
 from footprint import Footprint, assert_same, settled
 from running_streams import STEP_S, Running
 from serving import bind_floats, running_triton, wait_until
-from streaming import Doors, Stream, answers, bind_stream, number_of, one_by_one, row, streamed, together
+from streaming import Gates, Stream, answers, bind_stream, number_of, one_by_one, row, streamed, together
 
 from pytriton.proxy.tensors.batch import Batch
 
@@ -26,15 +26,15 @@ STREAM_COUNT = 1_000
 RESPONSE_COUNT = 50
 
 
-def run_a_thousand(triton, doors, run):
+def run_a_thousand(triton, gates, run):
     """Runs so many streams at the same time; returns what each of them was answered with."""
     connections = [Stream(triton) for _ in range(4)]
     received = collections.defaultdict(list)
     try:
         for number in range(STREAM_COUNT):
             connections[number % 4].send("m", number, run, request_id=f"{number}")
-        wait_until(lambda: doors.entered.count(run) == STREAM_COUNT, 60)
-        doors.open(run)
+        wait_until(lambda: gates.entered.count(run) == STREAM_COUNT, 60)
+        gates.open(run)
         for connection in connections:
             for reply in connection.replies(STREAM_COUNT // 4, timeout_s=60):
                 received[int(reply.id)].append(reply.y)
@@ -46,13 +46,13 @@ def run_a_thousand(triton, doors, run):
 
 @pytest.fixture
 def thousands():
-    """A server whose one model takes so many streams at a time, and the doors behind their first responses."""
-    doors = Doors()
+    """A server whose one model takes so many streams at a time, and the gates behind their first responses."""
+    gates = Gates()
 
     async def infer(requests):
         number, run = requests[0]["x"][0]
         yield [[row(number)]]
-        await doors.wait(int(run))
+        await gates.wait(int(run))
         for value in range(1, RESPONSE_COUNT):
             yield [[row(number + value)]]
             await asyncio.sleep(0)
@@ -60,7 +60,7 @@ def thousands():
     with running_triton() as triton:
         bind_stream(triton, "m", infer, one_by_one(decoupled=True, max_in_flight=STREAM_COUNT))
         triton.run()
-        yield triton, doors
+        yield triton, gates
 
 
 def test_a_thousand_streams_in_flight_on_one_instance_all_complete_in_order(thousands):
@@ -131,8 +131,8 @@ class Restless(Running):
             ]
 
 
-def pipelines_of(triton):
-    return [pipeline for model in triton._models for worker in model._workers for pipeline in worker._executors]
+def executors_of(triton):
+    return [executor for model in triton._models for worker in model._workers for executor in worker._executors]
 
 
 def blocks_in_use(triton):
@@ -140,9 +140,9 @@ def blocks_in_use(triton):
     gc.collect()
     requests = sum(type(each) is Batch for each in gc.get_objects())
     responses = 0
-    for pipeline in pipelines_of(triton):
-        with pipeline._responses._lock:
-            responses += pipeline._arena.in_use()
+    for executor in executors_of(triton):
+        with executor._responses._lock:
+            responses += executor._arena.in_use()
     return requests, responses
 
 
@@ -182,7 +182,7 @@ def check_restless_clients(seconds, rng):
         blocks = blocks_in_use(triton)  # other tests in this process may have kept requests
 
         def is_quiet():
-            return running.total == 0 and not any(pipeline._in_flight for pipeline in pipelines_of(triton))
+            return running.total == 0 and not any(executor._in_flight for executor in executors_of(triton))
 
         run_restless_clients(triton, seconds / 3, rng)
         wait_until(is_quiet)

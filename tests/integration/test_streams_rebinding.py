@@ -8,7 +8,7 @@ import threading
 import pytest
 from running_streams import threads_of
 from serving import Background, bind_floats, running_triton, send_floats, wait_until
-from streaming import Doors, answers, bind_stream, number_of, one_by_one, row, stream_to, streamed
+from streaming import Gates, answers, bind_stream, number_of, one_by_one, row, stream_to, streamed
 
 
 @pytest.mark.parametrize("is_async", [True, False])
@@ -43,10 +43,10 @@ def test_a_stream_goes_on_to_its_end_when_its_model_is_bound_again(triton, name,
 
 
 def test_a_coroutine_in_flight_returns_when_its_model_is_bound_again(triton, name, grpc_client):
-    doors = Doors()
+    gates = Gates()
 
     async def old(requests):
-        await doors.wait(number_of(requests))
+        await gates.wait(number_of(requests))
         return answers(requests, 1)
 
     async def new(requests):
@@ -54,11 +54,11 @@ def test_a_coroutine_in_flight_returns_when_its_model_is_bound_again(triton, nam
 
     bind_floats(triton, name, old)
     request = Background(lambda: grpc_client.infer(name, {"x": row(1)})["y"].item())
-    wait_until(lambda: doors.entered)
+    wait_until(lambda: gates.entered)
     bind_floats(triton, name, new)
 
     assert send_floats(triton, name, [1]) == [2]
-    doors.open(1)
+    gates.open(1)
     assert request.finish().result == 1
 
 

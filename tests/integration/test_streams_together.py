@@ -10,7 +10,7 @@ import pytest
 from serving import at_once, metrics_of, wait_until
 from streaming import (
     COUNTERS,
-    Doors,
+    Gates,
     answers,
     bind_stream,
     by_id,
@@ -128,43 +128,43 @@ def test_a_step_may_have_nothing_for_anybody(triton, name):
 
 
 def test_an_async_instance_has_many_streams_in_flight(triton, name):
-    doors = Doors()
+    gates = Gates()
 
     async def infer(requests):
         yield answers(requests, 1)
-        await doors.wait(number_of(requests))
+        await gates.wait(number_of(requests))
         yield answers(requests, 2)
 
     bind_stream(triton, name, infer, one_by_one(decoupled=True))
     with stream_to(triton) as stream:
         for number in range(256):
             stream.send(name, number, request_id=f"{number}")
-        wait_until(lambda: len(doors.entered) == 256)
+        wait_until(lambda: len(gates.entered) == 256)
         assert [stream.reply().y for _ in range(256)] == [1] * 256
-        doors.open(*range(256))
+        gates.open(*range(256))
 
         assert list(by_id(stream.replies(256)).values()) == [[2, None]] * 256
 
 
 def test_a_stream_beyond_the_limit_waits_until_another_ends(triton, name):
-    doors = Doors()
+    gates = Gates()
 
     async def infer(requests):
-        await doors.wait(number_of(requests))
+        await gates.wait(number_of(requests))
         yield answers(requests, 1)
 
     bind_stream(triton, name, infer, one_by_one(decoupled=True, max_in_flight=2))
     with stream_to(triton) as stream:
         for number in range(4):
             stream.send(name, number, request_id=f"{number}")
-        wait_until(lambda: len(doors.entered) == 2)
+        wait_until(lambda: len(gates.entered) == 2)
         wait_until(lambda: metrics_of(triton, name)["nv_inference_pending_request_count"] == 2)
-        assert len(doors.entered) == 2
+        assert len(gates.entered) == 2
 
-        doors.open(doors.entered[1])
-        assert {reply.id for reply in stream.replies()} == {f"{doors.entered[1]}"}
-        wait_until(lambda: len(doors.entered) == 3)
-        doors.open(*range(4))
+        gates.open(gates.entered[1])
+        assert {reply.id for reply in stream.replies()} == {f"{gates.entered[1]}"}
+        wait_until(lambda: len(gates.entered) == 3)
+        gates.open(*range(4))
         assert len(by_id(stream.replies(3))) == 3
 
 

@@ -25,7 +25,7 @@ def model(triton):
 
 
 def ask(connection, model, values, pieces=1):
-    """Sends one row of float32 in binary, its body in pieces; returns the row of the answer."""
+    """Sends one row of float32 in binary, its body in pieces; returns the row of the response."""
     tensor = {
         "name": "x",
         "shape": [1, len(values)],

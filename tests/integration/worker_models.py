@@ -80,7 +80,7 @@ def write_model(repository, name, *, config="", code=MODEL, start=None):
 
 
 def ask(triton, model, *values, **fields):
-    """Sends one row; returns the row of the answer, or its error as text."""
+    """Sends one row; returns the row of the response, or its error as text."""
     inputs = [{"name": "x", "shape": [1, len(values)], "datatype": "FP32", "data": list(values)}]
     status, answer = infer_json(triton, model, inputs, **fields)
     return answer["outputs"][0]["data"] if status == 200 else answer["error"]
@@ -128,7 +128,7 @@ def none_runs(processes):
 
 
 def command(triton, model, verb):
-    """Has the repository API load or unload a model: returns the status and the answer."""
+    """Has the repository API load or unload a model: returns the status and the response."""
     return request_json(triton, "POST", f"/v2/repository/models/{model}/{verb}", b"{}", token_of(triton))
 
 

@@ -1,4 +1,4 @@
-// Owners write blocks, peers check and release them in any order, and a housekeeper trims, all at once.
+// Owners write blocks, peers check and release them in any order, and a maintenance thread trims, all at once.
 //
 // `arena_stress BLOCKS [--release-early]`: each owner writes BLOCKS blocks. With the option, peers release a block
 // before they look at it, which must not go unnoticed.
@@ -191,7 +191,7 @@ class Stress {
   bool done_ = false;
   std::atomic<int64_t> full_{0};
   std::atomic<int64_t> mismatches_{0};
-  int64_t trims_ = 0;  // of the housekeeper alone, until it is joined
+  int64_t trims_ = 0;  // of the maintenance thread alone, until it is joined
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Requests that cannot be served, and workers of many batches that hang up, are deaf or talk nonsense:
+// Requests that cannot be served, and workers of many batches that hang up, do not read, or send nonsense:
 // `pipeline_failures_test BEHAVIOUR`, or `--list`. Its sockets go to the current folder.
 #include <atomic>
 #include <chrono>
@@ -100,7 +100,7 @@ void AWorkerThatHangsUpFailsWhatIsInFlight() {
   Model::CheckEchoed(*batches[1][1]);
   CHECK(model.connections() == 2);
   model.Unbind();
-  // The instance may not have acknowledged yet that the worker has gone, and then fails the batch as it hears.
+  // The instance may not have acknowledged yet that the worker has gone, and then fails the batch when it notices.
   for (int i = 0; i < 3; ++i) {
     auto orphans = BatchOf(model.Request(&random), model.Request(&random));
     model.Execute(orphans);
@@ -248,10 +248,10 @@ void OutputsThatDoNotFitTheirShapeFailAlone() {
   CHECK(model.connections() == 1);
 }
 
-void AWorkerThatDoesNotReadIsHeard() {
+void AWorkerThatDoesNotReadIsServed() {
   std::mt19937_64 random(21);
   constexpr int kBatches = 1000;  // more than a socket holds
-  Model model("deaf", 1, true, {kBatches});
+  Model model("unread", 1, true, {kBatches});
   model.Load();
   WorkerEnd& worker_end = model.worker_end();
   std::vector<Requests> batches;
@@ -273,7 +273,7 @@ void AWorkerThatDoesNotReadIsHeard() {
   Taken second;
   second.sequence = 2;
   second.batch.request_count = 1;
-  CHECK(worker_end.Send(Reply().Fail(second, 0, "unheard of")));
+  CHECK(worker_end.Send(Reply().Fail(second, 0, "unusual")));
   Model::Wait(batches[1]);
   CHECK(launched < kBatches);
   for (int i = 0; i < kBatches; ++i) {
@@ -284,16 +284,16 @@ void AWorkerThatDoesNotReadIsHeard() {
   }
   launching.join();
   CHECK(batches[0][0]->failed_with(TRITONSERVER_ERROR_CANCELLED, "was cancelled"));
-  CHECK(batches[1][0]->failed_with(TRITONSERVER_ERROR_INTERNAL, "unheard of"));
+  CHECK(batches[1][0]->failed_with(TRITONSERVER_ERROR_INTERNAL, "unusual"));
   for (int i = 2; i < kBatches; ++i) {
     Model::Wait(batches[i]);
     Model::CheckEchoed(*batches[i][0]);
   }
 }
 
-void ADeafWorkerThatHangsUpLetsExecutionGoOn() {
+void ExecutionGoesOnAfterAWorkerThatDoesNotReadHangsUp() {
   std::mt19937_64 random(22);
-  Model model("deaf-and-dead", 1, true, {1000});
+  Model model("unread-and-dead", 1, true, {1000});
   model.Load();
   WorkerEnd& worker_end = model.worker_end();
   std::vector<Requests> batches;
@@ -327,8 +327,8 @@ const Behaviours kBehaviours = {
     {"idle_instances_end", IdleInstancesEnd},
     {"nonsense_fails_what_is_in_flight", NonsenseFailsWhatIsInFlight},
     {"outputs_that_do_not_fit_their_shape_fail_alone", OutputsThatDoNotFitTheirShapeFailAlone},
-    {"a_worker_that_does_not_read_is_heard", AWorkerThatDoesNotReadIsHeard},
-    {"a_deaf_worker_that_hangs_up_lets_execution_go_on", ADeafWorkerThatHangsUpLetsExecutionGoOn},
+    {"a_worker_that_does_not_read_is_served", AWorkerThatDoesNotReadIsServed},
+    {"execution_goes_on_after_a_worker_that_does_not_read_hangs_up", ExecutionGoesOnAfterAWorkerThatDoesNotReadHangsUp},
 };
 
 }  // namespace

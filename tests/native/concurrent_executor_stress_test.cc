@@ -1,4 +1,4 @@
-// Workers of many batches at a time that answer at random:
+// Workers of many batches at a time that respond at random:
 // `pipeline_stress_test BEHAVIOUR`, or `--list`. Its sockets go to the current folder.
 #include <algorithm>
 #include <atomic>

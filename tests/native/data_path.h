@@ -136,7 +136,7 @@ class Model {
 // A request of a random kind to a model of three inputs, and whether it can be served.
 std::pair<std::unique_ptr<Sent>, bool> RandomRequest(const Model& model, std::mt19937_64* random);
 
-// Trims arenas all the time, far more often than the housekeeper does.
+// Trims arenas all the time, far more often than the maintenance thread does.
 class Trimmer {
  public:
   ~Trimmer() {

@@ -25,7 +25,7 @@ using pytriton::BatchMessage;
 using pytriton::ResultMessage;
 using pytriton::TensorLocation;
 
-// A worker that looks at each batch before it echoes it. The looks happen in its thread, before the answer.
+// A worker that looks at each batch before it echoes it. The looks happen in its thread, before the response.
 fake_worker::Serve Watched(std::function<void(const BatchMessage&, const char*)> look) {
   return [look = std::move(look)](const BatchMessage& batch, const char* data) {
     look(batch, data);

@@ -223,7 +223,7 @@ std::optional<Taken> WorkerEnd::Take(int timeout_ms) {
   const std::optional<Notification> notification = NextNotification(timeout_ms);
   if (!notification) return {};
   if (notification->kind != static_cast<int64_t>(NotificationKind::kBatch)) {
-    ::fake_worker::Fail("a bell other than a batch's rang");
+    ::fake_worker::Fail("a notification other than a batch came");
   }
   MessageReader reader(peer_.At(notification->offset, notification->size), notification->size);
   Taken taken = {notification->sequence, notification->offset, notification->size, DecodeBatch(&reader), nullptr};

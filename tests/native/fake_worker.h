@@ -1,4 +1,4 @@
-// A worker in C++, as far as the backend can tell: listens, shakes hands, and answers batches.
+// A worker in C++, as far as the backend can tell: listens, shakes hands, and responds to batches.
 #pragma once
 
 #include <sys/socket.h>
@@ -34,7 +34,7 @@ struct Taken {
   const char* data = nullptr;
 };
 
-// Answers to send, which may be to requests of several batches.
+// Responses to send, which may be to requests of several batches.
 class Reply {
  public:
   // A response whose output n is input n.

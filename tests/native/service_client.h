@@ -54,7 +54,7 @@ class ServiceClient {
   int64_t Call(const std::string& model, const std::string& data, pytriton::InferenceCallMessage call = {});
   void Cancel(int64_t number);
 
-  // The next bell; nothing when the channel has ended.
+  // The next notification; nothing when the channel has ended.
   std::optional<pytriton::Notification> Hear(pytriton::FileDescriptor* file = nullptr);
   // The next reply, whose blocks are given back.
   Got Take();

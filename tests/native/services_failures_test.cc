@@ -1,4 +1,4 @@
-// Workers, instances and backends that go in the midst of calls, and workers that are deaf or talk nonsense:
+// Workers, instances and backends that go in the midst of calls, and workers that do not read or send nonsense:
 // `services_failures_test BEHAVIOUR`, or `--list`.
 #include <cstdint>
 #include <functional>

@@ -56,7 +56,7 @@ void MutatedMessagesNeverCrash() {
   fake_triton::TakeLog();
 }
 
-// The server answers from threads of its own, in any order, while workers come, cancel and go.
+// The server responds from threads of its own, in any order, while workers come, cancel and go.
 void ManyAskAtOnce() {
   ServiceThread services(Keep);
   std::mutex mutex;

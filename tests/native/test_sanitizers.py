@@ -77,8 +77,8 @@ BEHAVIOURS = {
         "idle_instances_end",
         "nonsense_fails_what_is_in_flight",
         "outputs_that_do_not_fit_their_shape_fail_alone",
-        "a_worker_that_does_not_read_is_heard",
-        "a_deaf_worker_that_hangs_up_lets_execution_go_on",
+        "a_worker_that_does_not_read_is_served",
+        "execution_goes_on_after_a_worker_that_does_not_read_hangs_up",
     ],
     "concurrent_executor_stress": [
         "mutated_answers_never_crash",
@@ -114,7 +114,7 @@ BEHAVIOURS = {
         "a_worker_that_hangs_up_has_its_calls_cancelled",
         "an_instance_that_ends_has_its_calls_cancelled",
         "the_backend_ends_behind_its_calls",
-        "a_worker_that_does_not_read_is_heard",
+        "a_worker_that_does_not_read_is_served",
         "nonsense_ends_the_channel_alone",
     ],
     "services_stress": [

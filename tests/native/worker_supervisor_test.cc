@@ -1,5 +1,5 @@
-// A keeper and its worker process, which is this program in another role: `keeper_test BEHAVIOUR`, or `--list`. What
-// the process is to do lies in the current folder, as files.
+// The supervisor of worker processes and a worker, which is this program in another role:
+// `worker_supervisor_test BEHAVIOUR`, or `--list`. Files in the current folder say what the worker does.
 #include "python_models/worker_supervisor.h"
 
 #include <signal.h>

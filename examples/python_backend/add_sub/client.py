@@ -1,4 +1,4 @@
-"""Asks the model: ``python examples/python_backend/add_sub/client.py``."""
+"""Sends requests to the model: ``python examples/python_backend/add_sub/client.py``."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ async def infer_in_parts(
     rows: int,
     infer: Callable[[EncodedRequest], Awaitable[dict[str, Array]]],
 ) -> dict[str, Array]:
-    """Sends a batch in parts, several at a time, and joins the answers. The first error ends it all.
+    """Sends a batch in parts, several at a time, and joins the responses. The first error ends it all.
 
     Args:
         request: The batch.
@@ -30,12 +30,12 @@ async def infer_in_parts(
         infer: Sends a part.
     """
     slices = [(start, min(start + rows, request.rows)) for start in range(0, request.rows, rows)]
-    answers: list[dict[str, Array]] = [{}] * len(slices)
+    responses: list[dict[str, Array]] = [{}] * len(slices)
     waiting = iter(enumerate(slices))
 
     async def send_parts() -> None:
         for index, (start, stop) in waiting:  # each takes the next one that nobody has taken
-            answers[index] = await infer(request.slice(start, stop))
+            responses[index] = await infer(request.slice(start, stop))
             advance(stop - start)
 
     with _progress_bar(request.rows, request.progress) as advance:
@@ -46,13 +46,13 @@ async def infer_in_parts(
             for sender in senders:
                 sender.cancel()
             await asyncio.gather(*senders, return_exceptions=True)
-    return _joined(answers, slices)
+    return _joined(responses, slices)
 
 
-def _joined(answers: list[dict[str, Array]], slices: list[tuple[int, int]]) -> dict[str, Array]:
+def _joined(responses: list[dict[str, Array]], slices: list[tuple[int, int]]) -> dict[str, Array]:
     joined = {}
-    for name in answers[0]:
-        arrays = [answer[name] for answer in answers]
+    for name in responses[0]:
+        arrays = [response[name] for response in responses]
         for array, (start, stop) in zip(arrays, slices, strict=True):
             if array.shape[:1] != (stop - start,) or array.shape[1:] != arrays[0].shape[1:]:
                 raise server_error(

@@ -36,7 +36,7 @@ _NOT_TAKEN = re.compile(_REQUEST_ID + r"(Exceeds maximum queue size|Server is st
 _RESTRICTED = re.compile(r"This \w+ is restricted, expecting header '([^']*)'")
 _EXPIRED = re.compile(_REQUEST_ID + "Request timeout expired")
 _MAX_SHOWN = 300
-_BROKEN = (Failure.UNREACHABLE, Failure.LOST, Failure.GARBLED)
+_BROKEN = (Failure.UNREACHABLE, Failure.LOST, Failure.MALFORMED)
 
 
 def server_error(message: str, failure: Failure) -> PyTritonClientInferenceServerError:
@@ -46,8 +46,8 @@ def server_error(message: str, failure: Failure) -> PyTritonClientInferenceServe
     return error
 
 
-def is_answer(error: Exception) -> bool:
-    """Returns whether an error is a server's answer, so that its connection is as good as before."""
+def is_response(error: Exception) -> bool:
+    """Returns whether an error is a server's response, so that its connection is as good as before."""
     return isinstance(error, PyTritonClientInferenceServerError) and error.failure not in _BROKEN
 
 
@@ -63,7 +63,7 @@ def is_closed(message: str) -> bool:
 
 def closed_meanwhile() -> PyTritonClientClosedError:
     """Makes the error of a client that was closed by another thread or task."""
-    return PyTritonClientClosedError("The client was closed while it waited for an answer.")
+    return PyTritonClientClosedError("The client was closed while it waited for a response.")
 
 
 def timed_out(url: str, timeout_s: float) -> PyTritonClientTimeoutError:
@@ -79,22 +79,23 @@ def unreachable(url: str, error: object) -> PyTritonClientInferenceServerError:
 def lost(url: str, error: object) -> PyTritonClientInferenceServerError:
     """Makes the error of a connection that broke."""
     return server_error(
-        _sentence(f"The connection to the server at {url} broke before the answer was complete: {error}"), Failure.LOST
+        _sentence(f"The connection to the server at {url} broke before the response was complete: {error}"),
+        Failure.LOST,
     )
 
 
 def malformed(url: str, error: object) -> PyTritonClientInferenceServerError:
-    """Makes the error of an answer that is none of Triton's."""
+    """Makes the error of a response that is none of Triton's."""
     return server_error(
         _sentence(
             f"What answers at {url} does not speak as a Triton server does; is it a proxy, or another port? It says: "
             f"{_shortened(error)}"
         ),
-        Failure.GARBLED,
+        Failure.MALFORMED,
     )
 
 
-def answered_over_http(url: str, error: Any) -> PyTritonClientError:
+def http_failure(url: str, error: Any) -> PyTritonClientError:
     """Translates tritonclient's error for an HTTP response.
 
     Args:
@@ -105,17 +106,17 @@ def answered_over_http(url: str, error: Any) -> PyTritonClientError:
         return PyTritonClientValueError(str(error.message()))
     if error.debug_details() is not None:  # the body, which was not the JSON that Triton answers with
         return malformed(url, f"status {error.status()}, {_shortened(error.debug_details())}")
-    return _answered(url, str(error.message()))
+    return _server_failure(url, str(error.message()))
 
 
-def answered_over_grpc(url: str, status: str | None, message: str, timeout_s: float) -> PyTritonClientError:
+def grpc_failure(url: str, status: str | None, message: str, timeout_s: float) -> PyTritonClientError:
     """Translates an error over gRPC, with or without a response.
 
     Args:
         url: The server's.
         status: That of gRPC, such as ``StatusCode.UNAVAILABLE``; None where tritonclient itself refused.
         message: What is said.
-        timeout_s: How long the answer was waited for.
+        timeout_s: How long the response was waited for.
     """
     if status is None:
         return PyTritonClientValueError(message)
@@ -133,15 +134,15 @@ def answered_over_grpc(url: str, status: str | None, message: str, timeout_s: fl
         return lost(url, message)
     if code == "UNIMPLEMENTED" and not message:
         return malformed(url, "it speaks gRPC, but not Triton's")
-    return _answered(url, message)
+    return _server_failure(url, message)
 
 
-def answered_in_stream(url: str, message: str) -> PyTritonClientError:
+def stream_failure(url: str, message: str) -> PyTritonClientError:
     """Translates an error that the server sent in a stream."""
-    return _answered(url, message)
+    return _server_failure(url, message)
 
 
-def _answered(url: str, message: str) -> PyTritonClientError:
+def _server_failure(url: str, message: str) -> PyTritonClientError:
     restricted = _RESTRICTED.match(message)
     if restricted:
         return server_error(

@@ -1,8 +1,8 @@
 """The hub that gevent needs in each thread that uses tritonclient's HTTP client.
 
 gevent leaves the hub of a thread behind when the thread ends: two file descriptors, and another thread that looked up
-the server's name. A program that asks a model from many short threads would run out of both. The hubs that are made
-here end with their threads, and look up names without a thread that stays.
+the server's name. A program that sends requests to a model from many short threads would run out of both. The hubs
+that are made here end with their threads, and look up names without a thread that stays.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pytriton.client.core import fork_safety
 
 
 class _Threads(threading.local):
-    keeper: _Keeper | None = None
+    owner: _HubOwner | None = None
     process: object = None
     lookup_timeout_s = 60.0
     """How long looking up a name may take; set before each call."""
@@ -35,20 +35,20 @@ def prepare_thread() -> None:
         import gevent
 
         gevent.reinit()  # else it waits for the sockets of the process that this one was forked from
-        THREADS.keeper = None
+        THREADS.owner = None
     THREADS.process = fork_safety.process
     is_main = threading.current_thread() is threading.main_thread()
-    if THREADS.keeper is None and not is_main and hub is None:
-        THREADS.keeper = _Keeper()
+    if THREADS.owner is None and not is_main and hub is None:
+        THREADS.owner = _HubOwner()
 
 
 def close_with_thread(client: Any) -> None:
     """Closes a tritonclient client when this thread ends, while its hub still exists."""
-    if THREADS.keeper is not None:
-        THREADS.keeper.clients.add(client)
+    if THREADS.owner is not None:
+        THREADS.owner.clients.add(client)
 
 
-class _Keeper:
+class _HubOwner:
     """Destroys the hub of its thread when the thread ends, and takes its own variables along."""
 
     def __init__(self) -> None:
@@ -89,17 +89,17 @@ def get_hub_if_exists() -> Any:
 
 
 def _look_up(host: Any, *arguments: Any) -> Any:
-    answers: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+    responses: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
 
     def look_up() -> None:
         try:
-            answers.put((socket.getaddrinfo(host, *arguments), None))
+            responses.put((socket.getaddrinfo(host, *arguments), None))
         except BaseException as error:
-            answers.put((None, error))
+            responses.put((None, error))
 
     threading.Thread(target=look_up, name="pytriton-lookup", daemon=True).start()
     try:
-        found, error = answers.get(timeout=THREADS.lookup_timeout_s)
+        found, error = responses.get(timeout=THREADS.lookup_timeout_s)
     except queue.Empty:
         raise TimeoutError(f"the name {host!r} was not found in time") from None
     if error is not None:

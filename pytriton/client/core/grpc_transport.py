@@ -21,11 +21,11 @@ _CHANNEL_OPTIONS = [
     # A new channel connects at once, and does not share the pauses between attempts of the one that it replaces.
     ("grpc.use_local_subchannel_pool", 1),
 ]
-# What is read as a dictionary, for answers of both protocols are read alike; and where in the answer that lies.
+# What is read as a dictionary, for responses of both protocols are read alike; and where in the response that lies.
 _READ_AS_JSON: Mapping[str, Callable[[Any], Any]] = {
-    "get_model_config": lambda answer: answer["config"],
-    "get_model_repository_index": lambda answer: answer.get("models", []),
-    "get_inference_statistics": lambda answer: answer,
+    "get_model_config": lambda response: response["config"],
+    "get_model_repository_index": lambda response: response.get("models", []),
+    "get_inference_statistics": lambda response: response,
 }
 
 
@@ -104,15 +104,15 @@ class GrpcTransport:
         if method in _READ_AS_JSON:
             kwargs["as_json"] = True
         try:
-            answer = getattr(client, method)(*args, client_timeout=timeout_s, **kwargs)
+            response = getattr(client, method)(*args, client_timeout=timeout_s, **kwargs)
         except Exception as error:
             if self._closed:
                 raise failures.closed_meanwhile() from None
             translated = translate(self.url.with_scheme, error, timeout_s)
-            if not failures.is_answer(translated):
+            if not failures.is_response(translated):
                 self._disconnect(client)
             raise translated from error
-        return _READ_AS_JSON[method](answer) if method in _READ_AS_JSON else answer
+        return _READ_AS_JSON[method](response) if method in _READ_AS_JSON else response
 
     def connect(self) -> Any:
         """Makes another of tritonclient's clients, which is the caller's to close."""
@@ -121,7 +121,7 @@ class GrpcTransport:
         return tritonclient.grpc.InferenceServerClient(**self._options)
 
     def close(self) -> None:
-        """Closes the connection; calls that wait for an answer end with an error."""
+        """Closes the connection; calls that wait for a response end with an error."""
         with self._lock:
             self._closed = True
             client, self._client = self._client, None
@@ -171,12 +171,12 @@ class AsyncioGrpcTransport:
         if method in _READ_AS_JSON:
             kwargs["as_json"] = True
         try:
-            answer = await getattr(client, method)(*args, client_timeout=timeout_s, **kwargs)
+            response = await getattr(client, method)(*args, client_timeout=timeout_s, **kwargs)
         except asyncio.CancelledError:
             raise self.cancelled() from None
         except Exception as error:
             raise self.failed(client, error, timeout_s) from error
-        return _READ_AS_JSON[method](answer) if method in _READ_AS_JSON else answer
+        return _READ_AS_JSON[method](response) if method in _READ_AS_JSON else response
 
     def client(self) -> Any:
         """Returns the current tritonclient client.
@@ -184,7 +184,7 @@ class AsyncioGrpcTransport:
         Raises:
             PyTritonClientClosedError: The transport is closed.
             PyTritonClientError: This process was forked from one that had such a client, and gRPC would mix up whose
-                answers come.
+                responses come.
         """
         if self._closed:
             raise failures.closed_meanwhile()
@@ -202,7 +202,7 @@ class AsyncioGrpcTransport:
         if self._closed:
             return failures.closed_meanwhile()
         translated = translate(self.url.with_scheme, error, timeout_s)
-        if not failures.is_answer(translated) and self._client is client:
+        if not failures.is_response(translated) and self._client is client:
             self._client = None
         return translated
 
@@ -211,7 +211,7 @@ class AsyncioGrpcTransport:
         return failures.closed_meanwhile() if self._closed and not is_being_cancelled() else asyncio.CancelledError()
 
     async def close(self) -> None:
-        """Closes the connection; calls that wait for an answer end with an error."""
+        """Closes the connection; calls that wait for a response end with an error."""
         self._closed = True
         client, self._client = self._client, None
         if client is not None and self._loop is asyncio.get_running_loop():
@@ -224,15 +224,15 @@ def translate(url: str, error: Exception, timeout_s: float) -> Exception:
     Args:
         url: The server's.
         error: What was raised.
-        timeout_s: How long the answer was waited for.
+        timeout_s: How long the response was waited for.
     """
     import grpc
     from tritonclient.utils import InferenceServerException
 
     if isinstance(error, grpc.RpcError):
-        return failures.answered_over_grpc(url, str(error.code()), str(error.details()), timeout_s)
+        return failures.grpc_failure(url, str(error.code()), str(error.details()), timeout_s)
     if isinstance(error, InferenceServerException):
-        return failures.answered_over_grpc(url, error.status(), str(error.message()), timeout_s)
+        return failures.grpc_failure(url, error.status(), str(error.message()), timeout_s)
     if failures.is_closed(str(error)):
         return failures.closed_meanwhile()
     if isinstance(error, ValueError | TypeError | KeyError | AttributeError):

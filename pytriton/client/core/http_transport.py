@@ -20,7 +20,7 @@ from pytriton.client.tls import TLSConfig
 from pytriton.client.url import TritonUrl
 
 _HEALTH = "v2/health/ready"
-# What a decoder raises of an answer that is not Triton's.
+# What a decoder raises of a response that is not Triton's.
 _NOT_DECODED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 
 
@@ -84,7 +84,7 @@ class HttpTransport:
         self._waiting.add(waiting)
         try:
             try:
-                return self._ask(client, method, *args, **kwargs)
+                return self._send(client, method, *args, **kwargs)
             finally:  # before anything else that may wait
                 timeout.close()
                 waiting.end()
@@ -101,28 +101,28 @@ class HttpTransport:
             raise
         except Exception as error:
             translated = _translated(self.url.with_scheme, error, timeout_s)
-            if not failures.is_answer(translated):
+            if not failures.is_response(translated):
                 self._disconnect()
             raise translated from error
-        except BaseException:  # in the middle of an answer, which the next request must not read
+        except BaseException:  # in the middle of a response, which the next request must not read
             self._disconnect()
             raise
 
     def close(self) -> None:
-        """Closes the connections of all threads; calls that wait for an answer end with an error."""
+        """Closes the connections of all threads; calls that wait for a response end with an error."""
         self._closed = True
         for waiting in list(self._waiting):
             waiting.interrupt()
         self._threads = threading.local()
 
-    def _ask(self, client: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+    def _send(self, client: Any, method: str, *args: Any, **kwargs: Any) -> Any:
         if self._closed:
             raise failures.closed_meanwhile()
-        answer = getattr(client, method)(*args, **kwargs)
-        if answer is False and method == "is_server_ready":
+        response = getattr(client, method)(*args, **kwargs)
+        if response is False and method == "is_server_ready":
             response = client._get(_HEALTH, kwargs.get("headers"), None)
             _check_not_restricted(response.status_code, response.read())
-        return answer
+        return response
 
     def _client(self) -> Any:
         client = self._given or getattr(self._threads, "client", None)
@@ -146,7 +146,7 @@ class _Closed(BaseException):
 
 
 class _Waiting:
-    """A call that waits for an answer, in this thread."""
+    """A call that waits for a response, in this thread."""
 
     def __init__(self, gevent: Any) -> None:
         self._greenlet = gevent.getcurrent()
@@ -171,7 +171,7 @@ def connect(url: TritonUrl, tls: TLSConfig, network_timeout_s: float | None = No
     Args:
         url: Where the server is.
         tls: How the connection is encrypted.
-        network_timeout_s: How long connecting, and each wait for a part of an answer, may take; None is for ever.
+        network_timeout_s: How long connecting, and each wait for a part of a response, may take; None is for ever.
     """
     options: dict[str, Any] = {}
     if url.secure:
@@ -234,7 +234,7 @@ class AsyncioHttpTransport:
         # aiohttp would ask for compression, on which the server spends more time than on the way.
         headers = {"Accept-Encoding": "identity", **kwargs.pop("headers", {})}
         try:
-            return await asyncio.wait_for(self._ask(method, *args, headers=headers, **kwargs), timeout_s)
+            return await asyncio.wait_for(self._send(method, *args, headers=headers, **kwargs), timeout_s)
         except asyncio.TimeoutError:
             raise failures.timed_out(self.url.with_scheme, timeout_s) from None
         except asyncio.CancelledError:  # aiohttp does that to those who connect when it is closed
@@ -247,19 +247,19 @@ class AsyncioHttpTransport:
             raise _translated_of_aiohttp(self.url.with_scheme, error, timeout_s) from error
 
     async def close(self) -> None:
-        """Closes all connections; calls that wait for an answer end with an error."""
+        """Closes all connections; calls that wait for a response end with an error."""
         self._closed = True
         client, self._client = self._client, None
         if client is not None and self._loop is asyncio.get_running_loop():
             await client.close()
 
-    async def _ask(self, method: str, *args: Any, headers: dict[str, str], **kwargs: Any) -> Any:
+    async def _send(self, method: str, *args: Any, headers: dict[str, str], **kwargs: Any) -> Any:
         client = self._connected()
-        answer = await getattr(client, method)(*args, headers=headers, **kwargs)
-        if answer is False and method == "is_server_ready":
+        response = await getattr(client, method)(*args, headers=headers, **kwargs)
+        if response is False and method == "is_server_ready":
             response = await client._get(_HEALTH, headers, None)
             _check_not_restricted(response.status, await response.read())
-        return answer
+        return response
 
     def _connected(self) -> Any:
         if self._closed:
@@ -306,7 +306,7 @@ def _translated(url: str, error: Exception, timeout_s: float) -> Exception:
     from tritonclient.utils import InferenceServerException
 
     if isinstance(error, InferenceServerException):
-        return failures.answered_over_http(url, error)
+        return failures.http_failure(url, error)
     if isinstance(error, TimeoutError):
         return failures.timed_out(url, timeout_s)
     if isinstance(error, http.client.HTTPException | ConnectionResetError | BrokenPipeError):

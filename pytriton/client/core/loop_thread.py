@@ -58,7 +58,7 @@ class LoopThread:
         try:
             return future.result()
         except concurrent.futures.CancelledError:
-            raise PyTritonClientClosedError("The client was closed while it waited for an answer.") from None
+            raise PyTritonClientClosedError("The client was closed while it waited for a response.") from None
         except BaseException:
             future.cancel()
             raise

@@ -78,7 +78,7 @@ def wait_until_ready(
         if not deadline.passed():
             yield functools.partial(sleep, min(pause_s, deadline.rest_s()))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-        if deadline.passed():  # do not ask again: there is no time for an answer
+        if deadline.passed():  # no time is left for another response
             break
     if up is not None:
         raise PyTritonClientModelUnavailableError(
@@ -89,7 +89,7 @@ def wait_until_ready(
 
 
 def is_ready(server: Server, model: tuple[str, str], timeout_s: float) -> Steps[bool]:
-    """Asks a server whether a model is ready; one that does not answer has it not."""
+    """Returns whether a model is ready at a server; False if the server does not respond."""
     try:
         ready: bool = yield server.call("is_model_ready", timeout_s, *model)
     except (PyTritonClientTimeoutError, PyTritonClientInferenceServerError):

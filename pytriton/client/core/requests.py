@@ -1,4 +1,4 @@
-"""One request, made ready for tritonclient, and its answer."""
+"""One request, made ready for tritonclient, and its response."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Options:
         outputs: Names of the outputs that are wanted; None is all.
         request_id: Name of the request in the server's logs and in the model.
         priority: 1 is the highest; 0 is the model's default.
-        timeout_s: How long the answer may take, in place of the client's ``inference_timeout_s``. The server is told,
+        timeout_s: How long the response may take, in place of the client's ``inference_timeout_s``. The server is told,
             too, and models that let it may drop a request that waits longer.
         progress: Show a progress bar while a batch is sent in parts.
     """
@@ -96,7 +96,7 @@ class EncodedRequest:
         settings: Arguments of tritonclient's ``infer``, less inputs, outputs and headers.
         headers: The user's headers.
         outputs: Names of the outputs that are wanted; None is all.
-        timeout_s: How long the answer may take; None is as long as the client waits by default.
+        timeout_s: How long the response may take; None is as long as the client waits by default.
         progress: Show a progress bar while it is sent in parts.
     """
 
@@ -185,33 +185,33 @@ def wanted_of(request: EncodedRequest, library: ModuleType) -> list[Any] | None:
     return [library.InferRequestedOutput(name) for name in request.outputs]
 
 
-def answer_of(
+def response_of(
     result: Any,
     outputs_of: Callable[[Any], list[tuple[str, str, Sequence[int]]]],
     single: bool,
     elsewhere: Mapping[str, Callable[[str, Sequence[int]], Array]] = _NOTHING,
 ) -> dict[str, Array]:
-    """Reads an answer.
+    """Reads a response.
 
     Args:
         result: tritonclient's ``InferResult``.
         outputs_of: Lists its outputs.
         single: Take the batch dimension away.
-        elsewhere: How to get outputs whose content is not in the answer, from their datatype and shape.
+        elsewhere: How to get outputs whose content is not in the response, from their datatype and shape.
 
     Returns:
         Arrays by the outputs' names.
 
     Raises:
-        Exception: The content does not fit what the answer says of it.
+        Exception: The content does not fit what the response says of it.
     """
-    answer = {}
+    response = {}
     for name, datatype, shape in outputs_of(result):
         array = elsewhere[name](datatype, shape) if name in elsewhere else result.as_numpy(name)
         if datatype == "BF16" and array.dtype == np.float32:
             array = array.astype(_bfloat16())
-        answer[name] = array.reshape(array.shape[1:]) if single and array.shape[:1] == (1,) else array
-    return answer
+        response[name] = array.reshape(array.shape[1:]) if single and array.shape[:1] == (1,) else array
+    return response
 
 
 def is_text(text: str) -> bool:

@@ -13,16 +13,16 @@ from typing import Any
 from pytriton.client.auth import create_auth_headers
 from pytriton.client.core import shared_memory
 from pytriton.client.core.deadlines import Deadline, check_timeout
-from pytriton.client.core.failures import is_answer, malformed, server_error
+from pytriton.client.core.failures import is_response, malformed, server_error
 from pytriton.client.core.inputs import Array
 from pytriton.client.core.readiness import is_ready, probe_timeout_s, wait_until_ready
 from pytriton.client.core.requests import (
     EncodedRequest,
     Options,
-    answer_of,
     check_token,
     is_text,
     make_request,
+    response_of,
     tensor_of,
     tensors_of,
     wanted_of,
@@ -208,12 +208,12 @@ class Session:
         return make_request(config, positional, named, options, batch=batch, convert=self.settings.convert_dtypes)
 
     def infer(self, request: EncodedRequest) -> Steps[dict[str, Array]]:
-        """Sends a request and returns its answer, after as many attempts as the retry policy allows."""
+        """Sends a request and returns its response, after as many attempts as the retry policy allows."""
         if self._is_plain:
-            return self._ask(self.servers[0], request, request.timeout_s or self.settings.inference_timeout_s)
+            return self._send(self.servers[0], request, request.timeout_s or self.settings.inference_timeout_s)
         deadline = self.deadline_of(request)
         return self.with_retries(
-            lambda: self.with_failover(lambda server: self._ask_by(server, request, deadline), deadline), deadline
+            lambda: self.with_failover(lambda server: self._send_by(server, request, deadline), deadline), deadline
         )
 
     def deadline_of(self, request: EncodedRequest) -> Deadline:
@@ -259,15 +259,15 @@ class Session:
                     raise
             yield functools.partial(self._sleep, pause_s)
 
-    def with_failover(self, ask: Callable[[Server], Steps[Any]], deadline: Deadline) -> Steps[Any]:
-        """Asks the next server, and another one where that cannot be reached has the model not ready, or is busy.
+    def with_failover(self, send: Callable[[Server], Steps[Any]], deadline: Deadline) -> Steps[Any]:
+        """Sends to the next server, or to another one if that is unreachable or busy, or its model is not ready.
 
         Args:
-            ask: How to ask a server.
+            send: Sends the request to a server.
             deadline: By when.
         """
         if len(self.servers) == 1:
-            return (yield from ask(self.servers[0]))
+            return (yield from send(self.servers[0]))
         failed: PyTritonClientInferenceServerError | None = None
         for server in self._balancer.candidates():
             if server.was_left_out:
@@ -277,12 +277,12 @@ class Session:
                     continue
                 server.mark_up()
             try:
-                return (yield from ask(server))
+                return (yield from send(server))
             except PyTritonClientTimeoutError:
                 server.mark_down()
                 raise
             except PyTritonClientInferenceServerError as error:
-                if not is_answer(error) or error.failure is Failure.NOT_SERVED:
+                if not is_response(error) or error.failure is Failure.NOT_SERVED:
                     server.mark_down()
                 if error.failure not in _ELSEWHERE:
                     raise
@@ -299,17 +299,17 @@ class Session:
         message = yield server.call("get_model_config", deadline.left_s(), *self.model)
         return read_config(message, server.url, self.model[1])
 
-    def _ask_by(self, server: Server, request: EncodedRequest, deadline: Deadline) -> Steps[dict[str, Array]]:
+    def _send_by(self, server: Server, request: EncodedRequest, deadline: Deadline) -> Steps[dict[str, Array]]:
         if server.regions is not None:
-            return self._ask_through_memory(server, request, deadline)
-        return self._ask(server, request, deadline.left_s())
+            return self._send_through_memory(server, request, deadline)
+        return self._send(server, request, deadline.left_s())
 
-    def _ask(self, server: Server, request: EncodedRequest, timeout_s: float) -> Steps[dict[str, Array]]:
+    def _send(self, server: Server, request: EncodedRequest, timeout_s: float) -> Steps[dict[str, Array]]:
         tensors, wanted = tensors_of(request, server.library), wanted_of(request, server.library)
         result = yield self._inference(server, request, tensors, wanted, timeout_s)
-        return self.answer(server, result, request)
+        return self.response(server, result, request)
 
-    def _ask_through_memory(
+    def _send_through_memory(
         self, server: Server, request: EncodedRequest, deadline: Deadline
     ) -> Steps[dict[str, Array]]:
         assert self.config is not None
@@ -318,7 +318,7 @@ class Session:
         library = server.library
         names = request.outputs or [spec.name for spec in self.config.outputs]
         sizes = known_sizes.expected(request)
-        is_told_again = False
+        is_registered_again = False
         while True:
             with shared_memory.RegionLease(server, server.regions) as lease:
                 try:
@@ -332,9 +332,9 @@ class Session:
                     lease.is_used = True
                     result = yield inference
                 except PyTritonClientInferenceServerError as error:
-                    lease.is_used = not is_answer(error)
-                    if shared_memory.is_forgotten(error) and not is_told_again:
-                        is_told_again = True
+                    lease.is_used = not is_response(error)
+                    if shared_memory.is_forgotten(error) and not is_registered_again:
+                        is_registered_again = True
                         server.regions.forget_all()
                     elif shared_memory.is_outgrown(error) and sizes:
                         known_sizes.outgrown(error, sizes)
@@ -343,9 +343,9 @@ class Session:
                         raise
                     continue
                 lease.is_used = False
-                answer = self.answer(server, result, request, lease.outputs())
-            known_sizes.learn(request, answer)
-            return answer
+                response = self.response(server, result, request, lease.outputs())
+            known_sizes.learn(request, response)
+            return response
 
     def _inference(
         self, server: Server, request: EncodedRequest, tensors: list[Any], wanted: list[Any] | None, timeout_s: float
@@ -363,18 +363,18 @@ class Session:
             **request.settings,
         )
 
-    def answer(
+    def response(
         self, server: Server, result: Any, request: EncodedRequest, elsewhere: Mapping[str, Any] = _NOTHING
     ) -> dict[str, Array]:
-        """Reads an answer.
+        """Reads a response.
 
         Args:
             server: Who gave it.
             result: tritonclient's ``InferResult``.
             request: What was asked.
-            elsewhere: How to get outputs whose content is not in the answer.
+            elsewhere: How to get outputs whose content is not in the response.
         """
         try:
-            return answer_of(result, server.transport.outputs_of, request.single, elsewhere)
+            return response_of(result, server.transport.outputs_of, request.single, elsewhere)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError, struct.error) as error:
-            raise malformed(server.url, f"its answer cannot be read: {error!r}") from error
+            raise malformed(server.url, f"its response cannot be read: {error!r}") from error

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pytriton.client.core.failures import is_answer, server_error
+from pytriton.client.core.failures import is_response, server_error
 from pytriton.client.core.inputs import Array
 from pytriton.client.core.requests import EncodedRequest
 from pytriton.client.core.sansio import Sleep, Steps
@@ -35,7 +35,7 @@ from pytriton.model_config.triton_model_config import TensorSpec, TritonModelCon
 MIN_BYTES = 64 * 1024
 """Smaller tensors travel in the request: that takes no longer."""
 
-PATIENCE_S = 10.0
+ABANDONED_S = 10.0
 """So long after a request was given up, its regions are tried to be had back."""
 
 _OUTPUT = re.compile(r"for output '(.*)' \(")
@@ -162,7 +162,7 @@ class RegionPool:
 
     def abandon(self, region: Region) -> None:
         """Discards a region that the server may still be using, after a request was abandoned."""
-        self._abandoned.append((time.monotonic() + PATIENCE_S, region.name))
+        self._abandoned.append((time.monotonic() + ABANDONED_S, region.name))
 
     def forget_all(self) -> None:
         """Forgets all regions, because the server was restarted."""
@@ -215,9 +215,9 @@ class RegionPool:
         try:
             yield server.call("unregister_system_shared_memory", timeout_s, name)
         except PyTritonClientInferenceServerError as error:
-            if not is_answer(error):
+            if not is_response(error):
                 raise
-            self._abandoned.append((time.monotonic() + PATIENCE_S, name))
+            self._abandoned.append((time.monotonic() + ABANDONED_S, name))
         else:
             self._known.discard(name)
 
@@ -251,11 +251,11 @@ class OutputSizes:
                 sizes[spec.name] = size
         return sizes
 
-    def learn(self, request: EncodedRequest, answer: Mapping[str, Array]) -> None:
+    def learn(self, request: EncodedRequest, response: Mapping[str, Array]) -> None:
         """Records the sizes of a response."""
         if len(self._seen) >= _MAX_SIGNATURES:
             self._seen.pop(next(iter(self._seen)), None)
-        self._seen[_signature(request)] = {name: array.nbytes for name, array in answer.items()}
+        self._seen[_signature(request)] = {name: array.nbytes for name, array in response.items()}
 
     def outgrown(self, error: PyTritonClientInferenceServerError, sizes: Mapping[str, int]) -> None:
         """Records that the size of an output does not follow from the shapes of the inputs.

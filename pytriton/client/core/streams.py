@@ -85,7 +85,7 @@ class Stream:
             timer.cancel()
         if error is not None:
             self.cancel()
-            raise failures.answered_in_stream(self._url, str(error.message())) from error
+            raise failures.stream_failure(self._url, str(error.message())) from error
         return result
 
     def cancel(self) -> None:

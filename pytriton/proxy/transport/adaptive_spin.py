@@ -43,14 +43,14 @@ class AdaptiveSpin:
 
     def wait(
         self,
-        ask: Callable[[], Optional[_Thing]],  # noqa: UP045
+        poll: Callable[[], Optional[_Thing]],  # noqa: UP045
         sleep: Callable[[], Optional[_Thing]],  # noqa: UP045
         batch_size: int = 0,
     ) -> Optional[_Thing]:  # noqa: UP045
         """Waits for the event, spinning where that is likely to pay.
 
         Args:
-            ask: Returns the event, or None if it has not happened yet.
+            poll: Returns the event, or None if it has not happened yet.
             sleep: Blocks until the event happens; may give up and return None.
             batch_size: Number of requests in the previous batch. After a large one clients are queueing, and for a
                 while the processor has better things to do than to spin.
@@ -71,7 +71,7 @@ class AdaptiveSpin:
                 self._backoff -= 1
             elif _spinning.acquire(blocking=False):
                 try:
-                    thing = self._spin(ask, begin)
+                    thing = self._spin(poll, begin)
                 finally:
                     _spinning.release()
         if thing is None:
@@ -80,8 +80,8 @@ class AdaptiveSpin:
         self._average_ns += (waited - self._average_ns) >> 3
         return thing
 
-    def _spin(self, ask: Callable[[], Optional[_Thing]], begin: int) -> Optional[_Thing]:  # noqa: UP045
-        thing = _ask_until(begin + 2 * self._average_ns + _SLACK_NS, ask)
+    def _spin(self, poll: Callable[[], Optional[_Thing]], begin: int) -> Optional[_Thing]:  # noqa: UP045
+        thing = _poll_until(begin + 2 * self._average_ns + _SLACK_NS, poll)
         if thing is None:
             self._backoff = self._next_backoff
             self._next_backoff = min(2 * self._next_backoff, _MAX_BACKOFF)
@@ -90,9 +90,9 @@ class AdaptiveSpin:
         return thing
 
 
-def _ask_until(end: int, ask: Callable[[], Optional[_Thing]]) -> Optional[_Thing]:  # noqa: UP045
-    thing = ask()
+def _poll_until(end: int, poll: Callable[[], Optional[_Thing]]) -> Optional[_Thing]:  # noqa: UP045
+    thing = poll()
     while thing is None and time.monotonic_ns() < end:
         os.sched_yield()  # to any thread that has work to do
-        thing = ask()
+        thing = poll()
     return thing

@@ -60,10 +60,10 @@ class Channel:
             EOFError: The other side has gone.
         """
         if self._doorbell is None:
-            ask, sleep = self.receive_now, self._sleep
+            poll, sleep = self.receive_now, self._sleep
         else:
-            ask, sleep = self._doorbell.take, self._sleep_at_doorbell
-        return self._spin.wait(ask, sleep, batch_size)
+            poll, sleep = self._doorbell.take, self._sleep_at_doorbell
+        return self._spin.wait(poll, sleep, batch_size)
 
     def use_doorbell(self, memory: Any, offset: int) -> None:
         """Exchanges notifications through a doorbell in shared memory from now on; called after the handshake."""

@@ -75,20 +75,20 @@ class CommandHandler:
                     self._listener.accept()
                     continue
                 command = decode_command(self._control.receive())
-                self._say(self._handle(command))
+                self._reply(self._handle(command))
                 if command.command == Command.STOP:
                     return
             if self._retired and self._worker is not None and not self._worker.connections:
-                self._say(self._handle(CommandMessage(Command.STOP)))
+                self._reply(self._handle(CommandMessage(Command.STOP)))
                 return
 
-    def _say(self, reply: CommandReply) -> None:
+    def _reply(self, reply: CommandReply) -> None:
         with self._sending:
             self._control.send(encode_reply(reply))
 
     def _report(self, error: PyTritonUnrecoverableError) -> None:
         with contextlib.suppress(OSError):
-            self._say(CommandReply(unrecoverable=str(error) or repr(error)))
+            self._reply(CommandReply(unrecoverable=str(error) or repr(error)))
 
     def _handle(self, command: CommandMessage) -> CommandReply:
         try:

@@ -143,17 +143,17 @@ class ResponseWriter:
 
     def _write(self, responses: list[PendingResponse]) -> None:
         layout = Layout()
-        answers = []
+        entries = []
         for in_flight, request, final, end_ns, failure, arrays, parameters in responses:
             laid_out = []
             for position, array in (arrays or {}).items():
                 code = code_of(array, position, self._signature)
                 laid_out.append(ResponseOutput(position, code, layout.add([array], array.shape, code)))
             response, times = arrays is not None, (in_flight.start_ns, end_ns)
-            answers.append(
+            entries.append(
                 ResponseEntry(in_flight.sequence, request, final, response, *times, failure, laid_out, parameters or {})
             )
-        offset, size = layout.write(encode_responses(ResponsesMessage(answers)).to_bytes(), self._arena)
+        offset, size = layout.write(encode_responses(ResponsesMessage(entries)).to_bytes(), self._arena)
         self._channel.send(Notification(NotificationKind.RESPONSES, 0, offset, size))
 
     def _write_alone(self, response: PendingResponse) -> None:

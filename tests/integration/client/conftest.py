@@ -10,24 +10,24 @@ import pytest
 # What the tests of clients share is found here.
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
-import asking
+import open_client
 from streamers import STREAMERS
 
 
 @pytest.fixture(scope="module")
 def triton():
     """A server that runs for all tests of a module; each binds models of its own name."""
-    with asking.open_triton() as triton:
+    with open_client.open_triton() as triton:
         triton.run()
         yield triton
 
 
-@pytest.fixture(params=asking.PROTOCOLS)
+@pytest.fixture(params=open_client.PROTOCOLS)
 def protocol(request):
     return request.param
 
 
-@pytest.fixture(params=asking.KINDS)
+@pytest.fixture(params=open_client.KINDS)
 def kind(request):
     return request.param
 
@@ -35,14 +35,14 @@ def kind(request):
 @pytest.fixture
 def url(triton, protocol):
     """The server's URL of each protocol in turn."""
-    return asking.url_of(triton, protocol)
+    return open_client.url_of(triton, protocol)
 
 
 @pytest.fixture
 def client(triton, name, kind, url):
     """A client of a model that adds and subtracts; of each kind and each protocol in turn, or as `every_kind` says."""
-    asking.bind_add_sub(triton, name, config=asking.config_for(kind))
-    with asking.asking(kind, url, name) as client:
+    open_client.bind_add_sub(triton, name, config=open_client.config_for(kind))
+    with open_client.open_client(kind, url, name) as client:
         yield client
 
 

@@ -58,7 +58,7 @@ def closing(connection):
 
 
 def dribbling(connection):
-    """Begins an answer, and goes on so slowly that something comes within any timeout but that of the whole."""
+    """Begins a response, and goes on so slowly that something comes within any timeout but that of the whole."""
     pause = threading.Event()
     if connection.recv(65536).startswith(b"PRI "):
         while not pause.wait(0.02):
@@ -79,8 +79,8 @@ def speaking_html(status):
     return behave
 
 
-def hanging_up_in_mid_answer(connection):
-    """Begins an answer, of HTTP or of HTTP/2, and hangs up."""
+def hanging_up_in_mid_response(connection):
+    """Begins a response, of HTTP or of HTTP/2, and hangs up."""
     if connection.recv(65536).startswith(b"PRI "):
         connection.sendall(SETTINGS)
         connection.recv(65536)
@@ -112,7 +112,7 @@ class Proxy:
 
     def __init__(self, target):
         self._target = target
-        self._answer_limit = None
+        self._response_limit = None
         self._stand_in = None
         self._connections = []
 
@@ -125,12 +125,12 @@ class Proxy:
             self._connections.append(server)
             upward = threading.Thread(target=self._pass_on, args=(connection, server), daemon=True)
             upward.start()
-            self._pass_on(server, connection, is_answer=True)
+            self._pass_on(server, connection, is_response=True)
             upward.join()
 
     def cut_after(self, count):
         """Cuts a connection after as many further bytes of the server's answers."""
-        self._answer_limit = count
+        self._response_limit = count
 
     def stand_in(self, behave):
         """Speaks for the server from now on: each connection is left to ``behave(connection)``; None ends that."""
@@ -142,16 +142,16 @@ class Proxy:
         while self._connections:
             self._shut(self._connections.pop())
 
-    def _pass_on(self, source, sink, is_answer=False):
+    def _pass_on(self, source, sink, is_response=False):
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
-                limit = self._answer_limit if is_answer else None
+                limit = self._response_limit if is_response else None
                 if limit is not None and len(data) >= limit:
-                    self._answer_limit = None
+                    self._response_limit = None
                     sink.sendall(data[:limit])
                     break
                 if limit is not None:
-                    self._answer_limit = limit - len(data)
+                    self._response_limit = limit - len(data)
                 sink.sendall(data)
         self._shut(source, sink)
 

@@ -10,7 +10,7 @@ from pytriton.client import AsyncioDecoupledModelClient, DecoupledModelClient
 class Blocking:
     """A blocking client of streams, and what one does with it."""
 
-    of_one_answer = "ModelClient"  # its like for models that answer once
+    of_one_response = "ModelClient"  # its like for models that respond once
 
     def __init__(self, url, model="floats", **arguments):
         self.client = DecoupledModelClient(url, model, **arguments)
@@ -37,7 +37,7 @@ class Blocking:
 class Asyncio(Blocking):
     """The same with a client for asyncio, a new one for each call."""
 
-    of_one_answer = "AsyncioModelClient"
+    of_one_response = "AsyncioModelClient"
 
     def __init__(self, url, model="floats", **arguments):
         self.client = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from asking import CLASSES, STREAM_KINDS, WAYS, asking, config_for, every_kind, url_of
+from open_client import CLASSES, STREAM_KINDS, WAYS, config_for, every_kind, open_client, url_of
 from serving import bind_floats, free_config, statistics_of, wait_until
 
 from pytriton.cli.main import TOKEN_VARIABLE, main
@@ -48,7 +48,7 @@ def is_refused(call):
 @every_kind
 def test_the_token_opens_all(kind, protocol, triton, name):
     bind_floats(triton, name, echo, config=config_for(kind))
-    with asking(kind, url_of(triton, protocol), name, access_token=TOKEN) as client:
+    with open_client(kind, url_of(triton, protocol), name, access_token=TOKEN) as client:
         client.wait_for_model(10)
         assert client.model_config.model_name == name
         assert client.infer_sample([1])["y"] == [1]
@@ -65,7 +65,7 @@ def test_the_token_opens_all(kind, protocol, triton, name):
 def test_nothing_is_open_without_the_token(kind, protocol, triton, name, token):
     bind_floats(triton, name, echo, config=config_for(kind))
     url = url_of(triton, protocol)
-    with asking(kind, url, name, access_token=token) as client:
+    with open_client(kind, url, name, access_token=token) as client:
         assert is_refused(lambda: client.wait_for_model(10))
         assert is_refused(lambda: client.model_config)
         assert is_refused(lambda: client.infer_sample([1]))
@@ -81,7 +81,7 @@ def test_inference_alone_is_refused_to_a_client_that_knows_the_configuration(kin
     url = url_of(triton, protocol)
     with ModelClient(url, name, access_token=TOKEN) as other:
         known = {"model_config": other.model_config, "ensure_model_is_ready": False}
-    with asking(kind, url, name, **known) as client:
+    with open_client(kind, url, name, **known) as client:
         for _ in range(50):  # gRPC sometimes loses what a server says to a stream
             assert is_refused(lambda: client.infer_sample([1]))
         assert client.infer_sample([1], headers=create_auth_headers(TOKEN, protocol))["y"] == [1]
@@ -92,10 +92,10 @@ def test_inference_alone_is_refused_to_a_client_that_knows_the_configuration(kin
 def test_shared_memory_wants_the_token(open_to_all, name, kind, protocol):
     bind_floats(open_to_all, name, echo)
     url = url_of(open_to_all, protocol)
-    with asking(kind, url, name, shared_memory=True) as client:
+    with open_client(kind, url, name, shared_memory=True) as client:
         assert is_refused(lambda: client.infer_sample(LARGE))
         assert client.infer_sample([1])["y"] == [1]
-    with asking(kind, url, name, shared_memory=True, access_token=TOKEN) as client:
+    with open_client(kind, url, name, shared_memory=True, access_token=TOKEN) as client:
         assert (client.infer_sample(LARGE)["y"] == LARGE).all()
 
 

@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from asking import url_of
+from open_client import url_of
 from peers import HOST, listening, silent
 from serving import bind_floats, held_model, metrics_of
 
@@ -93,7 +93,7 @@ def test_cancelling_a_task_cancels_its_request_over_grpc(triton, name):
             third.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await third
-            for _ in range(10):  # on the same connection, so that the server has heard of it
+            for _ in range(10):  # on the same connection, so that the server has noticed it
                 await client.wait_for_server(10)
             gate.set()
             await asyncio.gather(first, second)

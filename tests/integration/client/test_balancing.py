@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from asking import STREAM_KINDS, asking, config_for, open_triton, url_of
+from open_client import STREAM_KINDS, config_for, open_client, open_triton, url_of
 from peers import HOST, listening, proxy_of, refusing, silent
 from serving import bind_floats, held_model, wait_until
 
@@ -48,41 +48,41 @@ def urls(tritons, protocol, name):
     return [url_of(triton, protocol) for triton in tritons]
 
 
-def who_answers(client, count):
+def who_responds(client, count):
     return collections.Counter(int(client.infer_sample([1])["y"][0]) for _ in range(count))
 
 
 def test_requests_go_to_the_servers_in_turn(kind, urls, name):
-    with asking(kind, urls, name) as client:
-        assert who_answers(client, 30) == {0: 10, 1: 10, 2: 10}
+    with open_client(kind, urls, name) as client:
+        assert who_responds(client, 30) == {0: 10, 1: 10, 2: 10}
 
 
 @pytest.mark.parametrize("kind", STREAM_KINDS)
 def test_streams_come_from_the_servers_in_turn(tritons, kind, name):
     for number, triton in enumerate(tritons):
         bind_constant(triton, name, number, config=config_for(kind))
-    with asking(kind, [url_of(triton, "grpc") for triton in tritons], name) as client:
-        assert who_answers(client, 30) == {0: 10, 1: 10, 2: 10}
+    with open_client(kind, [url_of(triton, "grpc") for triton in tritons], name) as client:
+        assert who_responds(client, 30) == {0: 10, 1: 10, 2: 10}
 
 
 def test_both_protocols_in_one_list(tritons, kind, name):
     for number, triton in enumerate(tritons):
         bind_constant(triton, name, number)
-    with asking(kind, [url_of(tritons[0], "http"), url_of(tritons[1], "grpc")], name) as client:
-        assert who_answers(client, 10) == {0: 5, 1: 5}
+    with open_client(kind, [url_of(tritons[0], "http"), url_of(tritons[1], "grpc")], name) as client:
+        assert who_responds(client, 10) == {0: 5, 1: 5}
 
 
 def test_a_server_that_is_not_there_is_left_out(kind, urls, name, protocol):
-    with asking(kind, [NOBODY[protocol], *urls[:2]], name) as client:
+    with open_client(kind, [NOBODY[protocol], *urls[:2]], name) as client:
         started = time.monotonic()
-        assert set(who_answers(client, 20)) == {0, 1}
+        assert set(who_responds(client, 20)) == {0, 1}
         assert time.monotonic() - started < 10
 
 
 def test_a_server_without_the_model_is_left_out(tritons, kind, protocol, name):
     bind_constant(tritons[1], name, 1)
-    with asking(kind, [url_of(triton, protocol) for triton in tritons], name) as client:
-        assert who_answers(client, 10) == {1: 10}
+    with open_client(kind, [url_of(triton, protocol) for triton in tritons], name) as client:
+        assert who_responds(client, 10) == {1: 10}
 
 
 def test_a_server_that_stops_is_left_out_and_taken_back(kind, tritons, protocol, name):
@@ -91,40 +91,40 @@ def test_a_server_that_stops_is_left_out_and_taken_back(kind, tritons, protocol,
     ports = [triton.config.http_port if protocol == "http" else triton.config.grpc_port for triton in tritons[:2]]
     with proxy_of(ports[1]) as (proxy, port):
         urls = [url_of(tritons[0], protocol), f"{protocol}://{HOST}:{port}"]
-        with asking(kind, urls, name) as client:
-            assert set(who_answers(client, 10)) == {0, 1}
+        with open_client(kind, urls, name) as client:
+            assert set(who_responds(client, 10)) == {0, 1}
             proxy.stand_in(refusing)
             answers = collections.Counter()
             for _ in range(10):
                 try:
-                    answers += who_answers(client, 1)
+                    answers += who_responds(client, 1)
                 except PyTritonClientInferenceServerError as error:  # its connection broke in mid-request
                     assert error.failure is Failure.LOST
             assert set(answers) == {0}
-            assert who_answers(client, 10) == {0: 10}
+            assert who_responds(client, 10) == {0: 10}
             proxy.stand_in(None)
-            wait_until(lambda: who_answers(client, 2)[1], timeout_s=30)
-            assert who_answers(client, 10) == {0: 5, 1: 5}
+            wait_until(lambda: who_responds(client, 2)[1], timeout_s=30)
+            assert who_responds(client, 10) == {0: 5, 1: 5}
 
 
 def test_a_model_that_is_unloaded_sends_requests_elsewhere(kind, tritons, protocol, name):
     for number, triton in enumerate(tritons):
         bind_constant(triton, name, number)
     urls = [url_of(triton, protocol) for triton in tritons[:2]]
-    with asking(kind, urls, name) as client, ModelClient(urls[0], name, init_timeout_s=10) as operator:
-        assert set(who_answers(client, 10)) == {0, 1}
+    with open_client(kind, urls, name) as client, ModelClient(urls[0], name, init_timeout_s=10) as operator:
+        assert set(who_responds(client, 10)) == {0, 1}
         operator.unload_model()
-        wait_until(lambda: who_answers(client, 4) == {1: 4})
+        wait_until(lambda: who_responds(client, 4) == {1: 4})
         operator.load_model()
-        wait_until(lambda: who_answers(client, 2)[0], timeout_s=30)
+        wait_until(lambda: who_responds(client, 2)[0], timeout_s=30)
 
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_server_that_does_not_answer_is_left_out(kind, urls, name, protocol, first):
     with listening(silent) as port:
         both = [f"{protocol}://{HOST}:{port}", urls[0]]
-        with asking(kind, [both[first], both[1 - first]], name, init_timeout_s=1, inference_timeout_s=1) as client:
-            assert who_answers(client, 6) == {0: 6}
+        with open_client(kind, [both[first], both[1 - first]], name, init_timeout_s=1, inference_timeout_s=1) as client:
+            assert who_responds(client, 6) == {0: 6}
 
 
 def test_looking_again_for_a_server_that_does_not_answer_costs_no_request(urls, name, protocol):
@@ -134,17 +134,17 @@ def test_looking_again_for_a_server_that_does_not_answer_costs_no_request(urls, 
         with ModelClient(both, name, init_timeout_s=1, inference_timeout_s=1) as client:
             assert client.infer_sample([1])["y"] == [0]
             wait_until(lambda: not client._session.servers[0].is_left_out)
-            assert who_answers(client, 2) == {0: 2}
+            assert who_responds(client, 2) == {0: 2}
 
 
 def test_none_of_the_servers_is_ready(kind, protocol, name):
     urls = [NOBODY[protocol], f"{protocol}://{HOST}:2"]
     with (
-        asking(kind, urls, name, init_timeout_s=0.3) as client,
+        open_client(kind, urls, name, init_timeout_s=0.3) as client,
         pytest.raises(PyTritonClientTimeoutError, match=rf"Waiting for model '{name}' at .*:1, .*:2 took"),
     ):
         client.infer_sample([1])
-    with asking(kind, urls, name, ensure_model_is_ready=False) as client:
+    with open_client(kind, urls, name, ensure_model_is_ready=False) as client:
         with pytest.raises(PyTritonClientInferenceServerError, match="No server can be reached") as caught:
             client.infer_sample([1])
         assert caught.value.failure is Failure.UNREACHABLE
@@ -198,7 +198,7 @@ def test_a_server_whose_queue_is_full_sends_requests_elsewhere(kind, protocol, n
         busy.run()
         idle.run()
         urls = [url_of(busy, protocol), url_of(idle, protocol)]
-        with asking(kind, urls, name) as client, FuturesModelClient(urls[0], name) as others:
+        with open_client(kind, urls, name) as client, FuturesModelClient(urls[0], name) as others:
             held = [others.infer_sample([0])]
             assert entered.wait(30)
             while not _is_refused(held[-1]):

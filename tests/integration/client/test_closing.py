@@ -6,7 +6,7 @@ import gc
 import time
 
 import pytest
-from asking import asking, config_for, every_kind_that_loads, url_of
+from open_client import config_for, every_kind_that_loads, open_client, url_of
 from peers import HOST, listening, silent
 from serving import Background, bind_floats, held_model
 
@@ -36,7 +36,7 @@ def closes(client, asked):
 @every_kind_but_futures
 def test_who_waits_for_an_answer_is_told(triton, name, kind, protocol):
     entered, gate = held_model(triton, name, config=config_for(kind))
-    with asking(kind, url_of(triton, protocol), name, **PATIENT) as client:
+    with open_client(kind, url_of(triton, protocol), name, **PATIENT) as client:
         asked = Background(lambda: client.infer_sample([1]))
         assert entered.wait(30)
         error = closes(client, asked)
@@ -47,7 +47,7 @@ def test_who_waits_for_an_answer_is_told(triton, name, kind, protocol):
 @every_kind_but_futures
 @pytest.mark.parametrize("method", ["infer_sample", "wait_for_model"])
 def test_who_waits_for_a_server_is_told(kind, protocol, method):
-    with listening(silent) as port, asking(kind, f"{protocol}://{HOST}:{port}", "any", **PATIENT) as client:
+    with listening(silent) as port, open_client(kind, f"{protocol}://{HOST}:{port}", "any", **PATIENT) as client:
         asked = Background(lambda: getattr(client, method)(60))
         time.sleep(0.3)
         assert asked.is_alive()
@@ -61,7 +61,7 @@ def test_who_pauses_between_attempts_is_told(kind, protocol, triton, name):
     rare = RetryPolicy(attempts=10, pause_s=20, max_pause_s=20, jitter=0)
     with ModelClient(url_of(triton, protocol), name) as known:
         config = known.model_config
-    with asking(
+    with open_client(
         kind,
         f"{protocol}://{HOST}:1",
         name,

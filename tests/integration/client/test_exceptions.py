@@ -8,8 +8,8 @@ import resource
 
 import numpy as np
 import pytest
-from asking import CLASSES, asking, config_for, every_kind, every_kind_that_loads, known, url_of
-from peers import HOST, hanging_up_in_mid_answer, listening, silent, speaking_html
+from open_client import CLASSES, config_for, every_kind, every_kind_that_loads, known, open_client, url_of
+from peers import HOST, hanging_up_in_mid_response, listening, silent, speaking_html
 from serving import Background, bind_floats, free_config, held_model, wait_until
 
 from pytriton.client import (
@@ -75,13 +75,13 @@ def triton():
 def client(triton, name, kind, protocol):
     """A client of a model that echoes."""
     bind_floats(triton, name, echo, config=config_for(kind))
-    with asking(kind, url_of(triton, protocol), name) as client:
+    with open_client(kind, url_of(triton, protocol), name) as client:
         yield client
 
 
 @contextlib.contextmanager
 def client_of_peer(kind, protocol, behave):
-    with listening(behave) as port, asking(kind, f"{protocol}://{HOST}:{port}", "floats", **known(kind)) as client:
+    with listening(behave) as port, open_client(kind, f"{protocol}://{HOST}:{port}", "floats", **known(kind)) as client:
         yield client
 
 
@@ -120,7 +120,7 @@ def test_a_server_does_not_answer(kind, protocol):
 @every_kind
 @raises(PyTritonClientModelUnavailableError)
 def test_a_model_does_not_come(triton, kind, protocol):
-    with asking(kind, url_of(triton, protocol), "no-such-model", init_timeout_s=0.4) as client:
+    with open_client(kind, url_of(triton, protocol), "no-such-model", init_timeout_s=0.4) as client:
         client.infer_sample([1])
 
 
@@ -136,7 +136,7 @@ def test_a_client_is_closed(client):
 @raises(PyTritonClientModelDoesntSupportBatchingError)
 def test_a_model_takes_no_batches(triton, name, kind, protocol):
     bind_floats(triton, name, echo, config=config_for(kind, batching=False))
-    with asking(kind, url_of(triton, protocol), name) as client:
+    with open_client(kind, url_of(triton, protocol), name) as client:
         client.infer_batch([[1]])
 
 
@@ -156,7 +156,7 @@ def test_the_queue_of_a_client_is_full(protocol):
 @every_kind
 @refused_with(Failure.UNREACHABLE)
 def test_nobody_listens(kind, protocol):
-    with asking(kind, f"{protocol}://{HOST}:1", "floats", **known(kind)) as client:
+    with open_client(kind, f"{protocol}://{HOST}:1", "floats", **known(kind)) as client:
         client.infer_sample([1])
 
 
@@ -165,7 +165,7 @@ def test_nobody_listens(kind, protocol):
 def test_the_queue_of_the_server_is_full(triton, name, kind, protocol):
     batcher = DynamicBatcher(default_queue_policy=QueuePolicy(max_queue_size=1))
     _, gate = held_model(triton, name, config=config_for(kind, max_batch_size=1, batcher=batcher))
-    with asking(kind, url_of(triton, protocol), name) as client:
+    with open_client(kind, url_of(triton, protocol), name) as client:
         asked = [Background(lambda: client.infer_sample([1])) for _ in range(8)]
         first = wait_until(lambda: next((each for each in asked if each.ended), None))
         gate.set()
@@ -177,7 +177,7 @@ def test_the_queue_of_the_server_is_full(triton, name, kind, protocol):
 @every_kind
 @refused_with(Failure.NOT_SERVED)
 def test_a_model_that_was_there_is_gone(triton, kind, protocol):
-    with asking(kind, url_of(triton, protocol), "floats", **known(kind)) as client:
+    with open_client(kind, url_of(triton, protocol), "floats", **known(kind)) as client:
         client.infer_sample([1])
 
 
@@ -194,19 +194,19 @@ def test_a_model_fails(triton, name, kind, protocol):
         raise ValueError("no such luck")
 
     bind_floats(triton, name, fail, config=config_for(kind))
-    with asking(kind, url_of(triton, protocol), name) as client:
+    with open_client(kind, url_of(triton, protocol), name) as client:
         client.infer_sample([1])
 
 
 @every_kind
 @refused_with(Failure.LOST)
 def test_a_connection_breaks(kind, protocol):
-    with client_of_peer(kind, protocol, hanging_up_in_mid_answer) as client:
+    with client_of_peer(kind, protocol, hanging_up_in_mid_response) as client:
         client.infer_sample([1])
 
 
 @every_kind
-@refused_with(Failure.GARBLED)
+@refused_with(Failure.MALFORMED)
 def test_a_proxy_answers_for_the_server(kind, protocol):
     with client_of_peer(kind, protocol, speaking_html(502)) as client:
         client.infer_sample([1])

@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 import pytest
-from asking import asking
+from open_client import open_client
 from serving import bind_floats, client_of, held_model, wait_until
 
 from pytriton.client import AsyncioModelClient, ModelClient, PyTritonClientTimeoutError
@@ -42,7 +42,7 @@ def given_up(triton, client, entered):
 
 def test_it_is_had_back_when_the_server_has_done_with_it(triton, name, kind, url, impatient):
     entered, gate = held_model(triton, name)
-    with asking(kind, url, name, shared_memory=True) as client:
+    with open_client(kind, url, name, shared_memory=True) as client:
         left = given_up(triton, client, entered)
         gate.set()
         kept = []
@@ -66,7 +66,7 @@ def test_it_is_not_had_back_while_the_server_is_using_it(triton, name, url, impa
 def test_closing_waits_a_moment_for_it(triton, name, kind, url):
     before = regions(triton)
     entered, gate = held_model(triton, name)
-    with asking(kind, url, name, shared_memory=True) as client:
+    with open_client(kind, url, name, shared_memory=True) as client:
         given_up(triton, client, entered)
         threading.Timer(0.2, gate.set).start()
         client.close()

@@ -8,10 +8,10 @@ import time
 import ml_dtypes
 import numpy as np
 import pytest
-from asking import (
-    asking,
+from open_client import (
     config_for,
     every_kind,
+    open_client,
     open_triton,
     url_of,
 )
@@ -78,7 +78,7 @@ def test_only_the_outputs_that_are_wanted(client):
 @every_kind
 def test_a_model_without_batching(triton, name, kind, url):
     bind_floats(triton, name, echo, config=config_for(kind, batching=False))
-    with asking(kind, url, name) as client:
+    with open_client(kind, url, name) as client:
         assert client.infer_sample(x=[1, 2])["y"].tolist() == [1, 2]
         with pytest.raises(PyTritonClientModelDoesntSupportBatchingError, match="use infer_sample"):
             client.infer_batch(x=[[1, 2]])
@@ -118,7 +118,7 @@ def test_strings_are_encoded_as_utf8(triton, name, kind, url):
     triton.bind(name, echo, [Tensor((-1,), bytes, "x")], [Tensor((-1,), bytes, "y")], config=config_for(kind))
     texts = ["", "Grüße", "\0", "日本"]
     encoded = [text.encode() for text in texts]
-    with asking(kind, url, name) as client:
+    with open_client(kind, url, name) as client:
         for values in (texts, np.array(texts, dtype=object), np.array(texts[1:2]), np.array([encoded[1]]), encoded):
             expected = encoded if len(values) > 1 else encoded[1:2]
             assert client.infer_sample(values)["y"].tolist() == expected
@@ -162,7 +162,7 @@ def test_tensors_of_other_libraries(client):
 @every_kind
 def test_dtypes_are_converted_only_on_request(triton, name, kind, url):
     bind_floats(triton, name, echo, config=config_for(kind))
-    with asking(kind, url, name) as strict, asking(kind, url, name, convert_dtypes=True) as lenient:
+    with open_client(kind, url, name) as strict, open_client(kind, url, name, convert_dtypes=True) as lenient:
         with pytest.raises(PyTritonClientValueError, match=r"has dtype int16; use .*, or convert_dtypes=True"):
             strict.infer_sample(np.int16([1]))
         assert lenient.infer_sample(np.int16([1]))["y"].tolist() == [1]
@@ -180,7 +180,7 @@ def test_an_optional_input_may_be_left_out(triton, name, kind, url):
         return {"y": x if bias is None else x + bias}
 
     triton.bind(name, add, inputs, [Tensor((1,), np.float32, "y")], config=config_for(kind))
-    with asking(kind, url, name) as client:
+    with open_client(kind, url, name) as client:
         assert client.infer_sample(1)["y"] == 1
         assert client.infer_sample(x=1, bias=None)["y"] == 1
         assert client.infer_sample(1, 2)["y"] == 3
@@ -206,7 +206,7 @@ def test_what_a_request_has_besides_inputs_reaches_the_model(kind, protocol, for
     bind_floats(forwarding, name, keep, config=config_for(kind))
     parameters = {"text": "a", "whole": 3, "part": 0.5, "flag": True, "numpy": np.int64(4)}
     headers = {"X-Number": 5, "x-part": 0.5, "x-text": "b"}
-    with asking(kind, url_of(forwarding, protocol), name) as client:
+    with open_client(kind, url_of(forwarding, protocol), name) as client:
         client.infer_sample([1], parameters=parameters, headers=headers, request_id="order-66")
     (request,) = seen
     assert request.request_id == "order-66"
@@ -246,7 +246,7 @@ def test_an_input_goes_before_an_option_of_the_same_name(triton, name, kind, url
         return {"y": sum(inputs.values())}
 
     triton.bind(name, total, [Tensor((1,), np.int32, each) for each in names], [Tensor((1,), np.int32, "y")])
-    with asking(kind, url, name) as client:
+    with open_client(kind, url, name) as client:
         assert client.infer_sample(**dict.fromkeys(names, 2), parameters={"a": 1})["y"] == [8]
         assert client.infer_batch(**{each: np.int32([[1], [2]]) for each in names})["y"].tolist() == [[4], [8]]
 
@@ -292,7 +292,7 @@ def test_the_server_drops_what_waits_longer_than_its_timeout(triton, name, kind,
     policy = QueuePolicy(default_timeout_microseconds=60_000_000, allow_timeout_override=True)
     config = ModelConfig(max_batch_size=1, batcher=DynamicBatcher(default_queue_policy=policy))
     bind_floats(triton, name, note, config=config)
-    with asking(kind, url, name) as client, FuturesModelClient(url, name) as other:
+    with open_client(kind, url, name) as client, FuturesModelClient(url, name) as other:
         held = other.infer_sample([1])
         assert entered.wait(30)
         with pytest.raises(PyTritonClientTimeoutError):
@@ -306,7 +306,7 @@ def test_the_server_drops_what_waits_longer_than_its_timeout(triton, name, kind,
 
 def test_an_answer_that_takes_too_long(triton, name, kind, url):
     entered, gate = held_model(triton, name)
-    with asking(kind, url, name, inference_timeout_s=0.4) as client:
+    with open_client(kind, url, name, inference_timeout_s=0.4) as client:
         with pytest.raises(PyTritonClientTimeoutError, match=r"did not answer within 0\.[34]"):
             client.infer_sample([1])
         assert entered.wait(10)

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from asking import asking
+from open_client import open_client
 from serving import NO_BATCHING, bind_floats
 
 from pytriton.client import (
@@ -32,7 +32,7 @@ def echo(requests):
 def test_parts_are_joined_in_order(triton, name, kind, url, rows):
     bind_floats(triton, name, echo, config=ModelConfig(max_batch_size=8))
     values = np.arange(rows * 3, dtype=np.float32).reshape(rows, 3)
-    with asking(kind, url, name) as client:
+    with open_client(kind, url, name) as client:
         assert (client.infer_batch(values)["y"] == values).all()
 
 
@@ -45,7 +45,7 @@ def test_no_part_is_larger_than_the_model_takes_and_several_are_in_flight(triton
         return echo(requests)
 
     bind_floats(triton, name, note, config=ModelConfig(max_batch_size=8))
-    with asking(kind, url, name) as client:
+    with open_client(kind, url, name) as client:
         client.infer_batch(np.zeros((100, 1), np.float32))
     assert sorted(rows) == [4] + [8] * 12
 
@@ -59,7 +59,7 @@ def test_all_inputs_are_split_alike(triton, name, kind, url):
     triton.bind(name, measure, inputs, [Tensor((1,), np.float32, "y")])
     a = np.arange(20, dtype=np.float32).reshape(10, 2)
     b = [["x" * number] for number in range(10)]
-    with asking(kind, url, name) as client:
+    with open_client(kind, url, name) as client:
         assert client.infer_batch(a=a, b=b)["y"].ravel().tolist() == [4 * n + 1 + n for n in range(10)]
 
 
@@ -71,7 +71,7 @@ def test_one_failing_part_ends_it_all(triton, name, kind, url):
         return echo(requests)
 
     bind_floats(triton, name, fail)
-    with asking(kind, url, name) as client:
+    with open_client(kind, url, name) as client:
         with pytest.raises(PyTritonClientInferenceServerError, match="fifty"):
             client.infer_batch(np.arange(1000, dtype=np.float32).reshape(-1, 1))
         assert client.infer_batch([[1]])["y"] == [[1]]
@@ -82,13 +82,16 @@ def test_parts_that_cannot_be_joined(triton, name, kind, url):
         return [{"y": np.tile(r["x"], (1, 1 + int(r["x"].max() > 90)))} for r in requests]
 
     bind_floats(triton, name, widen)
-    with asking(kind, url, name) as client, pytest.raises(PyTritonClientInferenceServerError, match="cannot be joined"):
+    with (
+        open_client(kind, url, name) as client,
+        pytest.raises(PyTritonClientInferenceServerError, match="cannot be joined"),
+    ):
         client.infer_batch(np.arange(100, dtype=np.float32).reshape(-1, 1))
 
 
 def test_a_progress_bar_on_request(triton, name, kind, url, capsys):
     bind_floats(triton, name, echo)
-    with asking(kind, url, name) as client:
+    with open_client(kind, url, name) as client:
         client.infer_batch(np.zeros((10, 1), np.float32))
         assert capsys.readouterr().err == ""
         client.infer_batch(np.zeros((10, 1), np.float32), progress=True)
@@ -98,7 +101,10 @@ def test_a_progress_bar_on_request(triton, name, kind, url, capsys):
 def test_a_progress_bar_without_tqdm(triton, name, kind, url, monkeypatch):
     bind_floats(triton, name, echo)
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
-    with asking(kind, url, name) as client, pytest.raises(PyTritonClientValueError, match=r"pip install .*progress"):
+    with (
+        open_client(kind, url, name) as client,
+        pytest.raises(PyTritonClientValueError, match=r"pip install .*progress"),
+    ):
         client.infer_batch(np.zeros((10, 1), np.float32), progress=True)
 
 
@@ -109,13 +115,13 @@ def test_an_input_named_progress(triton, name, kind, url):
         [Tensor((1,), np.float32, "progress")],
         [Tensor((1,), np.float32, "y")],
     )
-    with asking(kind, url, name) as client:
+    with open_client(kind, url, name) as client:
         assert client.infer_batch(progress=np.float32([[3]]))["y"] == [[3]]
 
 
 def test_a_model_without_batching(triton, name, kind, url):
     bind_floats(triton, name, echo, config=NO_BATCHING)
-    with asking(kind, url, name) as client, pytest.raises(PyTritonClientModelDoesntSupportBatchingError):
+    with open_client(kind, url, name) as client, pytest.raises(PyTritonClientModelDoesntSupportBatchingError):
         client.infer_batch(np.zeros((1000, 1), np.float32))
 
 

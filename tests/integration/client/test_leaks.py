@@ -9,7 +9,7 @@ import sys
 import threading
 
 import pytest
-from asking import asking
+from open_client import open_client
 from peers import listening, speaking_html
 from serving import HOST, bind_floats, wait_until
 
@@ -38,7 +38,7 @@ def test_clients_that_come_and_go(triton, name, kind, url):
     bind_floats(triton, name, echo)
 
     def come_and_go():
-        with asking(kind, url, name) as client:
+        with open_client(kind, url, name) as client:
             client.infer_sample([1])
 
     come_and_go()
@@ -77,7 +77,7 @@ def test_threads_that_come_and_go_with_a_client_that_they_share(triton, name, ur
 def test_failures(kind, protocol):
     with (
         listening(speaking_html(200)) as port,
-        asking(kind, f"{protocol}://{HOST}:{port}", "any", ensure_model_is_ready=False) as client,
+        open_client(kind, f"{protocol}://{HOST}:{port}", "any", ensure_model_is_ready=False) as client,
     ):
 
         def fail():

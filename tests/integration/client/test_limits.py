@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from asking import CLASSES, asking, config_for, every_kind, every_kind_that_loads, known, url_of
+from open_client import CLASSES, config_for, every_kind, every_kind_that_loads, known, open_client, url_of
 from peers import HOST, proxy_of, refusing, silent
 from serving import Background, bind_floats
 
@@ -28,7 +28,7 @@ def echo(requests):
 def test_a_timeout_of_a_million_years(triton, name, kind, protocol):
     bind_floats(triton, name, echo, config=config_for(kind))
     long = {"init_timeout_s": 3e13, "inference_timeout_s": 3e13}
-    with asking(kind, url_of(triton, protocol), name, **long) as client:
+    with open_client(kind, url_of(triton, protocol), name, **long) as client:
         client.wait_for_model(1e300)
         assert client.infer_sample([1])["y"] == [1]
         assert client.infer_sample([1], timeout_s=1e300)["y"] == [1]
@@ -88,7 +88,7 @@ def test_attempts_and_the_first_answer_together_stay_within_the_timeout(kind, pr
         proxy.stand_in(refusing)
         retry = RetryPolicy(attempts=1000, pause_s=0.05, factor=1, resend_lost=True)
         url = f"{protocol}://{HOST}:{port}"
-        with asking(kind, url, "floats", inference_timeout_s=1, retry=retry, **known(kind)) as client:
+        with open_client(kind, url, "floats", inference_timeout_s=1, retry=retry, **known(kind)) as client:
             timer = threading.Timer(0.6, proxy.stand_in, [silent])
             timer.start()
             started = time.monotonic()
@@ -112,7 +112,7 @@ def test_attempts_and_the_first_answer_together_stay_within_the_timeout(kind, pr
 @every_kind
 def test_what_cannot_be_sent_is_named(kind, protocol, options, message):
     with (
-        asking(kind, f"{protocol}://{HOST}:1", "floats", **known(kind)) as client,
+        open_client(kind, f"{protocol}://{HOST}:1", "floats", **known(kind)) as client,
         pytest.raises(PyTritonClientValueError, match=message),
     ):
         client.infer_sample([1], **options)
@@ -121,6 +121,6 @@ def test_what_cannot_be_sent_is_named(kind, protocol, options, message):
 @every_kind
 def test_values_at_the_ends_are_sent(triton, name, kind, protocol):
     bind_floats(triton, name, echo, config=config_for(kind))
-    with asking(kind, url_of(triton, protocol), name) as client:
+    with open_client(kind, url_of(triton, protocol), name) as client:
         for number in (-(1 << 63), (1 << 63) - 1):
             assert client.infer_sample([1], parameters={"a": number}, priority=(1 << 32) - 1)["y"] == [1]

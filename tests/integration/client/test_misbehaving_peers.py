@@ -10,13 +10,23 @@ import time
 
 import numpy as np
 import pytest
-from asking import STREAM_KINDS, WAYS, asking, config_for, every_kind, every_kind_that_loads, known, open_triton, url_of
+from open_client import (
+    STREAM_KINDS,
+    WAYS,
+    config_for,
+    every_kind,
+    every_kind_that_loads,
+    known,
+    open_client,
+    open_triton,
+    url_of,
+)
 from peers import (
     HOST,
     closing,
     dribbling,
     full_backlog,
-    hanging_up_in_mid_answer,
+    hanging_up_in_mid_response,
     listening,
     proxy_of,
     silent,
@@ -35,7 +45,7 @@ from pytriton.model_config import ModelConfig
 
 TIMEOUT_S = 0.15
 ANSWERED_S = 0.4
-"""Long enough for an answer, also where the machine is busy."""
+"""Long enough for a response, also where the machine is busy."""
 SLACK_S = 4.0
 MODELS = ("once", "stream")
 """Of a server for all clients: one that answers once, and one for streams."""
@@ -54,7 +64,7 @@ def takes_about(seconds):
 
 
 def client_of(kind, protocol, port, **arguments):
-    return asking(kind, f"{protocol}://{HOST}:{port}", "floats", **arguments)
+    return open_client(kind, f"{protocol}://{HOST}:{port}", "floats", **arguments)
 
 
 @contextlib.contextmanager
@@ -62,7 +72,7 @@ def client_behind_a_proxy(kind, protocol, triton, name):
     """Yields a client of a model that echoes, and the proxy in between."""
     bind_floats(triton, name, echo, config=config_for(kind))
     server_port = triton.config.http_port if protocol == "http" else triton.config.grpc_port
-    with proxy_of(server_port) as (proxy, port), asking(kind, f"{protocol}://{HOST}:{port}", name) as client:
+    with proxy_of(server_port) as (proxy, port), open_client(kind, f"{protocol}://{HOST}:{port}", name) as client:
         yield client, proxy
 
 
@@ -147,7 +157,7 @@ def test_connecting_where_nobody_listens(kind, protocol):
 
 @every_kind
 def test_a_name_that_is_not_known(kind, protocol):
-    with asking(kind, f"{protocol}://no-such-host.invalid:8000", "floats", **known(kind)) as client:
+    with open_client(kind, f"{protocol}://no-such-host.invalid:8000", "floats", **known(kind)) as client:
         with pytest.raises(
             PyTritonClientInferenceServerError, match=r"No server can be reached at .*no-such-host"
         ) as caught:
@@ -156,7 +166,7 @@ def test_a_name_that_is_not_known(kind, protocol):
 
 
 @every_kind
-@pytest.mark.parametrize("behave", [closing, hanging_up_in_mid_answer])
+@pytest.mark.parametrize("behave", [closing, hanging_up_in_mid_response])
 def test_a_connection_that_is_closed(kind, protocol, behave):
     with listening(behave) as port, client_of(kind, protocol, port, **known(kind)) as client:
         for _ in range(2):
@@ -177,7 +187,7 @@ def test_html_in_place_of_an_answer(kind, protocol, status):
                 pytest.raises(PyTritonClientInferenceServerError, match="does not speak as a Trit") as caught,
             ):
                 client.infer_sample([1])
-            assert caught.value.failure is Failure.GARBLED
+            assert caught.value.failure is Failure.MALFORMED
 
 
 @every_kind
@@ -211,7 +221,7 @@ def test_a_proxy_whose_server_comes_back(kind, protocol, triton, name):
             client.infer_sample([1])
         with pytest.raises(PyTritonClientInferenceServerError, match="does not speak as a Triton") as caught:
             client.infer_sample([1])
-        assert caught.value.failure is Failure.GARBLED
+        assert caught.value.failure is Failure.MALFORMED
         proxy.stand_in(None)
         assert _asked_twice(client, [2])["y"] == [2]
 
@@ -267,7 +277,7 @@ def test_a_server_that_is_killed_and_started_again():
     ports = {"http_port": first.config.http_port, "grpc_port": first.config.grpc_port}
     with contextlib.ExitStack() as stack:
         clients = [
-            stack.enter_context(asking(kind, url_of(first, protocol), MODELS[kind in STREAM_KINDS]))
+            stack.enter_context(open_client(kind, url_of(first, protocol), MODELS[kind in STREAM_KINDS]))
             for kind, protocol in WAYS
         ]
         asked = [Background(lambda client=client: client.infer_sample([1])) for client in clients]
@@ -289,12 +299,12 @@ def test_a_server_that_is_killed_and_started_again():
 @every_kind
 def test_a_model_that_is_not_there(kind, protocol, triton):
     url = url_of(triton, protocol)
-    with asking(kind, url, "no-such-model", init_timeout_s=ANSWERED_S) as client:
+    with open_client(kind, url, "no-such-model", init_timeout_s=ANSWERED_S) as client:
         missing = r"ready, but model 'no-such-model' was not within 0\.4 s"
         with takes_about(ANSWERED_S), pytest.raises(PyTritonClientModelUnavailableError, match=missing):
             client.infer_sample([1])
     with (
-        asking(kind, url, "no-such-model", ensure_model_is_ready=False) as client,
+        open_client(kind, url, "no-such-model", ensure_model_is_ready=False) as client,
         takes_about(0),
         pytest.raises(PyTritonClientModelUnavailableError, match="is not found"),
     ):

@@ -11,15 +11,15 @@ import time
 
 import numpy as np
 import pytest
-from asking import (
+from open_client import (
     CLASSES,
     STREAM_KINDS,
-    asking,
-    asking_with,
     bind_add_sub,
     config_for,
     every_kind,
     every_kind_that_loads,
+    open_client,
+    open_client_with,
     url_of,
 )
 from serving import (
@@ -61,7 +61,7 @@ def test_an_error_of_the_model(triton, name, kind, url):
         raise ValueError("no such luck")
 
     bind_floats(triton, name, fail, config=config_for(kind))
-    with asking(kind, url, name) as client:
+    with open_client(kind, url, name) as client:
         with pytest.raises(PyTritonClientInferenceServerError, match=r"answered: .*ValueError: no such luck") as caught:
             client.infer_sample([1])
         assert caught.value.failure is Failure.REFUSED
@@ -94,10 +94,10 @@ def test_a_version(triton, name, kind, url):
             config=config_for(kind),
         )
     for wanted, factor in (("1", 1), (2, 2), ("2", 2), (None, 2), ("<latest>", 2)):
-        with asking(kind, url, name, model_version=wanted) as client:
+        with open_client(kind, url, name, model_version=wanted) as client:
             assert client.infer_sample([1])["y"] == [factor]
     with (
-        asking(kind, url, name, model_version="3", init_timeout_s=0.4) as client,
+        open_client(kind, url, name, model_version="3", init_timeout_s=0.4) as client,
         pytest.raises(PyTritonClientModelUnavailableError, match="version 3"),
     ):
         client.infer_sample([1])
@@ -148,7 +148,7 @@ def test_an_eager_asyncio_client_connects_when_it_is_entered(triton, client_clas
 def test_a_client_that_knows_the_configuration_does_not_ask_for_it(triton, name, kind, url):
     bind_add_sub(triton, name, config=config_for(kind))
     config = ModelClient(url, name).model_config
-    with asking(kind, url, name, model_config=config, ensure_model_is_ready=False) as client:
+    with open_client(kind, url, name, model_config=config, ensure_model_is_ready=False) as client:
         assert client.model_config is config
         assert client.infer_sample([1], [2])["add"] == [3]
 
@@ -159,11 +159,11 @@ def test_a_client_that_knows_the_configuration_does_not_ask_for_it(triton, name,
 )
 def test_a_client_made_of_another_one(triton, name, kind, other_kind):
     bind_floats(triton, name, echo, config=config_for(kind))
-    with asking(kind, url_of(triton, "grpc"), name, convert_dtypes=True) as client:
+    with open_client(kind, url_of(triton, "grpc"), name, convert_dtypes=True) as client:
         assert client.infer_sample(np.int8([1]))["y"] == [1]
         made = CLASSES[other_kind].from_existing_client(client.client)
         assert type(made) is CLASSES[other_kind]
-        with asking_with(other_kind, made) as other:
+        with open_client_with(other_kind, made) as other:
             assert other.model_config is client.model_config
             assert other.infer_sample(np.int8([2]))["y"] == [2]
         assert client.infer_sample(np.int8([3]))["y"] == [3]
@@ -175,13 +175,13 @@ def test_a_server_is_found_by_its_address_and_by_its_name(triton, name, kind, pr
     bind_floats(triton, name, echo, config=config_for(kind))
     url = url_of(triton, protocol).replace(HOST, host)
     for form in {url, f"{url}/", url.removeprefix("http://")}:
-        with asking(kind, form, name) as client:
+        with open_client(kind, form, name) as client:
             assert client.infer_sample([1])["y"] == [1]
 
 
 @every_kind
 def test_a_closed_client(kind, url):
-    with asking(kind, url, "any") as client:
+    with open_client(kind, url, "any") as client:
         client.close()
         client.close()
         for use in (
@@ -208,10 +208,10 @@ def test_a_context_manager_closes(triton, name, client_class):
 def test_closing_while_another_thread_waits(triton, name):
     entered, gate = held_model(triton, name)
     client = ModelClient(url_of(triton, "grpc"), name)
-    asking = Background(lambda: client.infer_sample([1]))
+    open_client = Background(lambda: client.infer_sample([1]))
     assert entered.wait(30)
     client.close()
-    assert isinstance(asking.finish().error, PyTritonClientClosedError)
+    assert isinstance(open_client.finish().error, PyTritonClientClosedError)
     gate.set()
 
 
@@ -238,7 +238,7 @@ def test_unloading_and_loading(triton, name, url):
 def test_loading_with_another_configuration(triton, name, kind, protocol):
     bind_floats(triton, name, echo, config=config_for(kind))
     _, config = request_json(triton, "GET", f"/v2/models/{name}/config")
-    with asking(kind, url_of(triton, protocol), name) as client:
+    with open_client(kind, url_of(triton, protocol), name) as client:
         assert client.model_config.max_batch_size == 4
         for number in (5, 6):
             client.load_model(config=json.dumps({**config, "max_batch_size": number}))

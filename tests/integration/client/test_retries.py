@@ -6,8 +6,8 @@ import contextlib
 import time
 
 import pytest
-from asking import asking, known
-from peers import HOST, hanging_up_in_mid_answer, listening, proxy_of, silent
+from open_client import known, open_client
+from peers import HOST, hanging_up_in_mid_response, listening, proxy_of, silent
 from serving import Background, bind_floats, held_model, wait_until
 
 from pytriton.client import (
@@ -46,7 +46,7 @@ def test_a_server_that_is_not_there_yet_is_asked_again(triton, name, kind, proto
     port = triton.config.http_port if protocol == "http" else triton.config.grpc_port
     with (
         proxy_of(port) as (proxy, own_port),
-        asking(kind, f"{protocol}://{HOST}:{own_port}", name, retry=persistent) as client,
+        open_client(kind, f"{protocol}://{HOST}:{own_port}", name, retry=persistent) as client,
     ):
         client.infer_sample([1])
         refused = []
@@ -59,7 +59,7 @@ def test_a_server_that_is_not_there_yet_is_asked_again(triton, name, kind, proto
 
 def test_attempts_come_to_an_end(kind, protocol):
     url = f"{protocol}://{HOST}:1"
-    with asking(kind, url, "any", retry=QUICK, **known(kind)) as client:
+    with open_client(kind, url, "any", retry=QUICK, **known(kind)) as client:
         started = time.monotonic()
         with pytest.raises(PyTritonClientInferenceServerError) as caught:
             client.infer_sample([1])
@@ -68,7 +68,7 @@ def test_attempts_come_to_an_end(kind, protocol):
 
 
 def test_all_attempts_together_stay_within_the_timeout(kind, protocol):
-    with asking(kind, f"{protocol}://{HOST}:1", "any", retry=PATIENT, **known(kind)) as client:
+    with open_client(kind, f"{protocol}://{HOST}:1", "any", retry=PATIENT, **known(kind)) as client:
         started = time.monotonic()
         with pytest.raises((PyTritonClientInferenceServerError, PyTritonClientTimeoutError)):
             client.infer_sample([1], timeout_s=0.3)
@@ -79,7 +79,7 @@ def test_a_full_queue_of_the_server_is_tried_again(triton, name, kind, url):
     policy = QueuePolicy(max_queue_size=1)
     config = ModelConfig(max_batch_size=1, batcher=DynamicBatcher(default_queue_policy=policy))
     entered, gate = held_model(triton, name, config=config)
-    with FuturesModelClient(url, name) as others, asking(kind, url, name, retry=PATIENT) as client:
+    with FuturesModelClient(url, name) as others, open_client(kind, url, name, retry=PATIENT) as client:
         futures = [others.infer_sample([number]) for number in range(8)]
         assert entered.wait(30)
         wait_until(lambda: any(future.done() for future in futures))
@@ -94,8 +94,8 @@ def test_what_may_have_been_executed_is_sent_again_only_on_request(kind):
     again = RetryPolicy(attempts=3, pause_s=0.01, resend_lost=True)
     for retry, count in ((QUICK, 1), (again, 3)):
         with (
-            counting(hanging_up_in_mid_answer) as (port, connections),
-            asking(kind, f"{HOST}:{port}", "any", retry=retry, **known(kind)) as client,
+            counting(hanging_up_in_mid_response) as (port, connections),
+            open_client(kind, f"{HOST}:{port}", "any", retry=retry, **known(kind)) as client,
         ):
             with pytest.raises(PyTritonClientInferenceServerError) as caught:
                 client.infer_sample([1])
@@ -106,7 +106,7 @@ def test_what_may_have_been_executed_is_sent_again_only_on_request(kind):
 def test_a_request_that_timed_out_is_not_sent_again(kind):
     with (
         counting(silent) as (port, connections),
-        asking(kind, f"{HOST}:{port}", "any", retry=QUICK, **known(kind)) as client,
+        open_client(kind, f"{HOST}:{port}", "any", retry=QUICK, **known(kind)) as client,
     ):
         with pytest.raises(PyTritonClientTimeoutError):
             client.infer_sample([1], timeout_s=0.3)
@@ -121,6 +121,9 @@ def test_an_error_of_the_model_is_not_tried_again(triton, name, kind, url):
         raise ValueError("no")
 
     bind_floats(triton, name, fail)
-    with asking(kind, url, name, retry=QUICK) as client, pytest.raises(PyTritonClientInferenceServerError, match="no"):
+    with (
+        open_client(kind, url, name, retry=QUICK) as client,
+        pytest.raises(PyTritonClientInferenceServerError, match="no"),
+    ):
         client.infer_sample([1])
     assert len(calls) == 1

@@ -10,7 +10,7 @@ import threading
 
 import numpy as np
 import pytest
-from asking import PROTOCOLS, asking, open_triton, url_of
+from open_client import PROTOCOLS, open_client, open_triton, url_of
 from serving import (
     Script,
     bind_floats,
@@ -55,7 +55,7 @@ def files_of(pid):
 
 def test_large_tensors_come_back_as_they_were_sent(triton, name, kind, url):
     bind_floats(triton, name, echo)
-    with asking(kind, url, name, shared_memory=True) as client:
+    with open_client(kind, url, name, shared_memory=True) as client:
         for factor in range(4):
             assert (client.infer_sample(factor * LARGE)["y"] == factor * LARGE).all()
             assert (client.infer_batch(factor * LARGE.reshape(4, -1))["y"] == factor * LARGE.reshape(4, -1)).all()
@@ -235,7 +235,7 @@ def test_a_server_that_is_started_again_is_told_again():
 def test_a_server_that_does_not_share_the_memory(triton, name, kind, url, tmp_path, monkeypatch):
     bind_floats(triton, name, echo)
     monkeypatch.setattr("pytriton.client.core.shared_memory._FOLDER", tmp_path)  # as in another container
-    with asking(kind, url, name, shared_memory=True) as client:
+    with open_client(kind, url, name, shared_memory=True) as client:
         with pytest.raises(
             PyTritonClientInferenceServerError, match="is not the server's; is it on this host"
         ) as caught:

@@ -12,7 +12,7 @@ import threading
 import time
 
 import pytest
-from asking import STREAM_KINDS, asking, every_kind, known, open_triton
+from open_client import STREAM_KINDS, every_kind, known, open_client, open_triton
 from peers import listening, silent
 from serving import HOST, bind_floats
 
@@ -150,7 +150,7 @@ def mutual(request, protocol):
 
 
 def client_of(kind, url, **arguments):
-    return asking(kind, url, "stream" if kind in STREAM_KINDS else "once", **arguments)
+    return open_client(kind, url, "stream" if kind in STREAM_KINDS else "once", **arguments)
 
 
 @every_kind
@@ -214,7 +214,7 @@ def test_a_server_that_does_not_answer(kind, protocol, certificates):
 
 
 def test_https_without_verification(kind, https_url):
-    with asking(kind, f"{https_url}/behind", "once", tls=TLSConfig(verify=False)) as client:
+    with open_client(kind, f"{https_url}/behind", "once", tls=TLSConfig(verify=False)) as client:
         assert client.infer_sample([1])["y"] == [1]
 
 

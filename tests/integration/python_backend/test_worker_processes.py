@@ -223,19 +223,19 @@ def test_a_model_is_unloaded_while_its_process_is_being_started_again(triton, na
 def test_a_model_that_is_loaded_again_changes_processes_without_an_error(triton, name, load):
     folder = load()
     first = psutil.Process(pid_of(triton, name))
-    asking = True
+    sending = True
     answers = []
 
-    def ask_on():
-        while asking:
+    def send_on():
+        while sending:
             answers.append(ask(triton, name, 1))
 
-    background = Background(ask_on)
+    background = Background(send_on)
     config = folder.parent / "config.pbtxt"
     config.write_text(config.read_text() + "dynamic_batching {}")
     assert command(triton, name, "load")[0] == 200
     wait_until(lambda: pid_of(triton, name) != first.pid)
-    asking = False
+    sending = False
     background.finish()
     assert [answer for answer in answers if isinstance(answer, str)] == []
     wait_until(lambda: not is_running(first))

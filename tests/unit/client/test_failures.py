@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tritonclient.utils import InferenceServerException
 
-from pytriton.client.core.failures import answered_over_grpc, answered_over_http, is_answer
+from pytriton.client.core.failures import grpc_failure, http_failure, is_response
 from pytriton.client.exceptions import (
     Failure,
     PyTritonClientClosedError,
@@ -23,7 +23,7 @@ URL = "http://localhost:8000"
         ("UNAVAILABLE", "failed to connect to all addresses; last error: Connection refused", Failure.UNREACHABLE),
         ("UNAVAILABLE", "errors resolving nobody:1: Domain name not found", Failure.UNREACHABLE),
         ("UNAVAILABLE", "DNS resolution failed for nobody:1", Failure.UNREACHABLE),
-        ("UNAVAILABLE", "failed to connect to all addresses; Failed parsing HTTP/2", Failure.GARBLED),
+        ("UNAVAILABLE", "failed to connect to all addresses; Failed parsing HTTP/2", Failure.MALFORMED),
         ("UNAVAILABLE", "Socket closed", Failure.LOST),
         ("UNAVAILABLE", "recvmsg:Connection reset by peer", Failure.LOST),
         ("INTERNAL", "Received RST_STREAM with error code 2", Failure.LOST),
@@ -39,15 +39,15 @@ URL = "http://localhost:8000"
         ("UNAVAILABLE", "This protocol is restricted, expecting header 'triton-access-token'", Failure.RESTRICTED),
         ("INVALID_ARGUMENT", "unexpected inference input 'z'", Failure.REFUSED),
         ("INTERNAL", "model 'x': ConnectionResetError: Connection reset by peer", Failure.REFUSED),
-        ("UNIMPLEMENTED", "", Failure.GARBLED),
+        ("UNIMPLEMENTED", "", Failure.MALFORMED),
     ],
 )
 def test_what_grpc_says(status, message, failure):
-    error = answered_over_grpc(URL, f"StatusCode.{status}", message, 1.0)
+    error = grpc_failure(URL, f"StatusCode.{status}", message, 1.0)
 
     assert isinstance(error, PyTritonClientInferenceServerError)
     assert (error.failure, error.message.endswith(".")) == (failure, True)
-    assert is_answer(error) is (failure in (Failure.BUSY, Failure.NOT_SERVED, Failure.RESTRICTED, Failure.REFUSED))
+    assert is_response(error) is (failure in (Failure.BUSY, Failure.NOT_SERVED, Failure.RESTRICTED, Failure.REFUSED))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_what_grpc_says(status, message, failure):
     ],
 )
 def test_what_grpc_says_that_is_no_error_of_a_server(status, message, kind):
-    assert type(answered_over_grpc(URL, status, message, 1.0)) is kind
+    assert type(grpc_failure(URL, status, message, 1.0)) is kind
 
 
 @pytest.mark.parametrize(
@@ -70,24 +70,24 @@ def test_what_grpc_says_that_is_no_error_of_a_server(status, message, kind):
         ("404", "Request for unknown model: 'x' is not found", None, Failure.NOT_SERVED),
         ("403", "This API is restricted, expecting header 'triton-access-token'", None, Failure.RESTRICTED),
         ("400", "unexpected inference input 'z'", None, Failure.REFUSED),
-        ("502", "an exception occurred in the client while decoding", "<html>Bad Gateway</html>", Failure.GARBLED),
+        ("502", "an exception occurred in the client while decoding", "<html>Bad Gateway</html>", Failure.MALFORMED),
     ],
 )
 def test_what_is_said_over_http(status, message, body, failure):
-    error = answered_over_http(URL, InferenceServerException(message, status, body))
+    error = http_failure(URL, InferenceServerException(message, status, body))
 
     assert error.failure is failure
     assert (body or "") in error.message
 
 
 def test_a_long_page_is_told_in_short():
-    error = answered_over_http(URL, InferenceServerException("no", "502", "<p>\n" * 1000))
+    error = http_failure(URL, InferenceServerException("no", "502", "<p>\n" * 1000))
 
     assert len(error.message) < 500
     assert "\n" not in error.message
 
 
 def test_the_token_is_asked_for():
-    error = answered_over_http(URL, InferenceServerException("This API is restricted, expecting header 'a-b'", "403"))
+    error = http_failure(URL, InferenceServerException("This API is restricted, expecting header 'a-b'", "403"))
 
     assert "(header 'a-b'); pass the token as access_token" in error.message

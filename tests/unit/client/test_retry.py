@@ -32,7 +32,7 @@ def test_a_pause_is_never_longer_than_the_longest_and_never_shorter_than_its_jit
         (Failure.REFUSED, False, False),
         (Failure.NOT_SERVED, False, False),
         (Failure.RESTRICTED, False, False),
-        (Failure.GARBLED, False, False),
+        (Failure.MALFORMED, False, False),
     ],
 )
 def test_what_is_sent_again(failure, safe, with_lost):

@@ -15,7 +15,7 @@ from pytriton.proxy.worker.worker import Worker
 # Test modules are imported by their paths; what they share is found here.
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
-from pipelines import OUTPUTS, Direct, threads
+from executors import OUTPUTS, Direct, threads
 from wiring import TIMEOUT_S, Instance, Wire
 
 
@@ -67,7 +67,7 @@ def serve(wire):
 
 @pytest.fixture
 def direct(wire):
-    """Makes pipelines, each with one instance connected."""
+    """Makes executors, each with one instance connected."""
     made = []
 
     def direct(infer_func, **arguments):

@@ -143,9 +143,9 @@ def test_a_batch_takes_two_system_calls(wire, monkeypatch, requests):
 
     def serve(count):
         for _ in range(count):
-            sequence = notification.rung + 1
-            notification.ring_for(sequence, *connection.lay_down([{"x": np.zeros((1, 16), np.float32)}] * requests))
-            wait_until(lambda: notification.rung == sequence)  # noqa: B023
+            sequence = notification.notification_count + 1
+            notification.notify_of(sequence, *connection.lay_down([{"x": np.zeros((1, 16), np.float32)}] * requests))
+            wait_until(lambda: notification.notification_count == sequence)  # noqa: B023
 
     serve(5)
     calls.clear()
@@ -154,4 +154,4 @@ def test_a_batch_takes_two_system_calls(wire, monkeypatch, requests):
     worker.close(TIMEOUT_S)
 
     assert calls["futex"] >= 100
-    assert calls.total() <= 210  # naps end now and then, and bells may come before it sleeps
+    assert calls.total() <= 210  # sleeps time out now and then, and notifications may come before it sleeps

@@ -53,11 +53,11 @@ def test_the_backend_sees_whether_its_bell_was_taken(backend, ends):
     _, workers = ends
 
     for sequence in (1, 2):
-        backend.ring_for(sequence, 64, 64)
-        assert not backend.is_heard
+        backend.notify_of(sequence, 64, 64)
+        assert not backend.is_read
 
         assert workers.receive() == Notification(NotificationKind.BATCH, sequence, 64, 64)
-        assert backend.is_heard
+        assert backend.is_read
 
 
 def test_a_ring_wakes_who_sleeps_there_and_the_bell_is_taken(backend, ends):
@@ -65,7 +65,7 @@ def test_a_ring_wakes_who_sleeps_there_and_the_bell_is_taken(backend, ends):
     thread, got = receiving(workers.receive)
 
     begin = time.monotonic()
-    backend.ring_for(1, 64, 128)
+    backend.notify_of(1, 64, 128)
     thread.join(TIMEOUT_S)
 
     assert got == [Notification(NotificationKind.BATCH, 1, 64, 128)]
@@ -91,7 +91,7 @@ def test_where_clients_wait_in_line_a_bell_is_slept_for(backend, ends, monkeypat
         workers._spin._average_ns = workers._spin._backoff = 0
         thread, got = receiving(lambda: workers.receive(batch_size))  # noqa: B023
         if at_doorbell:
-            backend.ring_for(sequence, 64, 64)
+            backend.notify_of(sequence, 64, 64)
         else:
             backends.send(Notification(NotificationKind.BATCH, sequence, 64, 64))
         thread.join(TIMEOUT_S)
@@ -108,11 +108,11 @@ def test_counts_may_run_over(backend, ends):
     workers._doorbell._acknowledged = 0xFFFFFFFF
     backend.words[0] = backend.words[16] = 0xFFFFFFFF
 
-    backend.ring_for(1, 64, 64)
+    backend.notify_of(1, 64, 64)
 
     assert workers.receive().sequence == 1
     workers.send(Notification(NotificationKind.RESULT, 1, 64, 64))
-    assert backend.rung == 0
+    assert backend.notification_count == 0
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 2**63 - 1)] * 3), max_size=4))
@@ -126,12 +126,12 @@ def test_bells_arrive_as_they_were_sent(places):
         if sequence == last:
             continue
         last = sequence
-        backend.ring_for(sequence, offset, size)
+        backend.notify_of(sequence, offset, size)
         assert workers.receive() == Notification(NotificationKind.BATCH, sequence, offset, size)
 
         workers.send(Notification(NotificationKind.RESULT, sequence, offset, size))
         assert backend.result == Notification(NotificationKind.RESULT, sequence, offset, size)
-    assert backend.rung == backend.words[0]
+    assert backend.notification_count == backend.words[0]
     backends.close()
     workers.close()
     arena.close()
@@ -143,13 +143,13 @@ def test_silence_is_reported(ends):
     assert workers.receive() is None
 
 
-@pytest.mark.parametrize("rings", [True, False], ids=["that rings", "that is killed"])
-def test_the_end_of_the_other_side_is_noticed(backend, ends, rings):
+@pytest.mark.parametrize("notifies", [True, False], ids=["that notifies", "that is killed"])
+def test_the_end_of_the_other_side_is_noticed(backend, ends, notifies):
     backends, workers = ends
     thread, got = receiving(workers.receive)
 
     backends.close()
-    if rings:
+    if notifies:
         backend.notify()
     thread.join(TIMEOUT_S)
 
@@ -166,12 +166,12 @@ def test_closing_wakes_who_sleeps_on_this_side(ends):
     assert isinstance(got[0], EOFError)
 
 
-@pytest.mark.parametrize("rings", [True, False], ids=["that rings", "that is killed"])
-def test_the_end_is_noticed_behind_a_batch(backend, ends, rings):
+@pytest.mark.parametrize("notifies", [True, False], ids=["that notifies", "that is killed"])
+def test_the_end_is_noticed_behind_a_batch(backend, ends, notifies):
     backends, workers = ends
-    backend.ring_for(1, 64, 64)
+    backend.notify_of(1, 64, 64)
     backends.close()
-    if rings:
+    if notifies:
         backend.notify()
 
     assert workers.receive().sequence == 1
@@ -185,7 +185,7 @@ def test_closing_rings_for_no_result(backend, ends):
 
     workers.close()
 
-    assert backend.rung == 2
+    assert backend.notification_count == 2
     assert backend.result.sequence == 1
 
 
@@ -207,8 +207,8 @@ def test_a_worker_in_lock_step_says_that_it_sleeps_there(lock_step):
     welcome, fd, _ = ours.receive_fds()
     os.close(fd)
 
-    backend.ring_for(1, *connection.lay_down([{"x": np.zeros((1, 3), np.float32)}]))
+    backend.notify_of(1, *connection.lay_down([{"x": np.zeros((1, 3), np.float32)}]))
 
     assert welcome.offset == backend.offset
-    wait_until(lambda: backend.rung == 1)
+    wait_until(lambda: backend.notification_count == 1)
     assert backend.result.sequence == 1

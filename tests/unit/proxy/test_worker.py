@@ -14,7 +14,7 @@ import psutil
 import pytest
 import zmq
 from peer_codecs import encode_registration
-from wiring import TIMEOUT_S, Instance, bell_of, channels, wait_until
+from wiring import TIMEOUT_S, Instance, channels, next_notification, wait_until
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonUnrecoverableError
 from pytriton.model_config import ModelConfig
@@ -280,7 +280,7 @@ class TestWorker:
         instance.channel.send(Notification(99, 1, 0, 0))
 
         with pytest.raises(EOFError):
-            bell_of(instance.channel)
+            next_notification(instance.channel)
 
 
 @pytest.fixture
@@ -365,7 +365,7 @@ class TestRegistry:
             channel = Channel(connected)
             channel.send(Notification(NotificationKind.HELLO, ticket, 0, 0), connection.arena.fd)
             with pytest.raises(EOFError):
-                bell_of(channel)
+                next_notification(channel)
 
     def test_instances_are_spread_over_the_workers(self, registry, wire):
         workers = [Worker(double, wire().signature) for _ in range(3)]

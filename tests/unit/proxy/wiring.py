@@ -36,7 +36,7 @@ def packed(array):
 
 
 class BackendsDoorbell:
-    """The other side of a doorbell: rings as the backend does, and hears the worker."""
+    """The backend's side of a doorbell."""
 
     def __init__(self, arena):
         self.arena = arena
@@ -52,7 +52,7 @@ class BackendsDoorbell:
         self.words[0] = (self.words[0] + 1) & 0xFFFFFFFF
         self._workers.wake()
 
-    def ring_for(self, sequence, offset, size, kind=NotificationKind.BATCH):
+    def notify_of(self, sequence, offset, size, kind=NotificationKind.BATCH):
         """Notifies the worker of a batch."""
         self._notifications[1], self._notifications[2], self._notifications[4], self._notifications[3] = (
             offset,
@@ -63,17 +63,17 @@ class BackendsDoorbell:
         self.notify()
 
     @property
-    def is_heard(self):
+    def is_read(self):
         return self.words[17] == self.words[0]
 
     @property
-    def rung(self):
-        """How often the worker rang."""
+    def notification_count(self):
+        """The number of notifications from the worker."""
         return self.words[16]
 
     @property
     def result(self):
-        """The bell that the worker rang for last."""
+        """The worker's last notification."""
         offset, size, sequence = self._notifications[9:12]
         return Notification(NotificationKind.RESULT, sequence, offset, size)
 
@@ -103,7 +103,7 @@ class Wire:
         self.peer = PeerArena(os.dup(self.arena.fd))
         self.results = Arena(CAPACITY)
         self.writer = ResultWriter(signature)
-        self._marks = {}
+        self._flags = {}
 
     def close(self):
         self.arena.close()
@@ -138,12 +138,12 @@ class Wire:
         start = offset + len(message)
         self.arena.memory[offset:start] = message
         self.arena.memory[start : start + len(datas)] = bytes(datas)
-        self._marks[offset] = self._data = start
+        self._flags[offset] = self._data = start
         return offset, len(message) + len(datas)
 
     def cancel(self, offset, request):
         """Says of a request of the batch at ``offset`` that it is cancelled."""
-        self.arena.memory[self._marks[offset] + request] = 1
+        self.arena.memory[self._flags[offset] + request] = 1
 
     def batch(self, *requests, metadata=()):
         """Requests as the worker gets them."""
@@ -205,13 +205,13 @@ def channels():
     return Channel(ours), Channel(theirs)
 
 
-def bell_of(channel):
-    """The next bell, however long it takes."""
+def next_notification(channel):
+    """Waits for the next notification."""
     for _ in range(TIMEOUT_S):
         notification = channel.receive()
         if notification is not None:
             return notification
-    raise AssertionError("no bell rang")
+    raise AssertionError("there was no notification")
 
 
 def wait_until(condition, timeout_s=TIMEOUT_S):
@@ -255,18 +255,18 @@ class Instance:
         return self.answer([len(request["x"]) for request in requests])
 
     def answer(self, rows):
-        notification = bell_of(self.channel)
+        notification = next_notification(self.channel)
         assert (notification.kind, notification.sequence) == (NotificationKind.RESULT, self.sequence)
         lease = self.results.lease(notification.offset, notification.size)
         return self.connection.read_result(lease.tobytes(), 0, notification.size, rows)
 
-    def next_answer(self):
-        """The next answer of a worker that takes many batches at a time, and its outputs by name.
+    def next_response(self):
+        """The next response of a worker that takes many batches at a time, and its outputs by name.
 
-        It checks what holds of all answers: that nothing follows the final one.
+        It checks what holds of all responses: that nothing follows the final one.
         """
         while not self._answers:
-            notification = bell_of(self.channel)
+            notification = next_notification(self.channel)
             if notification.kind == NotificationKind.RETURNED:
                 self.returned.append(notification.sequence)
                 continue
@@ -275,20 +275,20 @@ class Instance:
             memory = self.results.lease(notification.offset, notification.size).tobytes()
             reader = MessageReader(memory, 0, notification.size)
             for answer in decode_responses(reader).responses:
-                assert (answer.sequence, answer.request) not in self.ended, "an answer follows the final one"
+                assert (answer.sequence, answer.request) not in self.ended, "a response follows the final one"
                 if answer.final:
                     self.ended.add((answer.sequence, answer.request))
                 self._answers.append((answer, self._outputs(memory, reader.data_offset, answer)))
         return self._answers.pop(0)
 
     def stream(self, sequence, request=0):
-        """All answers to one request, as lists of an output's values; its failure, if it has one, is the last.
+        """All responses to one request, as lists of an output's values; its failure, if it has one, is the last.
 
-        Answers to others that come in between are kept.
+        Responses to others that come in between are kept.
         """
         items, others = [], []
         while True:
-            answer, outputs = self.next_answer()
+            answer, outputs = self.next_response()
             if (answer.sequence, answer.request) != (sequence, request):
                 others.append((answer, outputs))
                 continue

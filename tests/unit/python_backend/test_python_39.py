@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 import pytest
-from wiring import TIMEOUT_S, Wire, bell_of
+from wiring import TIMEOUT_S, Wire, next_notification
 
 import pytriton
 from pytriton.proxy.transport.arena import PeerArena
@@ -103,7 +103,7 @@ def test_a_worker_process_serves_a_model(repository, request, interpreter):
     results = PeerArena(fd)
     offset, size = connection.lay_down([{"x": np.ones((1, 1), np.float32)}])
     channel.send(Notification(NotificationKind.BATCH, 1, offset, size))
-    notification = bell_of(channel)
+    notification = next_notification(channel)
     _, outputs = connection.read_result(
         results.lease(notification.offset, notification.size).tobytes(), 0, notification.size, [1]
     )

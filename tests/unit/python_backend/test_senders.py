@@ -1,4 +1,4 @@
-"""Answers that are given after ``execute`` has returned: decoupled models, and ``async execute``."""
+"""Responses that are given after ``execute`` has returned: decoupled models, and ``async execute``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 from declared import config_of
-from wiring import TIMEOUT_S, bell_of, wait_until
+from wiring import TIMEOUT_S, next_notification, wait_until
 
 from pytriton.proxy.wire.inference import RESCHEDULE
 from pytriton.proxy.wire.notification import NotificationKind
@@ -125,7 +125,7 @@ def test_the_server_hears_when_execute_has_returned_before_the_answers(serve):
         model("threading.Timer(0.2, requests[0].get_response_sender().send, (y(1), FINAL)).start()"), DECOUPLED
     )
     sequence = instance.notify(x(1))
-    notification = bell_of(instance.channel)
+    notification = next_notification(instance.channel)
     assert (notification.kind, notification.sequence) == (NotificationKind.RETURNED, sequence)
     assert instance.stream(sequence) == [[[1]]]
 
@@ -173,7 +173,7 @@ sender.send(flags=FINAL)
         DECOUPLED,
     )
     instance.notify(x(1))
-    assert [instance.next_answer()[0].parameters for _ in range(3)] == [{}, {"number": 1}, {}]
+    assert [instance.next_response()[0].parameters for _ in range(3)] == [{}, {"number": 1}, {}]
 
 
 def test_an_exception_ends_what_has_not_ended(serve):
@@ -295,7 +295,7 @@ class TritonPythonModel:
         DECOUPLED,
     )
     sequence = instance.notify(x(1), x(2))
-    assert bell_of(instance.channel).kind == NotificationKind.RETURNED
+    assert next_notification(instance.channel).kind == NotificationKind.RETURNED
     instance.cancel(sequence, 0)
     instance.cancel(sequence, 1)
     assert [instance.stream(sequence, request) for request in (0, 1)] == [[], []]
@@ -311,7 +311,7 @@ class TritonPythonModel:
 """
     instance = serve(source, DECOUPLED)
     sequence = instance.notify(x(1))
-    assert bell_of(instance.channel).kind == NotificationKind.RETURNED
+    assert next_notification(instance.channel).kind == NotificationKind.RETURNED
     closing = threading.Thread(target=instance.worker.close, args=(TIMEOUT_S,))
     closing.start()
     (item,) = instance.stream(sequence)

@@ -15,7 +15,7 @@ class TritonPythonModel:
         return list(await asyncio.gather(*map(self.answer, requests)))
 
     async def answer(self, request: pb_utils.InferenceRequest) -> pb_utils.InferenceResponse:
-        """Asks twice, and waits for both answers."""
+        """Asks twice, and waits for both responses."""
         a, b = (pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in ("INPUT0", "INPUT1"))
         added, subtracted = await asyncio.gather(self.ask("OUTPUT0", a, b), self.ask("OUTPUT1", b, a))
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", added * subtracted)])

@@ -1,4 +1,4 @@
-"""What the tests of pipelines share: callables, and a pipeline by itself."""
+"""What the tests of the concurrent executor share: callables, and an executor without a worker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytriton.proxy.worker.concurrent import ConcurrentExecutor
 from pytriton.proxy.worker.threads import EventLoop
 
 INTERNAL, UNAVAILABLE = 1, 4
-SOON_S = 2  # in which what is to happen at once does, on a busy machine; the pipeline takes 0.05 s
+SOON_S = 2  # in which what is to happen at once does, on a busy machine; the executor takes 0.05 s
 OUTPUTS = [Tensor(name="y", shape=(-1,), dtype=np.float32)]
 
 
@@ -44,7 +44,7 @@ def threads():
 
 
 class Direct:
-    """A pipeline by itself, for what a worker does not let be set."""
+    """An executor without a worker, for settings that a worker does not expose."""
 
     def __init__(self, infer_func, signature, *, capacity=1 << 26, pool=None):
         self.loop = EventLoop("pytriton-loop-m")

@@ -88,7 +88,7 @@ def known(kind):
     return {"model_config": TritonModelConfig.from_dict(config), "ensure_model_is_ready": False}
 
 
-class Asker:
+class ClientOf:
     """A client of any kind, each of whose methods waits; streams are expected to have one response."""
 
     def __init__(self, kind, client):
@@ -137,13 +137,13 @@ async def _nothing():
 
 
 @contextlib.contextmanager
-def asking_with(kind, client):
-    asker = Asker(kind, client)
+def open_client_with(kind, client):
+    client_of = ClientOf(kind, client)
     try:
-        yield asker
+        yield client_of
     finally:
-        asker.end()
+        client_of.end()
 
 
-def asking(kind, url, model, **arguments):
-    return asking_with(kind, CLASSES[kind](url, model, **arguments))
+def open_client(kind, url, model, **arguments):
+    return open_client_with(kind, CLASSES[kind](url, model, **arguments))

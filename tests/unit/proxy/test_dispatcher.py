@@ -23,7 +23,7 @@ from pytriton.proxy.wire.encoding import MessageWriter
 from pytriton.proxy.wire.notification import NOTIFICATION, PROTOCOL_VERSION
 from pytriton.proxy.wire.service import ServiceNotification
 
-PATIENCE_S = 20.0
+DEADLINE_S = 20.0
 
 
 class Server:
@@ -31,7 +31,7 @@ class Server:
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket.settimeout(PATIENCE_S)
+        self._socket.settimeout(DEADLINE_S)
         self.board = ReplyDispatcher(theirs)
         self._arena = Arena(1 << 20)
         self._doorbell = BackendsDoorbell(self._arena)
@@ -75,7 +75,7 @@ def server() -> Server:
 class Waiting(threading.Thread):
     """A thread that waits for a reply."""
 
-    def __init__(self, server: Server, pending: PendingCall, timeout_s: float = PATIENCE_S) -> None:
+    def __init__(self, server: Server, pending: PendingCall, timeout_s: float = DEADLINE_S) -> None:
         super().__init__(daemon=True)
         self._server, self._waiter, self._timeout_s = server, pending, timeout_s
         self.result: object = None
@@ -88,13 +88,13 @@ class Waiting(threading.Thread):
             self.result = error
 
     def finish(self) -> object:
-        self.join(PATIENCE_S)
+        self.join(DEADLINE_S)
         assert not self.is_alive()
         return self.result
 
 
 def wait_until(condition) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.001)
@@ -158,7 +158,7 @@ def test_a_loop_reads_where_no_thread_does(server: Server) -> None:
         pending_calls = [server.submit(loop) for _ in range(3)]
         for pending in reversed(pending_calls):
             server.answer(pending)
-        return [await server.board.wait_async(pending, time.monotonic() + PATIENCE_S) for pending in pending_calls]
+        return [await server.board.wait_async(pending, time.monotonic() + DEADLINE_S) for pending in pending_calls]
 
     assert asyncio.run(submit()) == [10, 20, 30]
     assert asyncio.run(submit()) == [40, 50, 60]
@@ -169,7 +169,7 @@ def test_a_thread_reads_for_a_loop_and_a_loop_for_a_thread(server: Server) -> No
         mine = server.submit(asyncio.get_running_loop())
         server.answer(mine)
         server.answer(pending)
-        return [await server.board.wait_async(mine, time.monotonic() + PATIENCE_S)]
+        return [await server.board.wait_async(mine, time.monotonic() + DEADLINE_S)]
 
     for _ in range(30):
         pending = server.submit()
@@ -191,7 +191,7 @@ def test_a_loop_that_waits_is_told_that_the_server_is_gone(server: Server) -> No
     async def submit() -> None:
         pending = server.submit(asyncio.get_running_loop())
         server.close()
-        await server.board.wait_async(pending, time.monotonic() + PATIENCE_S)
+        await server.board.wait_async(pending, time.monotonic() + DEADLINE_S)
 
     with pytest.raises(PyTritonInvalidOperationError, match="the server is gone"):
         asyncio.run(submit())
@@ -212,7 +212,7 @@ def test_what_is_dropped_is_thrown_away_when_it_comes(server: Server) -> None:
     server.board.cancel(dropped)
     server.answer(dropped)
     server.answer(pending)
-    assert server.board.wait(pending, time.monotonic() + PATIENCE_S) == 10 * pending.number
+    assert server.board.wait(pending, time.monotonic() + DEADLINE_S) == 10 * pending.number
     assert server.board._pending == {}
 
 

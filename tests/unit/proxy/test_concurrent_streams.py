@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from pipelines import INTERNAL, both, one_by_one, x, y
+from executors import INTERNAL, both, one_by_one, x, y
 from wiring import TIMEOUT_S, wait_until
 
 from pytriton.proxy.context import MODEL
@@ -40,11 +40,11 @@ class TestStreams:
         _, instance = serve(one_by_one(kind, infer))
         instance.notify(x(1))
 
-        answer, outputs = instance.next_answer()
+        answer, outputs = instance.next_response()
         assert (answer.final, outputs["y"].tolist()) == (False, [[1]])
         gate.set()
-        assert instance.next_answer()[1]["y"].tolist() == [[2]]
-        answer, _ = instance.next_answer()
+        assert instance.next_response()[1]["y"].tolist() == [[2]]
+        answer, _ = instance.next_response()
         assert (answer.final, answer.response, answer.failure) == (True, False, None)
 
     @both

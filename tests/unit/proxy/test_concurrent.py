@@ -9,8 +9,8 @@ import time
 
 import numpy as np
 import pytest
-from pipelines import INTERNAL, x, y
-from wiring import TIMEOUT_S, bell_of, wait_until
+from executors import INTERNAL, x, y
+from wiring import TIMEOUT_S, next_notification, wait_until
 
 from pytriton.model_config import Tensor
 from pytriton.proxy.context import MODEL
@@ -31,7 +31,7 @@ class TestCoroutines:
         sequence = instance.notify(x(1), x(2, 3))
 
         for request, expected in [(0, [[2]]), (1, [[4, 6]])]:
-            answer, outputs = instance.next_answer()
+            answer, outputs = instance.next_response()
             assert (answer.sequence, answer.request) == (sequence, request)
             assert (answer.final, answer.response, answer.failure) == (True, True, None)
             assert outputs["y"].tolist() == expected
@@ -55,7 +55,7 @@ class TestCoroutines:
         asyncio.run_coroutine_threadsafe(set_soon(gates[count - 1]), gates[0]._loop).result(TIMEOUT_S)
 
         for number in reversed(range(count)):
-            answer, outputs = instance.next_answer()
+            answer, outputs = instance.next_response()
             assert (answer.sequence, outputs["y"].tolist()) == (sequences[number], [[number]])
 
     def test_answers_that_are_there_together_travel_together(self, serve):
@@ -73,7 +73,7 @@ class TestCoroutines:
         _, instance = serve(infer, decoupled=False)
         sequences = [instance.notify(x(1)) for _ in range(count)]
 
-        assert sorted(instance.next_answer()[0].sequence for _ in sequences) == sequences
+        assert sorted(instance.next_response()[0].sequence for _ in sequences) == sequences
         assert instance.notifications < count / 2
 
     def test_they_know_the_model_that_they_are_called_for(self, serve):
@@ -245,7 +245,7 @@ class TestOutputs:
 
         _, instance = direct(infer, capacity=1 << 22)
         instance.notify(x(1))
-        notification = bell_of(instance.channel)
+        notification = next_notification(instance.channel)
         kept = instance.results.lease(
             notification.offset, notification.size
         )  # half of the memory is not to be had in one piece

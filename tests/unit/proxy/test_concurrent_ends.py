@@ -1,4 +1,4 @@
-"""Coroutines and streams that are cancelled, and pipelines that end."""
+"""Coroutines and streams that are cancelled, and executors that end."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import time
 
 import psutil
 import pytest
-from pipelines import SOON_S, UNAVAILABLE, one_by_one, threads, x, y
-from wiring import TIMEOUT_S, bell_of, channels, wait_until
+from executors import SOON_S, UNAVAILABLE, one_by_one, threads, x, y
+from wiring import TIMEOUT_S, channels, next_notification, wait_until
 
 from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.proxy.wire.notification import Notification, NotificationKind
@@ -103,7 +103,7 @@ class TestCancellation:
 
         _, instance = serve(infer)
         sequence = instance.notify(x(1), x(2))
-        instance.next_answer()
+        instance.next_response()
         instance.cancel(sequence, 1)
 
         assert instance.stream(sequence, 0)[-1] == [[2]]
@@ -166,7 +166,7 @@ class TestCancellation:
         wait_until(lambda: begun)
         instance.cancel(second)
         wait_until(lambda: instance.connection.arena.in_use() == 2)
-        threading.Event().wait(0.2)  # in which the pipeline has looked
+        threading.Event().wait(0.2)  # in which the executor has polled
         gate.set()
 
         assert instance.stream(first) == [[[1]]]
@@ -203,7 +203,7 @@ class TestCancellation:
                 begun.set()
                 await asyncio.Event().wait()
             finally:
-                await asyncio.sleep(0.3)  # several looks of the pipeline, none of which cancels it again
+                await asyncio.sleep(0.3)  # several polls of the executor, none of which cancels it again
                 cleaned.append(True)
 
         _, instance = serve(infer)
@@ -254,7 +254,7 @@ class TestEnd:
             failure = instance.stream(sequence, request)[-1]
             assert (failure.code, failure.message) == (UNAVAILABLE, f"model 'm': {ENDED}")
         with pytest.raises(EOFError):
-            bell_of(instance.channel)
+            next_notification(instance.channel)
 
     def test_an_instance_that_leaves_ends_all_and_leaves_nothing(self, endless):
         ended, worker, instance, _ = endless
@@ -289,7 +289,7 @@ class TestEnd:
         worker.close(0.01)
 
         with pytest.raises(EOFError):
-            bell_of(instance.channel)
+            next_notification(instance.channel)
         gate.set()
 
     def test_a_closed_worker_takes_no_more_instances(self, serve):
@@ -331,7 +331,7 @@ class TestEnd:
 
         with pytest.raises(EOFError):
             while True:
-                bell_of(instance.channel)
+                next_notification(instance.channel)
         assert ended.ended.wait(SOON_S)
         wait_until(lambda: worker.connections == 0)
 
@@ -371,7 +371,7 @@ class TestEnd:
         assert told.wait(TIMEOUT_S)
 
         assert errors == [error]
-        assert instance.channel.receive_now() is not None, "the answer was sent before"
+        assert instance.channel.receive_now() is not None, "the response was sent before"
         next_one = instance.notify(x(1))  # the worker goes on, until it is stopped
         assert instance.stream(next_one)[-1].message == "model 'm': PyTritonUnrecoverableError: gone"
         assert next_one > sequence
