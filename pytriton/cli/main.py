@@ -48,9 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="pytriton", description="Serve models, and send requests to those of a Triton server."
-    )
+    parser = argparse.ArgumentParser(prog="pytriton", description="Serve models, and call those of a server.")
     parser.add_argument("--version", action="version", version=f"pytriton {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for module in (infer, models):

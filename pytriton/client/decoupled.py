@@ -28,7 +28,8 @@ T = TypeVar("T")
 class DecoupledModelClient(ModelClient):
     """Sends requests to a decoupled model: one that sends any number of responses.
 
-    Needs gRPC. It takes the arguments of `BaseModelClient`. Any number of streams may be open at once, in any number of threads.
+    Needs gRPC. It takes the arguments of `BaseModelClient`. Any number of streams may be open at once, in any number of
+    threads.
 
     Raises:
         PyTritonClientValueError: The URL is not one of gRPC, or the model is not decoupled.

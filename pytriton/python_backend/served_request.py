@@ -125,9 +125,7 @@ class ServedRequest(InferenceRequest):
 
     def exec(self, decoupled: bool = False) -> InferenceResponse:
         """Raises an error: a request from the server cannot be sent."""
-        raise TritonModelException(
-            "a request that execute() was given is served already: make an InferenceRequest to send one"
-        )
+        raise TritonModelException("a request that execute() received cannot be sent: create an InferenceRequest")
 
     async def async_exec(self, decoupled: bool = False) -> InferenceResponse:
         """Raises an error: a request from the server cannot be sent."""

@@ -136,8 +136,8 @@ def _check_tls(config: TritonConfig) -> None:
     _check_certificates(config)
     if config.allow_http is False:
         raise PyTritonBadParameterError(
-            f"TritonConfig.{switch} is True and TritonConfig.allow_http is False, but PyTriton itself controls the server "
-            "without TLS; allow HTTP, for this host alone with TritonConfig(http_address='127.0.0.1')."
+            f"TritonConfig.{switch} is True and TritonConfig.allow_http is False, but PyTriton itself controls the "
+            "server without TLS; allow HTTP, for this host alone with TritonConfig(http_address='127.0.0.1')."
         )
 
 

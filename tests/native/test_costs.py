@@ -26,9 +26,7 @@ def costs(native: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_a_batch_takes_as_many_system_calls_for_many_requests_as_for_one(costs: Any) -> None:
     one, many = costs(1, 16), costs(64, 16)
-    assert (
-        one["system_calls"] == many["system_calls"] == 2
-    )  # a notification each way over the socket, without a doorbell
+    assert one["system_calls"] == many["system_calls"] == 2  # a notification each way over the socket: no doorbell
 
 
 def test_a_batch_is_waited_for_once(costs: Any) -> None:

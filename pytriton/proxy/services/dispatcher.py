@@ -204,7 +204,8 @@ class ReplyDispatcher:
     def _open(self) -> SharedArena:
         if os.getpid() != self._process:
             raise PyTritonInvalidOperationError(
-                "this process is a fork of the one that serves the model, and cannot send requests to the server: send them before"
+                "this process is a fork of the one that serves the model, and cannot send requests to the server: "
+                "send them before the fork"
             )
         if self._arena is not None:
             return self._arena

@@ -10,24 +10,24 @@ import pytest
 # What the tests of clients share is found here.
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
-import open_client
+import client_kinds
 from streamers import STREAMERS
 
 
 @pytest.fixture(scope="module")
 def triton():
     """A server that runs for all tests of a module; each binds models of its own name."""
-    with open_client.open_triton() as triton:
+    with client_kinds.open_triton() as triton:
         triton.run()
         yield triton
 
 
-@pytest.fixture(params=open_client.PROTOCOLS)
+@pytest.fixture(params=client_kinds.PROTOCOLS)
 def protocol(request):
     return request.param
 
 
-@pytest.fixture(params=open_client.KINDS)
+@pytest.fixture(params=client_kinds.KINDS)
 def kind(request):
     return request.param
 
@@ -35,14 +35,14 @@ def kind(request):
 @pytest.fixture
 def url(triton, protocol):
     """The server's URL of each protocol in turn."""
-    return open_client.url_of(triton, protocol)
+    return client_kinds.url_of(triton, protocol)
 
 
 @pytest.fixture
 def client(triton, name, kind, url):
     """A client of a model that adds and subtracts; of each kind and each protocol in turn, or as `every_kind` says."""
-    open_client.bind_add_sub(triton, name, config=open_client.config_for(kind))
-    with open_client.open_client(kind, url, name) as client:
+    client_kinds.bind_add_sub(triton, name, config=open_client.config_for(kind))
+    with client_kinds.open_client(kind, url, name) as client:
         yield client
 
 
