@@ -41,7 +41,7 @@ def url(triton, protocol):
 @pytest.fixture
 def client(triton, name, kind, url):
     """A client of a model that adds and subtracts; of each kind and each protocol in turn, or as `every_kind` says."""
-    client_kinds.bind_add_sub(triton, name, config=open_client.config_for(kind))
+    client_kinds.bind_add_sub(triton, name, config=client_kinds.config_for(kind))
     with client_kinds.open_client(kind, url, name) as client:
         yield client
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from open_client import CLASSES, STREAM_KINDS, WAYS, config_for, every_kind, open_client, url_of
+from client_kinds import CLASSES, STREAM_KINDS, WAYS, config_for, every_kind, open_client, url_of
 from serving import bind_floats, free_config, statistics_of, wait_until
 
 from pytriton.cli.main import TOKEN_VARIABLE, main

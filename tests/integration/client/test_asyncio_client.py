@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from open_client import url_of
+from client_kinds import url_of
 from peers import HOST, listening, silent
 from serving import bind_floats, held_model, metrics_of
 

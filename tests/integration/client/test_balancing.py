@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from open_client import STREAM_KINDS, config_for, open_client, open_triton, url_of
+from client_kinds import STREAM_KINDS, config_for, open_client, open_triton, url_of
 from peers import HOST, listening, proxy_of, refusing, silent
 from serving import bind_floats, held_model, wait_until
 

@@ -6,7 +6,7 @@ import gc
 import time
 
 import pytest
-from open_client import config_for, every_kind_that_loads, open_client, url_of
+from client_kinds import config_for, every_kind_that_loads, open_client, url_of
 from peers import HOST, listening, silent
 from serving import Background, bind_floats, held_model
 

@@ -11,7 +11,7 @@ import threading
 
 import numpy as np
 import pytest
-from open_client import PROTOCOLS, open_triton, url_of
+from client_kinds import PROTOCOLS, open_triton, url_of
 from peers import HOST, listening, silent
 from serving import FLOATS_IN, FLOATS_OUT, NO_BATCHING, bind_floats
 

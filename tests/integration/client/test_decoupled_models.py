@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 import pytest
-from open_client import url_of
+from client_kinds import url_of
 from serving import bind_floats, wait_until
 
 from pytriton.client import (

@@ -8,7 +8,7 @@ import resource
 
 import numpy as np
 import pytest
-from open_client import CLASSES, config_for, every_kind, every_kind_that_loads, known, open_client, url_of
+from client_kinds import CLASSES, config_for, every_kind, every_kind_that_loads, known, open_client, url_of
 from peers import HOST, hanging_up_in_mid_response, listening, silent, speaking_html
 from serving import Background, bind_floats, free_config, held_model, wait_until
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from open_client import CLASSES, config_for, every_kind, url_of
+from client_kinds import CLASSES, config_for, every_kind, url_of
 from serving import bind_floats
 
 HEAD = """

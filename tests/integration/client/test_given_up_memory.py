@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 import pytest
-from open_client import open_client
+from client_kinds import open_client
 from serving import bind_floats, client_of, held_model, wait_until
 
 from pytriton.client import AsyncioModelClient, ModelClient, PyTritonClientTimeoutError

@@ -8,7 +8,7 @@ import time
 import ml_dtypes
 import numpy as np
 import pytest
-from open_client import (
+from client_kinds import (
     config_for,
     every_kind,
     open_client,

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from open_client import open_client
+from client_kinds import open_client
 from serving import NO_BATCHING, bind_floats
 
 from pytriton.client import (

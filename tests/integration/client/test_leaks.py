@@ -9,7 +9,7 @@ import sys
 import threading
 
 import pytest
-from open_client import open_client
+from client_kinds import open_client
 from peers import listening, speaking_html
 from serving import HOST, bind_floats, wait_until
 

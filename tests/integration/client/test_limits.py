@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from open_client import CLASSES, config_for, every_kind, every_kind_that_loads, known, open_client, url_of
+from client_kinds import CLASSES, config_for, every_kind, every_kind_that_loads, known, open_client, url_of
 from peers import HOST, proxy_of, refusing, silent
 from serving import Background, bind_floats
 

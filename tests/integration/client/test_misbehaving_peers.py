@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 import pytest
-from open_client import (
+from client_kinds import (
     STREAM_KINDS,
     WAYS,
     config_for,

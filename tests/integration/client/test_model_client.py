@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 import pytest
-from open_client import (
+from client_kinds import (
     CLASSES,
     STREAM_KINDS,
     bind_add_sub,

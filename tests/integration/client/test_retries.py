@@ -6,7 +6,7 @@ import contextlib
 import time
 
 import pytest
-from open_client import known, open_client
+from client_kinds import known, open_client
 from peers import HOST, hanging_up_in_mid_response, listening, proxy_of, silent
 from serving import Background, bind_floats, held_model, wait_until
 

@@ -10,7 +10,7 @@ import threading
 
 import numpy as np
 import pytest
-from open_client import PROTOCOLS, open_client, open_triton, url_of
+from client_kinds import PROTOCOLS, open_client, open_triton, url_of
 from serving import (
     Script,
     bind_floats,

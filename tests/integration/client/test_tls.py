@@ -12,7 +12,7 @@ import threading
 import time
 
 import pytest
-from open_client import STREAM_KINDS, every_kind, known, open_client, open_triton
+from client_kinds import STREAM_KINDS, every_kind, known, open_client, open_triton
 from peers import listening, silent
 from serving import HOST, bind_floats
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 import tritonclient.grpc
 import tritonclient.http
-from open_client import open_triton, url_of
+from client_kinds import open_triton, url_of
 from peers import HOST, listening, silent
 from serving import bind_floats
 
