@@ -68,7 +68,7 @@ void TheBackendEndsBehindItsCalls() {
   late.join();
 }
 
-void AWorkerThatDoesNotReadIsHeard() {
+void AWorkerThatDoesNotReadIsServed() {
   ServiceThread services(Keep);
   fake_server::AddModel("echo", Echo);
   ServiceClient client(&services);
@@ -118,7 +118,7 @@ const Behaviours kBehaviours = {
     {"a_worker_that_hangs_up_has_its_calls_cancelled", AWorkerThatHangsUpHasItsCallsCancelled},
     {"an_instance_that_ends_has_its_calls_cancelled", AnInstanceThatEndsHasItsCallsCancelled},
     {"the_backend_ends_behind_its_calls", TheBackendEndsBehindItsCalls},
-    {"a_worker_that_does_not_read_is_heard", AWorkerThatDoesNotReadIsHeard},
+    {"a_worker_that_does_not_read_is_served", AWorkerThatDoesNotReadIsServed},
     {"nonsense_ends_the_channel_alone", NonsenseEndsTheChannelAlone},
 };
 

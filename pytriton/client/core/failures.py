@@ -85,10 +85,10 @@ def lost(url: str, error: object) -> PyTritonClientInferenceServerError:
 
 
 def malformed(url: str, error: object) -> PyTritonClientInferenceServerError:
-    """Makes the error of a response that is none of Triton's."""
+    """Makes the error of a response that does not come from Triton."""
     return server_error(
         _sentence(
-            f"What answers at {url} does not speak as a Triton server does; is it a proxy, or another port? It says: "
+            f"The server at {url} does not respond like Triton; is it a proxy, or another port? Its response: "
             f"{_shortened(error)}"
         ),
         Failure.MALFORMED,

@@ -89,17 +89,17 @@ def get_hub_if_exists() -> Any:
 
 
 def _look_up(host: Any, *arguments: Any) -> Any:
-    responses: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+    results: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
 
     def look_up() -> None:
         try:
-            responses.put((socket.getaddrinfo(host, *arguments), None))
+            results.put((socket.getaddrinfo(host, *arguments), None))
         except BaseException as error:
-            responses.put((None, error))
+            results.put((None, error))
 
     threading.Thread(target=look_up, name="pytriton-lookup", daemon=True).start()
     try:
-        found, error = responses.get(timeout=THREADS.lookup_timeout_s)
+        found, error = results.get(timeout=THREADS.lookup_timeout_s)
     except queue.Empty:
         raise TimeoutError(f"the name {host!r} was not found in time") from None
     if error is not None:

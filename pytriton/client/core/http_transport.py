@@ -118,11 +118,11 @@ class HttpTransport:
     def _send(self, client: Any, method: str, *args: Any, **kwargs: Any) -> Any:
         if self._closed:
             raise failures.closed_meanwhile()
-        response = getattr(client, method)(*args, **kwargs)
-        if response is False and method == "is_server_ready":
+        result = getattr(client, method)(*args, **kwargs)
+        if result is False and method == "is_server_ready":
             response = client._get(_HEALTH, kwargs.get("headers"), None)
             _check_not_restricted(response.status_code, response.read())
-        return response
+        return result
 
     def _client(self) -> Any:
         client = self._given or getattr(self._threads, "client", None)
@@ -255,11 +255,11 @@ class AsyncioHttpTransport:
 
     async def _send(self, method: str, *args: Any, headers: dict[str, str], **kwargs: Any) -> Any:
         client = self._connected()
-        response = await getattr(client, method)(*args, headers=headers, **kwargs)
-        if response is False and method == "is_server_ready":
+        result = await getattr(client, method)(*args, headers=headers, **kwargs)
+        if result is False and method == "is_server_ready":
             response = await client._get(_HEALTH, headers, None)
             _check_not_restricted(response.status, await response.read())
-        return response
+        return result
 
     def _connected(self) -> Any:
         if self._closed:

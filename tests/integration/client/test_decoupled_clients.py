@@ -275,7 +275,7 @@ def test_each_client_names_the_one_that_fits_the_model(streamer):
     with (
         streaming_server(count, decoupled=False) as (url, _),
         streamer(url) as client,
-        pytest.raises(PyTritonClientValueError, match=f"answers each request once; use {streamer.of_one_answer}"),
+        pytest.raises(PyTritonClientValueError, match=f"answers each request once; use {streamer.of_one_response}"),
     ):
         client.all([1])
     with streaming_server(count) as (url, _):

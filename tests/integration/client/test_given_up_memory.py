@@ -26,7 +26,7 @@ def regions(triton):
 @pytest.fixture
 def impatient(monkeypatch):
     """What was given up is to be had back at once."""
-    monkeypatch.setattr(shared_memory, "PATIENCE_S", 0)
+    monkeypatch.setattr(shared_memory, "ABANDONED_S", 0)
 
 
 def given_up(triton, client, entered):

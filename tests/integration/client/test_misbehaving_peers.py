@@ -179,12 +179,12 @@ def test_a_connection_that_is_closed(kind, protocol, behave):
 
 @every_kind
 @pytest.mark.parametrize("status", [200, 404, 502, 503])
-def test_html_in_place_of_an_answer(kind, protocol, status):
+def test_html_in_place_of_a_response(kind, protocol, status):
     with listening(speaking_html(status)) as port, client_of(kind, protocol, port, **known(kind)) as client:
         for _ in range(2):
             with (
                 takes_about(0),
-                pytest.raises(PyTritonClientInferenceServerError, match="does not speak as a Trit") as caught,
+                pytest.raises(PyTritonClientInferenceServerError, match="does not respond like Triton") as caught,
             ):
                 client.infer_sample([1])
             assert caught.value.failure is Failure.MALFORMED
@@ -196,7 +196,7 @@ def test_html_in_place_of_a_configuration(kind, protocol):
         listening(speaking_html(200)) as port,
         client_of(kind, protocol, port, ensure_model_is_ready=False) as client,
         takes_about(0),
-        pytest.raises(PyTritonClientInferenceServerError, match="does not speak as a Triton"),
+        pytest.raises(PyTritonClientInferenceServerError, match="does not respond like Triton"),
     ):
         client.infer_sample([1])
 
@@ -219,7 +219,7 @@ def test_a_proxy_whose_server_comes_back(kind, protocol, triton, name):
         proxy.stand_in(speaking_html(502))
         with contextlib.suppress(PyTritonClientInferenceServerError):  # the end may not have been noticed yet
             client.infer_sample([1])
-        with pytest.raises(PyTritonClientInferenceServerError, match="does not speak as a Triton") as caught:
+        with pytest.raises(PyTritonClientInferenceServerError, match="does not respond like Triton") as caught:
             client.infer_sample([1])
         assert caught.value.failure is Failure.MALFORMED
         proxy.stand_in(None)
