@@ -84,27 +84,27 @@ class Server:
         """Encode a request: its body, the body's type, and the size of the KServe header in it (0: none)."""
         if workload == STREAM:
             return stream_request(), "application/json", 0
-        asked = WORKLOADS[workload]
+        interface = WORKLOADS[workload]
         if self.is_triton:
-            body, header_size = asked.kserve()
+            body, header_size = interface.kserve()
             return body, "application/octet-stream", header_size
         if self.protocol == "json":
-            return asked.json(), "application/json", 0
-        return asked.raw(), "application/json" if asked.datatype == "BYTES" else "application/octet-stream", 0
+            return interface.json(), "application/json", 0
+        return interface.raw(), "application/json" if interface.datatype == "BYTES" else "application/octet-stream", 0
 
-    def fault(self, workload: str, answer: bytes) -> str | None:
+    def fault(self, workload: str, response: bytes) -> str | None:
         """Tell what is wrong with a response's body; None: nothing that can be seen without computing it again."""
         if workload == STREAM:
-            count = answer.count(b"data:")
+            count = response.count(b"data:")
             return None if count == STREAM_LENGTH else f"{count} responses in place of {STREAM_LENGTH}"
-        asked = WORKLOADS[workload]
+        interface = WORKLOADS[workload]
         if workload == "network":
             return None
-        if asked.datatype == "BYTES":
-            expected = asked.sample()[0, -1]
+        if interface.datatype == "BYTES":
+            expected = interface.sample()[0, -1]
         else:
-            expected = base64.b64encode(asked.raw()) if self.protocol == "json" else asked.raw()
-        return None if expected in answer else "something else than the input"
+            expected = base64.b64encode(interface.raw()) if self.protocol == "json" else interface.raw()
+        return None if expected in response else "something else than the input"
 
 
 @dataclass(frozen=True)

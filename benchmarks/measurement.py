@@ -74,7 +74,7 @@ class Found:
         self.rounds[number].update(found)
         for key, value in found.items():
             if key.endswith(("throughput", "_s", "_mb")):
-                self._say(number, f"{key} {value:.6g}")
+                self._report(number, f"{key} {value:.6g}")
 
     @contextlib.contextmanager
     def attempt(self, number: int, what: str) -> Iterator[None]:
@@ -83,13 +83,13 @@ class Found:
             yield
         except (ServiceError, LoadError) as error:
             self.failed.append({"round": number + 1, "what": what, "why": str(error)})
-            self._say(number, f"{what} failed: {error}")
+            self._report(number, f"{what} failed: {error}")
 
     def has_failed(self, what: str) -> bool:
         """Whether it has in a round before."""
         return any(each["what"] == what for each in self.failed)
 
-    def _say(self, number: int, text: str) -> None:
+    def _report(self, number: int, text: str) -> None:
         print(f"round {number + 1}, {self.contender}: {text}", file=sys.stderr, flush=True)
 
 
@@ -154,7 +154,7 @@ def measure_lifecycle(pairs: list[Pair], plan: Plan) -> None:
     for number in range(plan.rounds):
         for server, found in pairs:
             with found.attempt(number, "start and stop"), serving(server, "tiny", plan.logs) as service:
-                first_ms = _ask_once(service, server, "tiny")
+                first_ms = _send_once(service, server, "tiny")
                 found.take(number, {"ready_s": service.ready_s, "first_ms": first_ms, **_memory(service, server)})
                 _measure_http(service, server, number, "tiny", 64, plan.seconds)
                 found.take(number, {"loaded_mb": service.memory_mb()})
@@ -191,7 +191,7 @@ def _all_serving(
             with found.attempt(0, what):
                 stack.enter_context(found.attempt(plan.rounds - 1, f"{what}, stop"))
                 service = stack.enter_context(serving(server, workload, plan.logs, *more))
-                _ask_once(service, server, workload)
+                _send_once(service, server, workload)
                 if server.is_restless:
                     service.pause()
                 services.append((service, (server, found)))
@@ -272,7 +272,7 @@ def _bare_memory_mb(contender: Contender) -> float:
         return memory_mb({process.pid})
 
 
-def _ask_once(service: Service, server: Server, workload: str) -> float:
+def _send_once(service: Service, server: Server, workload: str) -> float:
     """Ask for the first time, and check the response; returns how many milliseconds it took."""
     body, kind, header_size = server.request(workload)
     headers = {"Content-Type": kind}
@@ -283,15 +283,15 @@ def _ask_once(service: Service, server: Server, workload: str) -> float:
     try:
         connection.request("POST", server.path(workload), body, headers)
         response = connection.getresponse()
-        answer = response.read()
+        reply = response.read()
     except (OSError, http.client.HTTPException) as error:
         raise ServiceError(f"{server.name} did not answer {workload}: {error!r}; its log: {service.log}") from error
     finally:
         connection.close()
     took_ms = (time.perf_counter() - started) * 1e3
     if response.status != http.client.OK:
-        raise ServiceError(f"{server.name} answered {workload} with {response.status}: {answer[:500]!r}")
-    wrong = server.fault(workload, answer)
+        raise ServiceError(f"{server.name} answered {workload} with {response.status}: {reply[:500]!r}")
+    wrong = server.fault(workload, reply)
     if wrong:
-        raise ServiceError(f"{server.name} answered {workload} with {wrong}: {answer[-100:]!r}")
+        raise ServiceError(f"{server.name} answered {workload} with {wrong}: {reply[-100:]!r}")
     return took_ms

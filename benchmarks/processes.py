@@ -29,8 +29,8 @@ _LOOPS = 200_000
 def main() -> int:
     """Serve all models at once, measure them in turn, write the table."""
     options = _parse_arguments()
-    if options.ask:
-        print(json.dumps(_ask(options.url, options.ask, options.concurrency, options.seconds)))
+    if options.send_request:
+        print(json.dumps(_send(options.url, options.send_request, options.concurrency, options.seconds)))
         return 0
     cores = options.processes
     lanes = {
@@ -98,25 +98,25 @@ def _measure(url: str, model: str, concurrency: int, seconds: float) -> float:
     return float(json.loads(done.stdout))
 
 
-def _ask(url: str, model: str, concurrency: int, seconds: float) -> float:
+def _send(url: str, model: str, concurrency: int, seconds: float) -> float:
     tensor = tritonclient.grpc.InferInput("x", [1, 16], "FP32")
     tensor.set_data_from_numpy(np.zeros((1, 16), np.float32))
     with tritonclient.grpc.InferenceServerClient(url) as client, ThreadPoolExecutor(concurrency) as pool:
 
-        def ask(end: float) -> int:
+        def send_request(end: float) -> int:
             count = 0
             while time.monotonic() < end:
                 client.infer(model, [tensor])
                 count += 1
             return count
 
-        def ask_together(duration: float) -> float:
+        def send_together(duration: float) -> float:
             start = time.monotonic()
-            counts = list(pool.map(ask, [start + duration] * concurrency))
+            counts = list(pool.map(send_request, [start + duration] * concurrency))
             return sum(counts) / (time.monotonic() - start)
 
-        ask_together(0.5)
-        return ask_together(seconds)
+        send_together(0.5)
+        return send_together(seconds)
 
 
 if __name__ == "__main__":

@@ -120,7 +120,7 @@ def _sections(results: Results) -> list[tuple[str, str]]:
         ("BLS of the tiny model, c1", _table(results, [("requests/s", "bls/throughput", 0), ("ms", "bls/mean_ms", 3)])),
         ("Start and stop", _table(results, _LIFE)),
         ("Memory", _table(results, _MEMORY)),
-        ("How each was asked", _list(_how_asked(results))),
+        ("How each was asked", _list(_protocol_of(results))),
         ("Failed", _list(_failures(results))),
         ("Left out", _list(f"{name}: {_shortened(why)}" for name, why in results["missing"].items())),
     ]
@@ -187,7 +187,7 @@ def _ratio(results: Results, ours: str, other: str, key: str) -> str:
     return f"{ratio:.0%}" if contenders[other]["bound"] else f"{ratio:.2f}×"
 
 
-def _how_asked(results: Results) -> list[str]:
+def _protocol_of(results: Results) -> list[str]:
     lines = []
     for each in results["contenders"].values():
         notes = [

@@ -24,7 +24,7 @@ class TritonPythonModel:
         if workload != STREAM:
             self.function = WORKLOADS[workload].function()
         if bls:
-            self.serve: Any = self._ask
+            self.serve: Any = self._send
         elif workload == STREAM:
             self.serve = self._stream
         else:
@@ -47,15 +47,15 @@ class TritonPythonModel:
             responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("y", self.function(array))]))
         return responses
 
-    def _ask(self, requests: list[Any]) -> list[Any]:
+    def _send(self, requests: list[Any]) -> list[Any]:
         responses = []
         for request in requests:
             tensor = pb_utils.get_input_tensor_by_name(request, "x")
             inner = pb_utils.InferenceRequest(model_name=self.workload, requested_output_names=["y"], inputs=[tensor])
-            answer = inner.exec()
-            if answer.has_error():
-                raise pb_utils.TritonModelException(answer.error().message())
-            output = pb_utils.get_output_tensor_by_name(answer, "y")
+            response = inner.exec()
+            if response.has_error():
+                raise pb_utils.TritonModelException(response.error().message())
+            output = pb_utils.get_output_tensor_by_name(response, "y")
             responses.append(pb_utils.InferenceResponse([output]))
         return responses
 

@@ -188,7 +188,7 @@ def _check(message: bytes) -> None:
         raise StreamError(error.decode())
 
 
-def _listen(connections: list[Connection], heard: Callable[[Connection, list[bytes]], bool]) -> None:
+def _listen(connections: list[Connection], received_at: Callable[[Connection, list[bytes]], bool]) -> None:
     """Hand over what comes, until told that this was all.
 
     Raises:
@@ -202,7 +202,7 @@ def _listen(connections: list[Connection], heard: Callable[[Connection, list[byt
             if not ready:
                 raise StreamError(f"no stream had anything to say for {_TIMEOUT_S:.0f} s")
             for key, _ in ready:
-                if not heard(key.data, key.data.receive()):
+                if not received_at(key.data, key.data.receive()):
                     return
 
 
@@ -214,7 +214,7 @@ def throughput(connections: list[Connection], streams: int, responses: int, seco
     counted = 0
     cpu: float | None = None
 
-    def heard(connection: Connection, messages: list[bytes]) -> bool:
+    def received_at(connection: Connection, messages: list[bytes]) -> bool:
         nonlocal counted, cpu
         ended = sum(_FINAL in message for message in messages)
         data = sum(map(_has_data, messages))
@@ -229,7 +229,7 @@ def throughput(connections: list[Connection], streams: int, responses: int, seco
             counted += data
         return now < start + seconds
 
-    _listen(connections, heard)
+    _listen(connections, received_at)
     took = time.perf_counter() - start
     assert cpu is not None
     return {"responses_per_s": counted / took, "client_cpu": (time.process_time() - cpu) / took}
@@ -265,13 +265,13 @@ def burst(connections: list[Connection], streams: int, responses: int) -> dict[s
     for index, connection in enumerate(connections):
         connection.send(*[responses] * len(range(index, streams, len(connections))))
 
-    def heard(connection: Connection, messages: list[bytes]) -> bool:
+    def received_at(connection: Connection, messages: list[bytes]) -> bool:
         nonlocal open_streams
         received[connection] += messages
         open_streams -= sum(_FINAL in message for message in messages)
         return open_streams > 0
 
-    _listen(connections, heard)
+    _listen(connections, received_at)
     took = time.perf_counter() - start
     for messages in received.values():
         _check_order(messages, responses)

@@ -21,7 +21,7 @@ class PyTritonError(Exception):
 
     @property
     def message(self) -> str:
-        """What was wrong, in one sentence."""
+        """The reason, in one sentence."""
         return self._message
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ class PyTritonInferenceError(PyTritonError):
     """The server answered what an inference callable asked of it, another model's inference say, with an error.
 
     Args:
-        message: What the server said.
+        message: The server's message.
         code: Of ``TRITONSERVER_Error_Code``: 2 is not found, 3 an invalid argument, 4 unavailable, 7 cancelled, ...
 
     Attributes:

@@ -1,4 +1,4 @@
-"""How a `Triton` shows itself in a notebook: its models, their states, and a request to try for each."""
+"""Renders a `Triton` in a notebook: its models, their states, and a request to try for each."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PRE = (
 
 
 class ModelRow(NamedTuple):
-    """What the table says of one version of a model.
+    """A row of the table: one version of a model.
 
     Attributes:
         name: The model's name.

@@ -1,4 +1,4 @@
-"""What a local and a remote Triton have in common: models are bound, deployed, served and stopped."""
+"""The common base of `Triton` and `RemoteTriton`: binds, deploys, serves and stops models."""
 
 from __future__ import annotations
 

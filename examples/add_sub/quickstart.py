@@ -40,8 +40,8 @@ def main() -> None:
         config = triton.config  # with the ports that were chosen
         print(f"Model {MODEL_NAME} is served on HTTP port {config.http_port} and gRPC port {config.grpc_port}.")
         for protocol, port in ((tritonclient.http, config.http_port), (tritonclient.grpc, config.grpc_port)):
-            answer = infer(protocol, f"127.0.0.1:{port}", a, b)
-            print(f"{protocol.__name__}: add = {answer['add'].tolist()}, sub = {answer['sub'].tolist()}")
+            response = infer(protocol, f"127.0.0.1:{port}", a, b)
+            print(f"{protocol.__name__}: add = {response['add'].tolist()}, sub = {response['sub'].tolist()}")
         if arguments.serve:
             print("\nTry it from another terminal; Ctrl-C ends the server:\n")
             print(curl(config.http_port), flush=True)

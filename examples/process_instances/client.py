@@ -31,12 +31,12 @@ def main() -> None:
     with tritonclient.grpc.InferenceServerClient(arguments.grpc_url) as client:
         start = time.perf_counter()
         with concurrent.futures.ThreadPoolExecutor(16) as pool:
-            answers = list(pool.map(lambda _: count_primes(client, arguments.limit), range(arguments.requests)))
+            responses = list(pool.map(lambda _: count_primes(client, arguments.limit), range(arguments.requests)))
         seconds = time.perf_counter() - start
-    print(f"There are {answers[0][0]} primes up to {arguments.limit}.")
-    for process, count in collections.Counter(process for _, process in answers).most_common():
-        print(f"Process {process} has answered {count} requests.")
-    print(f"{len(answers) / seconds:.1f} requests/s")
+    print(f"There are {responses[0][0]} primes up to {arguments.limit}.")
+    for process, count in collections.Counter(process for _, process in responses).most_common():
+        print(f"Process {process} has served {count} requests.")
+    print(f"{len(responses) / seconds:.1f} requests/s")
 
 
 if __name__ == "__main__":

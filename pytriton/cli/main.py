@@ -1,4 +1,4 @@
-"""What the command line has in common: arguments, and errors in one line."""
+"""The command line's entry point: parses arguments, and reports errors in one line."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class AsyncioModelClient(BaseModelClient):
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connections; the client cannot be used any more. Other tasks that wait are told."""
+        """Closes the connections; the client cannot be used any more. Requests of other tasks fail."""
         if self._closed:
             return
         self._closed = True

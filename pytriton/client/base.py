@@ -1,4 +1,4 @@
-"""What the blocking and the asyncio clients have in common."""
+"""The common base of the blocking and the asyncio clients."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import enum
 
 
 class Failure(enum.Enum):
-    """How far a request got that the server did not answer as asked; see `PyTritonClientInferenceServerError`.
+    """Classifies how far a failed request got; see `PyTritonClientInferenceServerError`.
 
     Attributes:
         UNREACHABLE: Nobody listens there; nothing was sent.
@@ -45,7 +45,7 @@ class PyTritonClientError(Exception):
 
     @property
     def message(self) -> str:
-        """What was wrong, in one sentence."""
+        """The reason, in one sentence."""
         return self._message
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class PyTritonClientInvalidUrlError(PyTritonClientValueError):
 
 
 class PyTritonClientTimeoutError(PyTritonClientError):
-    """The server or the model did not get ready, or did not answer, in time."""
+    """The server or the model did not get ready, or did not respond, in time."""
 
 
 class PyTritonClientModelUnavailableError(PyTritonClientError):
@@ -81,7 +81,7 @@ class PyTritonClientInferenceServerError(PyTritonClientError):
     """The server answered with an error, or not as a Triton server does, or broke the connection.
 
     Attributes:
-        failure: How far the request got, which tells whether it is safe to send it again.
+        failure: How far the request got, and so whether it is safe to send it again.
     """
 
     failure: Failure = Failure.REFUSED

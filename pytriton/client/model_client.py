@@ -46,7 +46,7 @@ class ModelClient(BaseModelClient):
         self.close()
 
     def close(self) -> None:
-        """Closes the connections; the client cannot be used any more. Other threads that wait are told."""
+        """Closes the connections; the client cannot be used any more. Requests of other threads fail."""
         self._closed = True
         self._release()
 
@@ -106,7 +106,7 @@ class ModelClient(BaseModelClient):
         Raises:
             PyTritonClientTimeoutError: The server was not ready within ``init_timeout_s``.
             PyTritonClientModelUnavailableError: The model was not.
-            PyTritonClientInferenceServerError: The server does not tell it.
+            PyTritonClientInferenceServerError: The server does not provide it.
         """
         self._check_open()
         self._prepare()
@@ -141,7 +141,7 @@ class ModelClient(BaseModelClient):
             outputs: Names of the outputs that are wanted; all by default.
             request_id: What the server's log calls the request.
             priority: 1 is the highest.
-            timeout_s: How long to wait for the response, in place of ``inference_timeout_s``; the server is told, too.
+            timeout_s: How long to wait for the response, in place of ``inference_timeout_s``. The server gets it, too.
             named_inputs: The inputs by name, in place of `inputs`. An input with the name of an option from `outputs`
                 to `timeout_s` goes before the option.
 
@@ -180,7 +180,7 @@ class ModelClient(BaseModelClient):
             outputs: Names of the outputs that are wanted; all by default.
             request_id: What the server's log calls the request.
             priority: 1 is the highest.
-            timeout_s: How long to wait for the response, in place of ``inference_timeout_s``; the server is told, too.
+            timeout_s: How long to wait for the response, in place of ``inference_timeout_s``. The server gets it, too.
             named_inputs: The inputs by name, in place of `inputs`.
 
         Returns:

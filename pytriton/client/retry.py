@@ -17,7 +17,7 @@ _UNCERTAIN = frozenset({Failure.LOST})
 
 @dataclasses.dataclass(frozen=True)
 class RetryPolicy:
-    """Which requests are sent again, how often, and after which pauses.
+    """Policy for sending requests again: which, how often, and after which pauses.
 
     A request is sent again if it cannot have been executed: there was no server, or it refused to take requests. It is
     never sent again after its timeout, which all attempts share.

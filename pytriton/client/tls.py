@@ -1,4 +1,4 @@
-"""How a connection is encrypted."""
+"""TLS settings of a connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a server is."""
+"""Parses the URL of a server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNPRINTABLE = re.compile(r"[\s\x00-\x1f\x7f]")  # urlsplit drops some of them
 
 @dataclasses.dataclass(frozen=True)
 class TritonUrl:
-    """Where a server is, and which protocol it speaks there.
+    """The address of a server, and its protocol.
 
     Attributes:
         scheme: ``http``, ``https``, ``grpc`` or ``grpcs``.
@@ -48,7 +48,7 @@ class TritonUrl:
                 The default port is 8000 for HTTP, 8001 for gRPC, and 443 for ``https``.
 
         Returns:
-            What it says.
+            The server's address.
 
         Raises:
             PyTritonClientInvalidUrlError: It is none of these.

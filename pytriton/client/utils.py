@@ -45,7 +45,7 @@ _NETWORK_TIMEOUT_S = 60.0
 
 
 class ModelState(enum.Enum):
-    """What a server says of a model.
+    """The state of a model at a server.
 
     Attributes:
         LOADING: It is being loaded.
@@ -103,8 +103,8 @@ def get_model_state(
 
     Raises:
         PyTritonClientModelUnavailableError: The server has no such model.
-        PyTritonClientTimeoutError: The server does not answer.
-        PyTritonClientInferenceServerError: It cannot be reached, or answers with an error.
+        PyTritonClientTimeoutError: The server does not respond.
+        PyTritonClientInferenceServerError: It cannot be reached, or responds with an error.
     """
     version = version_of(model_version)
     server = _server_of(client, headers)

@@ -1,4 +1,4 @@
-"""What a model is: its tensors, how it is served, and the configuration that Triton reads."""
+"""Models: their tensors, their settings, and the configuration that Triton reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a model batches, queues and warms up."""
+"""Settings of a model's batching, queueing and warm-up."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_UINT64 = 2**64 - 1
 
 
 class DeviceKind(enum.Enum):
-    """Where Triton places an instance of a model."""
+    """The kind of device on which Triton places an instance of a model."""
 
     KIND_AUTO = "KIND_AUTO"
     KIND_CPU = "KIND_CPU"
@@ -38,7 +38,7 @@ class DeviceKind(enum.Enum):
 
 
 class TimeoutAction(enum.Enum):
-    """What happens to a request that waited in the queue for longer than its timeout."""
+    """The action for a request that waited in the queue for longer than its timeout."""
 
     REJECT = "REJECT"
     """It is answered with an error."""
@@ -48,7 +48,7 @@ class TimeoutAction(enum.Enum):
 
 @dataclasses.dataclass
 class QueuePolicy:
-    """How requests wait for their batch.
+    """Limits and timeouts of the requests that wait for a batch.
 
     Args:
         timeout_action: What happens to a request after its timeout.
@@ -78,7 +78,7 @@ class QueuePolicy:
 
 @dataclasses.dataclass
 class DynamicBatcher:
-    """How requests are gathered into batches.
+    """Settings of the dynamic batcher, which combines requests into batches.
 
     Args:
         max_queue_delay_microseconds: How long a request may wait for others to fill its batch, in microseconds.
@@ -169,7 +169,7 @@ def _check_policy(what: str, policy: object) -> None:
 
 @dataclasses.dataclass
 class WarmupInput:
-    """What one input of a warm-up request holds; exactly one of the three sources is set.
+    """One input of a warm-up request; exactly one of the three sources is set.
 
     Args:
         dtype: Type of the elements, the input's own.

@@ -1,4 +1,4 @@
-"""How a model is served."""
+"""Settings of a model."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pytriton.model_config.common import MAX_INT32, DynamicBatcher, ModelWarmup,
 
 @dataclasses.dataclass
 class ModelConfig:
-    """How a model is served.
+    """Settings of a model: batching, queueing, streams and warm-up.
 
     Args:
         batching: Every input and output has the batch as its first dimension, and Triton gathers requests into batches.
         max_batch_size: Samples that a batch may have; without meaning when `batching` is False.
         batcher: How requests are gathered; without meaning when `batching` is False.
-        response_cache: Triton answers a request that it has seen before by itself (`TritonConfig.cache_config`).
-        decoupled: The inference callable may answer a request with any number of responses.
+        response_cache: Triton serves repeated requests from its cache (`TritonConfig.cache_config`).
+        decoupled: The inference callable may send any number of responses to a request.
         model_warmup: Requests that Triton sends before it reports the model ready.
         max_in_flight: Batches that an instance of a coroutine function or of a generator takes at a time; by default
             256 of those that are async, and 32 of plain generators, each in a thread. More wait in Triton's queue.

@@ -113,12 +113,12 @@ class ModelSpec:
 
     @property
     def model_name(self) -> str:
-        """The same as `name`."""
+        """Alias of `name`."""
         return self.name
 
     @property
     def model_version(self) -> int:
-        """The same as `version`."""
+        """Alias of `version`."""
         return self.version
 
     @property

@@ -1,4 +1,4 @@
-"""What one input or output of a model is."""
+"""Declaration of one input or output of a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model's configuration as a server tells it."""
+"""A model's configuration as a server reports it."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ class TritonModelConfig:
         max_batch_size: Samples that a request may have; 0 for a model without batching.
         inputs: Its inputs, in order.
         outputs: Its outputs, in order.
-        decoupled: It answers a request with any number of responses, through a stream.
+        decoupled: It sends any number of responses to a request, through a stream.
         backend: The backend that serves it, for example ``pytriton`` or ``onnxruntime``.
-        response_cache: Triton answers a request that it has seen before by itself.
+        response_cache: Triton serves repeated requests from its cache.
 
     Examples:
         >>> config = TritonModelConfig.from_dict({"name": "Double", "max_batch_size": 8, "input": [], "output": []})

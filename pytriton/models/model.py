@@ -124,7 +124,7 @@ class BoundModel:
         return max(worker.idle_since() for worker in self._workers)
 
     def end_streams(self) -> None:
-        """Ends coroutines and streams, and tells their clients the reason."""
+        """Ends coroutines and streams, and sends their clients the reason."""
         for worker in self._workers:
             worker.end_streams(ENDED)
 

@@ -16,7 +16,7 @@ from pytriton.process.pickling import pickled
 
 @dataclasses.dataclass(frozen=True)
 class ProcessSpec:
-    """What it takes to start, and restart, the process of an instance, as captured in `Triton.bind`.
+    """Specification of an instance's process, captured in `Triton.bind`: all that starting and restarting it needs.
 
     Attributes:
         model: The model.

@@ -13,7 +13,7 @@ _OUTPUT_KEYS = ("name", "data_type", "dims")
 
 
 class ModelConfig:
-    """A model's configuration. What ``config.pbtxt`` says stays; what it leaves out can be added.
+    """A model's configuration. Settings of ``config.pbtxt`` are kept; missing ones can be added.
 
     Args:
         model_config: The configuration as JSON.
@@ -30,7 +30,7 @@ class ModelConfig:
         """Sets the largest batch size; 0 for a model that does not batch.
 
         Raises:
-            TritonModelException: ``config.pbtxt`` says more.
+            TritonModelException: ``config.pbtxt`` has a larger one.
         """
         if self._config.get("max_batch_size", 0) > max_batch_size:
             raise self._contradiction("max_batch_size", self._config["max_batch_size"], max_batch_size)
@@ -64,7 +64,7 @@ class ModelConfig:
         """Adds an input: ``{"name": "x", "data_type": "TYPE_FP32", "dims": [-1], "optional": True}``.
 
         Raises:
-            TritonModelException: A key is missing or unknown, or ``config.pbtxt`` says otherwise of that input.
+            TritonModelException: A key is missing or unknown, or ``config.pbtxt`` contradicts it.
         """
         self._add("input", input, _INPUT_KEYS)
 
@@ -72,7 +72,7 @@ class ModelConfig:
         """Adds an output: ``{"name": "y", "data_type": "TYPE_FP32", "dims": [-1]}``.
 
         Raises:
-            TritonModelException: A key is missing or unknown, or ``config.pbtxt`` says otherwise of that output.
+            TritonModelException: A key is missing or unknown, or ``config.pbtxt`` contradicts it.
         """
         self._add("output", output, _OUTPUT_KEYS)
 

@@ -1,4 +1,4 @@
-"""What a model's configuration, as Triton has it in JSON, declares."""
+"""Reads inputs, outputs and settings from a model's configuration in JSON."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ class TritonError:
     """Why a request failed: the error of an `InferenceResponse`.
 
     Args:
-        message: What the client is told.
+        message: The message for the client.
         code: What kind of error it is: ``TritonError.INTERNAL``, ``TritonError.INVALID_ARG`` and so on.
 
     Examples:

@@ -17,7 +17,7 @@ from pytriton.python_backend.sender import Respond, Responder, item_of
 from pytriton.python_backend.served_request import ServedRequest
 
 _NOTHING = RequestError(TritonError.INTERNAL, "the request ended without a response")
-_UNANSWERED = "the model returned None for a request, and did not answer it by a response sender"
+_UNANSWERED = "the model returned None for a request, and did not use its response sender"
 
 
 class ServedModel:
@@ -25,7 +25,7 @@ class ServedModel:
 
     Args:
         instance: The object.
-        signature: What its configuration says.
+        signature: Its inputs and outputs.
         device: Number of the GPU that the instance is to use, or None.
     """
 
@@ -38,7 +38,7 @@ class ServedModel:
         self.device = device
 
     def requests(self, requests: Sequence[BatchRequest], respond: Respond | None = None) -> list[ServedRequest]:
-        """Requests as ``execute`` takes them; with ``respond``, each has its answering."""
+        """Converts requests for ``execute``; with ``respond``, each has its answering."""
         if self.device is not None:
             select_device(self.device)
         batch = requests[0]._batch
@@ -115,7 +115,7 @@ class Senders:
 
     Args:
         model: Whose they are.
-        requests: The batch; each finds its answering here when it is asked for a sender.
+        requests: The batch; each gets its responder here when the model calls for a sender.
     """
 
     def __init__(self, model: ServedModel, requests: list[ServedRequest]) -> None:

@@ -15,7 +15,7 @@ TRITONSERVER_MEMORY_GPU = 2
 
 
 class PreferredMemory(NamedTuple):
-    """Where outputs of a model that is asked are wanted. Taken, and without effect: they come in shared memory."""
+    """The preferred memory of a called model's outputs. Accepted without effect: outputs are in shared memory."""
 
     type: int
     device_id: int = 0

@@ -11,7 +11,7 @@ from pytriton.python_backend.tensor import Tensor
 
 
 class InferenceResponse:
-    """What came of a request.
+    """The response to a request: its outputs, or an error.
 
     Args:
         output_tensors: The outputs; ignored where there is an error, and may be None then.

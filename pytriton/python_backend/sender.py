@@ -1,4 +1,4 @@
-"""How a model answers a request at any time, from any thread, and more than once."""
+"""Response senders: respond to a request at any time, from any thread, any number of times."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Responder:
         """Sends a response, or with None the end.
 
         Raises:
-            TritonModelException: The request was answered for good.
+            TritonModelException: The final response was sent before.
         """
         with self._lock:
             self._check(response)
@@ -81,7 +81,7 @@ class Responder:
         """Returns the request to the server, which schedules it again.
 
         Raises:
-            TritonModelException: The request was answered for good.
+            TritonModelException: The final response was sent before.
         """
         with self._lock:
             if self._closed:

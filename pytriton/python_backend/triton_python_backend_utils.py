@@ -1,4 +1,4 @@
-"""What ``model.py`` imports: ``import triton_python_backend_utils as pb_utils``.
+"""The module that ``model.py`` imports: ``import triton_python_backend_utils as pb_utils``.
 
 There is nothing to copy: worker processes have this module under that name, whatever lies beside ``model.py``.
 """

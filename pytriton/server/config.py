@@ -32,7 +32,7 @@ class TritonConfig:
         id: Identifier of the server.
         log_verbose: Level of verbose logging; 0 is off.
         log_file: File for the server's log.
-        exit_timeout_secs: How long the server waits for inferences in flight when it ends, in seconds.
+        exit_timeout_secs: How long the server waits for requests in flight when it stops, in seconds.
         exit_on_error: The server ends when something fails at its start.
         strict_readiness: The server is ready only when all models are.
         allow_http: Serve HTTP.
@@ -60,8 +60,8 @@ class TritonConfig:
         grpc_http2_max_ping_strikes: Bad pings until a connection is closed; 0 is no limit.
         grpc_restricted_protocol: Endpoints that need a header, as ``<protocol>,<protocol>:<header>=<value>``.
         allow_metrics: Serve metrics.
-        allow_gpu_metrics: Metrics tell of GPUs.
-        allow_cpu_metrics: Metrics tell of the CPU.
+        allow_gpu_metrics: Include GPUs in the metrics.
+        allow_cpu_metrics: Include the CPU in the metrics.
         metrics_interval_ms: Milliseconds between two measurements.
         metrics_port: Port to serve metrics at; 0 is any free one.
         metrics_address: Address to serve metrics at.
@@ -144,7 +144,7 @@ class TritonConfig:
     def from_dict(cls, config: dict[str, Any]) -> TritonConfig:
         """Make a configuration from a dictionary, as it may come from a file.
 
-        A key that is no field is left out, and a warning tells of it.
+        A key that is not a field is ignored with a warning.
 
         Args:
             config: Values by field name; text stands for any type (``"8000"``, ``"true"``).
@@ -169,7 +169,7 @@ class TritonConfig:
 
         The field ``http_port`` is read from ``PYTRITON_TRITON_CONFIG_HTTP_PORT``; the items of a list, such as
         ``cache_config``, from ``PYTRITON_TRITON_CONFIG_CACHE_CONFIG_0``, ``…_1`` and so on. An empty variable is as
-        good as none. A variable with that prefix that is no field is left out, and a warning tells of it.
+        good as none. A variable with that prefix that is not a field is ignored with a warning.
 
         Returns:
             The configuration.

@@ -20,7 +20,7 @@ _TIMEOUT_S = 5.0
 
 
 class ServerControl(Protocol):
-    """How the controller speaks with the server."""
+    """The controller's interface to the server, over HTTP or gRPC."""
 
     def is_ready(self) -> bool:
         """Returns whether the server takes requests."""
@@ -106,7 +106,8 @@ class HttpControl:
             # Loading takes as long as the model's warm-up does.
             status, response = self._request("POST", path, timeout_s, body)
         except (OSError, http.client.HTTPException) as error:
-            raise PyTritonRuntimeError(f"The server at {self._host}:{self._port} does not answer: {error!r}") from error
+            address = f"{self._host}:{self._port}"
+            raise PyTritonRuntimeError(f"The server at {address} does not respond: {error!r}") from error
         if status != http.HTTPStatus.OK:
             raise PyTritonRuntimeError(_error_text(response))
 

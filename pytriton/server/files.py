@@ -1,4 +1,4 @@
-"""Where the server's files are: those that come with the package, or those of a server of the user's own."""
+"""Finds the server's files: the bundled server, or one of the user's own."""
 
 from __future__ import annotations
 

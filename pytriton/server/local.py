@@ -44,7 +44,7 @@ class LocalServer:
 
     Args:
         config: Its settings.
-        access: What its restricted endpoints ask for.
+        access: The access control of its endpoints.
         workspace: Where the model repository goes.
         path: The folder of a server in place of the bundled one.
         on_exit: Called once the process has ended.
@@ -222,12 +222,12 @@ class LocalServer:
 
     def exit_report(self) -> str:
         """Describes how the server ended, with the last lines of its log."""
-        said = self.process.log.tail()
+        lines = self.process.log.tail()
         if self.config.log_file is None:
-            return f"The server exited unexpectedly: it {self.how_it_ended()}. Its last lines:\n{said}"
-        # All that it says goes there, but for what keeps it from serving at all.
+            return f"The server exited unexpectedly: it {self.how_it_ended()}. Its last lines:\n{lines}"
+        # Its output goes there, except for errors of its command line.
         log_file = f"{str(self.config.log_file)!r} (TritonConfig.log_file)"
-        return f"The server exited unexpectedly: it {self.how_it_ended()}; see its log, {log_file}.\n{said}".rstrip()
+        return f"The server exited unexpectedly: it {self.how_it_ended()}; see its log, {log_file}.\n{lines}".rstrip()
 
 
 def _host(address: str | None) -> str:

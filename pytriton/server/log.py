@@ -10,7 +10,7 @@ LOGGER = logging.getLogger("pytriton.server.tritonserver")
 
 _LEVELS = {"I": logging.INFO, "W": logging.WARNING, "E": logging.ERROR, "F": logging.CRITICAL, "V": logging.DEBUG}
 _LINE = re.compile(r"(?P<level>[IWEFV])\d{4} \d{2}:\d{2}:\d{2}\.\d+ \d+ \S+:\d+\] (?P<text>.*)", re.DOTALL)
-# What the server says of a machine without a GPU at every start; no warning to those who do not want one.
+# What the server logs at every start on a machine without a GPU; not a warning for those who need none.
 _NO_GPU = ("CUDA", "Cuda", "NVML", "DCGM", "GPU metrics", "pinned")
 # Said at ERROR, and nothing is amiss: of every model that is sent through the repository API; of errors and empty
 # outputs of a model with a response cache, which it does not keep; and at the end, while clients keep streams open.
@@ -30,7 +30,7 @@ class ServerLog:
     """
 
     def __init__(self) -> None:
-        """Starts with nothing said."""
+        """Starts without lines."""
         self._tail: collections.deque[str] = collections.deque(maxlen=_TAIL_LINES)
         self._level = logging.INFO
 

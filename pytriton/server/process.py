@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pytriton.exceptions import PyTritonRuntimeError
 from pytriton.server.log import ServerLog
 
-_DRAIN_TIMEOUT_S = 1.0  # for what the server has said to be read, once it has ended
+_DRAIN_TIMEOUT_S = 1.0  # for the rest of the server's output, after its exit
 
 
 class ServerProcess:

@@ -18,7 +18,7 @@ class RemoteServer:
 
     Args:
         url: Where it is.
-        access_token: Its token, for the endpoints that ask for it.
+        access_token: Its token, for the endpoints that require it.
 
     Raises:
         PyTritonBadParameterError: The URL is none.
@@ -41,7 +41,7 @@ class RemoteServer:
         return self._state
 
     def is_alive(self) -> bool:
-        """Returns whether it answers."""
+        """Returns whether the server responds."""
         return self.control.is_ready()
 
     def wait_until_ready(self) -> None:

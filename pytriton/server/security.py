@@ -1,4 +1,4 @@
-"""The server's endpoints that ask for a token, and what is sent along to them."""
+"""Access control of the server's endpoints: which require a token, and the headers that carry it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VALID_TRITON_ENDPOINTS = {
 """The endpoints that Triton can restrict, over HTTP and gRPC alike."""
 
 DEFAULT_PROTECTED_ENDPOINTS = ["shared-memory", "model-repository", "statistics", "trace", "logging"]
-"""The endpoints that ask for the token unless `TritonSecurityConfig` names others."""
+"""The endpoints that require the token unless `TritonSecurityConfig` names others."""
 
 _TOKEN_BYTES = 32
 _FLAGS = {"http_restricted_api": "--http-restricted-api", "grpc_restricted_protocol": "--grpc-restricted-protocol"}
@@ -32,12 +32,12 @@ _FLAGS = {"http_restricted_api": "--http-restricted-api", "grpc_restricted_proto
 
 @dataclasses.dataclass
 class TritonSecurityConfig:
-    """Which endpoints of the server ask for a token, and for which one.
+    """The server's endpoints that require a token, and the token.
 
     Attributes:
         access_token: The token: printable ASCII without spaces. A random one by default, see
             `Triton.get_access_token`.
-        restricted_endpoints: The endpoints that ask for it, out of `VALID_TRITON_ENDPOINTS`;
+        restricted_endpoints: The endpoints that require it, out of `VALID_TRITON_ENDPOINTS`;
             `DEFAULT_PROTECTED_ENDPOINTS` by default. With an empty list, none does.
 
     Raises:
@@ -108,7 +108,7 @@ class AccessControl:
 
 @dataclasses.dataclass(frozen=True)
 class _Restriction:
-    """What ``<endpoint>,<endpoint>:<header>=<value>`` says."""
+    """Parses ``<endpoint>,<endpoint>:<header>=<value>``."""
 
     endpoints: frozenset[str]
     headers: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""Mistakes in the server's settings that the server would not tell, or not clearly: found before it starts.
+"""Finds mistakes in the server's settings before it starts, which the server would not report clearly, or not at all.
 
 Triton itself ignores a log file that it cannot open, reports an unreadable certificate as a port in use, and ignores a
 missing root certificate.

@@ -1,4 +1,4 @@
-"""What Vertex AI wants of a server: https://cloud.google.com/vertex-ai/docs/predictions/custom-container-requirements."""
+"""Vertex AI's requirements of a server: https://cloud.google.com/vertex-ai/docs/predictions/custom-container-requirements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_vertex_ai(config: TritonConfig) -> bool:
 def with_vertex_ai(config: TritonConfig) -> TritonConfig:
     """Fills in what Vertex AI's environment variables decide.
 
-    In its containers, the server leaves HTTP and gRPC off unless it is told otherwise. HTTP then stays on for this host
+    In its containers, the server leaves HTTP and gRPC off by default. HTTP then stays on for this host
     alone, so that models can be loaded; without Vertex AI's API, both are on as they are elsewhere.
 
     Args:

@@ -24,7 +24,7 @@ PYTRITON_HOME = "PYTRITON_HOME"
 
 _TEMPORARY_PREFIX = "pytriton-"
 # Lists what to keep when the folder is cleaned. The folder is locked (flock) for as long as its owner lives, so that
-# what a killed process left behind can be told from what is in use.
+# what a killed process left behind can be distinguished from what is in use.
 _OWNER_FILE = ".pytriton-owner"
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _SWEEP_TIMEOUT_S = 1.0
@@ -143,7 +143,7 @@ def _new_temporary_folder() -> pathlib.Path:
 
 
 def _make_folder(path: pathlib.Path) -> bool:
-    """Make a folder unless it exists, and tell whether it did not."""
+    """Creates a folder unless it exists; returns whether it was created."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         path.mkdir(mode=0o700)

@@ -85,8 +85,8 @@ def test_quickstart_says_how_to_keep_it_running() -> None:
 def test_quickstart_serves_the_curl_line_that_it_prints() -> None:
     with running(ADD_SUB / "quickstart.py", "--serve") as process:
         curl = line_with(process, r"^curl .*").group()
-        answer = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, timeout=30, check=True).stdout
-    assert '"data":[11.0,22.0,33.0]' in answer
+        response = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, timeout=30, check=True).stdout
+    assert '"data":[11.0,22.0,33.0]' in response
 
 
 def test_server_answers_the_client() -> None:
@@ -105,7 +105,7 @@ def test_primes_are_counted_in_as_many_processes_as_wanted(processes: int) -> No
                 time.sleep(0.01)
         printed = run(PROCESSES / "client.py", f"--grpc-url={url}", "--requests=40", "--limit=1000")
     assert "There are 168 primes up to 1000." in printed
-    assert len(re.findall(r"Process \d+ has answered", printed)) == max(processes, 1)
+    assert len(re.findall(r"Process \d+ has served", printed)) == max(processes, 1)
 
 
 def test_notebook_runs_as_a_program() -> None:

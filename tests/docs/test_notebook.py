@@ -247,8 +247,8 @@ def test_server_answers_the_requests_that_are_shown(batching: bool) -> None:
         triton.run()
         for name, tensor in TENSORS.items():
             line = curl(ModelSpec.create(name, [tensor], [tensor], config=config), _url_of(triton))
-            answer = subprocess.run(["sh", "-c", line], capture_output=True, timeout=30, check=True).stdout
-            assert answer.startswith(b'{"model_name":"%b"' % name.encode()), line
+            out = subprocess.run(["sh", "-c", line], capture_output=True, timeout=30, check=True).stdout
+            assert out.startswith(b'{"model_name":"%b"' % name.encode()), line
 
 
 STREAMED = {"vector": TENSORS["vector"], "scalar": TENSORS["scalar"], "flag": Tensor((1,), np.bool_, "x")} | {
@@ -270,8 +270,11 @@ def test_server_streams_as_the_requests_that_are_shown_ask_it_to(batching: bool)
         triton.run()
         for name, tensor in STREAMED.items():
             line = curl(ModelSpec.create(name, [tensor], [tensor], config=config), _url_of(triton))
-            answer = subprocess.run(["sh", "-c", line], capture_output=True, timeout=30, check=True).stdout
-            assert answer.count(b"data: {") == answer.count(b'"model_name":"%b"' % name.encode()) == 2, (line, answer)
+            out = subprocess.run(["sh", "-c", line], capture_output=True, timeout=30, check=True).stdout
+            assert out.count(b"data: {") == out.count(b'"model_name":"%b"' % name.encode()) == 2, (
+                line,
+                out,
+            )
 
 
 @pytest.mark.parametrize("name", ["image", "half"])

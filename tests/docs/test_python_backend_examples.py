@@ -55,7 +55,7 @@ def served(example: Path, folder: Path) -> Iterator[dict[str, str]]:
         process.stdout.close()
 
 
-def asked(example: str, url: str) -> list[str]:
+def requested(example: str, url: str) -> list[str]:
     """The lines that an example's client prints."""
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / example / "client.py"), "--url", url],
@@ -76,18 +76,18 @@ def shown(example: str) -> list[str]:
 
 def test_add_sub(tmp_path: Path) -> None:
     with served(EXAMPLES / "add_sub", tmp_path) as urls:
-        assert asked("add_sub", urls["http"]) == shown("add_sub")
+        assert requested("add_sub", urls["http"]) == shown("add_sub")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
 def test_pytorch(tmp_path: Path) -> None:
     with served(EXAMPLES / "pytorch", tmp_path) as urls:
-        assert asked("pytorch", urls["http"]) == shown("add_sub")
+        assert requested("pytorch", urls["http"]) == shown("add_sub")
 
 
 def test_decoupled(tmp_path: Path) -> None:
     with served(EXAMPLES / "decoupled", tmp_path) as urls:
-        lines = asked("decoupled", urls["grpc"])
+        lines = requested("decoupled", urls["grpc"])
     for model in ("repeat", "countdown"):
         assert [line for line in lines if line.startswith(model)] == [
             line for line in shown("decoupled") if line.startswith(model)
@@ -96,7 +96,7 @@ def test_decoupled(tmp_path: Path) -> None:
 
 def test_bls(tmp_path: Path) -> None:
     with served(EXAMPLES / "bls", tmp_path) as urls:
-        assert asked("bls", urls["http"]) == shown("bls")
+        assert requested("bls", urls["http"]) == shown("bls")
 
 
 @pytest.mark.slow
@@ -105,7 +105,7 @@ def test_custom_environment(tmp_path: Path) -> None:
     shutil.copytree(EXAMPLES / "custom_environment", example, symlinks=True)
     subprocess.run([sys.executable, str(example / "make_environment.py")], check=True)
     with served(example, tmp_path) as urls:
-        client, *models = asked("custom_environment", urls["http"])
+        client, *models = requested("custom_environment", urls["http"])
     theirs = re.search("NumPy (.+)", client)
     assert theirs is not None
     for line, expected in zip(models, shown("custom_environment")[1:], strict=True):

@@ -253,8 +253,8 @@ def test_curl_line_of_the_readme_streams_text(served: Triton) -> None:
         if command.startswith("curl")
     )
     line = line.replace("127.0.0.1:8000", f"127.0.0.1:{served.config.http_port}")
-    answer = subprocess.run(shlex.split(line), capture_output=True, text=True, timeout=DEADLINE_S, check=True).stdout
-    events = [json.loads(each.removeprefix("data: ")) for each in answer.splitlines() if each]
+    reply = subprocess.run(shlex.split(line), capture_output=True, text=True, timeout=DEADLINE_S, check=True).stdout
+    events = [json.loads(each.removeprefix("data: ")) for each in reply.splitlines() if each]
     assert len(events) > 1
     assert len("".join(event["text"] for event in events)) == 100
 

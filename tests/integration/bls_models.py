@@ -16,41 +16,41 @@ CODES = {"not found": 2, "invalid": 3, "unavailable": 4, "unsupported": 5}
 ROW = {"x": np.array([[1, 2, 3]], np.float32)}
 
 
-def bind_caller(triton, name, ask, **arguments):
+def bind_caller(triton, name, send_request, **arguments):
     """Binds a model whose callable is ``ask(context, requests)``."""
-    if asyncio.iscoroutinefunction(ask):
+    if asyncio.iscoroutinefunction(send_request):
 
         @triton_context
         async def call(requests, triton_context):
-            return await ask(triton_context, requests)
+            return await send_request(triton_context, requests)
     else:
 
         @triton_context
         def call(requests, triton_context):
-            return ask(triton_context, requests)
+            return send_request(triton_context, requests)
 
     bind_floats(triton, name, call, **arguments)
 
 
-def asked(triton, name, ask, **arguments):
+def called(triton, name, send_request, **arguments):
     """Has ``ask(context)`` called once within a bound model, and returns what it returns or raises what it raises."""
     kept = []
 
     def call(context, requests):
         try:
-            kept.append((ask(context), None))
+            kept.append((send_request(context), None))
         except BaseException as error:
             kept.append((None, error))
         return requests
 
     async def call_async(context, requests):
         try:
-            kept.append((await ask(context), None))
+            kept.append((await send_request(context), None))
         except BaseException as error:
             kept.append((None, error))
         return [{"y": request["x"]} for request in requests]
 
-    bind_caller(triton, name, call_async if asyncio.iscoroutinefunction(ask) else call, **arguments)
+    bind_caller(triton, name, call_async if asyncio.iscoroutinefunction(send_request) else call, **arguments)
     assert send_floats(triton, name, [0]) == [0]
     ((result, error),) = kept
     if error is not None:

@@ -56,8 +56,8 @@ def write(triton, repository, name, head, body, *, config="", whole=None):
     folder = write_model(repository, name, config=config, code=f"{head}{lines}\n")
     if whole is not None:
         (folder.parent / "config.pbtxt").write_text(whole)
-    status, answer = command(triton, name, "load")
-    assert status == 200, answer
+    status, response = command(triton, name, "load")
+    assert status == 200, response
     return folder
 
 
@@ -70,6 +70,6 @@ def asynchronous(body):
 
 
 def text_of(triton, name, values=(1,), **fields):
-    status, answer = infer_json(triton, name, [json_floats(list(values))], **fields)
-    assert status == 200, answer
-    return json.loads(answer["outputs"][0]["data"][0])
+    status, response = infer_json(triton, name, [json_floats(list(values))], **fields)
+    assert status == 200, response
+    return json.loads(response["outputs"][0]["data"][0])

@@ -7,7 +7,7 @@ import collections
 import threading
 import time
 
-from streaming import answers
+from streaming import responses
 
 STEP_S = 0.01
 
@@ -30,7 +30,7 @@ class Running:
     async def waits(self, requests):
         self._add("waits", 1)
         try:
-            yield answers(requests, 0)
+            yield responses(requests, 0)
             await asyncio.sleep(60)
         finally:
             self._add("waits", -1)
@@ -39,7 +39,7 @@ class Running:
         self._add("yields", 1)
         try:
             for value in range(10_000):
-                yield answers(requests, value)
+                yield responses(requests, value)
                 await asyncio.sleep(STEP_S)
         finally:
             self._add("yields", -1)
@@ -48,7 +48,7 @@ class Running:
         self._add("generator", 1)
         try:
             for value in range(10_000):
-                yield answers(requests, value)
+                yield responses(requests, value)
                 time.sleep(STEP_S)
         finally:
             self._add("generator", -1)

@@ -134,14 +134,14 @@ def json_floats(values, name="x"):
 
 def send_floats(triton, model, values, **fields):
     """Sends one row of float32 as JSON and returns the row ``y`` of the response, or its error."""
-    status, answer = infer_json(triton, model, [json_floats(values)], **fields)
-    return answer["outputs"][0]["data"] if status == 200 else answer["error"]
+    status, reply = infer_json(triton, model, [json_floats(values)], **fields)
+    return reply["outputs"][0]["data"] if status == 200 else reply["error"]
 
 
 def statistics_of(triton, model, version=1):
     path = f"/v2/models/{model}/versions/{version}/stats"
-    _, answer = request_json(triton, "GET", path, headers=token_of(triton))
-    return answer["model_stats"][0]
+    _, reply = request_json(triton, "GET", path, headers=token_of(triton))
+    return reply["model_stats"][0]
 
 
 def metrics_of(triton, model):
@@ -190,7 +190,7 @@ class Load(threading.Thread):
 
     def __init__(self, send, done):
         super().__init__(daemon=True)
-        self.answers = []
+        self.responses = []
         self._send, self._done = send, done
         self.start()
 
@@ -198,7 +198,7 @@ class Load(threading.Thread):
         number = 0
         while not self._done.is_set():
             number += 1
-            self.answers.append((number, self._send(number)))
+            self.responses.append((number, self._send(number)))
 
 
 def held_model(triton, name, **arguments):

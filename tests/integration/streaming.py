@@ -46,7 +46,7 @@ def number_of(requests):
     return int(requests[0]["x"].flat[0])
 
 
-def answers(requests, value):
+def responses(requests, value):
     """A step that has one response for each request, the same value in all."""
     return [{"y": np.full_like(request["x"], value)} for request in requests]
 
@@ -226,13 +226,13 @@ def events_of(triton, model, body, endpoint="generate_stream"):
 def count(requests):
     """Counts to the number that the request brings."""
     for value in range(number_of(requests)):
-        yield answers(requests, value)
+        yield responses(requests, value)
 
 
 async def count_async(requests):
     for value in range(number_of(requests)):
         await asyncio.sleep(0)
-        yield answers(requests, value)
+        yield responses(requests, value)
 
 
 COUNTERS = {"generator": count, "async_generator": count_async}

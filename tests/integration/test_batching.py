@@ -400,9 +400,9 @@ def test_json_requests_are_batched_too(triton, name):
 
     bind_floats(triton, name, infer, config=PATIENT)
 
-    answers = at_once(8, lambda number: infer_json(triton, name, [json_floats([number])])[1])
+    responses = at_once(8, lambda number: infer_json(triton, name, [json_floats([number])])[1])
 
-    assert [answer["outputs"][0]["data"] for answer in answers] == [[number] for number in range(8)]
+    assert [response["outputs"][0]["data"] for response in responses] == [[number] for number in range(8)]
     assert max(sizes) > 1
 
 
@@ -419,9 +419,9 @@ def test_large_inputs_that_are_returned_as_they_came_arrive_whole(triton, name, 
     bind_floats(triton, name, echo, config=PATIENT)
     rows = [np.random.default_rng(seed).random((1 + seed % 2, 50_000), np.float32) for seed in range(6)]
     with client_of(triton, protocol, concurrency=6) as client:
-        answers = at_once(6, lambda number: client.infer(name, {"x": rows[number]})["y"])
+        responses = at_once(6, lambda number: client.infer(name, {"x": rows[number]})["y"])
 
-    for sent, received in zip(rows, answers, strict=True):
+    for sent, received in zip(rows, responses, strict=True):
         assert received[:, 0].tolist() == (sent[:, 0] + 1).tolist()
         assert np.array_equal(received[:, 1:], sent[:, 1:])
     assert max(seen) > 2

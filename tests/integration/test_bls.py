@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 import pytest
-from bls_models import ROW, asked, bind_caller
+from bls_models import ROW, bind_caller, called
 from footprint import Footprint, assert_same, settled
 from serving import (
     NO_BATCHING,
@@ -45,31 +45,31 @@ def test_a_model_asks_another(triton, name):
 
 
 def test_a_coroutine_asks_another(triton, name):
-    async def ask(context, requests):
+    async def send_request(context, requests):
         return [await context.ainfer("double", {"x": each["x"]}) for each in requests]
 
-    bind_caller(triton, name, ask)
+    bind_caller(triton, name, send_request)
     assert send_floats(triton, name, [1, 2, 3]) == [2, 4, 6]
 
 
 def test_a_generator_asks_another(triton, name):
     @triton_context
-    def ask(requests, triton_context):
+    def send_request(requests, triton_context):
         for factor in (1, 2):
             yield [triton_context.infer("double", {"x": each["x"] * factor}) for each in requests]
 
-    bind_stream(triton, name, ask)
-    answers, _ = streamed(triton, name, 3)
-    assert answers == [6, 12, None]
+    bind_stream(triton, name, send_request)
+    responses, _ = streamed(triton, name, 3)
+    assert responses == [6, 12, None]
 
 
 def test_a_whole_batch_is_asked_for_at_once(triton, name):
     @batch
     @triton_context
-    def ask(x, triton_context):
+    def send_request(x, triton_context):
         return triton_context.infer("double", {"x": x})
 
-    bind_floats(triton, name, ask, config=ModelConfig(max_batch_size=8, batcher=DynamicBatcher(100_000)))
+    bind_floats(triton, name, send_request, config=ModelConfig(max_batch_size=8, batcher=DynamicBatcher(100_000)))
     assert at_once(8, lambda number: send_floats(triton, name, [number])) == [[2 * number] for number in range(8)]
 
 
@@ -87,7 +87,7 @@ def test_every_datatype_comes_back(triton, name, dtype):
         **tensors,
     )
     sent = np.arange(35).reshape(5, 7).astype(dtype)
-    received = asked(triton, name, lambda context: context.infer(f"same_{name}", {"x": sent}))["y"]
+    received = called(triton, name, lambda context: context.infer(f"same_{name}", {"x": sent}))["y"]
     assert received.dtype == dtype
     assert received.tolist() == sent.tolist()
 
@@ -115,55 +115,55 @@ def texts(triton):
     ids=["bytes", "str", "fixed", "large", "empty"],
 )
 def test_strings_come_back(triton, name, texts, sent, expected):
-    received = asked(triton, name, lambda context: context.infer("texts", {"x": sent}))["y"]
+    received = called(triton, name, lambda context: context.infer("texts", {"x": sent}))["y"]
     assert received.tolist() == expected
 
 
 def test_ten_megabytes_come_back_equal(triton, name):
     sent = np.random.default_rng(0).random((1, 2_500_000), np.float32)
-    received = asked(triton, name, lambda context: context.infer("double", {"x": sent}))["y"]
+    received = called(triton, name, lambda context: context.infer("double", {"x": sent}))["y"]
     np.testing.assert_array_equal(received, sent * 2)
 
 
 def test_arrays_need_not_be_contiguous(triton, name):
     sent = np.arange(64, dtype=np.float32).reshape(4, 16)[::2, ::-3]
-    received = asked(triton, name, lambda context: context.infer("double", {"x": sent}))["y"]
+    received = called(triton, name, lambda context: context.infer("double", {"x": sent}))["y"]
     np.testing.assert_array_equal(received, sent * 2)
 
 
 def test_an_array_without_elements_comes_back(triton, name):
-    received = asked(triton, name, lambda context: context.infer("double", {"x": np.empty((1, 0), np.float32)}))["y"]
+    received = called(triton, name, lambda context: context.infer("double", {"x": np.empty((1, 0), np.float32)}))["y"]
     assert received.shape == (1, 0)
 
 
 def test_outputs_stay_as_they_are_while_they_are_held(triton, name):
-    def ask(context):
+    def send_request(context):
         first = context.infer("double", {"x": np.full((1, 1000), 1, np.float32)})["y"]
         later = [context.infer("double", {"x": np.full((1, 1000), value, np.float32)})["y"] for value in range(2, 50)]
         return first, later
 
-    first, later = asked(triton, name, ask)
+    first, later = called(triton, name, send_request)
     assert set(first.ravel()) == {2}
     assert [array[0, -1] for array in later] == [2 * value for value in range(2, 50)]
 
 
 def test_a_model_streams_from_another(triton, name):
-    def ask(context):
+    def send_request(context):
         return [outputs["y"].item() for outputs in context.stream("count", {"x": np.array([[5]], np.float32)})]
 
-    assert asked(triton, name, ask) == [0, 1, 2, 3, 4]
+    assert called(triton, name, send_request) == [0, 1, 2, 3, 4]
 
 
 def test_a_coroutine_streams_from_another(triton, name):
-    async def ask(context):
+    async def send_request(context):
         stream = context.astream("count", {"x": np.array([[5]], np.float32)})
         return [outputs["y"].item() async for outputs in stream]
 
-    assert asked(triton, name, ask) == [0, 1, 2, 3, 4]
+    assert called(triton, name, send_request) == [0, 1, 2, 3, 4]
 
 
 def test_a_stream_of_a_model_that_is_not_decoupled_has_one_response(triton, name):
-    (outputs,) = asked(triton, name, lambda context: list(context.stream("double", ROW)))
+    (outputs,) = called(triton, name, lambda context: list(context.stream("double", ROW)))
     assert outputs["y"].tolist() == [[2, 4, 6]]
 
 
@@ -180,11 +180,11 @@ def test_leaving_a_stream_ends_it(triton, name):
 
     bind_stream(triton, f"endless_{name}", endless)
 
-    def ask(context):
+    def send_request(context):
         with contextlib.closing(context.stream(f"endless_{name}", {"x": np.ones((1, 1), np.float32)})) as stream:
             return next(stream)["y"].item()
 
-    assert asked(triton, name, ask) == 1
+    assert called(triton, name, send_request) == 1
     assert ended.wait(10)
 
 
@@ -199,19 +199,19 @@ def test_what_is_sent_besides_tensors_arrives(triton, name):
     triton.bind(f"look_{name}", look, [Tensor(name="x", shape=(-1,), dtype=np.float32)], outputs)
     parameters = {"text": "höflich", "whole": -5, "yes": True, "share": 0.25}
 
-    def ask(context):
+    def send_request(context):
         return context.infer(
             f"look_{name}", ROW, parameters=parameters, request_id="seven", requested_outputs=["z"], version=1
         )
 
-    assert list(asked(triton, name, ask)) == ["z"]
+    assert list(called(triton, name, send_request)) == ["z"]
     assert seen == [(parameters, "seven", ["z"])]
 
 
 def test_without_parameters_none_arrive(triton, name):
     seen = []
     bind_floats(triton, f"look_{name}", lambda requests: seen.append(requests[0].parameters) or requests)
-    asked(triton, name, lambda context: context.infer(f"look_{name}", ROW))
+    called(triton, name, lambda context: context.infer(f"look_{name}", ROW))
     assert seen == [None]
 
 
@@ -228,16 +228,16 @@ def test_a_hundred_requests_of_a_coroutine_are_in_flight_at_once(triton, name):
 
     bind_floats(triton, f"linger_{name}", linger, config=NO_BATCHING)
 
-    async def ask(context):
+    async def send_request(context):
         calls = [context.ainfer(f"linger_{name}", {"x": np.array([value], np.float32)}) for value in range(100)]
         return [outputs["y"].item() for outputs in await asyncio.gather(*calls)]
 
-    assert asked(triton, name, ask) == list(range(100))
+    assert called(triton, name, send_request) == list(range(100))
     assert most > 50
 
 
 def test_eight_threads_ask_at_once(triton, name):
-    def ask(context):
+    def send_request(context):
         def work(number):
             return [
                 context.infer("double", {"x": np.full((1, 64), number, np.float32)})["y"][0, 63] for _ in range(100)
@@ -246,14 +246,14 @@ def test_eight_threads_ask_at_once(triton, name):
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             return list(pool.map(work, range(8)))
 
-    assert asked(triton, name, ask) == [[2 * number] * 100 for number in range(8)]
+    assert called(triton, name, send_request) == [[2 * number] * 100 for number in range(8)]
 
 
 def test_threads_and_coroutines_ask_at_the_same_time(triton, name):
     def work(context, number):
         return {context.infer("double", {"x": np.full((1, 1), number, np.float32)})["y"].item() for _ in range(50)}
 
-    async def ask(context):
+    async def send_request(context):
         loop = asyncio.get_running_loop()
         threads = [loop.run_in_executor(None, work, context, number) for number in range(4)]
 
@@ -265,14 +265,17 @@ def test_threads_and_coroutines_ask_at_the_same_time(triton, name):
 
         return await asyncio.gather(*threads, *(many(number) for number in range(4, 8)))
 
-    assert asked(triton, name, ask) == [{2 * number} for number in range(8)]
+    assert called(triton, name, send_request) == [{2 * number} for number in range(8)]
 
 
 def test_another_loop_than_the_models_may_ask(triton, name):
-    async def ask(context):
+    async def send_request(context):
         return (await context.ainfer("double", ROW))["y"].tolist()
 
-    assert asked(triton, name, lambda context: [asyncio.run(ask(context)) for _ in range(3)]) == [[[2, 4, 6]]] * 3
+    assert (
+        called(triton, name, lambda context: [asyncio.run(send_request(context)) for _ in range(3)])
+        == [[[2, 4, 6]]] * 3
+    )
 
 
 def test_models_ask_in_a_chain(triton, name):
@@ -305,7 +308,7 @@ def test_requests_of_a_model_that_is_unloaded_are_answered(triton, name):
 
 
 def test_a_thousand_requests_leave_nothing_behind(triton, name):
-    def ask(context, requests):
+    def send_request(context, requests):
         for size in (1, 1000, 100_000):
             for _ in range(int(requests[0]["x"][0, 0])):
                 context.infer("double", {"x": np.ones((1, size), np.float32)})
@@ -319,7 +322,7 @@ def test_a_thousand_requests_leave_nothing_behind(triton, name):
         )  # of streams that were left, a little later
         return requests
 
-    bind_caller(triton, name, ask)
+    bind_caller(triton, name, send_request)
     assert send_floats(triton, name, [20]) == [20]
     before = Footprint(triton)
     assert send_floats(triton, name, [120]) == [120]

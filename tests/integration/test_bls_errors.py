@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from bls_models import CODES, ROW, asked, bind_caller
+from bls_models import CODES, ROW, bind_caller, called
 from serving import Background, at_once, bind_floats, send_floats
 
 from pytriton.decorators import batch, triton_context
@@ -25,36 +25,36 @@ pytestmark = pytest.mark.usefixtures("callees")
 )
 def test_one_response_of_a_decoupled_model_has_to_be_one(triton, name, model, number, found):
     with pytest.raises(PyTritonInferenceError, match=f"'{model}' is decoupled, and sent {found}") as error:
-        asked(triton, name, lambda context: context.infer(model, {"x": np.full((1, 1), number, np.float32)}))
+        called(triton, name, lambda context: context.infer(model, {"x": np.full((1, 1), number, np.float32)}))
     assert error.value.code == CODES["unsupported"]
 
 
 def test_a_decoupled_model_that_answers_once_may_be_asked_for_it(triton, name):
-    outputs = asked(triton, name, lambda context: context.infer("count", {"x": np.ones((1, 1), np.float32)}))
+    outputs = called(triton, name, lambda context: context.infer("count", {"x": np.ones((1, 1), np.float32)}))
     assert outputs["y"].tolist() == [[0]]
 
 
 def test_an_unknown_model_is_an_error(triton, name):
     with pytest.raises(PyTritonInferenceError, match="unknown model: 'nobody'") as error:
-        asked(triton, name, lambda context: context.infer("nobody", ROW))
+        called(triton, name, lambda context: context.infer("nobody", ROW))
     assert error.value.code == CODES["not found"]
 
 
 def test_an_unknown_version_is_an_error(triton, name):
     with pytest.raises(PyTritonInferenceError, match="version 7"):
-        asked(triton, name, lambda context: context.infer("double", ROW, version=7))
+        called(triton, name, lambda context: context.infer("double", ROW, version=7))
 
 
 def test_the_error_of_a_model_reaches_the_one_that_asks_and_its_client(triton, name):
     with pytest.raises(PyTritonInferenceError, match="ValueError: the weights are lost"):
-        asked(triton, name, lambda context: context.infer("fails", ROW))
+        called(triton, name, lambda context: context.infer("fails", ROW))
     bind_caller(triton, f"{name}_again", lambda context, requests: [context.infer("fails", ROW)])
     assert "ValueError: the weights are lost" in send_floats(triton, f"{name}_again", [0])
 
 
 def test_an_error_ends_a_stream(triton, name):
     with pytest.raises(PyTritonInferenceError, match="the weights are lost"):
-        asked(triton, name, lambda context: list(context.stream("fails", ROW)))
+        called(triton, name, lambda context: list(context.stream("fails", ROW)))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_an_error_ends_a_stream(triton, name):
 )
 def test_inputs_that_do_not_fit_are_an_error(triton, name, inputs, message):
     with pytest.raises(PyTritonInferenceError, match=message) as error:
-        asked(triton, name, lambda context: context.infer("double", inputs))
+        called(triton, name, lambda context: context.infer("double", inputs))
     assert error.value.code == CODES["invalid"]
 
 
@@ -87,7 +87,7 @@ def test_inputs_that_do_not_fit_are_an_error(triton, name, inputs, message):
 )
 def test_what_cannot_be_sent_is_refused_at_once(triton, name, arguments, message):
     with pytest.raises((TypeError, PyTritonBadParameterError), match=message):
-        asked(triton, name, lambda context: context.infer("double", **arguments))
+        called(triton, name, lambda context: context.infer("double", **arguments))
 
 
 LONG = {"x": np.full((1, 1), 30, np.float32)}
@@ -100,22 +100,22 @@ async def infer_in_time(context):
 @pytest.mark.parametrize(
     "ask", [lambda context: context.infer("slow", LONG, timeout_s=0.2), infer_in_time], ids=["function", "coroutine"]
 )
-def test_a_timeout_ends_the_request(triton, name, ask):
+def test_a_timeout_ends_the_request(triton, name, send_request):
     start = time.monotonic()
     with pytest.raises(PyTritonInferenceError, match=r"'slow' sent no response within 0\.2 s") as error:
-        asked(triton, name, ask)
+        called(triton, name, send_request)
     assert error.value.code == CODES["unavailable"]
     assert send_floats(triton, "slow", [0]) == [0]  # which was cancelled, and serves others
     assert time.monotonic() - start < 15
 
 
 def test_a_cancelled_task_cancels_the_request(triton, name):
-    async def ask(context):
+    async def send_request(context):
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(context.ainfer("slow", LONG), 0.2)
 
     start = time.monotonic()
-    asked(triton, name, ask)
+    called(triton, name, send_request)
     assert send_floats(triton, "slow", [0]) == [0]
     assert time.monotonic() - start < 15
 
@@ -145,11 +145,11 @@ def test_a_cycle_of_models_is_refused(triton, name):
 def test_a_cycle_is_refused_where_requests_are_batched(triton, name):
     @batch
     @triton_context
-    def ask(x, triton_context):
+    def send_request(x, triton_context):
         return triton_context.infer(f"{name}_b", {"x": x})
 
     config = ModelConfig(max_batch_size=8, batcher=DynamicBatcher(50_000))
-    bind_floats(triton, f"{name}_a", ask, config=config)
+    bind_floats(triton, f"{name}_a", send_request, config=config)
     bind_caller(
         triton,
         f"{name}_b",
@@ -163,19 +163,19 @@ def test_a_cycle_is_refused_where_requests_are_batched(triton, name):
 def down(model, **options):
     """Asks itself with one less, until there is nothing left."""
 
-    def ask(context, requests):
+    def send_request(context, requests):
         x = requests[0]["x"]
         return [context.infer(model, {"x": x - 1}, **options) if x[0, 0] > 0 else {"y": x}]
 
-    return ask
+    return send_request
 
 
 def test_a_model_with_more_instances_may_ask_itself_as_often(triton, name):
-    ask = down(name)
+    send_request = down(name)
 
     @triton_context
     def call(requests, triton_context):
-        return ask(triton_context, requests)
+        return send_request(triton_context, requests)
 
     bind_floats(triton, name, [call, functools.partial(call), functools.partial(call)])
     assert send_floats(triton, name, [2]) == [0]
@@ -183,11 +183,11 @@ def test_a_model_with_more_instances_may_ask_itself_as_often(triton, name):
 
 
 def test_a_coroutine_may_ask_its_own_model_as_often_as_it_has_places(triton, name):
-    async def ask(context, requests):
+    async def send_request(context, requests):
         x = requests[0]["x"]
         return [await context.ainfer(name, {"x": x - 1}) if x[0, 0] > 0 else {"y": x}]
 
-    bind_caller(triton, name, ask, config=ModelConfig(max_batch_size=1, max_in_flight=4))
+    bind_caller(triton, name, send_request, config=ModelConfig(max_batch_size=1, max_in_flight=4))
     assert send_floats(triton, name, [3]) == [0]
     assert "would deadlock" in refused(triton, name, 4)
 
@@ -200,7 +200,7 @@ def test_a_refused_cycle_leaves_the_models_at_work(triton, name):
 
 def test_a_request_to_oneself_of_which_nobody_can_tell_times_out_with_a_reason(triton, name):
     """The context of another call is not the one of the batch that waits."""
-    context = asked(triton, f"other_{name}", lambda context: context)
+    context = called(triton, f"other_{name}", lambda context: context)
     bind_caller(triton, name, lambda _, requests: [context.infer(name, {"x": requests[0]["x"]}, timeout_s=0.3)])
     error = refused(triton, name, 0)
     assert "sent no response within 0.3 s" in error
@@ -208,11 +208,11 @@ def test_a_request_to_oneself_of_which_nobody_can_tell_times_out_with_a_reason(t
 
 
 def test_infer_in_a_coroutine_is_refused(triton, name):
-    async def ask(context):
+    async def send_request(context):
         return context.infer("double", ROW)
 
     with pytest.raises(PyTritonInvalidOperationError, match=r"would block the event loop .* use ainfer"):
-        asked(triton, name, ask)
+        called(triton, name, send_request)
 
 
 def test_a_context_without_a_call_has_nobody_to_ask():

@@ -24,7 +24,7 @@ from serving import (
     send_floats,
     wait_until,
 )
-from streaming import EventStream, Stream, answers, bind_stream, one_by_one, stream_to, streamed
+from streaming import EventStream, Stream, bind_stream, one_by_one, responses, stream_to, streamed
 from watching import FOREVER, NOTICED_S, STEP_S, STREAMS, TIMEOUT_US, start_unary, unwanted_records
 
 
@@ -72,7 +72,7 @@ def test_an_http_client_that_drops_before_the_first_event_is_noticed_at_the_firs
         assert await asyncio.to_thread(gate.wait, 30)
         try:
             for value in range(FOREVER):
-                yield answers(requests, value)
+                yield responses(requests, value)
                 await asyncio.sleep(STEP_S)
         finally:
             closed.append(time.monotonic())
@@ -169,8 +169,8 @@ def test_a_coroutine_is_cancelled_once_the_requests_timeout_has_passed(triton, n
     bind_floats(triton, name, watched.coroutine)
     sent = time.monotonic()
     if protocol == "http":
-        _, answer = infer_json(triton, name, [json_floats([1])], parameters={"timeout": TIMEOUT_US})
-        message = answer["error"]
+        _, response = infer_json(triton, name, [json_floats([1])], parameters={"timeout": TIMEOUT_US})
+        message = response["error"]
     else:
         _, answered = start_unary(triton, name, timeout=TIMEOUT_US)
         wait_until(lambda: answered)
@@ -194,7 +194,7 @@ def test_a_request_is_cancelled_only_once_it_is(triton, name, kind):
 
     def look(requests):
         told.append([request.is_cancelled() for request in requests])
-        return answers(requests, 1)
+        return responses(requests, 1)
 
     async def coroutine(requests):
         return look(requests)
@@ -217,7 +217,7 @@ def test_a_cleanup_that_awaits_runs_to_its_end(triton, name):
 
     async def infer(requests):
         try:
-            yield answers(requests, 0)
+            yield responses(requests, 0)
             await asyncio.sleep(60)
         finally:
             steps.append("finally")
@@ -235,7 +235,7 @@ def test_a_cleanup_that_awaits_runs_to_its_end(triton, name):
 def test_an_error_in_a_cleanup_is_a_warning(triton, name, caplog):
     async def infer(requests):
         try:
-            yield answers(requests, 0)
+            yield responses(requests, 0)
             await asyncio.sleep(60)
         finally:
             raise ZeroDivisionError("while cleaning up")
@@ -259,7 +259,7 @@ def test_a_cancelled_coroutine_that_goes_on_is_left_alone_and_its_answer_dropped
         except asyncio.CancelledError:
             await asyncio.sleep(0.2)
         done.append(True)
-        return answers(requests, 1)
+        return responses(requests, 1)
 
     bind_floats(triton, name, stubborn)
     infer_json(triton, name, [json_floats([1])], parameters={"timeout": TIMEOUT_US})
@@ -274,10 +274,10 @@ def test_a_generator_that_does_not_mind_being_closed_is_told_of(triton, name, ca
     def stubborn(requests):
         while True:
             try:
-                yield answers(requests, 0)
+                yield responses(requests, 0)
                 time.sleep(STEP_S)
             except GeneratorExit:
-                yield answers(requests, 1)
+                yield responses(requests, 1)
                 return
 
     bind_stream(triton, name, stubborn)

@@ -8,7 +8,7 @@ import time
 
 import pytest
 from serving import wait_until
-from streaming import Stream, answers, bind_stream, number_of, one_by_one, stream_to, streamed, together
+from streaming import Stream, bind_stream, number_of, one_by_one, responses, stream_to, streamed, together
 from watching import NOTICED_S, STEP_S, TIMEOUT_US
 
 from pytriton.proxy.types import Response
@@ -21,7 +21,7 @@ def test_a_generator_may_ask_whether_a_request_of_its_batch_is_cancelled(triton,
     def look(requests):
         for request in requests:
             told[int(request["x"].item())] = request.is_cancelled()
-        return answers(requests, 0)
+        return responses(requests, 0)
 
     async def steps_async(requests):
         while len(requests) < 3 or not told.get(3):
@@ -52,22 +52,22 @@ def test_the_others_of_a_batch_go_on_when_one_is_cancelled(triton, name, kind):
 
     def steps(requests):
         entered.append(len(requests))
-        yield [Response(each) for each in answers(requests, 0)]
+        yield [Response(each) for each in responses(requests, 0)]
         assert gate.wait(30)
         for value in (1, 2, 3):
-            yield answers(requests, value)
+            yield responses(requests, value)
 
     async def steps_async(requests):
         entered.append(len(requests))
-        yield answers(requests, 0)
+        yield responses(requests, 0)
         assert await asyncio.to_thread(gate.wait, 30)
         for value in (1, 2, 3):
-            yield answers(requests, value)
+            yield responses(requests, value)
 
     async def coroutine(requests):
         entered.append(len(requests))
         assert await asyncio.to_thread(gate.wait, 30)
-        return answers(requests, 3)
+        return responses(requests, 3)
 
     cancelled = []
     infer_func = {"async generator": steps_async, "generator": steps, "coroutine": coroutine}[kind]
@@ -142,7 +142,7 @@ def test_requests_that_are_cancelled_in_the_queue_are_never_served(triton, name)
     async def infer(requests):
         entered.append(number_of(requests))
         assert await asyncio.to_thread(gate.wait, 30)
-        yield answers(requests, 1)
+        yield responses(requests, 1)
 
     bind_stream(triton, name, infer, one_by_one(decoupled=True, max_in_flight=1))
     with stream_to(triton) as first, stream_to(triton) as second, stream_to(triton) as third:

@@ -246,15 +246,15 @@ def test_the_instances_of_a_model_share_one_event_loop(triton, grpc_client, name
 def test_each_model_has_an_event_loop_of_its_own(triton, name):
     loops = {}
 
-    def tells(which):
-        async def tell(requests):
+    def reports(which):
+        async def report(requests):
             loops[which] = asyncio.get_running_loop()
             return requests
 
-        return tell
+        return report
 
     for which in ("one", "other"):
-        bind_floats(triton, f"{name}_{which}", tells(which))
+        bind_floats(triton, f"{name}_{which}", reports(which))
         send_floats(triton, f"{name}_{which}", [1])
 
     assert loops["one"] is not loops["other"]

@@ -86,13 +86,13 @@ def test_numbers_pass_as_json(triton, name, dtype):
     sent = np.array([[0, 1]], dtype)
     datatype = Tensor(shape=(1,), dtype=dtype).datatype.name
 
-    status, answer = infer_json(
+    status, response = infer_json(
         triton, name, [{"name": "x", "shape": [1, 2], "datatype": datatype, "data": sent.tolist()}]
     )
 
-    assert status == 200, answer
+    assert status == 200, response
     assert_same_bits(seen[0], sent)
-    assert answer["outputs"] == [{"name": "y", "shape": [1, 2], "datatype": datatype, "data": sent.ravel().tolist()}]
+    assert response["outputs"] == [{"name": "y", "shape": [1, 2], "datatype": datatype, "data": sent.ravel().tolist()}]
 
 
 def test_bfloat16_passes_both_ways_through_ml_dtypes(triton, client, name):
@@ -147,11 +147,11 @@ def test_texts_pass_as_json(triton, name):
     seen = identity_of(triton, name, str)
     texts = ["", "ascii", "żółć ✓ 🐍"]
 
-    status, answer = infer_json(triton, name, [{"name": "x", "shape": [1, 3], "datatype": "BYTES", "data": texts}])
+    status, response = infer_json(triton, name, [{"name": "x", "shape": [1, 3], "datatype": "BYTES", "data": texts}])
 
-    assert status == 200, answer
+    assert status == 200, response
     assert seen[0].tolist() == [[text.encode() for text in texts]]
-    assert answer["outputs"][0]["data"] == texts
+    assert response["outputs"][0]["data"] == texts
 
 
 @pytest.mark.parametrize(

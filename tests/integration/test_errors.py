@@ -43,10 +43,10 @@ def fails_once(failing, outputs=1):
 
 def error_then_success(triton, name):
     """Sends a request that is to fail and one that is not; returns the error that the client got."""
-    status, answer = infer_json(triton, name, [json_floats([1, 2])])
-    assert status == 500, answer
+    status, reply = infer_json(triton, name, [json_floats([1, 2])])
+    assert status == 500, reply
     assert send_floats(triton, name, [3, 4]) == [3, 4]
-    error = answer["error"]
+    error = reply["error"]
     assert error.startswith(f"model '{name}': ")
     assert "\n" not in error
     return error.removeprefix(f"model '{name}': ")
@@ -300,20 +300,20 @@ def test_malformed_bytes_are_refused_and_the_next_request_is_answered(triton, ht
             "POST", f"/v2/models/{name}/infer", head + data, {"Inference-Header-Content-Length": str(len(head))}
         )
         response = connection.getresponse()
-        answer = json.loads(response.read())
+        reply = json.loads(response.read())
 
-    assert response.status == 400, answer
-    assert "x" in answer["error"]
+    assert response.status == 400, reply
+    assert "x" in reply["error"]
     assert http_client.infer(name, {"x": np.array([[b"abc"]], object)})["y"].tolist() == [[b"abc"]]
 
 
 def test_numbers_of_another_size_than_their_shape_are_refused(triton, http_client, name):
     bind_floats(triton, name, batch(lambda x: [x]))
 
-    status, answer = infer_json(triton, name, [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2]}])
+    status, reply = infer_json(triton, name, [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2]}])
 
     assert status >= 400
-    assert "shape" in answer["error"].lower()
+    assert "shape" in reply["error"].lower()
     assert send_floats(triton, name, [1]) == [1]
 
 
@@ -349,7 +349,7 @@ def test_an_output_larger_than_memory_is_told_and_the_next_request_is_answered(t
 def test_errors_of_a_model_without_batching(triton, name):
     bind_floats(triton, name, sample(lambda x: [x[None]]), config=NO_BATCHING)
 
-    status, answer = infer_json(triton, name, [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}])
+    status, reply = infer_json(triton, name, [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}])
 
     assert status == 500
-    assert answer["error"] == f"model '{name}': output 'y' has shape (1, 1), but 1 dimension was declared"
+    assert reply["error"] == f"model '{name}': output 'y' has shape (1, 1), but 1 dimension was declared"

@@ -224,8 +224,8 @@ def test_stop_waits_for_requests_in_flight():
     triton = running_triton()
     bind_floats(triton, "slow", slow)
     triton.run()
-    answers = []
-    thread = threading.Thread(target=lambda: answers.append(send_floats(triton, "slow", [5])))
+    responses = []
+    thread = threading.Thread(target=lambda: responses.append(send_floats(triton, "slow", [5])))
     thread.start()
     assert entered.wait(30)
     config = triton.config
@@ -234,7 +234,7 @@ def test_stop_waits_for_requests_in_flight():
     thread.join()
 
     assert config.http_port
-    assert answers == [[5]]
+    assert responses == [[5]]
 
 
 def test_a_callable_that_hangs_cannot_hold_stop_up_longer_than_the_exit_timeout():

@@ -129,9 +129,9 @@ def test_a_slow_instance_does_not_hold_the_others_up(triton, name):
     done = threading.Semaphore(0)
 
     def send(_):
-        answer = send_floats(triton, name, [1])
+        response = send_floats(triton, name, [1])
         done.release()
-        return answer
+        return response
 
     def release(count):
         for _ in range(count):

@@ -83,10 +83,10 @@ def test_a_request_that_waited_longer_than_its_timeout_is_refused(triton, grpc_c
     queue.add(1)
     queue.wait_for_timeouts()
 
-    answers = queue.finish()
+    responses = queue.finish()
 
-    assert answers[0] == 0
-    assert TIMED_OUT in answers[1]
+    assert responses[0] == 0
+    assert TIMED_OUT in responses[1]
     assert queue.served == [0], "it does not reach the callable"
     assert grpc_client.infer(name, {"x": row(2)})["y"].item() == 2, "the next one does"
 

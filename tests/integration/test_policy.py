@@ -79,7 +79,7 @@ def vertex_ai(monkeypatch):
         monkeypatch.setenv(name, value)
 
 
-def ask(port, method, path, body=None):
+def send_request(port, method, path, body=None):
     connection = http.client.HTTPConnection(HOST, port, timeout=30)
     connection.request(method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json"})
     response = connection.getresponse()
@@ -90,7 +90,7 @@ def ask(port, method, path, body=None):
 
 def predict(port, values):
     row = {"name": "x", "shape": [1, len(values)], "datatype": "FP32", "data": values}
-    status, content = ask(port, "POST", "/predict", {"inputs": [row]})
+    status, content = send_request(port, "POST", "/predict", {"inputs": [row]})
     assert status == 200, content
     return json.loads(content)["outputs"][0]["data"]
 
@@ -101,7 +101,7 @@ def test_vertex_ai_asks_the_only_model(vertex_ai):
         bind_floats(triton, "double", double)
         triton.run()
 
-        assert ask(triton.config.vertex_ai_port, "GET", "/health")[0] == 200
+        assert send_request(triton.config.vertex_ai_port, "GET", "/health")[0] == 200
         assert predict(triton.config.vertex_ai_port, [1, 2]) == [2, 4]
         assert send_floats(triton, "double", [3]) == [6]
         assert triton.config.http_address == HOST

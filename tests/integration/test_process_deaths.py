@@ -192,9 +192,9 @@ def test_a_request_that_waits_for_a_process_does_not_outlive_its_timeout(triton,
     process.kill()
     restarted(name, process)
 
-    answer = send_floats(triton, name, [1], parameters={"timeout": 200_000})
+    response = send_floats(triton, name, [1], parameters={"timeout": 200_000})
 
-    assert answer == f"model '{name}': the request's timeout has passed"
+    assert response == f"model '{name}': the request's timeout has passed"
     (tmp_path / "gate").touch()
     assert send_floats(triton, name, [1]) == [2]
 
@@ -275,12 +275,12 @@ def check_random_kills(triton, name, duration_s, caplog):
         load.join(60)
         assert not load.is_alive()
 
-    answers = [answer for load in loads for answer in load.answers]
-    failed = [answer for _, answer in answers if isinstance(answer, str)]
-    assert all(answer == [2 * number] for number, answer in answers if not isinstance(answer, str))
-    assert len(failed) < len(answers) / 2
-    for answer in failed:
-        assert re.fullmatch(f"model '{name}'(:| has no worker:) .*(gone|process).*", answer), answer
+    responses = [response for load in loads for response in load.responses]
+    failed = [response for _, response in responses if isinstance(response, str)]
+    assert all(response == [2 * number] for number, response in responses if not isinstance(response, str))
+    assert len(failed) < len(responses) / 2
+    for response in failed:
+        assert re.fullmatch(f"model '{name}'(:| has no worker:) .*(gone|process).*", response), response
     wait_until(lambda: len(processes_of(name)) == instances, 30)
     wait_until(lambda: all_serve(triton, name, instances), 30)
     assert len([line for line in caplog.messages if "was killed by SIGKILL" in line and name in line]) == killed
@@ -296,7 +296,7 @@ def all_serve(triton, name, instances):
     done.set()
     for load in loads:
         load.join()
-    assert all(answer == [2 * number] for load in loads for number, answer in load.answers)
+    assert all(response == [2 * number] for load in loads for number, response in load.responses)
     after = {each: process.cpu_times().user for each, process in processes_of(name).items()}
     return len(after) == instances and all(after[each] > before.get(each, after[each]) for each in after)
 

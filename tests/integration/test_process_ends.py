@@ -40,9 +40,9 @@ def test_an_unrecoverable_error_ends_serve(tmp_path):
     triton = running_triton()
     bind_floats(triton, "lost", ProcessInstance(make))
     serving = Background(triton.serve)
-    answer = wait_until(lambda: send_floats(triton, "lost", [1]))
+    response = wait_until(lambda: send_floats(triton, "lost", [1]))
 
-    assert answer == "model 'lost': PyTritonUnrecoverableError: the device is lost"
+    assert response == "model 'lost': PyTritonUnrecoverableError: the device is lost"
     serving.finish()
     assert isinstance(serving.error, PyTritonUnrecoverableError)
     assert str(serving.error) == "the device is lost"
@@ -217,13 +217,13 @@ def test_a_process_that_is_busy_in_c_ends_too(tmp_path, number):
         port = int(script.line())
         process = processes_of("M", script.pid)[0]
 
-        def ask():
+        def send_request():
             import urllib.request
 
             body = b'{"inputs": [{"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1]}]}'
             urllib.request.urlopen(f"http://localhost:{port}/v2/models/M/infer", body, timeout=30)
 
-        Background(ask)
+        Background(send_request)
         wait_until(lambda: "busy" in script.stderr)
 
         script.signal(number)

@@ -325,8 +325,8 @@ def test_versions_have_processes_of_their_own(triton, name):
         bind_pid(triton, name, [ProcessInstance(Multiply, args=(version,))] * version, model_version=version)
 
     for version in (1, 2):
-        _, answer = infer_json(triton, name, [json_floats([10])], version=version)
-        assert answer["outputs"][0]["data"] == [10 * version]
+        _, response = infer_json(triton, name, [json_floats([10])], version=version)
+        assert response["outputs"][0]["data"] == [10 * version]
 
 
 # Other ways to a server.

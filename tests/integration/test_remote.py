@@ -138,16 +138,16 @@ def test_a_killed_process_that_is_started_again_serves_again(triton, remote, tmp
 
 
 def test_requests_in_flight_at_a_killed_process_are_answered_with_an_error(triton, remote):
-    answers = []
-    request = threading.Thread(target=lambda: answers.append(infer_json(triton, "Triple", [json_floats([-1])])))
+    responses = []
+    request = threading.Thread(target=lambda: responses.append(infer_json(triton, "Triple", [json_floats([-1])])))
     request.start()
     assert remote.line() == "asleep"
     remote.process.kill()
 
     request.join(5)
-    ((status, answer),) = answers
+    ((status, response),) = responses
     assert status >= 500 or status == 400
-    assert "model 'Triple': the worker has gone" in answer["error"]
+    assert "model 'Triple': the worker has gone" in response["error"]
 
 
 @pytest.mark.parametrize("url", ["ftp://localhost", "http://", "localhost:many", "http://localhost:8000/v2"])

@@ -55,9 +55,9 @@ def test_the_request_id_reaches_the_callable(requests_of, client, name):
 
 
 def test_the_request_id_comes_back_with_the_response(requests_of, triton, name):
-    _, answer = infer_json(triton, name, [json_floats([1])], id="abc")
+    _, response = infer_json(triton, name, [json_floats([1])], id="abc")
 
-    assert answer["id"] == "abc"
+    assert response["id"] == "abc"
 
 
 def test_parameters_reach_the_callable_with_their_types(requests_of, client, name):
@@ -73,9 +73,9 @@ def test_parameters_reach_the_callable_with_their_types(requests_of, client, nam
 
 
 def test_fractions_among_the_parameters_reach_the_callable(requests_of, triton, name):
-    status, answer = infer_json(triton, name, [json_floats([1])], parameters={"temperature": 0.25})
+    status, response = infer_json(triton, name, [json_floats([1])], parameters={"temperature": 0.25})
 
-    assert status == 200, answer
+    assert status == 200, response
     assert requests_of[0].parameters == {"temperature": 0.25}
 
 
@@ -337,7 +337,7 @@ def test_a_large_body_that_claims_to_be_a_form_is_served(triton, name):
     head = json.dumps({"inputs": [tensor]}).encode()
 
     headers = {"Inference-Header-Content-Length": str(len(head)), "Content-Type": "application/x-www-form-urlencoded"}
-    status, answer = request_json(triton, "POST", f"/v2/models/{name}/infer", head + values.tobytes(), headers)
+    status, response = request_json(triton, "POST", f"/v2/models/{name}/infer", head + values.tobytes(), headers)
 
-    assert status == 200, answer
-    assert answer["outputs"][0]["data"] == [0]
+    assert status == 200, response
+    assert response["outputs"][0]["data"] == [0]

@@ -85,9 +85,9 @@ def test_what_one_protocol_asked_the_other_gets_from_the_cache(triton, http_clie
     bind_cached(triton, name, infer)
     x = np.ones((1, 1), np.float32)
 
-    answers = [each.infer(name, {"x": x})["y"].item() for each in (grpc_client, http_client)]
+    responses = [each.infer(name, {"x": x})["y"].item() for each in (grpc_client, http_client)]
 
-    assert [*answers, *send_floats(triton, name, [1])] == [2, 2, 2]
+    assert [*responses, *send_floats(triton, name, [1])] == [2, 2, 2]
     assert len(infer.calls) == 1
 
 
@@ -294,9 +294,9 @@ def test_a_request_that_fails_among_others_is_not_cached(triton, grpc_client, na
         except Exception as error:
             return str(error)
 
-    answers = at_once(6, send)
-    assert "not yet" in answers.pop(3)
-    assert answers == [1, 2, 3, 5, 6]
+    responses = at_once(6, send)
+    assert "not yet" in responses.pop(3)
+    assert responses == [1, 2, 3, 5, 6]
     failing.clear()
     assert [send(number) for number in range(6)] == [1, 2, 3, 4, 5, 6]
 
@@ -340,8 +340,8 @@ def test_a_model_that_is_bound_again_with_other_outputs_answers_with_these(trito
     triton.bind(name, batch(lambda x: {"z": x.astype(np.int64) + 4}), FLOATS_IN, outputs, config=CACHED)
 
     for _ in range(2):
-        _, answer = infer_json(triton, name, [json_floats([1])])
-        assert [(output["name"], output["data"]) for output in answer["outputs"]] == [("z", [5])]
+        _, response = infer_json(triton, name, [json_floats([1])])
+        assert [(output["name"], output["data"]) for output in response["outputs"]] == [("z", [5])]
 
 
 def test_a_binding_that_fails_leaves_the_cached_answers_of_the_earlier_one(triton, name, monkeypatch):

@@ -68,9 +68,9 @@ def all_restricted():
 
 def is_open_over_http(triton, endpoint, headers):
     method, path = HTTP[endpoint]
-    status, answer = request_json(triton, method, path, ROW if endpoint == "inference" else None, headers)
+    status, response = request_json(triton, method, path, ROW if endpoint == "inference" else None, headers)
     assert status in (200, 403)
-    assert status == 200 or answer["error"] == "This API is restricted, expecting header 'triton-access-token'"
+    assert status == 200 or response["error"] == "This API is restricted, expecting header 'triton-access-token'"
     return status == 200
 
 

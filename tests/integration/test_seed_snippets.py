@@ -91,9 +91,9 @@ def test_binding_a_model_of_bytes(run_snippet):
 
 def test_binding_a_lambda_that_returns_its_requests(run_snippet):
     def send(triton):
-        status, answer = infer_json(triton, "Identity", [json_floats([7], "INPUT_1")])
-        assert status == 200, answer
-        assert answer["outputs"] == [{"name": "OUTPUT_1", "datatype": "FP32", "shape": [1, 1], "data": [7]}]
+        status, response = infer_json(triton, "Identity", [json_floats([7], "INPUT_1")])
+        assert status == 200, response
+        assert response["outputs"] == [{"name": "OUTPUT_1", "datatype": "FP32", "shape": [1, 1], "data": [7]}]
 
     run_snippet("binding_identity", before_exit=send)
 

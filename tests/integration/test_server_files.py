@@ -105,7 +105,7 @@ def test_a_server_for_another_machine_is_told(tmp_path):
         triton.run()
 
 
-def ask(triton, *question):
+def send_request(triton, *question):
     """Asks the registry as a backend does."""
     with zmq.Context() as context, context.socket(zmq.REQ) as socket:
         socket.setsockopt(zmq.RCVTIMEO, 5000)
@@ -127,7 +127,7 @@ def own_triton():
 def test_a_backend_of_another_version_is_refused_with_both_versions(own_triton):
     other = str(PROTOCOL_VERSION + 41)
 
-    verdict, reason = ask(own_triton, b"pytriton", other.encode(), b"whatever a later version says")
+    verdict, reason = send_request(own_triton, b"pytriton", other.encode(), b"whatever a later version says")
 
     assert verdict == b"refused"
     assert f"version {other} of the proxy protocol, the pytriton package version {PROTOCOL_VERSION}" in reason.decode()
@@ -145,7 +145,7 @@ def test_a_backend_of_another_version_is_refused_with_both_versions(own_triton):
     ],
 )
 def test_nonsense_is_refused_and_the_registry_goes_on(own_triton, question):
-    assert ask(own_triton, *question)[0] == b"refused"
+    assert send_request(own_triton, *question)[0] == b"refused"
 
     bind_floats(own_triton, "another", double)
     assert send_floats(own_triton, "another", [1]) == [2]

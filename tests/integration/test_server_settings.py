@@ -182,8 +182,8 @@ def test_sagemakers_api_is_served(monkeypatch):
     with double_served(allow_sagemaker=True, **settings) as triton:
         port = triton.config.sagemaker_port
         assert fetch(port, "/ping")[0] == 200
-        status, answer = fetch(port, "/invocations", REQUEST, {"Content-Type": "application/json"})
-        assert (status, json.loads(answer)["outputs"][0]["data"]) == (200, [2])
+        status, response = fetch(port, "/invocations", REQUEST, {"Content-Type": "application/json"})
+        assert (status, json.loads(response)["outputs"][0]["data"]) == (200, [2])
         assert send_floats(triton, "double", [1]) == [2]
 
 
@@ -214,8 +214,8 @@ def test_vertex_ais_api_is_served_beside_the_others(vertex_ai_routes):
 
         port = triton.config.vertex_ai_port
         assert fetch(port, "/health")[0] == 200
-        status, answer = fetch(port, "/predict", REQUEST, {"Content-Type": "application/json"})
-        assert (status, json.loads(answer)["outputs"][0]["data"]) == (200, [2])
+        status, response = fetch(port, "/predict", REQUEST, {"Content-Type": "application/json"})
+        assert (status, json.loads(response)["outputs"][0]["data"]) == (200, [2])
         assert [send_floats(triton, each, [3]) for each in ("double", "increment")] == [[6], [4]]
         with client_of(triton, "grpc") as client:
             assert client.infer("double", {"x": X})["y"].item() == 2

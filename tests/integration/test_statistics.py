@@ -59,9 +59,9 @@ def test_the_time_in_the_callable_is_compute_infer(triton, name):
 
 
 def send_floats_of_one(triton, name):
-    status, answer = infer_json(triton, name, [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}])
-    assert status == 200, answer
-    return answer["outputs"][0]["data"]
+    status, response = infer_json(triton, name, [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}])
+    assert status == 200, response
+    return response["outputs"][0]["data"]
 
 
 def test_the_parts_add_up_to_the_whole(triton, http_client, name):

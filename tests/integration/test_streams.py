@@ -11,12 +11,12 @@ from serving import FLOATS_IN, FLOATS_OUT, InferenceServerException, statistics_
 from streaming import (
     COUNTERS,
     STREAMING,
-    answers,
     bind_stream,
     by_id,
     events_of,
     number_of,
     one_by_one,
+    responses,
     row,
     stream_to,
     streamed,
@@ -45,13 +45,13 @@ class Gates:
         for value in range(number_of(requests)):
             assert self._gates.acquire(timeout=30)
             self.passed += 1
-            yield answers(requests, value)
+            yield responses(requests, value)
 
     async def async_generator(self, requests):
         for value in range(number_of(requests)):
             assert await asyncio.to_thread(self._gates.acquire, timeout=30)
             self.passed += 1
-            yield answers(requests, value)
+            yield responses(requests, value)
 
 
 @pytest.mark.parametrize("number", [0, 1, 5])
@@ -110,8 +110,8 @@ def test_a_client_that_wants_no_empty_end_gets_responses_only(triton, name, coun
 
 
 def last_with_data(requests):
-    yield answers(requests, 1)
-    yield [Response(each, final=True) for each in answers(requests, 2)]
+    yield responses(requests, 1)
+    yield [Response(each, final=True) for each in responses(requests, 2)]
 
 
 async def last_with_data_async(requests):
@@ -120,9 +120,9 @@ async def last_with_data_async(requests):
 
 
 def last_without_data(requests):
-    yield answers(requests, 1)
+    yield responses(requests, 1)
     yield [Response({}, final=True) for _ in requests]
-    yield answers(requests, 2)
+    yield responses(requests, 2)
 
 
 async def last_without_data_async(requests):
@@ -236,10 +236,10 @@ def test_one_grpc_stream_carries_many_requests_at_a_time(triton, name, counter):
 def test_a_single_response_of_a_decoupled_model_goes_to_generate(triton, name, counter):
     bind_stream(triton, name, counter)
 
-    with events_of(triton, name, {"x": 1}, "generate") as answer:
-        assert answer.json() == {"model_name": name, "model_version": "1", "y": 0}
-    with events_of(triton, name, {"x": 2}, "generate") as answer:
-        assert "exactly 1 response" in answer.json()["error"]
+    with events_of(triton, name, {"x": 1}, "generate") as sent_back:
+        assert sent_back.json() == {"model_name": name, "model_version": "1", "y": 0}
+    with events_of(triton, name, {"x": 2}, "generate") as sent_back:
+        assert "exactly 1 response" in sent_back.json()["error"]
 
 
 def test_unary_requests_to_decoupled_models_are_refused_by_triton(triton, client, name, counter):
@@ -278,17 +278,17 @@ def test_strings_and_scalars_go_through_generate_stream(triton, name, infer_func
 def test_strings_and_scalars_go_through_generate(triton, name):
     triton.bind(name, talk_async, TEXT_IN, TEXT_OUT, config=STREAMING)
 
-    with events_of(triton, name, {"text": "hello", "count": 1}, "generate") as answer:
-        assert answer.json()["token"] == "hello 0"
+    with events_of(triton, name, {"text": "hello", "count": 1}, "generate") as sent_back:
+        assert sent_back.json()["token"] == "hello 0"
 
 
 def test_parameters_come_along_through_generate_stream(triton, name):
-    async def tell(requests):
+    async def report(requests):
         temperature = requests[0].parameters["temperature"]
         for word in requests[0]["text"].item().split():
             yield [{"token": np.array([[word]], object), "score": np.array([[temperature]], np.float64)}]
 
-    triton.bind(name, tell, TEXT_IN, TEXT_OUT, config=STREAMING)
+    triton.bind(name, report, TEXT_IN, TEXT_OUT, config=STREAMING)
 
     with events_of(triton, name, {"text": "a b", "count": 1, "temperature": 2}) as events:
         assert [(event["token"], event["score"]) for event in events] == [("a", 2), ("b", 2)]

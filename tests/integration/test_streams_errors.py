@@ -7,18 +7,18 @@ import asyncio
 import numpy as np
 import pytest
 from serving import wait_until
-from streaming import answers, bind_stream, events_of, streamed
+from streaming import bind_stream, events_of, responses, streamed
 
 
 def fail_in_mid_stream(requests):
-    yield answers(requests, 1)
-    yield answers(requests, 2)
+    yield responses(requests, 1)
+    yield responses(requests, 2)
     raise ZeroDivisionError("the sky fell")
 
 
 async def fail_in_mid_stream_async(requests):
-    yield answers(requests, 1)
-    yield answers(requests, 2)
+    yield responses(requests, 1)
+    yield responses(requests, 2)
     await asyncio.sleep(0)
     raise ZeroDivisionError("the sky fell")
 
@@ -82,17 +82,17 @@ def test_a_step_that_is_no_answer_ends_the_stream_with_a_sentence(triton, name, 
 
     def steps(requests):
         try:
-            yield answers(requests, 1)
+            yield responses(requests, 1)
             yield make(requests)
-            yield answers(requests, 2)
+            yield responses(requests, 2)
         finally:
             closed.append(True)
 
     async def steps_async(requests):
         try:
-            yield answers(requests, 1)
+            yield responses(requests, 1)
             yield make(requests)
-            yield answers(requests, 2)
+            yield responses(requests, 2)
         finally:
             closed.append(True)
 

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 from serving import bind_floats, infer_json, json_floats
-from streaming import answers, bind_stream, count, count_async, number_of, one_by_one, stream_to, streamed, values_of
+from streaming import bind_stream, count, count_async, number_of, one_by_one, responses, stream_to, streamed, values_of
 
 from pytriton.exceptions import PyTritonModelConfigError
 from pytriton.proxy.types import Response
@@ -36,7 +36,7 @@ class AsyncCallableStreamer(Streamer):
 
 def count_from(start, requests):
     for value in range(start, number_of(requests)):
-        yield answers(requests, value)
+        yield responses(requests, value)
 
 
 class Steps:
@@ -90,7 +90,7 @@ def test_whatever_yields_is_streamed(triton, name, kind):
 
 async def return_one(requests):
     await asyncio.sleep(0)
-    return answers(requests, 1)
+    return responses(requests, 1)
 
 
 async def return_none(requests):
@@ -98,7 +98,7 @@ async def return_none(requests):
 
 
 RETURNS = {
-    "a function": (lambda requests: answers(requests, 1), [1]),
+    "a function": (lambda requests: responses(requests, 1), [1]),
     "a function that answers with nothing": (lambda requests: [None for _ in requests], [None]),
     "a function that ends": (lambda requests: [Response({}, final=True) for _ in requests], [None]),
     "a coroutine": (return_one, [1]),
@@ -122,7 +122,7 @@ def test_a_plain_function_on_a_decoupled_model_takes_one_batch_at_a_time(triton,
         assert len(running) == 1
         threading.Event().wait(0.01)
         running.pop()
-        return answers(requests, 1)
+        return responses(requests, 1)
 
     bind_stream(triton, name, infer, one_by_one(decoupled=True))
     with stream_to(triton) as stream:
@@ -146,6 +146,6 @@ def test_what_yields_is_refused_on_a_model_that_is_not_decoupled(triton, name, k
 def test_a_function_that_returns_a_generator_on_a_model_that_is_not_decoupled_is_told(triton, name):
     bind_floats(triton, name, lambda requests: count(requests))
 
-    status, answer = infer_json(triton, name, [json_floats([1])])
+    status, response = infer_json(triton, name, [json_floats([1])])
     assert status >= 400
-    assert answer["error"].startswith(f"model '{name}': the inference callable returned a generator")
+    assert response["error"].startswith(f"model '{name}': the inference callable returned a generator")

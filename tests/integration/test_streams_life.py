@@ -20,7 +20,7 @@ from serving import (
     servers,
     wait_until,
 )
-from streaming import EventStream, Gates, answers, bind_stream, number_of, one_by_one, row, stream_to, streamed
+from streaming import EventStream, Gates, bind_stream, number_of, one_by_one, responses, row, stream_to, streamed
 
 from pytriton.triton import RemoteTriton
 
@@ -89,10 +89,10 @@ def test_stop_lets_streams_end_by_themselves_and_takes_no_more():
     gate = threading.Event()
 
     async def infer(requests):
-        yield answers(requests, 0)
+        yield responses(requests, 0)
         if number_of(requests) == 1:
             assert await asyncio.to_thread(gate.wait, 30)
-            yield answers(requests, 1)
+            yield responses(requests, 1)
 
     with running_triton(exit_timeout_secs=20) as triton:
         bind_stream(triton, "m", infer)
@@ -114,10 +114,10 @@ def test_stop_lets_streams_end_by_themselves_and_takes_no_more():
 @pytest.mark.parametrize("kind", STREAMS)
 def test_stop_does_not_wait_for_clients_that_keep_idle_streams_open(kind):
     def infer(requests):
-        yield answers(requests, 0)
+        yield responses(requests, 0)
 
     async def infer_async(requests):
-        yield answers(requests, 0)
+        yield responses(requests, 0)
 
     with running_triton(exit_timeout_secs=20) as triton:
         bind_stream(triton, "m", infer if kind == "generator" else infer_async)
@@ -135,7 +135,7 @@ def test_stop_does_not_hang_on_a_generator_that_never_yields_again():
     gate = threading.Event()
 
     def stuck(requests):
-        yield answers(requests, 0)
+        yield responses(requests, 0)
         gate.wait(60)
 
     with running_triton(exit_timeout_secs=EXIT_S) as triton:
@@ -185,9 +185,9 @@ def test_unloading_a_model_ends_its_streams_and_no_others(triton, name, kind):
     running, gates = Running(), Gates()
 
     async def other(requests):
-        yield answers(requests, 0)
+        yield responses(requests, 0)
         await gates.wait(1)
-        yield answers(requests, 1)
+        yield responses(requests, 1)
 
     bind_stream(triton, f"{name}_other", other)
     with stream_to(triton) as goes_on, stream_to(triton) as ends:

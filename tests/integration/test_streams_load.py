@@ -18,7 +18,7 @@ import pytest
 from footprint import Footprint, assert_same, settled
 from running_streams import STEP_S, Running
 from serving import bind_floats, running_triton, wait_until
-from streaming import Gates, Stream, answers, bind_stream, number_of, one_by_one, row, streamed, together
+from streaming import Gates, Stream, all_sent, bind_stream, number_of, one_by_one, row, streamed, together
 
 from pytriton.proxy.tensors.batch import Batch
 
@@ -94,7 +94,7 @@ class Restless(Running):
         async for step in self.yields(requests):
             yield step
         with self._one():
-            yield answers(requests, -1)
+            yield all_sent(requests, -1)
             await asyncio.sleep(600)
 
     async def yields(self, requests):
@@ -112,7 +112,7 @@ class Restless(Running):
     async def coroutine(self, requests):
         with self._one():
             await asyncio.sleep(number_of(requests) * STEP_S)
-            return answers(requests, 0)
+            return all_sent(requests, 0)
 
     @contextlib.contextmanager
     def _one(self):

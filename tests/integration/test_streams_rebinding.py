@@ -8,7 +8,7 @@ import threading
 import pytest
 from running_streams import threads_of
 from serving import Background, bind_floats, running_triton, send_floats, wait_until
-from streaming import Gates, answers, bind_stream, number_of, one_by_one, row, stream_to, streamed
+from streaming import Gates, bind_stream, number_of, one_by_one, responses, row, stream_to, streamed
 
 
 @pytest.mark.parametrize("is_async", [True, False])
@@ -17,14 +17,14 @@ def test_a_stream_goes_on_to_its_end_when_its_model_is_bound_again(triton, name,
 
     def counts_from(start):
         def infer(requests):
-            yield answers(requests, start)
+            yield responses(requests, start)
             assert gate.wait(30)
-            yield answers(requests, start + 1)
+            yield responses(requests, start + 1)
 
         async def infer_async(requests):
-            yield answers(requests, start)
+            yield responses(requests, start)
             assert await asyncio.to_thread(gate.wait, 30)
-            yield answers(requests, start + 1)
+            yield responses(requests, start + 1)
 
         return infer_async if is_async else infer
 
@@ -47,10 +47,10 @@ def test_a_coroutine_in_flight_returns_when_its_model_is_bound_again(triton, nam
 
     async def old(requests):
         await gates.wait(number_of(requests))
-        return answers(requests, 1)
+        return responses(requests, 1)
 
     async def new(requests):
-        return answers(requests, 2)
+        return responses(requests, 2)
 
     bind_floats(triton, name, old)
     request = Background(lambda: grpc_client.infer(name, {"x": row(1)})["y"].item())
@@ -64,19 +64,19 @@ def test_a_coroutine_in_flight_returns_when_its_model_is_bound_again(triton, nam
 
 def test_a_stream_of_one_kind_may_take_the_place_of_another(triton, name):
     async def stream(requests):
-        yield answers(requests, 1)
-        yield answers(requests, 2)
+        yield responses(requests, 1)
+        yield responses(requests, 2)
 
     def generator(requests):
-        yield answers(requests, 3)
+        yield responses(requests, 3)
 
     bind_stream(triton, name, stream)
     assert streamed(triton, name, 1) == ([1, 2, None], [False, False, True])
     bind_stream(triton, name, generator)
     assert streamed(triton, name, 1) == ([3, None], [False, True])
-    bind_stream(triton, name, lambda requests: answers(requests, 4))
+    bind_stream(triton, name, lambda requests: responses(requests, 4))
     assert streamed(triton, name, 1) == ([4], [True])
-    bind_floats(triton, name, lambda requests: answers(requests, 5))
+    bind_floats(triton, name, lambda requests: responses(requests, 5))
     assert send_floats(triton, name, [1]) == [5]
     bind_stream(triton, name, stream)
     assert streamed(triton, name, 1) == ([1, 2, None], [False, False, True])
@@ -84,10 +84,10 @@ def test_a_stream_of_one_kind_may_take_the_place_of_another(triton, name):
 
 def test_binding_again_and_again_leaves_no_thread(name):
     async def stream(requests):
-        yield answers(requests, 1)
+        yield responses(requests, 1)
 
     def generator(requests):
-        yield answers(requests, 1)
+        yield responses(requests, 1)
 
     with running_triton() as triton:
         triton.run()

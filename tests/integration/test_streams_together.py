@@ -11,12 +11,12 @@ from serving import at_once, metrics_of, wait_until
 from streaming import (
     COUNTERS,
     Gates,
-    answers,
     bind_stream,
     by_id,
     count,
     number_of,
     one_by_one,
+    responses,
     stream_to,
     streamed,
     together,
@@ -98,7 +98,7 @@ def test_an_error_in_mid_stream_reaches_those_of_its_batch_that_have_not_ended(t
         sizes.append(len(requests))
         yield [
             Response(each, final=request["x"].item() == 1)
-            for request, each in zip(requests, answers(requests, 1), strict=True)
+            for request, each in zip(requests, responses(requests, 1), strict=True)
         ]
         raise ZeroDivisionError("the sky fell")
 
@@ -119,7 +119,7 @@ def test_an_error_in_mid_stream_reaches_those_of_its_batch_that_have_not_ended(t
 def test_a_step_may_have_nothing_for_anybody(triton, name):
     async def rarely(requests):
         yield [None]
-        yield answers(requests, 1)
+        yield responses(requests, 1)
         yield [None]
 
     bind_stream(triton, name, rarely)
@@ -131,9 +131,9 @@ def test_an_async_instance_has_many_streams_in_flight(triton, name):
     gates = Gates()
 
     async def infer(requests):
-        yield answers(requests, 1)
+        yield responses(requests, 1)
         await gates.wait(number_of(requests))
-        yield answers(requests, 2)
+        yield responses(requests, 2)
 
     bind_stream(triton, name, infer, one_by_one(decoupled=True))
     with stream_to(triton) as stream:
@@ -151,7 +151,7 @@ def test_a_stream_beyond_the_limit_waits_until_another_ends(triton, name):
 
     async def infer(requests):
         await gates.wait(number_of(requests))
-        yield answers(requests, 1)
+        yield responses(requests, 1)
 
     bind_stream(triton, name, infer, one_by_one(decoupled=True, max_in_flight=2))
     with stream_to(triton) as stream:
@@ -173,7 +173,7 @@ def test_a_slow_generator_does_not_stop_its_neighbours(triton, name):
 
     def infer(requests):
         if number_of(requests) < 0:
-            yield answers(requests, -1)
+            yield responses(requests, -1)
             assert gate.wait(30)
         yield from count(requests)
 
@@ -195,7 +195,7 @@ def test_32_generators_run_at_the_same_time_by_default(triton, name):
     def infer(requests):
         entered.append(threading.get_ident())
         assert gate.wait(30)
-        yield answers(requests, 1)
+        yield responses(requests, 1)
 
     bind_stream(triton, name, infer, one_by_one(decoupled=True))
     with stream_to(triton) as stream:
@@ -215,7 +215,7 @@ def test_the_number_of_threads_of_generators_is_that_of_the_model(triton, name):
     def infer(requests):
         entered.append(threading.get_ident())
         assert gate.acquire(timeout=30)
-        yield answers(requests, 1)
+        yield responses(requests, 1)
 
     bind_stream(triton, name, infer, one_by_one(decoupled=True, max_in_flight=2))
     with stream_to(triton) as stream:

@@ -24,7 +24,7 @@ def model(triton):
     return "Next"
 
 
-def ask(connection, model, values, pieces=1):
+def send_request(connection, model, values, pieces=1):
     """Sends one row of float32 in binary, its body in pieces; returns the row of the response."""
     tensor = {
         "name": "x",
@@ -47,10 +47,10 @@ def ask(connection, model, values, pieces=1):
 def test_an_image_takes_few_calls_of_the_system_each_way(triton, model):
     image = np.zeros(IMAGE, np.float32)
     with connection_to(triton) as connection:
-        ask(connection, model, image)
+        send_request(connection, model, image)
         before = server_of(triton).io_counters()
         for _ in range(REQUESTS):
-            ask(connection, model, image)
+            send_request(connection, model, image)
         after = server_of(triton).io_counters()
     # 3 of each; 148 and 37 with the sizes that libevent has by itself.
     assert after.read_count - before.read_count < 40 * REQUESTS
@@ -62,16 +62,16 @@ def test_tensors_about_as_large_as_a_transfer_come_back_whole(triton, model, pie
     with connection_to(triton) as connection:
         for transfers, more in itertools.product((1, 2, 4), (-200, -50, -1, 0, 1, 50)):
             values = np.arange(transfers * TRANSFER + more, dtype=np.float32)
-            np.testing.assert_array_equal(ask(connection, model, values, pieces), values + 1)
+            np.testing.assert_array_equal(send_request(connection, model, values, pieces), values + 1)
 
 
 def test_large_and_small_tensors_side_by_side_come_back_whole(triton, model):
-    def asks(number):
+    def sends(number):
         length = (1, 5 * TRANSFER)[number % 2]
         with connection_to(triton) as connection:
             for start in range(0, 10 * 1000, 1000):
                 values = np.arange(start + number, start + number + length, dtype=np.float32)
-                np.testing.assert_array_equal(ask(connection, model, values), values + 1)
+                np.testing.assert_array_equal(send_request(connection, model, values), values + 1)
 
     with concurrent.futures.ThreadPoolExecutor(12) as pool:
-        list(pool.map(asks, range(12)))
+        list(pool.map(sends, range(12)))

@@ -74,10 +74,10 @@ def test_an_earlier_binding_serves_while_a_warm_up_fails(triton, name):
     stop = threading.Event()
 
     def send():
-        answers = []
-        while not stop.is_set() or not answers:
-            answers.append(infer_json(triton, name, [json_floats([1])])[1])
-        return answers
+        responses = []
+        while not stop.is_set() or not responses:
+            responses.append(infer_json(triton, name, [json_floats([1])])[1])
+        return responses
 
     requests = Background(send)
     try:
@@ -85,8 +85,8 @@ def test_an_earlier_binding_serves_while_a_warm_up_fails(triton, name):
             bind_floats(triton, name, fail, config=WARM)
     finally:
         stop.set()
-    answers = requests.finish().result
-    assert [answer for answer in answers if answer.get("outputs", [{}])[0].get("data") != [2]] == []
+    responses = requests.finish().result
+    assert [response for response in responses if response.get("outputs", [{}])[0].get("data") != [2]] == []
 
 
 def test_one_instance_that_fails_is_one_too_many(triton, name):

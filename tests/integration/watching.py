@@ -8,7 +8,7 @@ import time
 
 import tritonclient.grpc
 from serving import HOST, wait_until
-from streaming import answers, row
+from streaming import responses, row
 
 NOTICED_S = 1.0
 FOREVER = 10_000
@@ -30,7 +30,7 @@ class Watched:
         """An async generator that yields once, and then only waits."""
         self.entered += 1
         try:
-            yield answers(requests, 0)
+            yield responses(requests, 0)
             await asyncio.sleep(60)
         except asyncio.CancelledError:
             self._end("cancelled")
@@ -46,7 +46,7 @@ class Watched:
         self.entered += 1
         try:
             for value in range(FOREVER):
-                yield answers(requests, value)
+                yield responses(requests, value)
                 await asyncio.sleep(STEP_S)
         finally:
             self._end("finally")
@@ -56,7 +56,7 @@ class Watched:
         self.entered += 1
         try:
             for value in range(1_000_000_000):
-                yield answers(requests, value)
+                yield responses(requests, value)
         finally:
             self._end("finally")
 
@@ -64,7 +64,7 @@ class Watched:
         self.entered += 1
         try:
             for value in range(FOREVER):
-                yield answers(requests, value)
+                yield responses(requests, value)
                 time.sleep(STEP_S)
         finally:
             self._end("finally")

@@ -79,18 +79,18 @@ def write_model(repository, name, *, config="", code=MODEL, start=None):
     return folder
 
 
-def ask(triton, model, *values, **fields):
+def send_request(triton, model, *values, **fields):
     """Sends one row; returns the row of the response, or its error as text."""
     inputs = [{"name": "x", "shape": [1, len(values)], "datatype": "FP32", "data": list(values)}]
-    status, answer = infer_json(triton, model, inputs, **fields)
-    return answer["outputs"][0]["data"] if status == 200 else answer["error"]
+    status, response = infer_json(triton, model, inputs, **fields)
+    return response["outputs"][0]["data"] if status == 200 else response["error"]
 
 
 def pid_of(triton, model):
     """The process that answers."""
-    answer = ask(triton, model, 1)
-    assert isinstance(answer, list), answer
-    return int(answer[-1])
+    response = send_request(triton, model, 1)
+    assert isinstance(response, list), response
+    return int(response[-1])
 
 
 def workers(process):

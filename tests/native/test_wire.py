@@ -129,7 +129,7 @@ def results(draw: st.DrawFn, data_size: int) -> ResultMessage:
 
 
 @st.composite
-def answers(draw: st.DrawFn, data_size: int) -> ResponsesMessage:
+def responses(draw: st.DrawFn, data_size: int) -> ResponsesMessage:
     drawn = []
     for _ in range(draw(st.integers(0, 4))):
         request = draw(integers)
@@ -145,7 +145,7 @@ def answers(draw: st.DrawFn, data_size: int) -> ResponsesMessage:
 def messages(draw: st.DrawFn) -> tuple[Any, int]:
     """A message, and the size of its data: the data itself is never looked at."""
     data_size = draw(st.sampled_from([0, 1, 100, 2**40, 2**62]))
-    message = draw(st.one_of(batches(data_size), results(data_size), answers(data_size), registrations, admissions))
+    message = draw(st.one_of(batches(data_size), results(data_size), responses(data_size), registrations, admissions))
     return message, data_size if isinstance(message, BatchMessage | ResultMessage | ResponsesMessage) else 0
 
 
@@ -240,7 +240,7 @@ def test_python_reads_what_cpp_wrote_and_writes_the_same_bytes(
 
 
 @settings
-@given(st.one_of(batches(100), results(100), answers(100)), st.binary(max_size=40), st.binary(max_size=40))
+@given(st.one_of(batches(100), results(100), responses(100)), st.binary(max_size=40), st.binary(max_size=40))
 def test_a_message_can_lie_anywhere(message: Any, before: bytes, behind: bytes) -> None:
     head = encode(message)
     buffer = bytearray(before + head + bytes(100) + behind)

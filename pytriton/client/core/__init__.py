@@ -1,1 +1,1 @@
-"""What the clients share: conversations with a server, written once for threads and for asyncio."""
+"""The core of all clients: sans-I/O request logic, shared by the blocking and the asyncio clients."""

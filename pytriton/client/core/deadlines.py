@@ -1,4 +1,4 @@
-"""How long something may take."""
+"""Deadlines and timeouts."""
 
 from __future__ import annotations
 

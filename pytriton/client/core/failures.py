@@ -1,4 +1,4 @@
-"""What tritonclient and the libraries beneath it raise, as the errors that the clients raise."""
+"""Translates errors of tritonclient and its libraries to the clients' own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DISCONNECTED = re.compile(
     r"|Cancelling all calls|recvmsg|sendmsg|keepalive|Connection refused|Network is unreachable|No route to host"
     r"|ping timeout"
 )
-# What gRPC for asyncio says of a stream that ends while its request is being sent, whatever the server said.
+# The message of gRPC for asyncio when a stream ends while its request is being sent, whatever the server's status.
 _CUT_SHORT = "Internal error from Core"
 # An error of a model has one of these codes, too, and any words.
 _BROKEN_STREAM = re.compile(rf"(Received )?(RST_STREAM|GOAWAY)|Stream removed|{_CUT_SHORT}")
@@ -40,7 +40,7 @@ _BROKEN = (Failure.UNREACHABLE, Failure.LOST, Failure.MALFORMED)
 
 
 def server_error(message: str, failure: Failure) -> PyTritonClientInferenceServerError:
-    """Makes the error of a request that the server did not answer as asked."""
+    """Makes the error of a request that failed at the server."""
     error = PyTritonClientInferenceServerError(message)
     error.failure = failure
     return error
@@ -52,7 +52,7 @@ def is_response(error: Exception) -> bool:
 
 
 def is_cut_short(error: BaseException) -> bool:
-    """Returns whether a stream ended while its request was being sent: what the server said was lost."""
+    """Returns whether a stream ended while its request was being sent: the server's status is lost."""
     return isinstance(error, PyTritonClientInferenceServerError) and _CUT_SHORT in error.message
 
 
@@ -67,8 +67,8 @@ def closed_meanwhile() -> PyTritonClientClosedError:
 
 
 def timed_out(url: str, timeout_s: float) -> PyTritonClientTimeoutError:
-    """Makes the error of a server that did not answer in time."""
-    return PyTritonClientTimeoutError(f"The server at {url} did not answer within {in_seconds(timeout_s)}.")
+    """Makes the error of a server that did not respond in time."""
+    return PyTritonClientTimeoutError(f"The server at {url} did not respond within {in_seconds(timeout_s)}.")
 
 
 def unreachable(url: str, error: object) -> PyTritonClientInferenceServerError:
@@ -115,7 +115,7 @@ def grpc_failure(url: str, status: str | None, message: str, timeout_s: float) -
     Args:
         url: The server's.
         status: That of gRPC, such as ``StatusCode.UNAVAILABLE``; None where tritonclient itself refused.
-        message: What is said.
+        message: The error's message.
         timeout_s: How long the response was waited for.
     """
     if status is None:

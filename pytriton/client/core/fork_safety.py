@@ -48,7 +48,7 @@ def keep_in_children(thing: Any) -> None:
 def keep_of_parent(thing: Any, pid: int) -> bool:
     """Keeps an object alive that is being deleted, if it belongs to the parent of this forked process.
 
-    The variables of the parent's other threads are deleted before a child knows that it is one: its process id tells.
+    Variables of the parent's other threads are deleted before a child knows that it is one; its process id shows it.
 
     Args:
         thing: What is being deleted.

@@ -22,7 +22,7 @@ class _Threads(threading.local):
     owner: _HubOwner | None = None
     process: object = None
     lookup_timeout_s = 60.0
-    """How long looking up a name may take; set before each call."""
+    """The timeout of a name lookup; set before each call."""
 
 
 THREADS = _Threads()

@@ -295,7 +295,7 @@ def _context(context_class: type[ssl.SSLContext], tls: TLSConfig) -> ssl.SSLCont
 
 
 def _check_not_restricted(status: int, body: bytes) -> None:
-    """Raises what a server says that wants its token here; tritonclient takes it for one that is not ready."""
+    """Raises the error of a server that requires a token; tritonclient would report it as not ready."""
     from tritonclient.utils import InferenceServerException
 
     if status == http.HTTPStatus.FORBIDDEN:

@@ -1,4 +1,4 @@
-"""What users give as inputs, checked against the model and made into arrays."""
+"""Checks the user's inputs against the model, and converts them to arrays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OBJECT = np.dtype(np.object_)
 
 
 class _MisfitError(Exception):
-    """Why a value is no input, to be said with the input's name and the model's."""
+    """The reason why a value is not a valid input; the caller adds the names of input and model."""
 
 
 def match(

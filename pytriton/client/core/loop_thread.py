@@ -112,7 +112,7 @@ class LoopThread:
                     task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await last()
-            # gRPC tells the loop how its calls ended, and complains where that is closed.
+            # gRPC reports the end of its calls to the loop, and logs an error if that is closed.
             others = asyncio.all_tasks() - {asyncio.current_task()}
             if others:
                 await asyncio.wait(others, timeout=_LIBRARIES_TIMEOUT_S)

@@ -65,7 +65,7 @@ def wait_until_ready(
             server.mark_down()
             if state == "up":
                 up = server
-            # What is asked for in the last moment takes too long, which says less than what was answered before.
+            # A timeout at the last moment is less informative than the result before.
             elif not (isinstance(state, PyTritonClientTimeoutError) and (up or reason)):
                 assert isinstance(state, PyTritonClientError)
                 up, reason = None if up is server else up, state

@@ -23,7 +23,7 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What a request has besides its inputs.
+    """The options of a request, besides its inputs.
 
     Attributes:
         parameters: For the model; strings, numbers and booleans.
@@ -203,7 +203,7 @@ def response_of(
         Arrays by the outputs' names.
 
     Raises:
-        Exception: The content does not fit what the response says of it.
+        Exception: The content does not fit its declared size.
     """
     response = {}
     for name, datatype, shape in outputs_of(result):
@@ -224,7 +224,7 @@ def is_text(text: str) -> bool:
 
 
 def check_token(access_token: Any) -> None:
-    """Checks a server's token, and does not tell it.
+    """Checks a server's token, without showing it in errors.
 
     Raises:
         PyTritonClientValueError: It cannot be sent.

@@ -93,12 +93,12 @@ class Server:
 
     @property
     def was_left_out(self) -> bool:
-        """Whether it was not ready when it was asked last."""
+        """Whether the last check found it not ready."""
         return self._absences > 0
 
     @property
     def is_left_out(self) -> bool:
-        """Whether it is to be left alone for now."""
+        """Whether requests should avoid it for now."""
         return self._absences > 0 and time.monotonic() < self._absent_until
 
 

@@ -1,4 +1,4 @@
-"""What a client knows and does, whichever way it waits."""
+"""A client's session: configuration, requests, retries and failover, independent of blocking or asyncio."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _ELSEWHERE = (Failure.UNREACHABLE, Failure.NOT_SERVED, Failure.BUSY)
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What a client is made of; see `pytriton.client.ModelClient`."""
+    """Settings of a client; see `pytriton.client.ModelClient`."""
 
     url: str | Sequence[str]
     model_name: str
@@ -106,7 +106,7 @@ def version_of(model_version: str | int | None) -> str:
 
 
 def read_config(message: Any, url: str, version: str) -> TritonModelConfig:
-    """Reads a model's configuration, as a server at `url` tells it.
+    """Reads a model's configuration from the response of the server at `url`.
 
     Raises:
         PyTritonClientInferenceServerError: It is none.
@@ -114,7 +114,7 @@ def read_config(message: Any, url: str, version: str) -> TritonModelConfig:
     try:
         return TritonModelConfig.from_dict(message, version or None)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise malformed(url, f"it tells {error!r} of its model") from error
+        raise malformed(url, f"its model configuration has {error!r}") from error
 
 
 class Session:

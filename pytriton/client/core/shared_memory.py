@@ -1,6 +1,6 @@
 """Large tensors through Triton's system shared-memory extension, in place of the socket.
 
-A region is a piece of shared memory that one server has been told of. Its name is removed as soon as the server has
+A region is a piece of shared memory that is registered with one server. Its name is removed as soon as the server has
 opened it, so that nothing stays in ``/dev/shm``, however the client ends. Regions are used again, for making one known
 takes longer than filling it.
 """
@@ -36,7 +36,7 @@ MIN_BYTES = 64 * 1024
 """Smaller tensors travel in the request: that takes no longer."""
 
 ABANDONED_S = 10.0
-"""So long after a request was given up, its regions are tried to be had back."""
+"""How long after a timeout the client tries to reclaim a request's regions."""
 
 _OUTPUT = re.compile(r"for output '(.*)' \(")
 _FOLDER = Path("/dev/shm")
@@ -123,7 +123,7 @@ class RegionPool:
         self._lock = threading.Lock()
 
     def lend(self, server: RegionServer, size: int, timeout_s: float) -> Steps[Region]:
-        """Takes a region, or makes one and tells the server of it.
+        """Takes a region, or creates one and registers it with the server.
 
         Args:
             server: The server.
@@ -139,7 +139,7 @@ class RegionPool:
         if region is not None:
             return region
         region = Region(_rounded(size))
-        self._known.add(region.name)  # at once: whether the server was told may remain unknown
+        self._known.add(region.name)  # at once: whether registration succeeded may remain unknown
         try:
             yield server.call("register_system_shared_memory", timeout_s, region.name, region.key, region.size)
         except PyTritonClientInferenceServerError as error:
@@ -223,7 +223,7 @@ class RegionPool:
 
 
 class OutputSizes:
-    """How large the outputs of a model are, as far as that is known before it answers.
+    """The sizes of a model's outputs, as far as they are known before it responds.
 
     Args:
         config: The model.
@@ -261,7 +261,7 @@ class OutputSizes:
         """Records that the size of an output does not follow from the shapes of the inputs.
 
         Args:
-            error: What the server said.
+            error: The server's error.
             sizes: What was expected.
         """
         named = _OUTPUT.search(error.message)

@@ -1,4 +1,4 @@
-"""Streams of responses, which decoupled models answer with."""
+"""Streams of responses from decoupled models."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ async def open_stream(session: Session, request: EncodedRequest) -> tuple[Stream
 
 
 def _look_for_reason(server: Server, model: tuple[str, str], request: EncodedRequest, timeout_s: float) -> Steps[None]:
-    """Raises what the server says where it wants a token; gRPC lost it if it came while the request was being sent."""
+    """Raises the server's error if it requires a token; gRPC loses it if it arrives while the request is being sent."""
     try:  # with what no decoupled model answers
         yield server.call("infer", timeout_s, model[0], [], model[1], headers=request.headers)
     except PyTritonClientInferenceServerError as error:

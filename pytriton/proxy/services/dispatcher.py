@@ -109,7 +109,7 @@ class ReplyDispatcher:
 
         Args:
             pending: Of the question.
-            deadline: Until when, as ``time.monotonic()`` tells it.
+            deadline: The deadline, on the clock of ``time.monotonic()``.
 
         Returns:
             The reply; the result of what was to be done with a model or a metric; None when none came in time.
@@ -139,7 +139,7 @@ class ReplyDispatcher:
         return reply
 
     async def wait_async(self, pending: PendingCall, deadline: float | None) -> InferenceReply | int | None:
-        """The same in the loop that the question was asked in."""
+        """The same, in the event loop of the caller."""
         import asyncio
 
         while True:
@@ -180,11 +180,11 @@ class ReplyDispatcher:
         self._arena.trim(before)
 
     def in_use(self) -> int:
-        """How many blocks the server has not released yet."""
+        """The number of blocks that the server has not released yet."""
         return 0 if self._arena is None else self._arena.in_use()
 
     def close(self) -> None:
-        """Ends the channel; whoever waits is told so."""
+        """Ends the channel; waiting calls fail."""
         with self._lock:
             if self._closed:
                 return
@@ -192,7 +192,7 @@ class ReplyDispatcher:
             pending_calls = list(self._pending.values())
             self._pending.clear()
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # a thread that reads is told so
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes a thread that reads
         if self._doorbell is not None:
             self._doorbell.wake()
         if self._arena is not None:

@@ -56,7 +56,7 @@ def decode_elements(data: bytes) -> list[bytes]:
     """Decodes elements in Triton's layout.
 
     Raises:
-        ValueError: The data end within an element; the message says where.
+        ValueError: The data end within an element; the message gives the position.
     """
     items = []
     position = 0

@@ -10,7 +10,7 @@ from pytriton.proxy.wire.registration import AdmissionMessage, decode_admission,
 
 
 class Command(enum.IntEnum):
-    """What a worker process is to do."""
+    """A command to a worker process."""
 
     COMPLETE_CONFIG = 1
     LOAD = 2

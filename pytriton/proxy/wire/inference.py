@@ -58,7 +58,7 @@ DEFAULT_OPTIONS = RequestOptions()
 
 @dataclass
 class RequestMetadata:
-    """What a request has besides its tensors. ``outputs`` is None if all outputs are requested."""
+    """The metadata of a request, besides its tensors. ``outputs`` is None if all outputs are requested."""
 
     id: str = ""
     outputs: list[int] | None = None

@@ -14,7 +14,7 @@ PROTOCOL_VERSION = 9
 
 
 class NotificationKind(enum.IntEnum):
-    """What a notification is about."""
+    """The kind of a notification."""
 
     HELLO = 1
     WELCOME = 2

@@ -9,7 +9,7 @@ from pytriton.proxy.wire.encoding import MessageReader, MessageWriter, ProtocolE
 
 
 class ExecutionMode(enum.IntEnum):
-    """How a worker takes batches.
+    """The mode in which a worker takes batches.
 
     Attributes:
         SEQUENTIAL: One batch at a time; a result has the responses to all of its requests.

@@ -30,7 +30,7 @@ _SHORT = 512  # bytes of the largest message that is cached
 
 
 class ServiceNotification(enum.IntEnum):
-    """What a notification on a service channel is about.
+    """The kind of a notification on a service channel.
 
     Its sequence is the number of the call, from 1, which the worker chooses; 0 if there is no reply.
     """

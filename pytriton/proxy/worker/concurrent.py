@@ -104,7 +104,7 @@ class ConcurrentExecutor:
         self._poll()
 
     def end(self, reason: str) -> None:
-        """Ends all batches in flight, and tells the clients the reason; from any thread."""
+        """Ends all batches in flight, and sends the clients the reason; from any thread."""
         self._loop.call_soon_threadsafe(self._end, reason)
 
     def wait(self, timeout_s: float) -> bool:
@@ -283,7 +283,7 @@ class ConcurrentExecutor:
     def _finish(self, in_flight: InFlightBatch, error: BaseException | None) -> None:
         """Ends the remaining requests of a batch after the callable has returned, unless its responses are deferred."""
         if self._deferred and error is None and in_flight.is_wanted:
-            self._responses.mark_returned(in_flight, tell=self._threads is not None)  # so that the next batch may come
+            self._responses.mark_returned(in_flight, notify=self._threads is not None)  # so that it sends the next
             self._complete(in_flight)
             return
         failure = self._failure(in_flight, error)

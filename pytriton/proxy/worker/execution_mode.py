@@ -13,13 +13,13 @@ from pytriton.model_config.model_spec import ModelSpec
 from pytriton.proxy.wire.registration import ExecutionMode
 
 MAX_IN_FLIGHT = 256
-"""Batches that an instance of a coroutine or an async generator takes at a time, unless its model says otherwise.
+"""Batches that an instance of a coroutine or an async generator takes at a time by default.
 
 It is also the number of batches with deferred responses.
 """
 
 MAX_THREADS = 32
-"""Batches that an instance of a generator takes at a time, each in its own thread, unless its model says otherwise."""
+"""Batches that an instance of a generator takes at a time, each in its own thread, by default."""
 
 
 class CallableKind(enum.Enum):

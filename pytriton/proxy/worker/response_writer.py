@@ -96,11 +96,11 @@ class ResponseWriter:
                 self._flush_is_due = True
                 self._loop.call_soon(self._flush_due)
 
-    def mark_returned(self, in_flight: InFlightBatch, tell: bool) -> None:
-        """Marks that the callable has returned while requests may be open; with ``tell``, also notifies the server."""
+    def mark_returned(self, in_flight: InFlightBatch, notify: bool) -> None:
+        """Marks that the callable has returned while requests may be open; ``notify`` notifies the server."""
         with self._lock:
             in_flight.has_returned = True
-            if tell and not in_flight.has_ended and not self._closed:
+            if notify and not in_flight.has_ended and not self._closed:
                 with contextlib.suppress(OSError):  # the instance has gone, which the loop will notice
                     self._channel.send(Notification(NotificationKind.RETURNED, in_flight.sequence, 0, 0))
 

@@ -142,7 +142,7 @@ class Worker:
             self._pool.stop()
 
     def end_streams(self, reason: str) -> None:
-        """Ends coroutines and streams in flight, and tells the clients the reason."""
+        """Ends coroutines and streams in flight, and sends the clients the reason."""
         for executor in list(self._executors):
             executor.end(reason)
 

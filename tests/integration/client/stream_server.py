@@ -43,11 +43,11 @@ class StreamingServer(service_pb2_grpc.GRPCInferenceServiceServicer):
     def ModelStreamInfer(self, request_iterator, context):  # noqa: N802
         for request in request_iterator:
             row = np.frombuffer(request.raw_input_contents[0], np.float32)
-            for answer in self._respond(row, context):
-                if isinstance(answer, str):
-                    yield service_pb2.ModelStreamInferResponse(error_message=answer)
+            for response in self._respond(row, context):
+                if isinstance(response, str):
+                    yield service_pb2.ModelStreamInferResponse(error_message=response)
                 else:
-                    yield service_pb2.ModelStreamInferResponse(infer_response=response_of(answer))
+                    yield service_pb2.ModelStreamInferResponse(infer_response=response_of(response))
 
 
 def response_of(row):

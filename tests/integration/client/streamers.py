@@ -22,16 +22,16 @@ class Blocking:
         self.client.close()
 
     def all(self, *inputs, batch=False, **options):
-        ask = self.client.infer_batch if batch else self.client.infer_sample
-        return [answer["y"].tolist() for answer in ask(*inputs, **options)]
+        send_request = self.client.infer_batch if batch else self.client.infer_sample
+        return [response["y"].tolist() for response in send_request(*inputs, **options)]
 
     def first(self, count, *inputs, **options):
-        answers = []
-        for answer in self.client.infer_sample(*inputs, **options):
-            answers.append(answer["y"].tolist())
-            if len(answers) == count:
+        replies = []
+        for response in self.client.infer_sample(*inputs, **options):
+            replies.append(response["y"].tolist())
+            if len(replies) == count:
                 break
-        return answers
+        return replies
 
 
 class Asyncio(Blocking):
@@ -48,25 +48,25 @@ class Asyncio(Blocking):
         pass
 
     def all(self, *inputs, batch=False, **options):
-        async def ask():
+        async def send_request():
             async with self._made() as client:
                 responses = (client.infer_batch if batch else client.infer_sample)(*inputs, **options)
-                return [answer["y"].tolist() async for answer in responses]
+                return [response["y"].tolist() async for response in responses]
 
-        return asyncio.run(ask())
+        return asyncio.run(send_request())
 
     def first(self, count, *inputs, **options):
-        async def ask():
-            answers = []
+        async def send_request():
+            replies = []
             async with self._made() as client:
-                async for answer in client.infer_sample(*inputs, **options):
-                    answers.append(answer["y"].tolist())
-                    if len(answers) == count:
+                async for response in client.infer_sample(*inputs, **options):
+                    replies.append(response["y"].tolist())
+                    if len(replies) == count:
                         break
                 await asyncio.to_thread(self.after_the_loop)
-            return answers
+            return replies
 
-        return asyncio.run(ask())
+        return asyncio.run(send_request())
 
     def after_the_loop(self):
         pass

@@ -48,25 +48,25 @@ def test_hundreds_of_requests_in_flight(triton, name, url):
 
     bind_floats(triton, name, wait, config=ModelConfig(max_batch_size=500))
 
-    async def ask():
+    async def send_request():
         async with AsyncioModelClient(url, name, max_connections=300) as client:
             tasks = [asyncio.ensure_future(client.infer_sample([number])) for number in range(300)]
             await until(lambda: len(waiting) + pending(triton, name) >= 300, 60)
             gate.set()
-            return [answer["y"][0] for answer in await asyncio.gather(*tasks)]
+            return [response["y"][0] for response in await asyncio.gather(*tasks)]
 
-    assert asyncio.run(ask()) == list(range(300))
+    assert asyncio.run(send_request()) == list(range(300))
 
 
 def test_requests_beyond_the_pool_wait_for_a_connection(triton, name):
     bind_floats(triton, name, echo)
 
-    async def ask():
+    async def send_request():
         async with AsyncioModelClient(url_of(triton, "http"), name, max_connections=2) as client:
-            answers = await asyncio.gather(*[client.infer_sample([number]) for number in range(50)])
-            return [answer["y"][0] for answer in answers]
+            responses = await asyncio.gather(*[client.infer_sample([number]) for number in range(50)])
+            return [response["y"][0] for response in responses]
 
-    assert asyncio.run(ask()) == list(range(50))
+    assert asyncio.run(send_request()) == list(range(50))
 
 
 def test_cancelling_a_task_cancels_its_request_over_grpc(triton, name):
@@ -82,7 +82,7 @@ def test_cancelling_a_task_cancels_its_request_over_grpc(triton, name):
     batcher = DynamicBatcher(default_queue_policy=QueuePolicy(default_timeout_microseconds=60_000_000))
     bind_floats(triton, name, note, config=ModelConfig(max_batch_size=1, batcher=batcher))
 
-    async def ask():
+    async def send_request():
         async with AsyncioModelClient(url_of(triton, "grpc"), name) as client:
             first = asyncio.ensure_future(client.infer_sample([1]))
             await asyncio.to_thread(entered.wait, 30)
@@ -99,55 +99,55 @@ def test_cancelling_a_task_cancels_its_request_over_grpc(triton, name):
             await asyncio.gather(first, second)
             await client.infer_sample([4])
 
-    asyncio.run(ask())
+    asyncio.run(send_request())
     assert seen == [1, 2, 4]
 
 
 def test_cancelling_a_task_closes_its_connection_over_http():
-    asked, ended = threading.Event(), threading.Event()
+    requested, ended = threading.Event(), threading.Event()
 
     def behave(connection):
         connection.recv(65536)
-        asked.set()
+        requested.set()
         silent(connection)
         ended.set()
 
-    async def ask(port):
+    async def send_request(port):
         async with AsyncioModelClient(f"{HOST}:{port}", "any", ensure_model_is_ready=False) as client:
             task = asyncio.ensure_future(client.infer_sample([1]))
-            assert await asyncio.to_thread(asked.wait, 10)
+            assert await asyncio.to_thread(requested.wait, 10)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
 
     with listening(behave) as port:
-        asyncio.run(ask(port))
+        asyncio.run(send_request(port))
         assert ended.wait(10)
 
 
 def test_tasks_that_start_together_ask_for_the_configuration_once(triton, name):
     bind_floats(triton, name, echo)
-    asked = []
+    requested = []
 
-    async def ask():
+    async def send_request():
         async with AsyncioModelClient(url_of(triton, "http"), name) as client:
             (server,) = client._session.servers
             call = server.transport.call
 
             def noting(method, *args, **kwargs):
-                asked.append(method)
+                requested.append(method)
                 return call(method, *args, **kwargs)
 
             server.transport.call = noting
             await asyncio.gather(*[client.infer_sample([1]) for _ in range(20)])
 
-    asyncio.run(ask())
-    assert asked.count("get_model_config") == 1
-    assert asked.count("infer") == 20
+    asyncio.run(send_request())
+    assert requested.count("get_model_config") == 1
+    assert requested.count("infer") == 20
 
 
 def test_cancelling_the_task_that_connects_leaves_the_others_alone(triton, name, url):
-    async def ask():
+    async def send_request():
         async with AsyncioModelClient(url, name, init_timeout_s=30) as client:
             first = asyncio.ensure_future(client.infer_sample([1]))
             await until(lambda: client._waiting_for_preparing == 1)
@@ -157,23 +157,23 @@ def test_cancelling_the_task_that_connects_leaves_the_others_alone(triton, name,
             await asyncio.to_thread(bind_floats, triton, name, echo)
             return (await second)["y"]
 
-    assert asyncio.run(ask()) == [2]
+    assert asyncio.run(send_request()) == [2]
 
 
 def test_all_who_wait_for_a_model_that_does_not_come_are_told(url):
-    async def ask():
+    async def send_request():
         async with AsyncioModelClient(url, "no-such-model", init_timeout_s=0.4) as client:
             return await asyncio.gather(*[client.infer_sample([1]) for _ in range(3)], return_exceptions=True)
 
     started = time.monotonic()
-    assert [type(error) for error in asyncio.run(ask())] == [PyTritonClientModelUnavailableError] * 3
+    assert [type(error) for error in asyncio.run(send_request())] == [PyTritonClientModelUnavailableError] * 3
     assert time.monotonic() - started < 10
 
 
 def test_closing_while_tasks_wait(triton, name, url):
     entered, gate = held_model(triton, name)
 
-    async def ask():
+    async def send_request():
         client = AsyncioModelClient(url, name)
         task = asyncio.ensure_future(client.infer_sample([1]))
         await asyncio.to_thread(entered.wait, 30)
@@ -184,18 +184,18 @@ def test_closing_while_tasks_wait(triton, name, url):
             gate.set()
 
     with pytest.raises(PyTritonClientError):
-        asyncio.run(ask())
+        asyncio.run(send_request())
 
 
 def test_a_client_outlives_its_event_loop(triton, name, url):
     bind_floats(triton, name, echo)
     client = AsyncioModelClient(url, name)
 
-    async def ask():
+    async def send_request():
         return (await client.infer_sample([1]))["y"]
 
     for _ in range(2):
-        assert asyncio.run(ask()) == [1]
+        assert asyncio.run(send_request()) == [1]
 
     async def close():
         await client.infer_sample([1])
@@ -206,11 +206,11 @@ def test_a_client_outlives_its_event_loop(triton, name, url):
 
 
 def test_waiting_for_the_server(url):
-    async def ask():
+    async def send_request():
         async with AsyncioModelClient(url, "any") as client:
             await client.wait_for_server(10)
 
-    asyncio.run(ask())
+    asyncio.run(send_request())
 
     async def wait_for_nobody():
         async with AsyncioModelClient(f"{HOST}:1", "any") as client:
@@ -223,7 +223,7 @@ def test_waiting_for_the_server(url):
 def test_loading_and_unloading(triton, name, url):
     bind_floats(triton, name, echo)
 
-    async def ask():
+    async def send_request():
         async with AsyncioModelClient(url, name, init_timeout_s=10) as client:
             await client.unload_model()
             with pytest.raises(PyTritonClientModelUnavailableError):
@@ -232,7 +232,7 @@ def test_loading_and_unloading(triton, name, url):
             await client.load_model()
             return (await client.infer_sample([1]))["y"]
 
-    assert asyncio.run(ask()) == [1]
+    assert asyncio.run(send_request()) == [1]
 
 
 def test_compression_is_not_asked_for(triton):
@@ -242,12 +242,12 @@ def test_compression_is_not_asked_for(triton):
     def behave(connection):
         heads.append(connection.recv(65536))
 
-    async def ask(port):
+    async def send_request(port):
         async with AsyncioModelClient(f"{HOST}:{port}", "any") as client:
             await client.wait_for_model(0.2)
 
     with listening(behave) as port, pytest.raises(PyTritonClientTimeoutError):
-        asyncio.run(ask(port))
+        asyncio.run(send_request(port))
     assert b"accept-encoding: identity" in heads[0].lower()
 
 
@@ -255,12 +255,12 @@ def test_arrays_are_sent_while_others_are_being_received(triton, name, url):
     bind_floats(triton, name, echo)
     values = np.random.default_rng(0).random((8, 300_000), np.float32)
 
-    async def ask():
+    async def send_request():
         async with AsyncioModelClient(url, name) as client:
             return await asyncio.gather(*[client.infer_sample(row) for row in values])
 
-    for row, answer in zip(values, asyncio.run(ask()), strict=True):
-        assert (answer["y"] == row).all()
+    for row, response in zip(values, asyncio.run(send_request()), strict=True):
+        assert (response["y"] == row).all()
 
 
 def test_a_closed_client_refuses_to_be_entered(url):

@@ -94,13 +94,13 @@ def test_a_server_that_stops_is_left_out_and_taken_back(kind, tritons, protocol,
         with open_client(kind, urls, name) as client:
             assert set(who_responds(client, 10)) == {0, 1}
             proxy.stand_in(refusing)
-            answers = collections.Counter()
+            responses = collections.Counter()
             for _ in range(10):
                 try:
-                    answers += who_responds(client, 1)
+                    responses += who_responds(client, 1)
                 except PyTritonClientInferenceServerError as error:  # its connection broke in mid-request
                     assert error.failure is Failure.LOST
-            assert set(answers) == {0}
+            assert set(responses) == {0}
             assert who_responds(client, 10) == {0: 10}
             proxy.stand_in(None)
             wait_until(lambda: who_responds(client, 2)[1], timeout_s=30)
@@ -167,8 +167,8 @@ def test_none_of_the_servers_has_the_model(urls):
 
 def test_the_parts_of_a_large_batch_go_to_all_servers(urls, name):
     with FuturesModelClient(urls, name) as client:
-        answer = client.infer_batch(np.ones((120, 1), np.float32)).result(60)["y"]
-    assert collections.Counter(answer.ravel().tolist()) == {0: 40, 1: 40, 2: 40}
+        response = client.infer_batch(np.ones((120, 1), np.float32)).result(60)["y"]
+    assert collections.Counter(response.ravel().tolist()) == {0: 40, 1: 40, 2: 40}
 
 
 def test_requests_in_flight_are_spread(urls, name):
@@ -181,8 +181,8 @@ def test_requests_in_flight_are_spread(urls, name):
 def test_each_server_has_its_own_shared_memory(urls, name):
     large = np.ones(100_000, np.float32)
     with ModelClient(urls, name, shared_memory=True) as client:
-        answers = [client.infer_sample(large)["y"] for _ in range(9)]
-    assert collections.Counter(int(answer[0]) for answer in answers) == {0: 3, 1: 3, 2: 3}
+        responses = [client.infer_sample(large)["y"] for _ in range(9)]
+    assert collections.Counter(int(response[0]) for response in responses) == {0: 3, 1: 3, 2: 3}
 
 
 def test_streams_want_grpc_of_all_servers(tritons):

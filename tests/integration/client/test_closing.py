@@ -24,11 +24,11 @@ every_kind_but_futures = every_kind_that_loads
 PATIENT = {"init_timeout_s": 60, "inference_timeout_s": 60}
 
 
-def closes(client, asked):
+def closes(client, requested):
     """Closes a client, and returns what is told who waits in the background."""
     started = time.monotonic()
     client.close()
-    error = asked.finish().error
+    error = requested.finish().error
     assert time.monotonic() - started < 5
     return error
 
@@ -37,9 +37,9 @@ def closes(client, asked):
 def test_who_waits_for_an_answer_is_told(triton, name, kind, protocol):
     entered, gate = held_model(triton, name, config=config_for(kind))
     with open_client(kind, url_of(triton, protocol), name, **PATIENT) as client:
-        asked = Background(lambda: client.infer_sample([1]))
+        requested = Background(lambda: client.infer_sample([1]))
         assert entered.wait(30)
-        error = closes(client, asked)
+        error = closes(client, requested)
         gate.set()
     assert isinstance(error, PyTritonClientClosedError)
 
@@ -48,10 +48,10 @@ def test_who_waits_for_an_answer_is_told(triton, name, kind, protocol):
 @pytest.mark.parametrize("method", ["infer_sample", "wait_for_model"])
 def test_who_waits_for_a_server_is_told(kind, protocol, method):
     with listening(silent) as port, open_client(kind, f"{protocol}://{HOST}:{port}", "any", **PATIENT) as client:
-        asked = Background(lambda: getattr(client, method)(60))
+        requested = Background(lambda: getattr(client, method)(60))
         time.sleep(0.3)
-        assert asked.is_alive()
-        error = closes(client, asked)
+        assert requested.is_alive()
+        error = closes(client, requested)
     assert isinstance(error, PyTritonClientClosedError)
 
 
@@ -70,10 +70,10 @@ def test_who_pauses_between_attempts_is_told(kind, protocol, triton, name):
         retry=rare,
         **PATIENT,
     ) as client:
-        asked = Background(lambda: client.infer_sample([1]))
+        requested = Background(lambda: client.infer_sample([1]))
         time.sleep(0.3)
-        assert asked.is_alive()
-        assert isinstance(closes(client, asked), PyTritonClientClosedError)
+        assert requested.is_alive()
+        assert isinstance(closes(client, requested), PyTritonClientClosedError)
 
 
 def test_futures_are_not_awaited_by_who_leaves_with_an_error(triton, name, url):

@@ -198,8 +198,8 @@ def test_the_program(triton, name, command):
     def run(*words):
         return subprocess.run([*command, *words], capture_output=True, text=True, timeout=60, check=False)
 
-    asked = run("infer", url_of(triton, "http"), name, "x=[1]")
-    assert (asked.returncode, asked.stdout) == (0, "y: FP32 (1,)\n[2.]\n")
+    requested = run("infer", url_of(triton, "http"), name, "x=[1]")
+    assert (requested.returncode, requested.stdout) == (0, "y: FP32 (1,)\n[2.]\n")
     assert run("--version").stdout.startswith("pytriton ")
 
 
@@ -208,14 +208,14 @@ def start(*words):
 
 
 def test_an_interrupt_ends_it():
-    asked = threading.Event()
+    requested = threading.Event()
 
     def behave(connection):
-        asked.set()
+        requested.set()
         silent(connection)
 
     with listening(behave) as port, start("infer", f"{HOST}:{port}", "any", "x=1") as process:
-        assert asked.wait(30)
+        assert requested.wait(30)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=30)
         assert process.returncode == 130

@@ -92,7 +92,7 @@ def test_forgetting_an_iterator_cancels_the_stream_on_the_server():
 def test_cancelling_a_task_cancels_its_stream_on_the_server():
     begun, ended = threading.Event(), threading.Event()
 
-    async def ask(url):
+    async def send_request(url):
         async with AsyncioDecoupledModelClient(url, "floats") as client:
 
             async def read():
@@ -107,7 +107,7 @@ def test_cancelling_a_task_cancels_its_stream_on_the_server():
             assert await asyncio.to_thread(ended.wait, 10)
 
     with streaming_server(endless(ended)) as (url, _):
-        asyncio.run(ask(url))
+        asyncio.run(send_request(url))
 
 
 def test_closing_the_client_ends_its_streams(streamer):
@@ -134,8 +134,8 @@ def test_several_streams_at_once_in_one_thread():
 
     with streaming_server(respond) as (url, _), DecoupledModelClient(url, "floats") as client:
         streams = [client.infer_sample([factor]) for factor in range(4)]
-        answers = [[answer["y"][0] for answer in stream] for stream in streams]
-    assert answers == [[number * factor for number in range(5)] for factor in range(4)]
+        replies = [[response["y"][0] for response in stream] for stream in streams]
+    assert replies == [[number * factor for number in range(5)] for factor in range(4)]
 
 
 def test_several_streams_at_once_in_several_threads_and_tasks():
@@ -143,15 +143,15 @@ def test_several_streams_at_once_in_several_threads_and_tasks():
         with DecoupledModelClient(url, "floats") as client:
             assert at_once(8, lambda n: len(list(client.infer_sample([n])))) == list(range(8))
 
-        async def ask():
+        async def send_request():
             async with AsyncioDecoupledModelClient(url, "floats") as client:
 
                 async def length(number):
-                    return len([answer async for answer in client.infer_sample([number])])
+                    return len([response async for response in client.infer_sample([number])])
 
                 return await asyncio.gather(*[length(number) for number in range(30)])
 
-        assert asyncio.run(ask()) == list(range(30))
+        assert asyncio.run(send_request()) == list(range(30))
 
 
 def test_the_request_is_sent_before_the_first_response_is_asked_for():
@@ -289,9 +289,9 @@ def test_each_client_names_the_one_that_fits_the_model(streamer):
         ):
             client.infer_sample([1]).result(30)
 
-        async def ask():
+        async def send_request():
             async with AsyncioModelClient(url, "floats") as client:
                 await client.infer_batch([[1]])
 
         with pytest.raises(PyTritonClientInferenceServerError, match="use AsyncioDecoupledModelClient"):
-            asyncio.run(ask())
+            asyncio.run(send_request())

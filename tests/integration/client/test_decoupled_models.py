@@ -34,7 +34,7 @@ def test_what_blocking_clients_have_besides(triton, name):
         client.wait_for_model(10)
         assert client.is_batching_supported
         assert client.model_config.decoupled
-        assert [answer["y"].tolist() for answer in client.infer_sample([7])] == [[7]]
+        assert [response["y"].tolist() for response in client.infer_sample([7])] == [[7]]
         with DecoupledModelClient.from_existing_client(client) as other:
             assert len(list(other.infer_batch([[1], [2]]))) == 1
     with pytest.raises(PyTritonClientModelUnavailableError):

@@ -166,10 +166,10 @@ def test_the_queue_of_the_server_is_full(triton, name, kind, protocol):
     batcher = DynamicBatcher(default_queue_policy=QueuePolicy(max_queue_size=1))
     _, gate = held_model(triton, name, config=config_for(kind, max_batch_size=1, batcher=batcher))
     with open_client(kind, url_of(triton, protocol), name) as client:
-        asked = [Background(lambda: client.infer_sample([1])) for _ in range(8)]
-        first = wait_until(lambda: next((each for each in asked if each.ended), None))
+        requested = [Background(lambda: client.infer_sample([1])) for _ in range(8)]
+        first = wait_until(lambda: next((each for each in requested if each.ended), None))
         gate.set()
-        for each in asked:
+        for each in requested:
             each.finish()
         raise first.error
 

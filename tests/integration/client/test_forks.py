@@ -143,8 +143,8 @@ def test_parent_and_child_each_get_their_own_answers(triton, name, protocol, mem
 
 def test_a_child_that_ends_leaves_its_parent_the_shared_memory(triton, name, protocol):
     bind_floats(triton, name, echo)
-    ((status, count, is_same, answer),) = run(CHILD_ENDS, triton, protocol, name)
-    assert (status, is_same, answer) == (0, True, 2)
+    ((status, count, is_same, response),) = run(CHILD_ENDS, triton, protocol, name)
+    assert (status, is_same, response) == (0, True, 2)
     assert count >= 3
 
 

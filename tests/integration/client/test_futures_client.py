@@ -93,7 +93,7 @@ def test_a_callback_that_finds_the_queue_full_does_not_wait_for_itself(triton, n
     entered, gate = held_model(triton, name)
     errors = []
 
-    def ask_again(_):
+    def send_again(_):
         try:
             for _ in range(3):
                 client.infer_sample([9])
@@ -103,7 +103,7 @@ def test_a_callback_that_finds_the_queue_full_does_not_wait_for_itself(triton, n
     with FuturesModelClient(url, name, max_workers=1, max_queue_size=1) as client:
         first = client.infer_sample([0])
         assert entered.wait(30)
-        first.add_done_callback(ask_again)
+        first.add_done_callback(send_again)
         gate.set()
         first.result(30)
         wait_until(lambda: errors)
@@ -112,8 +112,8 @@ def test_a_callback_that_finds_the_queue_full_does_not_wait_for_itself(triton, n
 def test_many_threads_share_a_client(triton, name, url):
     bind_floats(triton, name, echo)
     with FuturesModelClient(url, name, max_workers=8, max_queue_size=4) as client:
-        answers = at_once(16, lambda number: [client.infer_sample([number]).result(60)["y"][0] for _ in range(10)])
-    assert answers == [[number] * 10 for number in range(16)]
+        responses = at_once(16, lambda number: [client.infer_sample([number]).result(60)["y"][0] for _ in range(10)])
+    assert responses == [[number] * 10 for number in range(16)]
 
 
 def test_no_more_requests_are_in_flight_than_there_are_workers(triton, name, url):

@@ -92,7 +92,7 @@ def test_a_task_that_is_cancelled_gives_it_up(triton, name, url):
     before = regions(triton)
     entered, gate = held_model(triton, name)
 
-    async def ask():
+    async def send_request():
         async with AsyncioModelClient(url, name, shared_memory=True) as client:
             task = asyncio.ensure_future(client.infer_sample(LARGE))
             await asyncio.to_thread(entered.wait, 30)
@@ -105,5 +105,5 @@ def test_a_task_that_is_cancelled_gives_it_up(triton, name, url):
             gate.set()
             assert (await client.infer_sample(2 * LARGE))["y"][0] == 2
 
-    asyncio.run(ask())
+    asyncio.run(send_request())
     assert regions(triton) == before

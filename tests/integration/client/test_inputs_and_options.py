@@ -56,16 +56,16 @@ def echo(requests):
 
 @every_kind
 def test_a_sample_by_name_and_by_position(client):
-    for answer in (client.infer_sample(a=[1, 2], b=[3, 4]), client.infer_sample([1, 2], [3, 4])):
-        assert {key: array.tolist() for key, array in answer.items()} == {"add": [4, 6], "sub": [-2, -2]}
-        assert answer["add"].dtype == np.float32
+    for response in (client.infer_sample(a=[1, 2], b=[3, 4]), client.infer_sample([1, 2], [3, 4])):
+        assert {key: array.tolist() for key, array in response.items()} == {"add": [4, 6], "sub": [-2, -2]}
+        assert response["add"].dtype == np.float32
 
 
 @every_kind
 def test_a_batch_by_name_and_by_position(client):
     a, b = np.float32([[1, 2], [3, 4]]), np.float32([[1, 1], [1, 1]])
-    for answer in (client.infer_batch(b=b, a=a), client.infer_batch(a, b)):
-        assert answer["sub"].tolist() == [[0, 1], [2, 3]]
+    for response in (client.infer_batch(b=b, a=a), client.infer_batch(a, b)):
+        assert response["sub"].tolist() == [[0, 1], [2, 3]]
 
 
 @every_kind
@@ -155,8 +155,8 @@ class WithDlpack:
 @every_kind
 def test_tensors_of_other_libraries(client):
     ones = np.ones(3, np.float32)
-    answer = client.infer_sample(WithDlpack(ones), WithArray(ones))
-    assert answer["add"].tolist() == [2, 2, 2]
+    response = client.infer_sample(WithDlpack(ones), WithArray(ones))
+    assert response["add"].tolist() == [2, 2, 2]
 
 
 @every_kind
@@ -307,7 +307,7 @@ def test_the_server_drops_what_waits_longer_than_its_timeout(triton, name, kind,
 def test_an_answer_that_takes_too_long(triton, name, kind, url):
     entered, gate = held_model(triton, name)
     with open_client(kind, url, name, inference_timeout_s=0.4) as client:
-        with pytest.raises(PyTritonClientTimeoutError, match=r"did not answer within 0\.[34]"):
+        with pytest.raises(PyTritonClientTimeoutError, match=r"did not respond within 0\.[34]"):
             client.infer_sample([1])
         assert entered.wait(10)
         gate.set()

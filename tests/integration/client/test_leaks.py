@@ -53,15 +53,15 @@ def test_clients_that_come_and_go(triton, name, kind, url):
 def test_threads_that_come_and_go_with_clients_of_their_own(triton, name, url, closed):
     bind_floats(triton, name, echo)
 
-    def ask():
+    def send_request():
         client = ModelClient(url, name)
         client.infer_sample([1])
         if closed:
             client.close()
 
-    _in_threads(ask, 3)
+    _in_threads(send_request, 3)
     before = resources()
-    _in_threads(ask, 20)
+    _in_threads(send_request, 20)
     settles(before)
 
 

@@ -59,17 +59,17 @@ def test_threads_ask_while_another_one_loads_the_model_again(triton, name, url):
     bind_floats(triton, name, echo)
     over = threading.Event()
 
-    def ask():
+    def send_request():
         while not over.is_set():
             with contextlib.suppress(PyTritonClientInferenceServerError):  # it is being loaded
                 client.infer_sample([1])
 
     with ModelClient(url, name, init_timeout_s=30) as client:
-        asked = [Background(ask) for _ in range(4)]
+        requested = [Background(send_request) for _ in range(4)]
         for _ in range(20):
             client.load_model()
         over.set()
-        assert [each.finish().error for each in asked] == [None] * 4
+        assert [each.finish().error for each in requested] == [None] * 4
         assert client.infer_sample([1])["y"] == [1]
 
 

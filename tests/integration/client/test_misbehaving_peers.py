@@ -84,7 +84,7 @@ def test_inference_times_out(kind, protocol, behave):
         client_of(kind, protocol, port, inference_timeout_s=TIMEOUT_S, **known(kind)) as client,
     ):
         for _ in range(2):
-            with takes_about(TIMEOUT_S), pytest.raises(PyTritonClientTimeoutError, match=f"{port} did not answer"):
+            with takes_about(TIMEOUT_S), pytest.raises(PyTritonClientTimeoutError, match=f"{port} did not respond"):
                 client.infer_sample([1])
         with takes_about(0.1), pytest.raises(PyTritonClientTimeoutError, match=r"within 0\.1 s"):
             client.infer_sample([1], timeout_s=0.1)
@@ -280,10 +280,10 @@ def test_a_server_that_is_killed_and_started_again():
             stack.enter_context(open_client(kind, url_of(first, protocol), MODELS[kind in STREAM_KINDS]))
             for kind, protocol in WAYS
         ]
-        asked = [Background(lambda client=client: client.infer_sample([1])) for client in clients]
+        requested = [Background(lambda client=client: client.infer_sample([1])) for client in clients]
         wait_until(lambda: len(held) == len(clients))
         server_of(first).kill()
-        for each in asked:
+        for each in requested:
             assert each.finish().error.failure is Failure.LOST
         for client in clients:
             with takes_about(0), pytest.raises(PyTritonClientInferenceServerError) as caught:

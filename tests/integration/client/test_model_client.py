@@ -219,8 +219,8 @@ def test_closing_while_another_thread_waits(triton, name):
 def test_many_threads_share_a_client(triton, name, url, lazy_init):
     bind_floats(triton, name, echo)
     with ModelClient(url, name, lazy_init=lazy_init) as client:
-        answers = at_once(16, lambda number: [client.infer_sample([number])["y"][0] for _ in range(10)])
-    assert answers == [[number] * 10 for number in range(16)]
+        responses = at_once(16, lambda number: [client.infer_sample([number])["y"][0] for _ in range(10)])
+    assert responses == [[number] * 10 for number in range(16)]
 
 
 def test_unloading_and_loading(triton, name, url):
@@ -262,9 +262,9 @@ def is_ready(client):
 def test_threads_that_start_together_wait_no_longer_than_one(protocol):
     with ModelClient(f"{protocol}://{HOST}:1", "any", init_timeout_s=1) as client:
         started = time.monotonic()
-        asked = [Background(lambda: client.infer_sample([1])) for _ in range(3)]
-        wait_until(lambda: all(not each.is_alive() for each in asked))
-        assert all(each.error is not None for each in asked)
+        requested = [Background(lambda: client.infer_sample([1])) for _ in range(3)]
+        wait_until(lambda: all(not each.is_alive() for each in requested))
+        assert all(each.error is not None for each in requested)
         assert time.monotonic() - started < 1.8
 
 

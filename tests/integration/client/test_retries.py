@@ -51,10 +51,10 @@ def test_a_server_that_is_not_there_yet_is_asked_again(triton, name, kind, proto
         client.infer_sample([1])
         refused = []
         proxy.stand_in(refused.append)
-        asked = Background(lambda: client.infer_sample([2]))
+        requested = Background(lambda: client.infer_sample([2]))
         wait_until(lambda: len(refused) >= 3)
         proxy.stand_in(None)
-        assert asked.finish().result["y"] == [2]
+        assert requested.finish().result["y"] == [2]
 
 
 def test_attempts_come_to_an_end(kind, protocol):
@@ -85,9 +85,9 @@ def test_a_full_queue_of_the_server_is_tried_again(triton, name, kind, url):
         wait_until(lambda: any(future.done() for future in futures))
         errors = [future.exception() for future in futures if future.done()]
         assert {error.failure for error in errors} == {Failure.BUSY}
-        asked = Background(lambda: client.infer_sample([9]))
+        requested = Background(lambda: client.infer_sample([9]))
         gate.set()
-        assert asked.finish(30).result["y"] == [9]
+        assert requested.finish(30).result["y"] == [9]
 
 
 def test_what_may_have_been_executed_is_sent_again_only_on_request(kind):

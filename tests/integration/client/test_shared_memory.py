@@ -80,10 +80,10 @@ def test_tensors_of_all_sorts_in_one_request(triton, name, url):
     }
     with ModelClient(url, name, shared_memory=True) as client:
         for _ in range(3):
-            answer = client.infer_sample(**sent)
+            response = client.infer_sample(**sent)
             for each, array in sent.items():
-                assert (answer[f"{each}_out"] == array).all()
-                assert answer[f"{each}_out"].shape == array.shape
+                assert (response[f"{each}_out"] == array).all()
+                assert response[f"{each}_out"].shape == array.shape
         only = client.infer_sample(**sent, outputs=["fixed_out"])
         assert list(only) == ["fixed_out"]
 
@@ -91,12 +91,12 @@ def test_tensors_of_all_sorts_in_one_request(triton, name, url):
 def test_an_array_stays_as_it_is_when_others_come(triton, name, url):
     bind_floats(triton, name, echo)
     with ModelClient(url, name, shared_memory=True) as client:
-        answers = [client.infer_sample(number * LARGE)["y"] for number in range(6)]
-        for number, answer in enumerate(answers):
-            assert (answer == number * LARGE).all()
-    for number, answer in enumerate(answers):
-        assert (answer == number * LARGE).all()
-        assert not answer.flags.writeable
+        responses = [client.infer_sample(number * LARGE)["y"] for number in range(6)]
+        for number, response in enumerate(responses):
+            assert (response == number * LARGE).all()
+    for number, response in enumerate(responses):
+        assert (response == number * LARGE).all()
+        assert not response.flags.writeable
 
 
 def test_memory_is_used_again(triton, name, url):
@@ -157,14 +157,14 @@ def test_a_client_that_is_forgotten_gives_its_memory_back(triton, name, url):
 def test_tasks_do_not_share_memory_that_is_in_use(triton, name, url):
     bind_floats(triton, name, echo)
 
-    async def ask():
+    async def send_request():
         async with AsyncioModelClient(url, name, shared_memory=True) as client:
             for _ in range(3):
-                answers = await asyncio.gather(*[client.infer_sample(number * LARGE) for number in range(8)])
-                for number, answer in enumerate(answers):
-                    assert (answer["y"] == number * LARGE).all()
+                responses = await asyncio.gather(*[client.infer_sample(number * LARGE) for number in range(8)])
+                for number, response in enumerate(responses):
+                    assert (response["y"] == number * LARGE).all()
 
-    asyncio.run(ask())
+    asyncio.run(send_request())
 
 
 def test_an_output_whose_size_cannot_be_known(triton, name, url):
@@ -268,13 +268,13 @@ def test_many_threads_share_the_memory(triton, name, url):
     bind_floats(triton, name, echo, config=ModelConfig(max_batch_size=8))
     errors = []
 
-    def ask(number):
+    def send_request(number):
         for _ in range(5):
             if not (client.infer_sample(number * LARGE)["y"] == number * LARGE).all():
                 errors.append(number)
 
     with ModelClient(url, name, shared_memory=True) as client:
-        threads = [threading.Thread(target=ask, args=(number,)) for number in range(6)]
+        threads = [threading.Thread(target=send_request, args=(number,)) for number in range(6)]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -64,7 +64,7 @@ def https_proxy_of(port, context):
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def answer(self):
+        def response(self):
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             upstream = http.client.HTTPConnection(HOST, port, timeout=30)
             upstream.request(self.command, self.path.removeprefix("/behind"), body, dict(self.headers))
@@ -77,7 +77,7 @@ def https_proxy_of(port, context):
             self.wfile.write(content)
             upstream.close()
 
-        do_GET = do_POST = answer  # noqa: N815  (names that http.server asks for)
+        do_GET = do_POST = response  # noqa: N815  (names that http.server asks for)
 
         def log_message(self, *_):
             pass

@@ -20,7 +20,7 @@ import venv
 import psutil
 import pytest
 from serving import HOST, Script, running_triton, wait_until
-from worker_models import SERVE, ask, none_runs, workers, workers_of, write_model
+from worker_models import SERVE, none_runs, send_request, workers, workers_of, write_model
 
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.server.files import find_server
@@ -91,7 +91,7 @@ def test_a_flag_names_an_interpreter(tmp_path, environment):
     runtime = f"python,python-runtime={environment}/bin/python"
     with running_triton(model_repository=tmp_path, backend_config=[runtime]) as triton:
         triton.run()
-        assert ask(triton, "model", 1)[0] == 2
+        assert send_request(triton, "model", 1)[0] == 2
     assert seen(tmp_path, "model")[:2] == [str(environment), f"{environment}/bin/python"]
 
 
@@ -112,7 +112,7 @@ def test_a_model_brings_a_folder_with_an_environment(tmp_path, environment):
     # The model's own environment wins over the flag.
     with running_triton(model_repository=tmp_path, backend_config=["python,python-runtime=/no/python"]) as triton:
         triton.run()
-        assert ask(triton, "model", 1)[0] == 2
+        assert send_request(triton, "model", 1)[0] == 2
     prefix = f"{folder}/environment"
     assert seen(tmp_path, "model")[:3] == [prefix, f"{prefix}/bin/python", f"{prefix}/bin"]
 
@@ -125,7 +125,7 @@ def test_models_share_what_is_unpacked_from_an_archive_and_it_is_removed_in_the_
         triton.run()
         (prefix,) = {seen(tmp_path, name)[0] for name in names}
         assert own_home in pathlib.Path(prefix).parents
-        assert [ask(triton, name, 1)[0] for name in names] == [2, 2, 2]
+        assert [send_request(triton, name, 1)[0] for name in names] == [2, 2, 2]
         unpacked = list(own_home.rglob("pyvenv.cfg"))
         assert len(unpacked) == 1
     assert list(own_home.iterdir()) == []
@@ -182,8 +182,8 @@ def test_another_python_serves_a_model(tmp_path, version):
     write_model(tmp_path / "models", "own", start=START)
     with running_triton(model_repository=tmp_path / "models") as triton:
         triton.run()
-        assert ask(triton, "other", 1)[0] == 2
-        assert ask(triton, "own", 1)[0] == 2
+        assert send_request(triton, "other", 1)[0] == 2
+        assert send_request(triton, "own", 1)[0] == 2
     assert seen(tmp_path / "models", "other")[3].startswith(f"{version}.")
 
 
@@ -231,7 +231,7 @@ class PlainServer:
             return urllib.request.urlopen(f"http://{HOST}:{self.port}/v2/health/ready").status == 200
         return False
 
-    def ask(self, model, *values):
+    def send_request(self, model, *values):
         return infer_at(self.port, model, *values)
 
     def __enter__(self):
@@ -253,7 +253,7 @@ def short_path():
 def test_the_folder_alone_makes_a_server_serve_python_models(short_path, tmp_path):
     write_model(tmp_path, "model", start=START)
     with PlainServer(short_path, tmp_path) as server:
-        assert server.ask("model", 1, 2)[:2] == [2, 4]
+        assert server.send_request("model", 1, 2)[:2] == [2, 4]
         (worker,) = workers(server.process)
         assert str(short_path / "backends" / "python" / "pytriton") in worker.cmdline()[-1]
         server.process.send_signal(signal.SIGTERM)
@@ -272,7 +272,7 @@ def test_what_a_killed_server_has_left_is_removed_by_the_next_one(short_path, tm
         assert left.exists()
     shutil.rmtree(short_path / "backends")
     with PlainServer(short_path, tmp_path) as server:
-        assert server.ask("model", 1)[0] == 2
+        assert server.send_request("model", 1)[0] == 2
         assert not left.exists()
 
 
@@ -286,7 +286,7 @@ def test_two_servers_leave_each_others_folders_alone(short_path, tmp_path):
         PlainServer(short_path / "two", tmp_path, **shared) as two,
     ):
         assert len(list(short_path.glob("pytriton-*"))) == 2
-        assert one.ask("model", 1)[0] == two.ask("model", 1)[0] == 2
+        assert one.send_request("model", 1)[0] == two.send_request("model", 1)[0] == 2
 
 
 def test_a_configuration_that_is_missing_is_completed(tmp_path):
@@ -311,5 +311,5 @@ class TritonPythonModel:
     (folder / "config.pbtxt").unlink()
     with running_triton(model_repository=tmp_path) as triton:
         triton.run()
-        assert ask(triton, "model", 1, 2) == [2, 4]
+        assert send_request(triton, "model", 1, 2) == [2, 4]
         assert len(workers_of(triton)) == 1  # the process that completes the configuration serves the instance

@@ -30,8 +30,8 @@ def snippet(triton, repository, name):
 
     def load(file):
         folder = write_model(repository, name, code=(SNIPPETS / file).read_text())
-        status, answer = command(triton, name, "load")
-        assert status == 200, answer
+        status, response = command(triton, name, "load")
+        assert status == 200, response
         return folder
 
     return load
@@ -73,8 +73,8 @@ return [
 """
         load(execute(body), config="dynamic_batching {max_queue_delay_microseconds: 200000 preferred_batch_size: [2]}")
         assert send_floats(triton, name, [1]) == [1]
-        status, answer = infer_json(triton, name, [json_floats([-1])])
-        assert (status, answer["error"]) == (400, "too small")
+        status, response = infer_json(triton, name, [json_floats([-1])])
+        assert (status, response["error"]) == (400, "too small")
 
     def test_an_exception_reaches_the_client_in_one_line(self, triton, name, load):
         load(execute('raise pb_utils.TritonModelException("no weights")'))
@@ -135,8 +135,8 @@ return [y(value(each, "START"), value(each, "CORRID")) for each in requests]
                 'return [y(1, parameters={"text": "é", "integer": 7, "truth": True, "half": 0.5}) for _ in requests]'
             )
         )
-        _, answer = infer_json(triton, name, [json_floats([1])])
-        found = answer["parameters"]
+        _, response = infer_json(triton, name, [json_floats([1])])
+        found = response["parameters"]
         assert {key: found[key] for key in ("text", "integer", "truth", "half")} == {
             "text": "é",
             "integer": 7,
@@ -323,8 +323,8 @@ class TestLife:
 """
         folder = write_model(repository, name, code=code)
         (folder.parent / "config.pbtxt").unlink()
-        status, answer = command(triton, name, "load")
-        assert status == 200, answer
+        status, response = command(triton, name, "load")
+        assert status == 200, response
         assert send_floats(triton, name, [7]) == [7]
         _, config = request_json(triton, "GET", f"/v2/models/{name}/config", headers=token_of(triton))
         assert config["max_batch_size"] == 4
@@ -344,9 +344,9 @@ class TestLife:
     )
     def test_a_model_that_fails_to_load_says_why(self, triton, repository, name, code, message):
         write_model(repository, name, code=code)
-        status, answer = command(triton, name, "load")
+        status, response = command(triton, name, "load")
         assert status == 400
-        assert message in answer["error"]
+        assert message in response["error"]
 
     def test_finalize_runs_when_the_model_is_unloaded(self, triton, name, load):
         folder = load(
@@ -362,8 +362,8 @@ class TestLife:
         model.write_text(model.read_text().replace("y(1)", "y(2)"))
         assert command(triton, f"{name}_", "load")[0] == 200
         for version in (1, 2):
-            _, answer = infer_json(triton, f"{name}_", [json_floats([0])], version=version)
-            assert answer["outputs"][0]["data"] == [version]
+            _, response = infer_json(triton, f"{name}_", [json_floats([0])], version=version)
+            assert response["outputs"][0]["data"] == [version]
 
 
 def test_nothing_is_lost_when_a_decoupled_model_dies(triton, name, load):

@@ -11,7 +11,7 @@ import time
 import pytest
 from footprint import TOLERANCE_MIB, Footprint, settled
 from serving import Load, at_once, request_json, running_triton, wait_until
-from worker_models import ask, none_runs, workers_of, write_model
+from worker_models import none_runs, send_request, workers_of, write_model
 
 MODELS = ("one", "two")
 INSTANCES = 2
@@ -27,9 +27,9 @@ def triton(tmp_path, own_home):
 
 
 def serving_pids(triton, model):
-    answers = at_once(8, lambda _: ask(triton, model, -2, 0.05))
-    assert all(isinstance(answer, list) for answer in answers), answers
-    return {int(answer[-1]) for answer in answers}
+    responses = at_once(8, lambda _: send_request(triton, model, -2, 0.05))
+    assert all(isinstance(response, list) for response in responses), responses
+    return {int(response[-1]) for response in responses}
 
 
 def all_serve(triton):
@@ -43,7 +43,7 @@ def check_random_kills(triton, home, duration_s, caplog):
     wait_until(lambda: all_serve(triton))
     before, folders = Footprint(triton), sorted(home.rglob("*"))
     done = threading.Event()
-    loads = [Load(functools.partial(ask, triton, model), done) for model in MODELS for _ in range(3)]
+    loads = [Load(functools.partial(send_request, triton, model), done) for model in MODELS for _ in range(3)]
     seeded, victims = random.Random(1), []
     end = time.monotonic() + duration_s
     while time.monotonic() < end:
@@ -57,12 +57,12 @@ def check_random_kills(triton, home, duration_s, caplog):
         load.join(60)
         assert not load.is_alive()
 
-    answers = [answer for load in loads for answer in load.answers]
-    failed = [answer for _, answer in answers if isinstance(answer, str)]
-    assert all(answer[0] == 2 * number for number, answer in answers if not isinstance(answer, str))
-    assert len(failed) < len(answers) / 2
-    for answer in failed:
-        assert re.search("the worker has gone|its worker process", answer), answer
+    responses = [response for load in loads for response in load.responses]
+    failed = [response for _, response in responses if isinstance(response, str)]
+    assert all(response[0] == 2 * number for number, response in responses if not isinstance(response, str))
+    assert len(failed) < len(responses) / 2
+    for response in failed:
+        assert re.search("the worker has gone|its worker process", response), response
     wait_until(lambda: all_serve(triton), 30)
     for model in MODELS:
         assert request_json(triton, "GET", f"/v2/models/{model}/ready")[0] == 200

@@ -27,11 +27,11 @@ from serving import (
 from worker_models import (
     MODEL,
     SERVE,
-    ask,
     command,
     kill,
     none_runs,
     pid_of,
+    send_request,
     state_of,
     workers,
     workers_of,
@@ -50,8 +50,8 @@ def load(triton, repository, name):
 
     def load(**model):
         folder = write_model(repository, name, **model)
-        status, answer = command(triton, name, "load")
-        assert status == 200, answer
+        status, response = command(triton, name, "load")
+        assert status == 200, response
         return folder
 
     return load
@@ -60,7 +60,7 @@ def load(triton, repository, name):
 def test_each_instance_has_a_process_of_its_own(triton, name, load):
     load(config=TWO)
     two = {pid_of(triton, name) for _ in range(50)} | {
-        int(row[-1]) for row in at_once(8, lambda _: ask(triton, name, -2, 0.2))
+        int(row[-1]) for row in at_once(8, lambda _: send_request(triton, name, -2, 0.2))
     }
     assert len(two) == 2
     assert two <= {worker.pid for worker in workers_of(triton)}
@@ -75,7 +75,7 @@ def test_a_worker_process_is_told_of_its_instance(triton, name, load):
     assert args["model_instance_device_id"] == "0", args
     """
     load(start=start, config="instance_group [{kind: KIND_CPU}]")
-    assert ask(triton, name, 1, 2)[:2] == [2, 4]
+    assert send_request(triton, name, 1, 2)[:2] == [2, 4]
 
 
 def test_a_worker_process_has_none_of_the_servers_files_and_libraries(triton, name, load):
@@ -105,7 +105,7 @@ def files_of(process):
 def test_the_request_of_a_killed_process_gets_an_error_and_the_next_one_is_answered(triton, name, load):
     load()
     first = pid_of(triton, name)
-    assert "the worker has gone" in ask(triton, name, -1)
+    assert "the worker has gone" in send_request(triton, name, -1)
     assert pid_of(triton, name) != first
 
 
@@ -137,7 +137,7 @@ def test_a_process_that_ends_again_and_again_is_started_with_back_off(triton, na
         wait_until(lambda: len(delays(caplog.text, name)) >= 4)
     assert delays(caplog.text, name)[:4] == [0, 0.1, 0.2, 0.4]
     (folder / "start.py").unlink()
-    wait_until(lambda: isinstance(ask(triton, name, 1), list))
+    wait_until(lambda: isinstance(send_request(triton, name, 1), list))
 
 
 def delays(log, name):
@@ -151,16 +151,16 @@ def test_requests_fail_with_the_reason_while_the_model_does_not_load_again(trito
     (folder / "start.py").write_text("raise ValueError('no weights')")
     kill(pid_of(triton, name))
     for _ in range(3):
-        assert "has no worker: ValueError: no weights" in ask(triton, name, 1)
+        assert "has no worker: ValueError: no weights" in send_request(triton, name, 1)
     (folder / "start.py").unlink()
-    wait_until(lambda: isinstance(ask(triton, name, 1), list))
+    wait_until(lambda: isinstance(send_request(triton, name, 1), list))
 
 
 def test_requests_wait_for_a_process_that_is_being_started_again(triton, name, load):
     folder = load()
     (folder / "start.py").write_text("import time; time.sleep(1)")
     kill(pid_of(triton, name))
-    assert at_once(4, lambda number: ask(triton, name, number)[0]) == [0, 2, 4, 6]
+    assert at_once(4, lambda number: send_request(triton, name, number)[0]) == [0, 2, 4, 6]
 
 
 def test_a_neighbour_takes_the_requests_of_a_process_that_is_being_started_again(triton, name, load):
@@ -168,7 +168,7 @@ def test_a_neighbour_takes_the_requests_of_a_process_that_is_being_started_again
     (folder / "start.py").write_text("import time; time.sleep(3)")
     kill(pid_of(triton, name))
     start = time.monotonic()
-    requests = [Background(lambda number=number: ask(triton, name, number)[0]) for number in range(10)]
+    requests = [Background(lambda number=number: send_request(triton, name, number)[0]) for number in range(10)]
     assert [request.finish().result for request in requests] == [2 * number for number in range(10)]
     late = [request for request in requests if request.ended - start > 2]
     assert len(late) <= 1, "more than one waited for the process that is being restarted"
@@ -180,7 +180,7 @@ def test_other_models_do_not_notice_that_a_process_ends(triton, repository, name
     write_model(repository, other)
     assert command(triton, other, "load")[0] == 200
     pid = pid_of(triton, other)
-    slow = Background(lambda: ask(triton, other, -2, 0.5))
+    slow = Background(lambda: send_request(triton, other, -2, 0.5))
     kill(pid_of(triton, name))
     assert pid_of(triton, name)
     assert slow.finish().result[-1] == pid
@@ -224,11 +224,11 @@ def test_a_model_that_is_loaded_again_changes_processes_without_an_error(triton,
     folder = load()
     first = psutil.Process(pid_of(triton, name))
     sending = True
-    answers = []
+    responses = []
 
     def send_on():
         while sending:
-            answers.append(ask(triton, name, 1))
+            responses.append(send_request(triton, name, 1))
 
     background = Background(send_on)
     config = folder.parent / "config.pbtxt"
@@ -237,24 +237,24 @@ def test_a_model_that_is_loaded_again_changes_processes_without_an_error(triton,
     wait_until(lambda: pid_of(triton, name) != first.pid)
     sending = False
     background.finish()
-    assert [answer for answer in answers if isinstance(answer, str)] == []
+    assert [response for response in responses if isinstance(response, str)] == []
     wait_until(lambda: not is_running(first))
 
 
 def test_a_model_that_ends_its_process_is_not_loaded_and_the_error_says_how_it_ended(triton, repository, name):
     write_model(repository, name, start="import os; os._exit(3)")
-    status, answer = command(triton, name, "load")
+    status, response = command(triton, name, "load")
     assert status == 400
-    assert f"model '{name}': its worker process ended with exit status 3" in answer["error"]
+    assert f"model '{name}': its worker process ended with exit status 3" in response["error"]
 
 
 def test_a_model_whose_start_fails_is_not_loaded_and_leaves_no_process(triton, repository, name, caplog):
     before = {worker.pid for worker in workers_of(triton)}
     write_model(repository, name, start="raise ValueError('no weights')")
     with caplog.at_level(logging.ERROR):
-        status, answer = command(triton, name, "load")
+        status, response = command(triton, name, "load")
         assert status == 400
-        assert f"model '{name}': ValueError: no weights" in answer["error"]
+        assert f"model '{name}': ValueError: no weights" in response["error"]
         wait_until(lambda: "Traceback (most recent call last)" in caplog.text)
     assert {worker.pid for worker in workers_of(triton)} <= before
 
@@ -270,10 +270,10 @@ def test_a_model_whose_warm_up_fails_is_not_loaded_and_the_server_goes_on(triton
     code = MODEL.replace("    def answer(self, x):", "    def answer(self, x):\n        raise ValueError('cold')")
     write_model(repository, name, code=code, config=WARMUP)
     for _ in range(3):  # the server would not always crash
-        status, answer = command(triton, name, "load")
+        status, response = command(triton, name, "load")
         assert status == 400
-        assert "failed to run warmup sample 'zeros'" in answer["error"]
-        assert "ValueError: cold" in answer["error"]
+        assert "failed to run warmup sample 'zeros'" in response["error"]
+        assert "ValueError: cold" in response["error"]
     assert triton.is_alive()
 
 
@@ -344,7 +344,7 @@ def test_lines_that_processes_print_at_the_same_time_stay_whole(triton, name, lo
     load(config="instance_group [{count: 4, kind: KIND_CPU}]", code=code)
     line = "a b c d e f g h 1.0"
     with caplog.at_level(logging.INFO):
-        at_once(4, lambda _: ask(triton, name, 1))
+        at_once(4, lambda _: send_request(triton, name, 1))
         wait_until(lambda: len([each for each in caplog.messages if "h" in each]) >= 2000)
     assert caplog.messages.count(line) == 2000
 

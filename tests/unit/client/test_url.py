@@ -51,12 +51,17 @@ def test_what_is_left_out_has_a_default(text, with_scheme):
 )
 def test_every_client_asks_where_its_url_says(client_class):
     urls = ["grpc://localhost", "grpcs://127.0.0.1", "grpc://[::1]:7000"]
-    asked = ["grpc://localhost:8001", "grpcs://127.0.0.1:8001", "grpc://[::1]:7000"]
+    requested = ["grpc://localhost:8001", "grpcs://127.0.0.1:8001", "grpc://[::1]:7000"]
     if "Decoupled" not in client_class.__name__:
         urls += ["localhost", "localhost:7000", "http://localhost", "https://localhost"]
-        asked += ["http://localhost:8000", "http://localhost:7000", "http://localhost:8000", "https://localhost:443"]
+        requested += [
+            "http://localhost:8000",
+            "http://localhost:7000",
+            "http://localhost:8000",
+            "https://localhost:443",
+        ]
 
-    for url, where in [(urls, asked), *((url, [where]) for url, where in zip(urls, asked, strict=True))]:
+    for url, where in [(urls, requested), *((url, [where]) for url, where in zip(urls, requested, strict=True))]:
         client = client_class(url, "any")
         assert [server.url for server in getattr(client, "_client", client)._session.servers] == where
 

@@ -126,7 +126,7 @@ def steps_of(stream):
     return run(collect())
 
 
-def answers(stream, count):
+def responses(stream, count):
     """What each request gets, up to its end: values, and the type of an error."""
     got = [[] for _ in range(count)]
     ended = set()

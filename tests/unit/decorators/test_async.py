@@ -159,10 +159,10 @@ def test_calls_at_the_same_time_have_contexts_of_their_own(model):
 
     async def main():
         before = CALL_FRAME.get()
-        answers = await asyncio.gather(*(infer([request(number)]) for number in range(5)))
+        replies = await asyncio.gather(*(infer([request(number)]) for number in range(5)))
         await infer([request(5)])
         assert CALL_FRAME.get() == before
-        return answers
+        return replies
 
     assert [each[0][0].item() for each in asyncio.run(main())] == list(range(5))
 

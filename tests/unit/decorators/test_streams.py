@@ -17,13 +17,13 @@ from generators import (
     DECORATORS,
     INPUTS,
     Requested,
-    answers,
     asynchronous,
     both_kinds,
     close,
     column,
     next_of,
     plain,
+    responses,
     run,
     steps_of,
     value_of,
@@ -90,7 +90,7 @@ def test_methods_partials_and_objects_stream(decorator, kind):
         decorator(functools.partial(kind(generate), None)),
         functools.partial(Model().method),
     ):
-        assert answers(infer([Requested(1), Requested(2)]), 2) == [[2, 3], [4, 5]]
+        assert responses(infer([Requested(1), Requested(2)]), 2) == [[2, 3], [4, 5]]
 
 
 @both_kinds
@@ -162,7 +162,7 @@ def test_all_decorators_stream(model, kind):
             seen.append((k, len(x), [each["number"] for each in triton_context.parameters]))
             yield {"y": x * k**power}
 
-    got = answers(infer([Requested(1), Requested(2, k=column(3)), Requested(3)]), 3)
+    got = responses(infer([Requested(1), Requested(2, k=column(3)), Requested(3)]), 3)
 
     assert got == [[2, 4], [6, 18], [6, 12]]
     assert sorted(seen) == [(2, 8, [1, 3])] * 2 + [(3, 8, [2])] * 2
@@ -231,7 +231,7 @@ def test_decorators_of_the_users_own_stand_between(model, kind, own, unpack):
         for number in range(2):
             yield [column(*(each["number"] for each in triton_context.row_parameters)) + (k is None) * 10 + number]
 
-    assert answers(infer([Requested(1), Requested(2, k=column(1)), Requested(3)]), 3) == [[11, 12], [2, 3], [13, 14]]
+    assert responses(infer([Requested(1), Requested(2, k=column(1)), Requested(3)]), 3) == [[11, 12], [2, 3], [13, 14]]
 
 
 @both_kinds
@@ -254,7 +254,7 @@ def test_every_step_finds_its_own_requests(model, kind, unpack):
 
     outside = CALL_FRAME.get()
     stream = infer([Requested(1), Requested(2, k=column(1)), Requested(3), Requested(1)])
-    assert answers(stream, 4) == [[1, 1], [2, 2], [3, 3], [1, 1]]
+    assert responses(stream, 4) == [[1, 1], [2, 2], [3, 3], [1, 1]]
     assert all(numbers == rows for numbers, rows in seen)
     assert CALL_FRAME.get() is outside
 

@@ -87,18 +87,18 @@ def test_cancelling_whoever_asks_ends_every_generator(when):
 
     async def main():
         stream = waiting(closed, turns)([Requested(0), Requested(1)])
-        asked = asyncio.Event()
+        requested = asyncio.Event()
 
-        async def ask():
+        async def send_request():
             async with contextlib.aclosing(stream):
                 await anext(stream)
-                asked.set()
+                requested.set()
                 if when == "while waiting":
                     await anext(stream)
                 await asyncio.Event().wait()
 
-        task = asyncio.create_task(ask())
-        await asked.wait()
+        task = asyncio.create_task(send_request())
+        await requested.wait()
         await turns()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

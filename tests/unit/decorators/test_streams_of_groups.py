@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from generators import INPUTS, Requested, answers, both_kinds, column, requests_with_k, steps_of
+from generators import INPUTS, Requested, both_kinds, column, requests_with_k, responses, steps_of
 
 from pytriton.decorators import (
     ConstantPadder,
@@ -36,7 +36,7 @@ def test_groups_of_keys_go_side_by_side_and_fail_alone(kind):
         yield [x + 10]
 
     requests = [Requested(0), Requested(1, k=column(1)), Requested(2), Requested(3, k=column(1))]
-    assert answers(infer(requests), 4) == [[0, 10], [1, ZeroDivisionError], [2, 12], [3, ZeroDivisionError]]
+    assert responses(infer(requests), 4) == [[0, 10], [1, ZeroDivisionError], [2, 12], [3, ZeroDivisionError]]
 
 
 @both_kinds
@@ -78,7 +78,7 @@ def test_groups_of_values_go_side_by_side_for_the_requests_that_they_have(kind):
             raise ZeroDivisionError
 
     requests = [*requests_with_k(1, 2, 1, 3), Requested(4, k=column(2))]
-    got = answers(infer(requests), 5)
+    got = responses(infer(requests), 5)
 
     assert got == [[0], [10, 11], [20], [30, 31, 32, ZeroDivisionError], [40, 41]]
 
@@ -95,7 +95,7 @@ def test_a_request_of_several_rows_may_be_in_one_group_of_values(kind):
     infer = batch(group_by_values("k")(kind(lambda x, k: (yield {"y": x}))))
     requests = [{"x": column(1, 2), "k": column(5, 5)}, {"x": column(3), "k": column(6)}]
 
-    assert answers(infer(requests), 2) == [[[[1], [2]]], [3]]
+    assert responses(infer(requests), 2) == [[[[1], [2]]], [3]]
 
 
 @both_kinds
@@ -121,7 +121,7 @@ def test_a_request_whose_rows_are_in_several_groups_of_values_fails_alone(kind):
     ]
     with pytest.raises(PyTritonValidationError, match="send one row per request"):
         steps_of(infer([spread]))
-    got = answers(
+    got = responses(
         sample(group_by_values("k")(kind(lambda x, k: (yield [x]))))([spread, spread | {"k": column(1, 1)}]), 2
     )
     assert got == [[PyTritonValidationError], [[[1], [2]]]]
@@ -138,7 +138,7 @@ def test_nested_groups_of_values_find_their_requests(kind):
         yield [x * 10 + k]
 
     requests = [{"x": column(x), "k": column(k)} for x, k in [(1, 5), (2, 5), (1, 6), (2, 5)]]
-    assert answers(infer(requests), 4) == [[15], [25], [16], [25]]
+    assert responses(infer(requests), 4) == [[15], [25], [16], [25]]
 
 
 @both_kinds
@@ -155,7 +155,7 @@ def test_padding_is_cut_from_every_step(model, kind, above):
 
     decorators = [pad_batch, group_by_values("k")] if above else [group_by_values("k"), pad_batch]
     decorated = batch(decorators[0](decorators[1](infer)))
-    got = answers(decorated([*requests_with_k(1, 2, 1), {"x": column(7, 8), "k": column(2, 2)}]), 4)
+    got = responses(decorated([*requests_with_k(1, 2, 1), {"x": column(7, 8), "k": column(2, 2)}]), 4)
 
     assert got == [[0, 1], [1, 2], [2, 3], [[[7], [8]], [[8], [9]]]]
     assert sorted(set(sizes)) == ([4] if above is False else [2, 6])
@@ -206,7 +206,7 @@ def test_a_decorator_between_batch_and_groups_of_values_is_told_where_it_goes():
         yield {"y": x}
 
     right = batch(group_by_values("k")(doubled(generate)))
-    assert answers(right(requests_with_k(1, 2)), 2) == [[0], [2]]
+    assert responses(right(requests_with_k(1, 2)), 2) == [[0], [2]]
     wrong = batch(doubled(group_by_values("k")(generate)))
     with pytest.raises(PyTritonValidationError, match="put your own decorator below @group_by_values"):
         steps_of(wrong(requests_with_k(1, 2)))

@@ -7,7 +7,7 @@ import contextlib
 import contextvars
 
 import pytest
-from generators import Requested, answers, both_kinds, column, next_of, plain, requests_with_k, run, steps_of
+from generators import Requested, both_kinds, column, next_of, plain, requests_with_k, responses, run, steps_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -123,7 +123,7 @@ def test_side_by_side_each_stream_keeps_its_order_and_loses_nothing(kind, level,
         with contextlib.suppress(ZeroDivisionError):
             steps_of(stream)
         return
-    assert answers(stream, count) == [expected_of(items) for items, _ in scripts]
+    assert responses(stream, count) == [expected_of(items) for items, _ in scripts]
     assert sorted(closed) == list(range(count))
 
 
@@ -227,7 +227,7 @@ def test_an_asynchronous_generator_runs_in_one_task_from_start_to_end():
             tasks[number].add(asyncio.current_task())
             ambient.reset(token)
 
-    assert answers(infer([Requested(0), Requested(1)]), 2) == [[0, 0], [1, 1]]
+    assert responses(infer([Requested(0), Requested(1)]), 2) == [[0, 0], [1, 1]]
     assert [len(each) for each in tasks.values()] == [1, 1]
 
 
@@ -262,8 +262,8 @@ def test_a_call_that_cannot_be_made_fails_its_own_request(kind, level):
         __call__ = kind(lambda self, x: (yield [x]))
 
     requests = [Requested(0), Requested(1, k=column(1)), Requested(2)]
-    assert answers(Model().infer(requests), 3) == [[0], [TypeError], [2]]
-    assert answers(sample(Hidden())(requests), 3) == [[0], [TypeError], [2]]
+    assert responses(Model().infer(requests), 3) == [[0], [TypeError], [2]]
+    assert responses(sample(Hidden())(requests), 3) == [[0], [TypeError], [2]]
 
 
 def test_functions_still_fail_together():
@@ -286,7 +286,7 @@ def test_a_task_that_was_cancelled_elsewhere_is_an_error_of_its_request():
         if x.item():
             raise asyncio.CancelledError
 
-    assert answers(infer([Requested(0), Requested(1)]), 2) == [[0], [1, asyncio.CancelledError]]
+    assert responses(infer([Requested(0), Requested(1)]), 2) == [[0], [1, asyncio.CancelledError]]
 
 
 @both_kinds
@@ -360,5 +360,5 @@ def test_a_final_response_or_an_exception_closes_the_generator_of_its_request(ki
         finally:
             closed.append(x.item())
 
-    assert answers(infer([Requested(0), Requested(1), Requested(2)]), 3) == [[ValueError], [1], [2, 2, 4]]
+    assert responses(infer([Requested(0), Requested(1), Requested(2)]), 3) == [[ValueError], [1], [2, 2, 4]]
     assert resumed == []

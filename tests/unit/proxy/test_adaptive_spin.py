@@ -14,20 +14,20 @@ class Post:
     """Something to wait for, which says how it was waited for."""
 
     def __init__(self):
-        self.asked = self.slept = 0
+        self.polled = self.slept = 0
         self.comes_after = 0  # so many times it is asked for in vain
 
-    def ask(self):
-        self.asked += 1
-        return THING if self.asked > self.comes_after else None
+    def send_request(self):
+        self.polled += 1
+        return THING if self.polled > self.comes_after else None
 
     def sleep(self):
         self.slept += 1
         return THING
 
     def wait(self, spin, batch_size=1):
-        self.asked = self.slept = 0
-        assert spin.wait(self.ask, self.sleep, batch_size) is THING
+        self.polled = self.slept = 0
+        assert spin.wait(self.send_request, self.sleep, batch_size) is THING
         return "asleep" if self.slept else "awake"
 
 
@@ -66,7 +66,7 @@ def test_what_has_been_long_in_coming_is_slept_for(spin):
     post = Post()
 
     assert post.wait(spin) == "asleep"
-    assert post.asked == 0
+    assert post.polled == 0
 
 
 def test_what_comes_soon_is_waited_for_awake(spin):
@@ -75,7 +75,7 @@ def test_what_comes_soon_is_waited_for_awake(spin):
     post.comes_after = 3
 
     assert post.wait(spin) == "awake"
-    assert post.asked == 4
+    assert post.polled == 4
 
 
 def test_what_does_not_come_soon_after_all_is_slept_for(spin, clock):
@@ -85,7 +85,7 @@ def test_what_does_not_come_soon_after_all_is_slept_for(spin, clock):
 
     begin = clock.now_ns
     assert post.wait(spin) == "asleep"
-    assert post.asked > 1
+    assert post.polled > 1
     assert clock.now_ns - begin < 1_000_000
 
 
@@ -114,7 +114,7 @@ def awake_in_vain(spin, times):
         post = Post()
         post.comes_after = float("inf")
         post.wait(spin)
-        if post.asked:
+        if post.polled:
             numbers.append(number)
     return numbers
 
@@ -147,7 +147,7 @@ def test_one_thread_of_a_process_spins_at_a_time(spin):
     busy(spin)
     ways = []
 
-    def ask():
+    def send_request():
         if not ways:
             other = AdaptiveSpin()
             other._average_ns = 0
@@ -156,7 +156,7 @@ def test_one_thread_of_a_process_spins_at_a_time(spin):
             thread.join()
         return THING
 
-    spin.wait(ask, lambda: pytest.fail("it slept"))
+    spin.wait(send_request, lambda: pytest.fail("it slept"))
 
     assert ways == ["asleep"]
 

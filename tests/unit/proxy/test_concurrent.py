@@ -31,11 +31,11 @@ class TestCoroutines:
         sequence = instance.notify(x(1), x(2, 3))
 
         for request, expected in [(0, [[2]]), (1, [[4, 6]])]:
-            answer, outputs = instance.next_response()
-            assert (answer.sequence, answer.request) == (sequence, request)
-            assert (answer.final, answer.response, answer.failure) == (True, True, None)
+            reply, outputs = instance.next_response()
+            assert (reply.sequence, reply.request) == (sequence, request)
+            assert (reply.final, reply.response, reply.failure) == (True, True, None)
             assert outputs["y"].tolist() == expected
-            assert before <= answer.compute_start_ns <= answer.compute_end_ns
+            assert before <= reply.compute_start_ns <= reply.compute_end_ns
 
     def test_many_batches_run_at_a_time_and_are_answered_in_any_order(self, serve):
         count = 20
@@ -55,8 +55,8 @@ class TestCoroutines:
         asyncio.run_coroutine_threadsafe(set_soon(gates[count - 1]), gates[0]._loop).result(TIMEOUT_S)
 
         for number in reversed(range(count)):
-            answer, outputs = instance.next_response()
-            assert (answer.sequence, outputs["y"].tolist()) == (sequences[number], [[number]])
+            reply, outputs = instance.next_response()
+            assert (reply.sequence, outputs["y"].tolist()) == (sequences[number], [[number]])
 
     def test_answers_that_are_there_together_travel_together(self, serve):
         count = 40

@@ -122,7 +122,7 @@ class TestCancellation:
         assert begun.wait(TIMEOUT_S)
         instance.cancel(sequence)
 
-        assert instance.answer([1])[1]["y"][0].tolist() == [[1]]
+        assert instance.response([1])[1]["y"][0].tolist() == [[1]]
 
     def test_callbacks_are_called_once(self, serve, caplog):
         calls, begun = [], threading.Event()

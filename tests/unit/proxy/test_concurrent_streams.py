@@ -40,12 +40,12 @@ class TestStreams:
         _, instance = serve(one_by_one(kind, infer))
         instance.notify(x(1))
 
-        answer, outputs = instance.next_response()
-        assert (answer.final, outputs["y"].tolist()) == (False, [[1]])
+        reply, outputs = instance.next_response()
+        assert (reply.final, outputs["y"].tolist()) == (False, [[1]])
         gate.set()
         assert instance.next_response()[1]["y"].tolist() == [[2]]
-        answer, _ = instance.next_response()
-        assert (answer.final, answer.response, answer.failure) == (True, False, None)
+        reply, _ = instance.next_response()
+        assert (reply.final, reply.response, reply.failure) == (True, False, None)
 
     @both
     def test_arrays_may_be_used_again_for_the_next_item(self, serve, kind):

@@ -59,7 +59,7 @@ class Server:
         self.peer.lease(offset, size)  # and given back
         return pending
 
-    def answer(self, pending: PendingCall) -> None:
+    def response(self, pending: PendingCall) -> None:
         self._socket.send(NOTIFICATION.pack(ServiceNotification.DONE, pending.number, 10 * pending.number, 0))
         self._doorbell.notify()
 
@@ -112,7 +112,7 @@ def waiting(server: Server, count: int) -> tuple[list[PendingCall], list[Waiting
 
 def test_a_reply_reaches_whoever_waits(server: Server) -> None:
     pending = server.submit()
-    server.answer(pending)
+    server.response(pending)
     assert server.board.wait(pending, None) == 10
 
 
@@ -124,7 +124,7 @@ def test_nothing_comes_in_time(server: Server) -> None:
 def test_threads_that_wait_read_for_each_other(server: Server, order: list[int]) -> None:
     pending_calls, threads = waiting(server, 4)
     for number in order:
-        server.answer(pending_calls[number])
+        server.response(pending_calls[number])
         assert threads[number].finish() == 10 * pending_calls[number].number
 
 
@@ -134,11 +134,11 @@ def test_a_thread_that_has_its_reply_passes_the_reading_on(server: Server, other
     for _ in range(30):
         pending_calls, threads = waiting(server, 1 + others)
         for number in (1, 0):  # the next in line first, then the one that reads
-            server.answer(pending_calls[number])
+            server.response(pending_calls[number])
         for thread in threads[:2]:
             thread.finish()
         for number in range(2, 1 + others):
-            server.answer(pending_calls[number])
+            server.response(pending_calls[number])
             assert threads[number].finish() == 10 * pending_calls[number].number
 
 
@@ -148,7 +148,7 @@ def test_a_thread_that_gives_up_passes_the_reading_on(server: Server) -> None:
     pending = server.submit()
     second = Waiting(server, pending)
     assert first.finish() is None
-    server.answer(pending)
+    server.response(pending)
     assert second.finish() == 10 * pending.number
 
 
@@ -157,7 +157,7 @@ def test_a_loop_reads_where_no_thread_does(server: Server) -> None:
         loop = asyncio.get_running_loop()
         pending_calls = [server.submit(loop) for _ in range(3)]
         for pending in reversed(pending_calls):
-            server.answer(pending)
+            server.response(pending)
         return [await server.board.wait_async(pending, time.monotonic() + DEADLINE_S) for pending in pending_calls]
 
     assert asyncio.run(submit()) == [10, 20, 30]
@@ -167,8 +167,8 @@ def test_a_loop_reads_where_no_thread_does(server: Server) -> None:
 def test_a_thread_reads_for_a_loop_and_a_loop_for_a_thread(server: Server) -> None:
     async def submit(pending: PendingCall) -> list[object]:
         mine = server.submit(asyncio.get_running_loop())
-        server.answer(mine)
-        server.answer(pending)
+        server.response(mine)
+        server.response(pending)
         return [await server.board.wait_async(mine, time.monotonic() + DEADLINE_S)]
 
     for _ in range(30):
@@ -210,8 +210,8 @@ def test_closing_wakes_whoever_waits_and_gives_files_back(server: Server) -> Non
 def test_what_is_dropped_is_thrown_away_when_it_comes(server: Server) -> None:
     dropped, pending = server.submit(), server.submit()
     server.board.cancel(dropped)
-    server.answer(dropped)
-    server.answer(pending)
+    server.response(dropped)
+    server.response(pending)
     assert server.board.wait(pending, time.monotonic() + DEADLINE_S) == 10 * pending.number
     assert server.board._pending == {}
 
@@ -219,7 +219,7 @@ def test_what_is_dropped_is_thrown_away_when_it_comes(server: Server) -> None:
 def test_tidying_takes_what_came_for_nobody(server: Server) -> None:
     dropped = server.submit()
     server.board.cancel(dropped)
-    server.answer(dropped)
+    server.response(dropped)
     server.board.trim(time.monotonic())
     assert server.board._pending == {}
     assert server.board.in_use() == 0
@@ -229,7 +229,7 @@ def test_a_reply_ends_the_sleep_of_whoever_reads(server: Server) -> None:
     (pending,), (thread,) = waiting(server, 1)
     time.sleep(0.05)  # it sleeps by now; if not, the test passes all the same
     begin = time.monotonic()
-    server.answer(pending)
+    server.response(pending)
     assert thread.finish() == 10 * pending.number
     assert time.monotonic() - begin < 0.2  # before it would have woken up by itself
 

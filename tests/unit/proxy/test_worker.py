@@ -176,7 +176,7 @@ class TestWorker:
 
         assert result.failures[0].message == "model 'm': PyTritonUnrecoverableError: gone"
         instance.notify({"x": X})  # the worker goes on, until it is stopped
-        instance.answer([1])
+        instance.response([1])
         assert told[0] is error
 
     def test_inputs_are_released_once_the_batch_is_answered(self, serve):
@@ -206,7 +206,7 @@ class TestWorker:
             for instance in instances:
                 instance.notify({"x": X})
             for instance in instances:
-                instance.answer([1])
+                instance.response([1])
         for instance in instances:
             instance.channel.close()
         worker.close(TIMEOUT_S)
@@ -297,7 +297,7 @@ def registry(folder):
     registry.close()
 
 
-def ask(registry, *frames):
+def send_request(registry, *frames):
     with zmq.Context() as context, context.socket(zmq.REQ) as question:
         question.setsockopt(zmq.LINGER, 0)
         question.setsockopt(zmq.RCVTIMEO, TIMEOUT_S * 1000)
@@ -308,7 +308,7 @@ def ask(registry, *frames):
 
 def register(registry, binding="b", instance="m_0_0"):
     body = encode_registration(RegistrationMessage(binding, "m", 1, instance, "{}"))
-    return ask(registry, b"pytriton", str(PROTOCOL_VERSION).encode(), body)
+    return send_request(registry, b"pytriton", str(PROTOCOL_VERSION).encode(), body)
 
 
 def admitted(registry, binding="b", instance="m_0_0"):
@@ -406,14 +406,14 @@ class TestRegistry:
         assert b"model 'm' is no longer bound" in reason
 
     def test_another_version_is_refused_with_both(self, registry):
-        verdict, reason = ask(registry, b"pytriton", b"77", b"?")
+        verdict, reason = send_request(registry, b"pytriton", b"77", b"?")
 
         assert verdict == b"refused"
         assert f"version 77 of the proxy protocol, the pytriton package version {PROTOCOL_VERSION}" in reason.decode()
 
     @pytest.mark.parametrize("frames", [[b""], [b"pytriton"], [b"other", b"1", b""], [b"pytriton", b"1", b"\x01" * 40]])
     def test_nonsense_is_refused(self, registry, frames):
-        assert ask(registry, *frames)[0] == b"refused"
+        assert send_request(registry, *frames)[0] == b"refused"
 
     def test_closing_leaves_nothing(self, folder):
         before = psutil.Process().num_fds()

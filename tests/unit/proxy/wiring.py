@@ -236,7 +236,7 @@ class Instance:
         self.notifications = 0  # that brought answers
         self.returned = []  # sequences of batches that the callable has returned from, and that were not ended then
         self._offsets = {}
-        self._answers = []
+        self._responses = []
 
     def notify(self, *requests, metadata=()):
         """Sends a batch, and returns its sequence."""
@@ -252,9 +252,9 @@ class Instance:
     def infer(self, *requests):
         """Sends a batch to a worker that takes one at a time, and returns its result."""
         self.notify(*requests)
-        return self.answer([len(request["x"]) for request in requests])
+        return self.reply([len(request["x"]) for request in requests])
 
-    def answer(self, rows):
+    def reply(self, rows):
         notification = next_notification(self.channel)
         assert (notification.kind, notification.sequence) == (NotificationKind.RESULT, self.sequence)
         lease = self.results.lease(notification.offset, notification.size)
@@ -265,7 +265,7 @@ class Instance:
 
         It checks what holds of all responses: that nothing follows the final one.
         """
-        while not self._answers:
+        while not self._responses:
             notification = next_notification(self.channel)
             if notification.kind == NotificationKind.RETURNED:
                 self.returned.append(notification.sequence)
@@ -274,12 +274,12 @@ class Instance:
             self.notifications += 1
             memory = self.results.lease(notification.offset, notification.size).tobytes()
             reader = MessageReader(memory, 0, notification.size)
-            for answer in decode_responses(reader).responses:
-                assert (answer.sequence, answer.request) not in self.ended, "a response follows the final one"
-                if answer.final:
-                    self.ended.add((answer.sequence, answer.request))
-                self._answers.append((answer, self._outputs(memory, reader.data_offset, answer)))
-        return self._answers.pop(0)
+            for reply in decode_responses(reader).responses:
+                assert (reply.sequence, reply.request) not in self.ended, "a response follows the final one"
+                if reply.final:
+                    self.ended.add((reply.sequence, reply.request))
+                self._responses.append((reply, self._outputs(memory, reader.data_offset, reply)))
+        return self._responses.pop(0)
 
     def stream(self, sequence, request=0):
         """All responses to one request, as lists of an output's values; its failure, if it has one, is the last.
@@ -288,21 +288,21 @@ class Instance:
         """
         items, others = [], []
         while True:
-            answer, outputs = self.next_response()
-            if (answer.sequence, answer.request) != (sequence, request):
-                others.append((answer, outputs))
+            reply, outputs = self.next_response()
+            if (reply.sequence, reply.request) != (sequence, request):
+                others.append((reply, outputs))
                 continue
-            if answer.response:
+            if reply.response:
                 items.append(next(iter(outputs.values())).tolist())
-            if answer.failure:
-                items.append(answer.failure)
-            if answer.final:
-                self._answers = others + self._answers
+            if reply.failure:
+                items.append(reply.failure)
+            if reply.final:
+                self._responses = others + self._responses
                 return items
 
-    def _outputs(self, memory, data_offset, answer):
+    def _outputs(self, memory, data_offset, reply):
         outputs = {}
-        for position, code, tensor in answer.outputs:
+        for position, code, tensor in reply.outputs:
             output = self.connection.signature.outputs[position]
             assert code == output.code or self.connection.signature.loose
             outputs[output.name] = self.connection.array_of(memory, data_offset, tensor, code)

@@ -36,24 +36,24 @@ def x(*values):
     return {"x": np.array([values], np.float32)}
 
 
-def answer(instance, *requests, metadata=()):
+def response(instance, *requests, metadata=()):
     """Sends a batch, and returns its result and its outputs."""
     instance.notify(*requests, metadata=metadata)
-    return instance.answer([1] * len(requests))
+    return instance.response([1] * len(requests))
 
 
 def failures(instance, *requests):
-    result, _ = answer(instance, *requests)
+    result, _ = response(instance, *requests)
     return [(failure.request, failure.code, failure.message) for failure in result.failures]
 
 
 def test_it_answers_each_request(serve):
-    _, outputs = answer(serve(ADD), x(1), x(2))
+    _, outputs = response(serve(ADD), x(1), x(2))
     assert [array.tolist() for array in outputs["y"]] == [[[2]], [[3]]]
 
 
 def test_requests_of_different_shapes_are_answered(serve):
-    _, outputs = answer(serve(ADD), x(1), x(2, 3))
+    _, outputs = response(serve(ADD), x(1), x(2, 3))
     assert [array.tolist() for array in outputs["y"]] == [[[2]], [[3, 4]]]
 
 
@@ -71,7 +71,7 @@ for request in requests:
 return responses
 """)
     )
-    result, outputs = answer(instance, x(1), x(-1), x(2))
+    result, outputs = response(instance, x(1), x(-1), x(2))
     assert [tuple(failure) for failure in result.failures] == [(1, 3, "it is negative", "")]
     assert [None if array is None else array.tolist() for array in outputs["y"]] == [[[1]], None, [[2]]]
 
@@ -83,7 +83,7 @@ def test_an_error_without_a_code_is_internal(serve):
 
 def test_an_exception_fails_the_batch_and_shows_the_models_own_lines(serve):
     instance = serve(model('raise pb_utils.TritonModelException("no weights")'))
-    result, _ = answer(instance, x(1))
+    result, _ = response(instance, x(1))
     (failure,) = result.failures
     assert (failure.request, failure.message) == (-1, "model 'm': TritonModelException: no weights")
     assert 'model.py", line 7, in execute' in failure.detail
@@ -114,7 +114,7 @@ def test_outputs_are_sent_as_they_are(serve):
     body = """
 return [pb_utils.InferenceResponse([pb_utils.Tensor("y", np.array(7, np.int64))]) for _ in requests]
 """
-    _, outputs = answer(serve(model(body)), x(1))
+    _, outputs = response(serve(model(body)), x(1))
     assert (outputs["y"][0].dtype, outputs["y"][0].tolist()) == (np.int64, [7])
 
 
@@ -131,7 +131,7 @@ return [pb_utils.InferenceResponse([pb_utils.Tensor("y", array)]) for array in a
 def test_an_output_may_be_left_out(serve):
     body = 'return [pb_utils.InferenceResponse([pb_utils.Tensor("z", requests[0].inputs()[0].as_numpy())])]'
     instance = serve(model(body), config_of(outputs=[tensor("y"), tensor("z")]))
-    result, outputs = answer(instance, x(5))
+    result, outputs = response(instance, x(5))
     assert (result.failures, list(outputs)) == ([], ["z"])
 
 
@@ -143,7 +143,7 @@ texts = np.array([["b", b"\\x00"]], object)
 return [pb_utils.InferenceResponse([pb_utils.Tensor("y", texts)])]
 """
     config = config_of([tensor("x", "TYPE_STRING")], [tensor("y", "TYPE_STRING")])
-    _, outputs = answer(serve(model(body), config), {"x": np.array([[b"a", b""]], object)})
+    _, outputs = response(serve(model(body), config), {"x": np.array([[b"a", b""]], object)})
     assert outputs["y"][0].tolist() == [[b"b", b"\0"]]
 
 
@@ -160,7 +160,7 @@ def test_inputs_stay_valid_for_as_long_as_they_are_held(serve):
                 return [pb_utils.InferenceResponse([pb_utils.Tensor("y", self.kept[0].as_numpy())])]
     """)
     for value in range(20):
-        _, outputs = answer(instance, x(value))
+        _, outputs = response(instance, x(value))
         assert outputs["y"][0].tolist() == [[0]]
 
 
@@ -169,7 +169,7 @@ def test_response_parameters_reach_the_client(serve):
 parameters = {"text": "é", "integer": -7, "truth": True, "number": 0.5}
 return [pb_utils.InferenceResponse([pb_utils.Tensor("y", requests[0].inputs()[0].as_numpy())], parameters=parameters)]
 """
-    result, _ = answer(serve(model(body)), x(1))
+    result, _ = response(serve(model(body)), x(1))
     assert result.parameters == {0: {"text": "é", "integer": -7, "truth": True, "number": 0.5}}
 
 
@@ -193,7 +193,7 @@ return [
         RequestMetadata("", None, {}, RequestOptions("sequence", 2)),
         RequestMetadata(),
     ]
-    _, outputs = answer(serve(model(body), config), x(1), x(2), x(3), metadata=metadata)
+    _, outputs = response(serve(model(body), config), x(1), x(2), x(3), metadata=metadata)
     assert [json.loads(array.item()) for array in outputs["y"]] == [
         ["a", 2**64 - 1, 1, 1000, 3, 2**63, {"p": 1, "q": "é"}, ["y"], "m"],
         ["", "sequence", 2, 0, 0, None, {}, ["y", "z"], "m"],
@@ -207,7 +207,7 @@ requests[1].set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
 y = pb_utils.InferenceResponse([pb_utils.Tensor("y", requests[0].inputs()[0].as_numpy())])
 return [y, None]
 """
-    result, outputs = answer(serve(model(body)), x(1), x(2))
+    result, outputs = response(serve(model(body)), x(1), x(2))
     assert [tuple(failure) for failure in result.failures] == [(1, RESCHEDULE, "", "")]
     assert outputs["y"][1] is None
 
@@ -223,7 +223,7 @@ for request in requests:
     threading.Timer(0.01, answer, (sender, array)).start()
 return [None] * len(requests)
 """
-    _, outputs = answer(serve(model(body)), x(1), x(2))
+    _, outputs = response(serve(model(body)), x(1), x(2))
     assert [array.tolist() for array in outputs["y"]] == [[[1]], [[2]]]
 
 
@@ -247,7 +247,7 @@ except pb_utils.TritonModelException as error:
     assert "sends one response" in str(error), error
     return [None]
 """
-    result, outputs = answer(serve(model(body)), x(4))
+    result, outputs = response(serve(model(body)), x(4))
     assert result.failures == []
     assert outputs["y"][0].tolist() == [[4]]
 
@@ -269,14 +269,14 @@ return [pb_utils.InferenceResponse(error=pb_utils.TritonError("stopped", pb_util
     )
     sequence = instance.notify(x(1))
     instance.cancel(sequence)
-    result, _ = instance.answer([1])
+    result, _ = instance.response([1])
     assert result.failures[0].code == 7
 
 
 def test_a_model_without_batching_is_served(serve):
     instance = serve(ADD, config_of([tensor("x", dims=[2])], [tensor("y", dims=[2])], max_batch_size=0))
     instance.notify({"x": np.array([1, 2], np.float32)})
-    _, outputs = instance.answer([])
+    _, outputs = instance.response([])
     assert outputs["y"][0].tolist() == [2, 3]
 
 
@@ -287,7 +287,7 @@ return [pb_utils.InferenceResponse([pb_utils.Tensor("y", start)])]
 """
     control = [{"name": "START", "control": [{"kind": "CONTROL_SEQUENCE_START", "fp32_false_true": [0, 1]}]}]
     instance = serve(model(body), config_of(sequence_batching={"control_input": control}))
-    _, outputs = answer(instance, {**x(1), "START": np.ones((1, 1), np.float32)})
+    _, outputs = response(instance, {**x(1), "START": np.ones((1, 1), np.float32)})
     assert outputs["y"][0].tolist() == [[1]]
 
 

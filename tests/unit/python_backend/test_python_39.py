@@ -65,7 +65,7 @@ def python_39(tmp_path_factory):
     return folder / "bin" / "python"
 
 
-def ask(control, message):
+def send_request(control, message):
     control.send(encode_command(message))
     reply = decode_reply(control.receive(TIMEOUT_S))
     assert (reply.error, reply.detail) == ("", "")
@@ -89,11 +89,11 @@ def test_a_worker_process_serves_a_model(repository, request, interpreter):
     theirs.close()
     control = ControlChannel(ours)
     command.command = Command.COMPLETE_CONFIG
-    assert ask(control, command).config == command.config
+    assert send_request(control, command).config == command.config
     command.command = Command.LOAD
-    ask(control, command)
-    ask(control, CommandMessage(Command.CHECK_READY))
-    admission = ask(control, CommandMessage(Command.ISSUE_TICKET)).admission
+    send_request(control, command)
+    send_request(control, CommandMessage(Command.CHECK_READY))
+    admission = send_request(control, CommandMessage(Command.ISSUE_TICKET)).admission
     connected = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connected.connect(admission.socket)
     channel = Channel(connected)
@@ -109,7 +109,7 @@ def test_a_worker_process_serves_a_model(repository, request, interpreter):
     )
     wanted = sys.version_info[0] * 100 + sys.version_info[1] if interpreter == "this one" else 309
     assert outputs["y"][0].tolist() == [[wanted]]
-    ask(control, CommandMessage(Command.STOP))
+    send_request(control, CommandMessage(Command.STOP))
     assert process.communicate(timeout=TIMEOUT_S)[0] == "finalized\n"
     assert process.returncode == 0
     channel.close()

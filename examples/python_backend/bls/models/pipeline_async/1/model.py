@@ -12,16 +12,16 @@ class TritonPythonModel:
 
     async def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
         """Answers the requests side by side."""
-        return list(await asyncio.gather(*map(self.answer, requests)))
+        return list(await asyncio.gather(*map(self.reply, requests)))
 
-    async def answer(self, request: pb_utils.InferenceRequest) -> pb_utils.InferenceResponse:
+    async def reply(self, request: pb_utils.InferenceRequest) -> pb_utils.InferenceResponse:
         """Asks twice, and waits for both responses."""
         a, b = (pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in ("INPUT0", "INPUT1"))
-        added, subtracted = await asyncio.gather(self.ask("OUTPUT0", a, b), self.ask("OUTPUT1", b, a))
+        added, subtracted = await asyncio.gather(self.send_request("OUTPUT0", a, b), self.send_request("OUTPUT1", b, a))
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", added * subtracted)])
 
     @staticmethod
-    async def ask(output: str, a: object, b: object) -> object:
+    async def send_request(output: str, a: object, b: object) -> object:
         """Has ``add_sub`` infer."""
         inputs = [pb_utils.Tensor("INPUT0", a), pb_utils.Tensor("INPUT1", b)]
         response = await pb_utils.InferenceRequest("add_sub", [output], inputs).async_exec()

@@ -25,7 +25,7 @@ def load(triton, repository, name):
     ("answer", "message"),
     [
         ("None", "returned NoneType: return a list with one InferenceResponse for each request"),
-        ("[None]", "the model returned None for a request, and did not answer it by a response sender"),
+        ("[None]", "the model returned None for a request, and did not use its response sender"),
         ("[]", "returned 0 responses to 1 requests: return one for each"),
         ("[y(1), y(2)]", "returned 2 responses to 1 requests: return one for each"),
         ("[1]", "returned a list with int in it: use pb_utils.InferenceResponse"),
@@ -33,23 +33,23 @@ def load(triton, repository, name):
         ("sys.exit(3)", "SystemExit: 3"),
     ],
 )
-def test_what_is_no_answer_is_an_error_that_says_why(triton, name, load, answer, message):
-    load(execute(f"import sys\nreturn {answer}"))
+def test_what_is_no_answer_is_an_error_that_says_why(triton, name, load, response, message):
+    load(execute(f"import sys\nreturn {response}"))
     assert message in send_floats(triton, name, [1])
 
 
 def test_an_error_needs_no_outputs(triton, name, load):
     error = 'pb_utils.TritonError("no", pb_utils.TritonError.NOT_FOUND)'
     load(execute(f"return [pb_utils.InferenceResponse(None, {error})]"))
-    status, answer = infer_json(triton, name, [json_floats([1])])
-    assert (status, answer["error"]) == (404, "no")
+    status, response = infer_json(triton, name, [json_floats([1])])
+    assert (status, response["error"]) == (404, "no")
 
 
 def test_objects_are_sent_as_text(triton, name, load):
     objects = "np.array([[b'a', 'é', 3, 0.5, None]], object)"
     load(execute(f"return [pb_utils.InferenceResponse([pb_utils.Tensor('y', {objects})])]"), whole=TEXT)
-    _, answer = infer_json(triton, name, [json_floats([1])])
-    assert answer["outputs"][0]["data"] == ["a", "é", "3", "0.5", "None"]
+    _, response = infer_json(triton, name, [json_floats([1])])
+    assert response["outputs"][0]["data"] == ["a", "é", "3", "0.5", "None"]
 
 
 def test_objects_are_sent_to_other_models_as_text(triton, name, load):
@@ -65,8 +65,8 @@ request = pb_utils.InferenceRequest(model_name="{name}_bound", requested_output_
 return [pb_utils.InferenceResponse(request.exec().output_tensors())]
 """
     load(execute(body), whole=TEXT)
-    _, answer = infer_json(triton, name, [json_floats([1])])
-    assert answer["outputs"][0]["data"] == ["a", "3"]
+    _, response = infer_json(triton, name, [json_floats([1])])
+    assert response["outputs"][0]["data"] == ["a", "3"]
 
 
 def test_a_list_may_be_left_out_where_response_senders_have_answered(triton, name, load):
@@ -77,9 +77,9 @@ def test_a_list_may_be_left_out_where_response_senders_have_answered(triton, nam
 def test_an_exception_while_loading_is_named_as_in_execute(triton, repository, name):
     code = f"{HEAD}    def initialize(self, args):\n        raise pb_utils.TritonModelException('no weights')\n"
     write_model(repository, name, code=code + "\n    def execute(self, requests):\n        pass\n")
-    status, answer = command(triton, name, "load")
+    status, response = command(triton, name, "load")
     assert status == 400
-    assert f"model '{name}': TritonModelException: no weights" in answer["error"]
+    assert f"model '{name}': TritonModelException: no weights" in response["error"]
 
 
 @pytest.mark.parametrize("sequence", ["abc", "a" * 128])

@@ -48,7 +48,7 @@ ASKING = HEAD.replace("class TritonPythonModel:\n", ASK)
 
 @pytest.fixture(scope="module")
 def triton(repository):
-    """A server with models to ask: ``double``, ``count`` (decoupled), ``tell`` and ``bound``."""
+    """A server with models to ask: ``double``, ``count`` (decoupled), ``report`` and ``bound``."""
     with running_triton(model_repository=repository) as triton:
         triton.run()
         write(triton, repository, "double", ASKING, execute("return [y(2 * x(each)[0]) for each in requests]"))
@@ -64,7 +64,7 @@ for request in requests:
     sender.send(flags=FINAL)
 """
         write(triton, repository, "count", ASKING, execute(count), config=DECOUPLED)
-        tell = """
+        report = """
 return [
     text([
         each.request_id(), each.correlation_id(), each.flags(), each.timeout(), json.loads(each.parameters()),
@@ -72,7 +72,7 @@ return [
     for each in requests
 ]
 """
-        write(triton, repository, "tell", ASKING, execute(tell), whole=TEXT)
+        write(triton, repository, "tell", ASKING, execute(report), whole=TEXT)
         bind_floats(triton, "bound", lambda requests: [{"y": each["x"] + 1} for each in requests])
         yield triton
 
@@ -276,5 +276,5 @@ return [y(value_of(ask("{name}_made", 1).exec()))]
 """
         load(execute(body))
         assert send_floats(triton, name, [1]) == [5]
-        _, answer = infer_json(triton, f"{name}_made", [json_floats([1])])
-        assert answer["outputs"][0]["data"] == [5]
+        _, reply = infer_json(triton, f"{name}_made", [json_floats([1])])
+        assert reply["outputs"][0]["data"] == [5]
