@@ -42,12 +42,12 @@ def home():
 
 
 @pytest.fixture
-def grants_turns():
-    """Skips the test where threads cannot ask the kernel for turns of another length, or it does not tell them."""
+def grants_time_slices():
+    """Skips the test if the kernel does not support requests for time slices, or does not show them."""
     release = tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2])
-    turns = pathlib.Path("/proc/self/sched")
-    if release < (6, 12) or not turns.exists() or "se.slice" not in turns.read_text():
-        pytest.skip("turns cannot be asked for, or the kernel does not tell them")
+    state = pathlib.Path("/proc/self/sched")
+    if release < (6, 12) or not state.exists() or "se.slice" not in state.read_text():
+        pytest.skip("the kernel does not support requests for time slices, or does not show them")
 
 
 @pytest.fixture

@@ -114,9 +114,9 @@ void CancelledRequestsAreNotSoughtInLaterBatches() {
   CHECK(failing[0]->request.error_code == TRITONSERVER_ERROR_UNSUPPORTED);
 }
 
-void AWaitingBatchInLockStepIsToldOfCancelling() {
+void ASequentialBatchIsNotifiedOfCancelling() {
   std::mt19937_64 random(15);
-  Model model("lock-step", 1, true, [](const pytriton::BatchMessage& batch, const char* data) {
+  Model model("sequential mode", 1, true, [](const pytriton::BatchMessage& batch, const char* data) {
     const auto is_cancelled = [&](int64_t request) { return __atomic_load_n(data + request, __ATOMIC_ACQUIRE) != 0; };
     CHECK(ComesTrue([&] { return is_cancelled(1) && is_cancelled(2); }));
     CHECK(batch.request_count == 3 && !is_cancelled(0));
@@ -133,7 +133,7 @@ const Behaviours kBehaviours = {
     {"a_cancelled_request_is_answered_and_keeps_its_place", ACancelledRequestIsAnsweredAndKeepsItsPlace},
     {"a_request_whose_time_has_passed_is_answered", ARequestWhoseTimeHasPassedIsAnswered},
     {"cancelled_requests_are_not_sought_in_later_batches", CancelledRequestsAreNotSoughtInLaterBatches},
-    {"a_waiting_batch_in_lock_step_is_told_of_cancelling", AWaitingBatchInLockStepIsToldOfCancelling},
+    {"a_sequential_batch_is_notified_of_cancelling", ASequentialBatchIsNotifiedOfCancelling},
     {"a_client_that_has_left_is_sent_one_thing", AClientThatHasLeftIsSentOneThing},
 };
 

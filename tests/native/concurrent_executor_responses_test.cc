@@ -1,5 +1,5 @@
-// Batches at workers that take many at a time, and what they answer:
-// `pipeline_answers_test BEHAVIOUR`, or `--list`. Its sockets go to the current folder.
+// Batches at workers that take many at a time, and their responses:
+// `concurrent_executor_responses_test BEHAVIOUR`, or `--list`. Its sockets go to the current folder.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>

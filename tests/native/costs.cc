@@ -1,6 +1,6 @@
-// Counts what the backend does for a batch in lock-step, in the thread that Triton calls it in: `costs REQUESTS ROWS`.
-// Prints one `name=number` per line. Its socket goes to the current folder. Times vary from machine to machine; these
-// counts do not.
+// Counts what the backend does for a batch in sequential mode, in the thread that Triton calls it in: `costs REQUESTS
+// ROWS`. Prints one `name=number` per line. Its socket goes to the current folder. Times vary from machine to machine;
+// these counts do not.
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/socket.h>

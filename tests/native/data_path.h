@@ -102,7 +102,7 @@ class Model {
   void Load();
   void Unload();
 
-  // Hands a batch over. In lock-step, it is answered then.
+  // Hands a batch over. In sequential mode, it is answered then.
   void Launch(const Requests& batch);
   void Execute(const Requests& batch);
 

@@ -1,4 +1,4 @@
-// Batches for a worker in lock-step that sleeps at a doorbell in shared memory:
+// Batches for a worker in sequential mode that sleeps at a doorbell in shared memory:
 // `data_path_doorbell_test BEHAVIOUR`, or `--list`. Its sockets go to the current folder.
 #include <cstdint>
 #include <random>
@@ -17,7 +17,7 @@ using pytriton::BatchMessage;
 
 constexpr int64_t kLarge = 1 << 14;  // float32 values
 
-Model AtDoorbell(const std::string& name, fake_worker::Serve serve, size_t kept = 0) {
+Model OnDoorbell(const std::string& name, fake_worker::Serve serve, size_t kept = 0) {
   Mode mode;
   mode.at_doorbell = true;
   return Model(name, 1, true, mode, fake_worker::Sequential(std::move(serve), kept));
@@ -25,7 +25,7 @@ Model AtDoorbell(const std::string& name, fake_worker::Serve serve, size_t kept 
 
 void BatchesOfAnySizeComeBack() {
   std::mt19937_64 random(3);
-  Model model = AtDoorbell("any", Echo, 3);
+  Model model = OnDoorbell("any", Echo, 3);
   model.Load();
   for (int i = 0; i < 200; ++i) {
     const auto size = static_cast<int64_t>(random() % (2 * kLarge));
@@ -36,7 +36,7 @@ void BatchesOfAnySizeComeBack() {
 void AWorkerThatHangsUpIsReplaced() {
   std::mt19937_64 random(4);
   int batches = 0;
-  Model model = AtDoorbell("mortal", [&](const BatchMessage& batch, const char* data) {
+  Model model = OnDoorbell("mortal", [&](const BatchMessage& batch, const char* data) {
     if (++batches % 2 == 1) return Served{"", {}, true};
     return Echo(batch, data);
   });

@@ -1,4 +1,4 @@
-// Requests that cannot be served, and workers in lock-step that fail, talk nonsense or are gone:
+// Requests that cannot be served, and workers in sequential mode that fail, talk nonsense or are gone:
 // `data_path_failures_test BEHAVIOUR`, or `--list`. Its sockets go to the current folder.
 #include <chrono>
 #include <cmath>

@@ -1,4 +1,4 @@
-// Many batches at workers in lock-step, whose memory is kept, trimmed and mutated:
+// Many batches at workers in sequential mode, whose memory is kept, trimmed and mutated:
 // `data_path_stress_test BEHAVIOUR`, or `--list`. Its sockets go to the current folder.
 #include <atomic>
 #include <cstdint>

@@ -150,7 +150,7 @@ Reply& Reply::Echo(const Taken& taken, size_t request, bool final) {
     data_ += part;
     response.outputs.push_back({column.position, column.datatype, tensor});
   }
-  answers_.responses.push_back(std::move(response));
+  responses_.responses.push_back(std::move(response));
   return *this;
 }
 
@@ -160,7 +160,7 @@ Reply& Reply::Say(pytriton::ResponseEntry response, const std::string& data) {
     if (output.tensor.offset >= 0) output.tensor.offset += static_cast<int64_t>(data_.size());
   }
   data_ += data;
-  answers_.responses.push_back(std::move(response));
+  responses_.responses.push_back(std::move(response));
   return *this;
 }
 
@@ -185,7 +185,7 @@ Reply& Reply::End(const Taken& taken, size_t request) {
 
 std::string Reply::message() const {
   MessageWriter writer;
-  Encode(answers_, &writer);
+  Encode(responses_, &writer);
   std::string message(writer.head_size(), '\0');
   writer.CopyTo(message.data());
   return message + data_;
@@ -281,8 +281,8 @@ std::string DataOf(const pytriton::BatchMessage& batch, const char* data) {
     for (const pytriton::TensorLocation& tensor : column.tensors) size = std::max(size, tensor.offset + tensor.size);
   }
   // Without what comes first, which may change: whether the requests are cancelled.
-  const int64_t marks = std::min(size, batch.request_count);
-  return std::string(marks, '\0') + std::string(data + marks, data + size);
+  const int64_t flags = std::min(size, batch.request_count);
+  return std::string(flags, '\0') + std::string(data + flags, data + size);
 }
 
 Served Echo(const pytriton::BatchMessage& batch, const char* data) {
@@ -337,8 +337,8 @@ void Worker::Listen() {
 void Worker::Connect(FileDescriptor connected) {
   Notification notification;
   std::vector<FileDescriptor> files;
-  const bool greeted = ReceiveNotification(connected.get(), &notification, 0, &files) == sizeof(notification);
-  if (!greeted || notification.kind != static_cast<int64_t>(NotificationKind::kHello) || files.empty()) return;
+  const bool has_hello = ReceiveNotification(connected.get(), &notification, 0, &files) == sizeof(notification);
+  if (!has_hello || notification.kind != static_cast<int64_t>(NotificationKind::kHello) || files.empty()) return;
   WorkerEnd* worker_end = nullptr;
   {
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -44,12 +44,12 @@ class Reply {
   Reply& Fail(const Taken& taken, size_t request, const std::string& message, bool final = true);
   Reply& End(const Taken& taken, size_t request);
 
-  const pytriton::ResponsesMessage& responses() const { return answers_; }
+  const pytriton::ResponsesMessage& responses() const { return responses_; }
   // A whole message.
   std::string message() const;
 
  private:
-  pytriton::ResponsesMessage answers_;
+  pytriton::ResponsesMessage responses_;
   std::string data_;
 };
 
@@ -89,7 +89,7 @@ class WorkerEnd {
 // What is done about a connection, which ends with it; in a thread of its own.
 using Session = std::function<void(WorkerEnd* worker_end)>;
 
-// What a worker in lock-step does about a batch.
+// What a worker in sequential mode does about a batch.
 struct Served {
   std::string message;                                 // with its data
   std::optional<pytriton::Notification> notification;  // in place of the one that tells where the message lies

@@ -25,7 +25,7 @@ class Generator {
         return AdmissionMessage{Text(),    Integer(), Chance(), Chance(), static_cast<ExecutionMode>(1 + Below(3)),
                                 Integer(), Texts(),   Texts()};
       case 4:
-        return Answers();
+        return Responses();
       case 5:
         return Call();
       case 6:
@@ -155,7 +155,7 @@ class Generator {
     return message;
   }
 
-  ResponseEntry OneAnswer() {
+  ResponseEntry OneResponse() {
     ResponseEntry response;
     response.sequence = Integer();
     response.request = Integer();
@@ -175,10 +175,10 @@ class Generator {
     return response;
   }
 
-  ResponsesMessage Answers() {
+  ResponsesMessage Responses() {
     ResponsesMessage message;
     const int64_t count = Below(4);
-    for (int64_t i = 0; i < count; ++i) message.responses.push_back(OneAnswer());
+    for (int64_t i = 0; i < count; ++i) message.responses.push_back(OneResponse());
     return message;
   }
 

@@ -79,21 +79,21 @@ void Encode(const ResultMessage& message, MessageWriter* writer) {
 
 void Encode(const ResponsesMessage& message, MessageWriter* writer) {
   writer->Word(static_cast<int64_t>(message.responses.size()));
-  for (const ResponseEntry& answer : message.responses) {
-    writer->Word(answer.sequence);
-    writer->Word(answer.request);
-    writer->Word((answer.final ? kFinal : 0) | (answer.response ? kResponse : 0) | (answer.failed ? kFailed : 0) |
-                 (answer.parameters.empty() ? 0 : kHasParameters));
-    writer->Word(answer.compute_start_ns);
-    writer->Word(answer.compute_end_ns);
-    if (answer.failed) {
-      writer->Word(answer.code);
-      writer->Text(answer.message);
-      writer->Text(answer.detail);
+  for (const ResponseEntry& entry : message.responses) {
+    writer->Word(entry.sequence);
+    writer->Word(entry.request);
+    writer->Word((entry.final ? kFinal : 0) | (entry.response ? kResponse : 0) | (entry.failed ? kFailed : 0) |
+                 (entry.parameters.empty() ? 0 : kHasParameters));
+    writer->Word(entry.compute_start_ns);
+    writer->Word(entry.compute_end_ns);
+    if (entry.failed) {
+      writer->Word(entry.code);
+      writer->Text(entry.message);
+      writer->Text(entry.detail);
     }
-    if (!answer.parameters.empty()) writer->WriteParameters(answer.parameters);
-    writer->Word(static_cast<int64_t>(answer.outputs.size()));
-    for (const ResponseOutput& output : answer.outputs) {
+    if (!entry.parameters.empty()) writer->WriteParameters(entry.parameters);
+    writer->Word(static_cast<int64_t>(entry.outputs.size()));
+    for (const ResponseOutput& output : entry.outputs) {
       writer->Word(output.position);
       writer->Word(output.datatype);
       writer->WriteTensor(output.tensor);

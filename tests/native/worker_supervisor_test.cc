@@ -32,13 +32,13 @@ using pytriton::ProcessError;
 using pytriton::ProcessSpec;
 using pytriton::WorkerSupervisor;
 
-constexpr int kLeash = 3;
+constexpr int kControlSocket = 3;
 
 // The process.
 
 void Take(char* data, size_t size) {
   while (size > 0) {
-    const ssize_t received = read(kLeash, data, size);
+    const ssize_t received = read(kControlSocket, data, size);
     if (received <= 0) _exit(1);
     data += received;
     size -= received;
@@ -63,10 +63,10 @@ void Reply(const std::string& error, const std::string& config, bool admits) {
     size += data.head_size();
   }
   std::memcpy(frame.data(), &size, 8);
-  if (write(kLeash, frame.data(), frame.size()) != static_cast<ssize_t>(frame.size())) _exit(1);
+  if (write(kControlSocket, frame.data(), frame.size()) != static_cast<ssize_t>(frame.size())) _exit(1);
 }
 
-bool Told(const char* what) { return access(what, F_OK) == 0; }
+bool IsSet(const char* what) { return access(what, F_OK) == 0; }
 void Tell(const std::string& what) { std::ofstream(what).close(); }
 
 int Host() {
@@ -81,19 +81,19 @@ int Host() {
         Reply("", "completed", false);
         break;
       case Command::kLoad:
-        if (Told("exit")) _exit(3);
-        while (Told("hang")) usleep(1000);
-        Reply(Told("fail") ? "ValueError: no weights" : "", Told("ask") ? pytriton::kHasReadinessCheck : "", false);
+        if (IsSet("exit")) _exit(3);
+        while (IsSet("hang")) usleep(1000);
+        Reply(IsSet("fail") ? "ValueError: no weights" : "", IsSet("ask") ? pytriton::kHasReadinessCheck : "", false);
         break;
       case Command::kCheckReady:
         Tell("asked");
-        Reply(Told("unready") ? "not yet" : "", "", false);
+        Reply(IsSet("unready") ? "not yet" : "", "", false);
         break;
       case Command::kIssueTicket:
         Reply("", "", true);
         break;
       case Command::kStop:
-        while (Told("linger")) usleep(1000);
+        while (IsSet("linger")) usleep(1000);
         Tell("stopped");
         Reply("", "", false);
         return 0;
@@ -143,7 +143,7 @@ void WaitFor(const std::function<bool()>& condition) {
 
 bool Gone(pid_t process) { return kill(process, 0) != 0; }
 
-void OneProcessObeysAllOrders() {
+void OneProcessHandlesAllCommands() {
   pid_t process;
   {
     WorkerSupervisor supervisor(HostCommand(), "model", std::nullopt);
@@ -154,7 +154,7 @@ void OneProcessObeysAllOrders() {
     process = Admitted(&supervisor);
     CHECK(Admitted(&supervisor) == process);
   }
-  CHECK(Told("stopped"));
+  CHECK(IsSet("stopped"));
   CHECK(Gone(process));
 }
 
@@ -163,13 +163,13 @@ void AModelIsAskedWhetherItIsReadyIfItWantsToBe() {
     WorkerSupervisor supervisor(HostCommand(), "model", std::nullopt);
     supervisor.Load(Load(), [] { std::abort(); });
     supervisor.CheckReady();
-    CHECK(!Told("asked"));
+    CHECK(!IsSet("asked"));
   }
   Tell("ask");
   WorkerSupervisor supervisor(HostCommand(), "model", std::nullopt);
   supervisor.Load(Load(), [] {});
   supervisor.CheckReady();
-  CHECK(Told("asked"));
+  CHECK(IsSet("asked"));
   Tell("unready");
   CHECK(ErrorOf<CommandError>([&] { supervisor.CheckReady(); }) == "not yet");
   Tell("hang");  // when it is loaded again
@@ -220,7 +220,7 @@ void AStartThatTakesTooLongIsEnded() {
   CHECK(error == "its worker process has not replied for 1 s and was killed");
 }
 
-void WhoeverWaitsIsToldWhyAStartHasFailed() {
+void WaitingRequestsFailWithTheReasonOfAFailedStart() {
   WorkerSupervisor supervisor(HostCommand(), "model", std::nullopt);
   supervisor.Load(Load(), [] {});
   Tell("fail");
@@ -289,14 +289,14 @@ void ProcessesAreKilledUnderLoad() {
 }
 
 const data_path::Behaviours kBehaviours = {
-    {"one_process_obeys_all_orders", OneProcessObeysAllOrders},
+    {"one_process_handles_all_commands", OneProcessHandlesAllCommands},
     {"a_model_is_asked_whether_it_is_ready_if_it_wants_to_be", AModelIsAskedWhetherItIsReadyIfItWantsToBe},
     {"a_process_that_ends_is_started_again", AProcessThatEndsIsStartedAgain},
     {"a_model_that_does_not_load_is_an_error", AModelThatDoesNotLoadIsAnError},
     {"a_process_that_ends_at_its_start_is_an_error", AProcessThatEndsAtItsStartIsAnError},
     {"a_program_that_is_missing_is_an_error", AProgramThatIsMissingIsAnError},
     {"a_start_that_takes_too_long_is_ended", AStartThatTakesTooLongIsEnded},
-    {"whoever_waits_is_told_why_a_start_has_failed", WhoeverWaitsIsToldWhyAStartHasFailed},
+    {"waiting_requests_fail_with_the_reason_of_a_failed_start", WaitingRequestsFailWithTheReasonOfAFailedStart},
     {"nobody_waits_for_ever", NobodyWaitsForEver},
     {"a_supervisor_ends_while_its_process_is_being_started_again", ASupervisorEndsWhileItsProcessIsBeingStartedAgain},
     {"a_supervisor_ends_while_it_pauses", ASupervisorEndsWhileItPauses},

@@ -42,7 +42,7 @@ class Deadline:
             raise self.error()
         return left_s
 
-    def rest_s(self) -> float:
+    def remaining_s(self) -> float:
         """Returns the seconds that are left, at least 0."""
         return max(0.0, self._end - time.monotonic())
 

@@ -76,7 +76,7 @@ def wait_until_ready(
             yield from _look_closer(up, model, deadline, warn=not warned)
             warned = True
         if not deadline.passed():
-            yield functools.partial(sleep, min(pause_s, deadline.rest_s()))
+            yield functools.partial(sleep, min(pause_s, deadline.remaining_s()))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         if deadline.passed():  # no time is left for another response
             break
@@ -105,7 +105,7 @@ def probe_timeout_s(deadline: Deadline, count: int = 1, longest_s: float = _PROB
         count: How many servers there are.
         longest_s: How long to wait at most.
     """
-    return max(0.001, min(longest_s, deadline.rest_s() / (count + 1 if count > 1 else 1)))
+    return max(0.001, min(longest_s, deadline.remaining_s() / (count + 1 if count > 1 else 1)))
 
 
 def _state(

@@ -255,7 +255,7 @@ class Session:
                 if number > policy.attempts or not policy.allows(error):
                     raise
                 pause_s = policy.pause_before(number)
-                if pause_s >= deadline.rest_s():
+                if pause_s >= deadline.remaining_s():
                     raise
             yield functools.partial(self._sleep, pause_s)
 

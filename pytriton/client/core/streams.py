@@ -117,7 +117,9 @@ async def open_stream(session: Session, request: EncodedRequest) -> tuple[Stream
         except BaseException as error:
             stream.cancel()
             if failures.is_cut_short(error):
-                yield from _look_for_reason(server, session.model, request, min(_REASON_TIMEOUT_S, deadline.rest_s()))
+                yield from _look_for_reason(
+                    server, session.model, request, min(_REASON_TIMEOUT_S, deadline.remaining_s())
+                )
             raise
         return stream, first
 

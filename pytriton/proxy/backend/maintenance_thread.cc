@@ -51,15 +51,15 @@ void MaintenanceThread::Watch(const std::shared_ptr<Arena>& arena) {
 }
 
 // Once no batch was written for a while.
-void MaintenanceThread::TidyHeap(const std::vector<std::shared_ptr<Arena>>& arenas) {
+void MaintenanceThread::TrimHeap(const std::vector<std::shared_ptr<Arena>>& arenas) {
   int64_t allocations = 0;
   for (const std::shared_ptr<Arena>& arena : arenas) allocations += arena->allocations();
   const Arena::Clock::time_point now = Arena::Clock::now();
   if (allocations != allocations_) {
     allocations_ = allocations;
-    tidy_at_ = now + kIdle;
-  } else if (tidy_at_ && now >= *tidy_at_) {
-    tidy_at_.reset();
+    trim_at_ = now + kIdle;
+  } else if (trim_at_ && now >= *trim_at_) {
+    trim_at_.reset();
     ReturnFreedMemory();
   }
 }
@@ -71,7 +71,7 @@ void MaintenanceThread::Run() {
     const std::vector<std::shared_ptr<ClientProcessWatch>> owners = Living(&owners_);
     lock.unlock();
     for (const std::shared_ptr<Arena>& arena : arenas) arena->Trim(Arena::Clock::now() - kIdle);
-    TidyHeap(arenas);
+    TrimHeap(arenas);
     for (const std::shared_ptr<ClientProcessWatch>& client_process : owners) client_process->UnloadIfGone();
     lock.lock();
   }

@@ -28,7 +28,7 @@ class MaintenanceThread {
 
  private:
   void Run();
-  void TidyHeap(const std::vector<std::shared_ptr<Arena>>& arenas);
+  void TrimHeap(const std::vector<std::shared_ptr<Arena>>& arenas);
 
   std::mutex mutex_;
   std::condition_variable stop_;
@@ -36,7 +36,7 @@ class MaintenanceThread {
   std::vector<std::weak_ptr<Arena>> arenas_;
   std::vector<std::weak_ptr<ClientProcessWatch>> owners_;
   int64_t allocations_ = 0;  // allocations so far, in all arenas
-  std::optional<Arena::Clock::time_point> tidy_at_;
+  std::optional<Arena::Clock::time_point> trim_at_;
   std::thread thread_;
 };
 

@@ -31,9 +31,9 @@ class Batch:
         "_callbacks",
         "_columns",
         "_data_offset",
-        "_details",
-        "_details_start",
         "_message",
+        "_metadata_read",
+        "_metadata_start",
         "_signature",
         "_stacked",
         "_starts",
@@ -44,14 +44,14 @@ class Batch:
 
     def __init__(self, lease: Lease, signature: Signature) -> None:
         """Reads the message at the start of ``lease``."""
-        self._message, self._data_offset, self._details_start = read_batch(lease)
+        self._message, self._data_offset, self._metadata_start = read_batch(lease)
         self.lease = lease
         """The block that holds the batch."""
         self.request_count = self._message.request_count
         """Number of requests."""
         self.rows = self._message.rows
         """First dimension of each request; empty if the model does not batch."""
-        self._details: list[RequestMetadata] | None = None if self._details_start else []
+        self._metadata_read: list[RequestMetadata] | None = None if self._metadata_start else []
         self._signature = signature
         self._stacked: dict[str, Array] | None = None
         self._columns: dict[int, Array] | None = None
@@ -157,9 +157,9 @@ class Batch:
 
     def _all_metadata(self) -> list[RequestMetadata]:
         """Returns the metadata of each request, decoded on first access; empty if no request has any."""
-        if self._details is None:
-            self._details = read_metadata(self.lease, self.request_count, self._details_start)
-        return self._details
+        if self._metadata_read is None:
+            self._metadata_read = read_metadata(self.lease, self.request_count, self._metadata_start)
+        return self._metadata_read
 
     def _stacked_columns(self) -> dict[int, Array]:
         """Returns the stacked inputs by position. Created once, since strings have to be decoded."""

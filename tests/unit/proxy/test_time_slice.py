@@ -11,14 +11,14 @@ from pytriton.proxy.transport.time_slice import request_short_time_slice
 SHORT_NS = 100_000
 
 
-def turn():
-    """How long the calling thread's turns are, in nanoseconds."""
+def time_slice():
+    """The calling thread's time slice, in nanoseconds."""
     lines = pathlib.Path("/proc/thread-self/sched").read_text().splitlines()
     return next(int(line.split()[-1]) for line in lines if line.startswith("se.slice"))
 
 
 def in_a_thread(*steps):
-    """What the steps return, each taken by one thread: what that asks for stays with it."""
+    """Calls functions in one new thread, and returns their results."""
     found = []
     thread = threading.Thread(target=lambda: found.extend(step() for step in steps))
     thread.start()
@@ -28,32 +28,36 @@ def in_a_thread(*steps):
 
 
 @pytest.fixture
-def usual(grants_turns):
-    """How long the turns are that the kernel gives to threads which ask for nothing."""
-    (found,) = in_a_thread(turn)
+def usual(grants_time_slices):
+    """The time slice of threads that have not requested one."""
+    (found,) = in_a_thread(time_slice)
     return found
 
 
-def test_a_thread_may_ask_for_short_turns(usual):
-    assert in_a_thread(turn, request_short_time_slice, turn) == [usual, None, SHORT_NS]
+def test_a_thread_may_request_short_time_slices(usual):
+    assert in_a_thread(time_slice, request_short_time_slice, time_slice) == [usual, None, SHORT_NS]
 
 
-def test_the_threads_that_it_starts_have_the_usual_turns(usual):
-    assert in_a_thread(request_short_time_slice, lambda: in_a_thread(turn), turn) == [None, [usual], SHORT_NS]
+def test_the_threads_that_it_starts_have_the_usual_time_slices(usual):
+    assert in_a_thread(request_short_time_slice, lambda: in_a_thread(time_slice), time_slice) == [
+        None,
+        [usual],
+        SHORT_NS,
+    ]
 
 
-def test_other_threads_keep_their_turns(usual):
+def test_other_threads_keep_their_time_slices(usual):
     in_a_thread(request_short_time_slice)
 
-    assert turn() == usual
+    assert time_slice() == usual
 
 
-def test_a_thread_with_a_nice_value_of_its_own_keeps_it_and_its_turns(usual):
+def test_a_thread_with_a_nice_value_of_its_own_keeps_it_and_its_time_slices(usual):
     def nice():
         return os.getpriority(os.PRIO_PROCESS, 0)
 
     before = nice()
-    assert in_a_thread(lambda: os.nice(5), request_short_time_slice, turn, nice) == [
+    assert in_a_thread(lambda: os.nice(5), request_short_time_slice, time_slice, nice) == [
         before + 5,
         None,
         usual,

@@ -167,11 +167,11 @@ void ConcurrentExecutor::Deliver(const ResponseEntry& response, const char* data
   if (!response.final) return;
   batch_in_flight->ended[request] = true;
   --batch_in_flight->open;
-  Land(response.sequence, batch_in_flight);
+  Complete(response.sequence, batch_in_flight);
 }
 
 // Completes a batch once the worker has ended it, and all its requests were returned to Triton.
-void ConcurrentExecutor::Land(int64_t sequence, InFlightBatch* batch_in_flight) {
+void ConcurrentExecutor::Complete(int64_t sequence, InFlightBatch* batch_in_flight) {
   if (batch_in_flight->open > 0 ||
       std::find(batch_in_flight->closed.begin(), batch_in_flight->closed.end(), false) != batch_in_flight->closed.end())
     return;
@@ -212,7 +212,7 @@ void ConcurrentExecutor::LookForCancelled() {
       const std::lock_guard<std::mutex> memory(memory_mutex_);
       batch_in_flight->batch.Cancel(i);
     }
-    if (any) Land(sequence, batch_in_flight);
+    if (any) Complete(sequence, batch_in_flight);
   }
 }
 

@@ -56,7 +56,7 @@ class ConcurrentExecutor {
   void Listen();
   void Receive(const Notification& notification);
   void Deliver(const ResponseEntry& response, const char* data);
-  void Land(int64_t sequence, InFlightBatch* batch_in_flight);
+  void Complete(int64_t sequence, InFlightBatch* batch_in_flight);
   void Reschedule(InFlightBatch* batch_in_flight, size_t request, bool final);
   void LookForCancelled();
   void Refuse(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& message);

@@ -21,7 +21,7 @@ namespace {
 constexpr int kLoadTimeoutMs = 10000;
 constexpr int kReconnectTimeoutMs = 500;  // requests are waiting
 constexpr uint64_t kStartTimeoutNs = 30'000'000'000;
-constexpr std::chrono::milliseconds kAskAgainEvery(100);
+constexpr std::chrono::milliseconds kRetryInterval(100);
 constexpr std::chrono::milliseconds kPause(10);
 constexpr int kNoService = -1;  // its process has one
 
@@ -108,7 +108,7 @@ std::shared_ptr<Connection> Instance::ConnectToBound(int service_fd, int timeout
     }
     if (MonotonicNs() - start > kStartTimeoutNs || !wanted()) throw RegistrationError(reply.reason);
     // Meanwhile this instance is busy to Triton, which sends requests to other instances.
-    std::this_thread::sleep_for(kAskAgainEvery);
+    std::this_thread::sleep_for(kRetryInterval);
   }
 }
 

@@ -74,7 +74,7 @@ class ZeroMq {
 
 constexpr size_t kMaxFrame = size_t{1} << 20;
 
-std::vector<std::string> Ask(const std::string& endpoint, const std::vector<std::string>& question, int timeout_ms) {
+std::vector<std::string> Call(const std::string& endpoint, const std::vector<std::string>& request, int timeout_ms) {
   const ZeroMq& zmq = ZeroMq::Get();
   const std::unique_ptr<void, int (*)(void*)> context(zmq.ctx_new(), zmq.ctx_term);
   const std::unique_ptr<void, int (*)(void*)> socket(zmq.socket(context.get(), ZeroMq::kRequestSocket), zmq.close);
@@ -86,9 +86,9 @@ std::vector<std::string> Ask(const std::string& endpoint, const std::vector<std:
   zmq.setsockopt(socket.get(), ZeroMq::kReceiveTimeout, &timeout_ms, sizeof(timeout_ms));
   zmq.setsockopt(socket.get(), ZeroMq::kSendTimeout, &timeout_ms, sizeof(timeout_ms));
   if (zmq.connect(socket.get(), endpoint.c_str()) != 0) fail("cannot connect to");
-  for (size_t i = 0; i < question.size(); ++i) {
-    const int flags = i + 1 < question.size() ? ZeroMq::kSendMore : 0;
-    if (zmq.send(socket.get(), question[i].data(), question[i].size(), flags) < 0) fail("cannot send a request to");
+  for (size_t i = 0; i < request.size(); ++i) {
+    const int flags = i + 1 < request.size() ? ZeroMq::kSendMore : 0;
+    if (zmq.send(socket.get(), request[i].data(), request[i].size(), flags) < 0) fail("cannot send a request to");
   }
   std::vector<std::string> response;
   int more = 1;
@@ -134,7 +134,7 @@ RegistrationReply Register(const std::string& registry, const RegistrationMessag
   std::string body(writer.head_size(), '\0');
   writer.CopyTo(body.data());
   const std::vector<std::string> response =
-      Ask(registry, {"pytriton", std::to_string(kProtocolVersion), body}, timeout_ms);
+      Call(registry, {"pytriton", std::to_string(kProtocolVersion), body}, timeout_ms);
   if (response.size() < 2) throw RegistrationError("the reply of the registry at " + registry + " is malformed");
   if (response[0] == "waiting") return {std::nullopt, response[1], std::nullopt};
   if (response[0] != "admitted") throw RegistrationError(response[1]);

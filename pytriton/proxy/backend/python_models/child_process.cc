@@ -130,7 +130,7 @@ std::string Process::DescribeExit() const {
   return "was killed by " + (name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(info.si_status));
 }
 
-CommandReply ChildProcess::Ask(const CommandMessage& command, Timeout timeout) {
+CommandReply ChildProcess::Call(const CommandMessage& command, Timeout timeout) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto start = Clock::now();
   bool gone = false;
@@ -144,7 +144,7 @@ CommandReply ChildProcess::Ask(const CommandMessage& command, Timeout timeout) {
   };
   std::string frame;
   try {
-    frame = control_.Ask(command, waiting);
+    frame = control_.Call(command, waiting);
   } catch (const ControlChannelError&) {
     if (!process_.WaitFor(kLastWords)) process_.Kill();
     throw ProcessError("its worker process " + process_.DescribeExit());

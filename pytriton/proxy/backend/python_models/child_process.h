@@ -75,7 +75,7 @@ class ChildProcess {
 
   // Sends a command and waits for the reply. Throws CommandError if the command fails, and ProcessError if the process
   // exits or does not reply within `timeout`, in which case it is killed.
-  CommandReply Ask(const CommandMessage& command, Timeout timeout);
+  CommandReply Call(const CommandMessage& command, Timeout timeout);
 
  private:
   ChildProcess(const ProcessSpec& spec, FileDescriptor service, FileDescriptor other)

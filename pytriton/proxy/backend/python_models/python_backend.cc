@@ -147,7 +147,7 @@ PythonModel::PythonModel(TRITONBACKEND_Model* model, PythonBackend* backend) : m
 }
 
 void PythonModel::Complete() {
-  first_ = NewKeeper();
+  first_ = NewSupervisor();
   CommandMessage command = order_;
   command.command = Command::kCompleteConfig;
   const std::string config = first_->Complete(command);
@@ -166,7 +166,7 @@ std::unique_ptr<WorkerSupervisor> PythonModel::Load(TRITONBACKEND_ModelInstance*
     supervisor = std::move(first_);
   }
   return Named(order_.model, [&] {
-    if (supervisor == nullptr) supervisor = NewKeeper();
+    if (supervisor == nullptr) supervisor = NewSupervisor();
     CommandMessage command = order_;
     command.command = Command::kLoad;
     command.folder = backend_->NewFolder();
@@ -185,7 +185,7 @@ std::unique_ptr<WorkerSupervisor> PythonModel::Load(TRITONBACKEND_ModelInstance*
   });
 }
 
-std::unique_ptr<WorkerSupervisor> PythonModel::NewKeeper() const {
+std::unique_ptr<WorkerSupervisor> PythonModel::NewSupervisor() const {
   const auto open_service = [services = backend_->services(), server = server_, model = order_.model,
                              version = order_.version](FileDescriptor* worker_end) {
     return services->Open(server, model, version, worker_end);

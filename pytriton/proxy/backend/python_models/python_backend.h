@@ -52,7 +52,7 @@ class PythonModel {
   std::unique_ptr<WorkerSupervisor> Load(TRITONBACKEND_ModelInstance* instance);
 
  private:
-  std::unique_ptr<WorkerSupervisor> NewKeeper() const;
+  std::unique_ptr<WorkerSupervisor> NewSupervisor() const;
   void Complete();
 
   TRITONBACKEND_Model* const model_;

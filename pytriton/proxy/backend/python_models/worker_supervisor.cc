@@ -47,7 +47,7 @@ WorkerSupervisor::~WorkerSupervisor() {
   if (process != nullptr) {
     const auto deadline = Clock::now() + kStopTimeout;
     try {
-      if (idle) process->Ask({Command::kStop}, kStopTimeout);
+      if (idle) process->Call({Command::kStop}, kStopTimeout);
     } catch (const CommandError& error) {
       Log(TRITONSERVER_LOG_ERROR, "model '" + model_ + "': " + error.what() + "\n" + error.detail());
     } catch (const std::exception& error) {
@@ -59,23 +59,23 @@ WorkerSupervisor::~WorkerSupervisor() {
   thread_.join();
 }
 
-std::string WorkerSupervisor::Complete(const CommandMessage& command) { return AskStarted(command).config; }
+std::string WorkerSupervisor::Complete(const CommandMessage& command) { return CallStarted(command).config; }
 
 void WorkerSupervisor::Load(const CommandMessage& command, std::function<void()> on_restart) {
   load_ = command;
   on_restart_ = std::move(on_restart);
-  const bool asks_ready = AskStarted(command).config == kHasReadinessCheck;
+  const bool has_readiness_check = CallStarted(command).config == kHasReadinessCheck;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (state_ == State::kEnded) throw ProcessError(failure_);
   state_ = State::kLoaded;
-  asks_ready_ = asks_ready;
+  has_readiness_check_ = has_readiness_check;
 }
 
 AdmissionMessage WorkerSupervisor::IssueTicket(Clock::time_point deadline, const std::function<bool()>& wanted) {
   while (true) {
     const std::shared_ptr<ChildProcess> process = Loaded(deadline, wanted);
     try {
-      return process->Ask({Command::kIssueTicket}, kAdmitTimeout).admission;
+      return process->Call({Command::kIssueTicket}, kAdmitTimeout).admission;
     } catch (const std::exception& error) {
       if (Clock::now() > deadline) throw ProcessError(error.what());
       std::this_thread::sleep_for(kMoment);  // the thread notices its exit, too
@@ -89,9 +89,9 @@ void WorkerSupervisor::CheckReady() {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (state_ == State::kStarting) throw ProcessError(kRestarting);
     if (state_ != State::kLoaded) throw ProcessError(failure_);
-    if (asks_ready_) process = process_;
+    if (has_readiness_check_) process = process_;
   }
-  if (process != nullptr) process->Ask({Command::kCheckReady}, timeout());
+  if (process != nullptr) process->Call({Command::kCheckReady}, timeout());
 }
 
 std::shared_ptr<ServiceChannel> WorkerSupervisor::service() {
@@ -152,7 +152,7 @@ bool WorkerSupervisor::Restart(std::string* reason) {
 bool WorkerSupervisor::StartAndLoad(std::string* reason) {
   try {
     Start();
-    process_->Ask(load_, start_timeout_);
+    process_->Call(load_, start_timeout_);
     loaded_since_ = Clock::now();
     const std::lock_guard<std::mutex> lock(mutex_);
     state_ = State::kLoaded;
@@ -185,7 +185,7 @@ bool WorkerSupervisor::Pause(milliseconds time) {
   return !changed_.wait_for(lock, time, [this] { return stopping_; });
 }
 
-CommandReply WorkerSupervisor::AskStarted(const CommandMessage& command) {
+CommandReply WorkerSupervisor::CallStarted(const CommandMessage& command) {
   std::shared_ptr<ChildProcess> process;
   {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -193,7 +193,7 @@ CommandReply WorkerSupervisor::AskStarted(const CommandMessage& command) {
     if (state_ == State::kEnded) throw ProcessError(failure_);
     process = process_;
   }
-  return process->Ask(command, start_timeout_);
+  return process->Call(command, start_timeout_);
 }
 
 std::shared_ptr<ChildProcess> WorkerSupervisor::Loaded(Clock::time_point deadline,

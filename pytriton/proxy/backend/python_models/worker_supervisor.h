@@ -59,7 +59,7 @@ class WorkerSupervisor {
   bool StartAndLoad(std::string* reason);
   void End(const std::string& reason);
   bool Pause(std::chrono::milliseconds time);
-  CommandReply AskStarted(const CommandMessage& command);
+  CommandReply CallStarted(const CommandMessage& command);
   std::shared_ptr<ChildProcess> Loaded(Clock::time_point deadline, const std::function<bool()>& wanted);
 
   const ProcessSpec spec_;
@@ -74,7 +74,7 @@ class WorkerSupervisor {
   std::condition_variable changed_;
   State state_ = State::kStarting;
   bool stopping_ = false;
-  bool asks_ready_ = false;  // the model has a readiness check
+  bool has_readiness_check_ = false;  // the model has a readiness check
   std::shared_ptr<ChildProcess> process_;
   std::shared_ptr<ServiceChannel> service_;
   int64_t failures_ = 0;  // number of failed starts

@@ -15,7 +15,7 @@ namespace pytriton {
 
 namespace {
 
-constexpr int kBellsAtATime = 64;  // lets other channels be served
+constexpr int kNotificationsAtATime = 64;  // lets other channels be served
 
 int64_t ToWord(ServiceNotification kind) { return static_cast<int64_t>(kind); }
 
@@ -66,7 +66,7 @@ void ServiceChannel::Retire() {
 }
 
 bool ServiceChannel::Receive() {
-  for (int i = 0; i < kBellsAtATime; ++i) {
+  for (int i = 0; i < kNotificationsAtATime; ++i) {
     Notification notification;
     std::vector<FileDescriptor> files;
     const ssize_t received = ReceiveNotification(socket_.get(), &notification, MSG_DONTWAIT, &files);

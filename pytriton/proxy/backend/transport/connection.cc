@@ -24,13 +24,13 @@ Connection::Connection(AdmissionMessage admission, int service_fd)
                               Doorbell::kSize};
   channel_.Send(hello, arena_->fd(), service_fd);
   std::vector<FileDescriptor> files;
-  Notification answer;
+  Notification notification;
   channel_.SetTimeout(kHandshakeTimeoutMs);
-  if (!channel_.Receive(&answer, &files)) throw ChannelError("the worker did not respond");
-  if (answer.kind != static_cast<int64_t>(NotificationKind::kWelcome) || files.empty()) {
+  if (!channel_.Receive(&notification, &files)) throw ChannelError("the worker did not respond");
+  if (notification.kind != static_cast<int64_t>(NotificationKind::kWelcome) || files.empty()) {
     throw ProtocolError("the worker did not accept the model instance");
   }
-  if (answer.offset == doorbell.offset) {
+  if (notification.offset == doorbell.offset) {
     doorbell_ = Doorbell(doorbell.data);
   } else {
     arena_->Discard(doorbell);
@@ -54,33 +54,33 @@ Notification Connection::RoundTrip(size_t request_count, int64_t offset, int64_t
   spin_.ObserveBatchSize(request_count);
   [[maybe_unused]] static thread_local const bool has_short_time_slice = RequestShortTimeSlice();
   Send(NextSequence(), offset, size);
-  Notification answer;
+  Notification notification;
   const uint64_t begin = MonotonicNs();
-  const auto has_come = [&] { return ReceiveNow(&answer); };
+  const auto has_come = [&] { return ReceiveNow(&notification); };
   // A worker that has not taken the batch by now may be waiting for this very processor.
   const auto is_taken = [&] { return !doorbell_.valid() || doorbell_.IsAcknowledged(); };
   if (!spin_.Try(has_come, is_taken)) {
-    while (!Await(&answer)) waiting();
+    while (!Await(&notification)) waiting();
   }
   spin_.RecordWait(static_cast<int64_t>(MonotonicNs() - begin));
-  if (answer.kind != static_cast<int64_t>(NotificationKind::kResult) || answer.sequence != sequence_) {
+  if (notification.kind != static_cast<int64_t>(NotificationKind::kResult) || notification.sequence != sequence_) {
     throw ProtocolError("the worker sent a result out of turn");
   }
-  return answer;
+  return notification;
 }
 
-bool Connection::ReceiveNow(Notification* answer) {
-  if (!doorbell_.valid()) return channel_.ReceiveNow(answer);
+bool Connection::ReceiveNow(Notification* notification) {
+  if (!doorbell_.valid()) return channel_.ReceiveNow(notification);
   if (!doorbell_.HasNotification()) return false;
-  *answer = doorbell_.Take();
-  if (answer->sequence != sequence_) CheckAlive();  // the worker also notifies when it closes
+  *notification = doorbell_.Take();
+  if (notification->sequence != sequence_) CheckAlive();  // the worker also notifies when it closes
   return true;
 }
 
-bool Connection::Await(Notification* answer) {
-  if (!doorbell_.valid()) return channel_.Receive(answer);
+bool Connection::Await(Notification* notification) {
+  if (!doorbell_.valid()) return channel_.Receive(notification);
   doorbell_.Sleep(kPollIntervalMs);
-  if (ReceiveNow(answer)) return true;
+  if (ReceiveNow(notification)) return true;
   CheckAlive();
   return false;
 }

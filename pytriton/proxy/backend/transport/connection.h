@@ -54,9 +54,9 @@ class Connection {
 
  private:
   // Receives the result of a batch without waiting. Returns whether there was one.
-  bool ReceiveNow(Notification* answer);
+  bool ReceiveNow(Notification* notification);
   // Sleeps for a while. Returns whether the result has come.
-  bool Await(Notification* answer);
+  bool Await(Notification* notification);
   // Throws ChannelError if the worker has gone.
   void CheckAlive() const;
 

@@ -25,7 +25,7 @@ ControlChannel::ControlChannel(FileDescriptor* other) {
   other->Reset(ends[1]);
 }
 
-std::string ControlChannel::Ask(const CommandMessage& command, const std::function<void()>& waiting) {
+std::string ControlChannel::Call(const CommandMessage& command, const std::function<void()>& waiting) {
   MessageWriter writer;
   Encode(command, &writer);
   auto size = writer.head_size();

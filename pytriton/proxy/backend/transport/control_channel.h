@@ -26,7 +26,7 @@ class ControlChannel {
 
   // Sends a command and waits for the reply. Meanwhile calls `waiting` now and then, which may throw. Throws
   // ControlChannelError if the process has gone.
-  std::string Ask(const CommandMessage& command, const std::function<void()>& waiting);
+  std::string Call(const CommandMessage& command, const std::function<void()>& waiting);
 
  private:
   void Wait(short events, const std::function<void()>& waiting);

@@ -84,23 +84,23 @@ ResultMessage DecodeResult(MessageReader* reader) {
 ResponsesMessage DecodeResponses(MessageReader* reader) {
   ResponsesMessage message;
   message.responses.resize(reader->Count(6));
-  for (ResponseEntry& answer : message.responses) {
-    answer.sequence = reader->Word();
-    answer.request = reader->Word();
+  for (ResponseEntry& entry : message.responses) {
+    entry.sequence = reader->Word();
+    entry.request = reader->Word();
     const int64_t flags = reader->Word();
-    answer.final = (flags & kFinal) != 0;
-    answer.response = (flags & kResponse) != 0;
-    answer.failed = (flags & kFailed) != 0;
-    answer.compute_start_ns = reader->Word();
-    answer.compute_end_ns = reader->Word();
-    if (answer.failed) {
-      answer.code = reader->Word();
-      answer.message = reader->Text();
-      answer.detail = reader->Text();
+    entry.final = (flags & kFinal) != 0;
+    entry.response = (flags & kResponse) != 0;
+    entry.failed = (flags & kFailed) != 0;
+    entry.compute_start_ns = reader->Word();
+    entry.compute_end_ns = reader->Word();
+    if (entry.failed) {
+      entry.code = reader->Word();
+      entry.message = reader->Text();
+      entry.detail = reader->Text();
     }
-    if (flags & kHasParameters) answer.parameters = reader->ReadParameters();
-    answer.outputs.resize(reader->Count(5));
-    for (ResponseOutput& output : answer.outputs) {
+    if (flags & kHasParameters) entry.parameters = reader->ReadParameters();
+    entry.outputs.resize(reader->Count(5));
+    for (ResponseOutput& output : entry.outputs) {
       output.position = reader->Word();
       output.datatype = reader->Word();
       output.tensor = reader->ReadTensor();

@@ -1,4 +1,4 @@
-"""The threads that a batch passes through ask the kernel for short turns, where it grants and tells them."""
+"""The threads that a batch passes through request short time slices."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from serving import bind_floats, send_floats, server_of
 
 from pytriton.decorators import batch
 
-pytestmark = pytest.mark.usefixtures("grants_turns")
+pytestmark = pytest.mark.usefixtures("grants_time_slices")
 
 SHORT_NS = 100_000
 
 
-def turns_of(pid):
-    """How long the turns of a process's threads are, in nanoseconds; empty where the kernel does not tell."""
-    turns = {}
+def time_slices_of(pid):
+    """Time slices of the threads of a process, in nanoseconds; empty if the kernel does not show them."""
+    slices = {}
     for thread in pathlib.Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(OSError):  # it has just ended
             for line in (thread / "sched").read_text().splitlines():
                 if line.startswith("se.slice"):
-                    turns[int(thread.name)] = int(line.split()[-1])
-    return turns
+                    slices[int(thread.name)] = int(line.split()[-1])
+    return slices
 
 
-def test_the_thread_of_the_model_in_the_server_and_that_of_the_callable_take_short_turns(triton, name):
+def test_the_thread_of_the_model_in_the_server_and_that_of_the_callable_take_short_time_slices(triton, name):
     threads = []
 
     @batch
@@ -37,21 +37,21 @@ def test_the_thread_of_the_model_in_the_server_and_that_of_the_callable_take_sho
         return {"y": x}
 
     server = server_of(triton).pid
-    before = turns_of(server)
+    before = time_slices_of(server)
     bind_floats(triton, name, infer)
     send_floats(triton, name, [1])
 
-    assert turns_of(os.getpid())[threads[0]] == SHORT_NS
-    after = turns_of(server)
+    assert time_slices_of(os.getpid())[threads[0]] == SHORT_NS
+    after = time_slices_of(server)
     assert [after[thread] for thread in after if thread not in before].count(SHORT_NS) == 1
 
 
-def test_threads_that_a_callable_starts_have_the_usual_turns(triton, name):
+def test_threads_that_a_callable_starts_have_the_usual_time_slices(triton, name):
     started = []
 
     @batch
     def infer(x):
-        thread = threading.Thread(target=lambda: started.append(turns_of(os.getpid())[threading.get_native_id()]))
+        thread = threading.Thread(target=lambda: started.append(time_slices_of(os.getpid())[threading.get_native_id()]))
         thread.start()
         thread.join()
         return {"y": x}
@@ -59,4 +59,4 @@ def test_threads_that_a_callable_starts_have_the_usual_turns(triton, name):
     bind_floats(triton, name, infer)
     send_floats(triton, name, [1])
 
-    assert started == [turns_of(os.getpid())[os.getpid()]] != [SHORT_NS]
+    assert started == [time_slices_of(os.getpid())[os.getpid()]] != [SHORT_NS]
