@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 from collections.abc import Sequence
 
@@ -16,11 +17,11 @@ from pytriton.client.exceptions import (
     PyTritonClientModelUnavailableError,
     PyTritonClientTimeoutError,
 )
+from pytriton.utils.back_off import BackOff
 
 LOGGER = logging.getLogger(__name__)
 
-_FIRST_PAUSE_S = 0.01
-_LONGEST_PAUSE_S = 0.25
+_BACK_OFF = BackOff(first_s=0.01, max_s=0.25)
 _PROBE_TIMEOUT_S = 5.0
 _LOOK_CLOSER_EVERY_S = 1.0
 _MAX_LISTED = 10
@@ -33,11 +34,11 @@ def wait_until_ready(
     sleep: Sleep,
     started: float | None = None,
 ) -> Steps[None]:
-    """Waits until at least one server is ready, and has a model ready; the others are left out for now.
+    """Waits until at least one server is ready, and has a model ready; the others are avoided for now.
 
     Args:
         servers: The servers.
-        model: Name and version of a model; the version may be empty. None is to wait for servers alone.
+        model: Name and version of a model; the version may be empty. None waits for servers only.
         timeout_s: How long to wait.
         sleep: How to pause, in seconds.
         started: When the waiting began, a moment of `time.monotonic`; now by default.
@@ -45,16 +46,16 @@ def wait_until_ready(
     Raises:
         PyTritonClientTimeoutError: No server was ready in time.
         PyTritonClientModelUnavailableError: A server was ready, but not the model, or the model failed to load.
-        PyTritonClientInferenceServerError: The endpoint wants an access token.
+        PyTritonClientInferenceServerError: The endpoint requires an access token.
     """
     urls = ", ".join(server.url for server in servers)
     named = f"model {model[0]!r}{f' version {model[1]}' if model[1] else ''}" if model else ""
     deadline = Deadline(timeout_s, f"Waiting for {f'{named} at ' if named else ''}{urls}", started)
-    pause_s, next_look_s = _FIRST_PAUSE_S, min(_LOOK_CLOSER_EVERY_S, timeout_s / 2)
+    next_look_s = min(_LOOK_CLOSER_EVERY_S, timeout_s / 2)
     warned = False
     up: Server | None = None  # it is ready, and has the model not ready
     reason: PyTritonClientError | None = None
-    while True:
+    for attempt in itertools.count(1):
         found = False
         for server in servers:
             state = yield from _state(server, model, deadline, len(servers))
@@ -76,8 +77,7 @@ def wait_until_ready(
             yield from _look_closer(up, model, deadline, warn=not warned)
             warned = True
         if not deadline.passed():
-            yield functools.partial(sleep, min(pause_s, deadline.remaining_s()))
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            yield functools.partial(sleep, min(_BACK_OFF.pause_s(attempt), deadline.remaining_s()))
         if deadline.passed():  # no time is left for another response
             break
     if up is not None:
