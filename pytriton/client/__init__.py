@@ -3,7 +3,7 @@
 Examples:
     >>> from pytriton.client import ModelClient
     >>> with ModelClient("localhost", "AddSub") as client:  # doctest: +SKIP
-    ...     answer = client.infer_sample(a=[1, 2], b=[3, 4])
+    ...     outputs = client.infer_sample(a=[1, 2], b=[3, 4])
 """
 
 from __future__ import annotations

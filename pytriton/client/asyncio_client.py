@@ -32,7 +32,7 @@ class AsyncioModelClient(BaseModelClient):
     """Sends requests to a model from coroutines, with any number of requests in flight.
 
     It takes the arguments of `BaseModelClient`, and one more. Cancelling a task that waits for a response cancels the
-    request. Use it as an asynchronous context manager, or await `close` in the end.
+    request. Use it as an asynchronous context manager, or await `close` at the end.
 
     Args:
         max_connections: How many connections it opens at most to an HTTP server; further requests wait for one. Over
@@ -145,7 +145,7 @@ class AsyncioModelClient(BaseModelClient):
         timeout_s: float | None = None,
         **named_inputs: Any,
     ) -> dict[str, Array]:
-        """Sends requests to the model about one sample; see `ModelClient.infer_sample`."""
+        """Sends a request with one sample; see `ModelClient.infer_sample`."""
         options = options_of(parameters, headers, outputs, request_id, priority, timeout_s)
         await self._prepare()
         return await run_async(self._session.infer(self._session.request(inputs, named_inputs, options, False)))
@@ -163,7 +163,7 @@ class AsyncioModelClient(BaseModelClient):
         progress: bool = False,
         **named_inputs: Any,
     ) -> dict[str, Array]:
-        """Sends requests to the model about a batch; see `ModelClient.infer_batch`.
+        """Sends a request with a batch; see `ModelClient.infer_batch`.
 
         A batch with more rows than the model's ``max_batch_size`` is sent in parts, several at a time, and the
         responses are joined. `timeout_s` and ``inference_timeout_s`` are for each part.
@@ -172,8 +172,8 @@ class AsyncioModelClient(BaseModelClient):
             inputs: The inputs, in the model's order, whose first dimension is the batch.
             parameters: Parameters for the model.
             headers: Headers of HTTP, or gRPC's metadata.
-            outputs: Names of the outputs that are wanted; all by default.
-            request_id: What the server's log calls the request.
+            outputs: Names of the requested outputs; all by default.
+            request_id: The request's id in the server's log.
             priority: 1 is the highest.
             timeout_s: How long to wait for the response, in place of ``inference_timeout_s``.
             progress: Show a progress bar, which needs tqdm.
@@ -202,13 +202,13 @@ class AsyncioModelClient(BaseModelClient):
     def _check_model(config: TritonModelConfig) -> None:
         if config.decoupled:
             raise server_error(
-                f"Model {config.model_name!r} is decoupled: it may answer with any number of responses; use "
+                f"Model {config.model_name!r} is decoupled: it may send any number of responses; use "
                 "AsyncioDecoupledModelClient.",
                 Failure.REFUSED,
             )
 
     def _connect(self) -> None:
-        """Does nothing: there is no loop to wait in. Entering the client connects."""
+        """Does nothing; entering the client connects."""
 
     async def _prepare(self) -> TritonModelConfig:
         """Prepares for the first request, once for all tasks that wait for it."""
@@ -227,10 +227,10 @@ class AsyncioModelClient(BaseModelClient):
         finally:
             self._waiting_for_preparing -= 1
             if self._waiting_for_preparing == 0:
-                task.cancel()  # nobody is left who wants it
+                task.cancel()  # no caller is left
 
 
 def _retrieve(task: asyncio.Task[Any]) -> None:
-    """Looks at the error, so that asyncio does not complain where all who waited for it were cancelled."""
+    """Retrieves the error, so that asyncio does not log it if all waiting tasks were cancelled."""
     if not task.cancelled():
         task.exception()

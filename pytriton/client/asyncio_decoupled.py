@@ -41,14 +41,14 @@ class AsyncioDecoupledModelClient(AsyncioModelClient):
         timeout_s: float | None = None,
         **named_inputs: Any,
     ) -> AsyncResponses:
-        """Sends requests to the model about one sample.
+        """Sends a request with one sample.
 
         Arguments and errors are those of `ModelClient.infer_sample`; errors are raised where the first response is
         awaited. `timeout_s` and ``inference_timeout_s`` are for each response.
 
         Returns:
             An asynchronous iterator over the responses: the outputs by name, arrays without the batch dimension.
-            Leaving the loop early has the server stop.
+            Leaving the loop early cancels the request.
         """
         options = options_of(parameters, headers, outputs, request_id, priority, timeout_s)
         return self._responses(inputs, named_inputs, options, batch=False)
@@ -65,7 +65,7 @@ class AsyncioDecoupledModelClient(AsyncioModelClient):
         timeout_s: float | None = None,
         **named_inputs: Any,
     ) -> AsyncResponses:
-        """Sends requests to the model about a batch; see `infer_sample`. The arrays' first dimension is the batch."""
+        """Sends a request with a batch; see `infer_sample`. The arrays' first dimension is the batch."""
         options = options_of(parameters, headers, outputs, request_id, priority, timeout_s)
         return self._responses(inputs, named_inputs, options, batch=True)
 
@@ -95,7 +95,7 @@ class AsyncResponses(AsyncIterator[dict[str, Array]]):
 
     Args:
         client: The client.
-        arguments: What `infer_sample` and `infer_batch` make of their arguments.
+        arguments: The arguments of `infer_sample` or `infer_batch`.
     """
 
     def __init__(self, client: AsyncioDecoupledModelClient, *arguments: Any) -> None:

@@ -13,7 +13,7 @@ _GRPC_PREFIX = "triton-grpc-protocol-"
 
 
 def create_auth_headers(access_token: str | None, protocol: str) -> dict[str, str]:
-    """Makes the headers that open the endpoints which a server restricts to holders of its token.
+    """Returns the headers for endpoints that require a server's token.
 
     Args:
         access_token: The server's token; without one there are no headers.
@@ -32,13 +32,13 @@ def create_auth_headers(access_token: str | None, protocol: str) -> dict[str, st
 
 
 def extract_access_token_from_headers(headers: Mapping[str, str] | None) -> str | None:
-    """Finds the access token in the headers of either protocol.
+    """Returns the access token from the headers of either protocol.
 
     Args:
         headers: Headers of a request; capitals in their names do not matter.
 
     Returns:
-        The token; None where there is none.
+        The token, or None.
 
     Examples:
         >>> extract_access_token_from_headers({"Triton-Access-Token": "secret"})

@@ -22,25 +22,25 @@ class BaseModelClient(abc.ABC):
     """A client of one model.
 
     Args:
-        url: Where the server is: ``localhost``, ``localhost:8000``, ``http://…``, ``https://…``, ``grpc://…`` or
+        url: The server's URL: ``localhost``, ``localhost:8000``, ``http://…``, ``https://…``, ``grpc://…`` or
             ``grpcs://…``. The default port is 8000 for HTTP, 8001 for gRPC and 443 for ``https``. With a list of URLs,
-            requests go to the servers in turn, less those that are not ready.
+            requests go to the servers in turn, except those that are not ready.
         model_name: The model's name.
         model_version: Its version; the latest by default.
-        lazy_init: Connect when the client is first used; else when it is made or, in asyncio, entered.
+        lazy_init: Connect on first use; otherwise when the client is created or, in asyncio, entered.
         init_timeout_s: How long to wait, in seconds, until the server and the model are ready and the model's
             configuration is known; 300 by default.
         inference_timeout_s: How long to wait for a response, in seconds; 60 by default.
-        model_config: The model's configuration, where it is known; else the server is asked for it once.
+        model_config: The model's configuration; by default, it is fetched from the server once.
         ensure_model_is_ready: Wait until the model is ready before the first request.
-        access_token: The server's token, for the endpoints that it restricts.
+        access_token: The server's token, for restricted endpoints.
         tls: Certificates for ``https://`` and ``grpcs://``.
         retry: Which requests are sent again; none by default.
         shared_memory: Move large tensors through shared memory; the server must be on this host.
-        convert_dtypes: Convert arrays of another dtype where no value can change, such as int32 to int64.
+        convert_dtypes: Convert arrays of another dtype if no value can change, such as int32 to int64.
 
     Raises:
-        PyTritonClientInvalidUrlError: The URL is none of a server.
+        PyTritonClientInvalidUrlError: The URL is not valid.
         PyTritonClientValueError: Another argument has a value that cannot work.
     """
 
@@ -87,7 +87,7 @@ class BaseModelClient(abc.ABC):
         """Makes a client of the same model, which reuses what the other has fetched from the server.
 
         Args:
-            existing_client: A client of any kind; it may go on to be used.
+            existing_client: A client of any kind; it can still be used.
 
         Returns:
             A client with connections of its own.
@@ -110,7 +110,7 @@ class BaseModelClient(abc.ABC):
 
     @abc.abstractmethod
     def _make_session(self, config: TritonModelConfig | None) -> Session:
-        """Makes the session, which waits in the client's own way."""
+        """Creates the session."""
 
     @abc.abstractmethod
     def _connect(self) -> None:
@@ -119,13 +119,13 @@ class BaseModelClient(abc.ABC):
     def _check_open(self) -> None:
         if self._closed:
             raise PyTritonClientClosedError(
-                f"The client of model {self._settings.model_name!r} is closed; make another one."
+                f"The client of model {self._settings.model_name!r} is closed; create another one."
             )
         if self._process is not fork_safety.process:
             self._start_over()
 
     def _start_over(self) -> None:
-        """Makes the client one of this process, which was forked from the one in which it was made."""
+        """Adapts the client to this process, a fork of the one that created it."""
         raise fork_safety.error(f"The client of model {self._settings.model_name!r}")
 
     def _checked_rows(self, request: EncodedRequest) -> EncodedRequest:
@@ -148,14 +148,14 @@ def _timeout(what: str, timeout_s: float | None, default_s: float) -> float:
 
 
 def check_count(what: str, number: Any) -> int:
-    """Checks how many of something there may be.
+    """Checks a positive integer.
 
     Args:
-        what: Its name, as it stands in the message.
+        what: Its name in the message.
         number: Its value.
 
     Raises:
-        PyTritonClientValueError: It is no positive integer.
+        PyTritonClientValueError: It is not a positive integer.
     """
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise PyTritonClientValueError(f"{what} is {number!r}; give an integer from 1.")

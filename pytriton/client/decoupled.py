@@ -52,9 +52,9 @@ class DecoupledModelClient(ModelClient):
         timeout_s: float | None = None,
         **named_inputs: Any,
     ) -> Responses:
-        """Sends requests to the model about one sample, at once.
+        """Sends a request with one sample, at once.
 
-        Arguments and errors are those of `ModelClient.infer_sample`; what the server answers is raised by the iterator.
+        Arguments and errors are those of `ModelClient.infer_sample`; errors of the server are raised by the iterator.
         `timeout_s` and ``inference_timeout_s`` are for each response.
 
         Returns:
@@ -76,7 +76,7 @@ class DecoupledModelClient(ModelClient):
         timeout_s: float | None = None,
         **named_inputs: Any,
     ) -> Responses:
-        """Sends requests to the model about a batch; see `infer_sample`. The arrays' first dimension is the batch."""
+        """Sends a request with a batch; see `infer_sample`. The arrays' first dimension is the batch."""
         options = options_of(parameters, headers, outputs, request_id, priority, timeout_s)
         return Responses(self, self._request(inputs, named_inputs, options, batch=True))
 
@@ -89,7 +89,7 @@ class DecoupledModelClient(ModelClient):
         return session, functools.partial(_close, session, self._loop)
 
     def _start_over(self) -> None:
-        BaseModelClient._start_over(self)  # refuses: gRPC's part for asyncio does not survive a fork
+        BaseModelClient._start_over(self)  # raises an error: gRPC for asyncio does not survive a fork
 
     def _run(self, steps: Steps[T]) -> T:
         return self._loop.run(lambda: run_async(steps))
@@ -142,7 +142,7 @@ class Responses(Iterator[dict[str, Array]]):
 
 
 async def _receive(session: Session, request: EncodedRequest, received: queue.SimpleQueue[Any]) -> None:
-    last: BaseException | None = PyTritonClientClosedError("The client was closed before the last response had come.")
+    last: BaseException | None = PyTritonClientClosedError("The client was closed before the last response arrived.")
     try:
         async with contextlib.aclosing(results(session, request)) as all_results:
             async for result in all_results:

@@ -9,13 +9,13 @@ class Failure(enum.Enum):
     """Classifies how far a failed request got; see `PyTritonClientInferenceServerError`.
 
     Attributes:
-        UNREACHABLE: Nobody listens there; nothing was sent.
-        BUSY: The server answered that it does not take the request now; nothing was executed.
-        NOT_SERVED: The server answered that it has no such model, or has it not ready; nothing was executed.
-        RESTRICTED: The endpoint wants an access token; nothing was executed.
-        REFUSED: The server answered with another error, its own or the model's.
+        UNREACHABLE: Nothing listens there; nothing was sent.
+        BUSY: The server does not accept the request now; nothing was executed.
+        NOT_SERVED: The server has no such model, or it is not ready; nothing was executed.
+        RESTRICTED: The endpoint requires an access token; nothing was executed.
+        REFUSED: Another error of the server or the model.
         LOST: The connection broke; the request may have been executed.
-        MALFORMED: The response is none of Triton's; it may be a proxy's.
+        MALFORMED: The response does not come from Triton, but perhaps from a proxy.
     """
 
     UNREACHABLE = "unreachable"
@@ -58,15 +58,15 @@ class PyTritonClientValueError(PyTritonClientError):
 
 
 class PyTritonClientInvalidUrlError(PyTritonClientValueError):
-    """A URL is none of a Triton server."""
+    """A URL is not valid."""
 
 
 class PyTritonClientTimeoutError(PyTritonClientError):
-    """The server or the model did not get ready, or did not respond, in time."""
+    """The server or the model was not ready, or did not respond, in time."""
 
 
 class PyTritonClientModelUnavailableError(PyTritonClientError):
-    """The server is ready and the model is not: it is not there, not loaded, or failed to load."""
+    """The server is ready but the model is not: it does not exist, is not loaded, or failed to load."""
 
 
 class PyTritonClientClosedError(PyTritonClientError):
@@ -74,11 +74,11 @@ class PyTritonClientClosedError(PyTritonClientError):
 
 
 class PyTritonClientModelDoesntSupportBatchingError(PyTritonClientError):
-    """A batch was given to a model that takes single requests."""
+    """A batch was sent to a model without batching."""
 
 
 class PyTritonClientInferenceServerError(PyTritonClientError):
-    """The server answered with an error, or not as a Triton server does, or broke the connection.
+    """The server responded with an error, or not like a Triton server, or the connection broke.
 
     Attributes:
         failure: How far the request got, and so whether it is safe to send it again.
@@ -88,4 +88,4 @@ class PyTritonClientInferenceServerError(PyTritonClientError):
 
 
 class PyTritonClientQueueFullError(PyTritonClientError):
-    """As many requests wait in the client's queue as it may hold."""
+    """The client's queue is full."""

@@ -29,28 +29,28 @@ T = TypeVar("T")
 class FuturesModelClient:
     """Sends requests to a model, and returns futures of its responses. Any number of threads may use one.
 
-    Errors come through the future. Use it as a context manager, which waits for all responses, or cancels what has not
-    been answered when its body raises; or call `close` in the end.
+    Errors come through the future. Use it as a context manager, which waits for all responses, or cancels
+    outstanding requests when its body raises; or call `close` at the end.
 
     Args:
-        url: Where the server is, or where several are; see `BaseModelClient`, as for the arguments not listed here.
+        url: The server's URL, or a list of URLs; see `BaseModelClient`, also for the arguments not listed here.
         model_name: The model's name.
         model_version: Its version; the latest by default.
         max_workers: How many requests are in flight at once.
-        max_queue_size: How many more may wait for that.
-        non_blocking: Raise `PyTritonClientQueueFullError` when that many wait, in place of waiting for room.
+        max_queue_size: How many more may wait in the queue.
+        non_blocking: Raise `PyTritonClientQueueFullError` when the queue is full, instead of waiting for room.
         init_timeout_s: How long to wait until the model is ready; 300 s by default.
-        inference_timeout_s: How long to wait for a response from the moment on at which the request is sent; 60 s by
-            default. It is also how long a call waits for room in the queue.
+        inference_timeout_s: How long to wait for a response after the request is sent; 60 s by default. It is also how
+            long a call waits for room in the queue.
 
     Raises:
-        PyTritonClientInvalidUrlError: The URL is none of a server.
+        PyTritonClientInvalidUrlError: The URL is not valid.
         PyTritonClientValueError: Another argument has a value that cannot work.
 
     Examples:
         >>> with FuturesModelClient("localhost", "AddSub") as client:  # doctest: +SKIP
         ...     futures = [client.infer_sample(a=[i], b=[1]) for i in range(100)]
-        ...     answers = [future.result() for future in futures]
+        ...     outputs = [future.result() for future in futures]
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class FuturesModelClient:
         self._turns = asyncio.Semaphore(max_workers)
         self._closed = self._aborted = False
         self._loop = LoopThread("pytriton-futures")
-        # Also when the client is forgotten, or the program ends.
+        # Also when the client is garbage-collected, or the program ends.
         self._release = weakref.finalize(self, self._loop.stop, self._client.close)
 
     def __enter__(self: _Self) -> _Self:
@@ -106,16 +106,16 @@ class FuturesModelClient:
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         if error_type is None:
             self.close()
-        else:  # nobody will ask for what was not answered
+        else:  # nobody will retrieve outstanding results
             self._closed = True
             self._release()
 
     def close(self, wait: bool = True) -> None:
-        """Takes no more requests.
+        """Closes the client to further requests.
 
         Args:
-            wait: Return when all that were taken are answered, those in the queue included. Else those in the queue end
-                with `PyTritonClientClosedError`, and those in flight are answered in the background.
+            wait: Wait until all requests are complete, including those in the queue. Otherwise those in the queue fail
+                with `PyTritonClientClosedError`, and those in flight complete in the background.
         """
         self._closed = True
         self._aborted = self._aborted or not wait
@@ -147,10 +147,10 @@ class FuturesModelClient:
         headers: Mapping[str, str | int | float] | None = None,
         **named_inputs: Any,
     ) -> Future[dict[str, Array]]:
-        """Sends requests to the model about one sample.
+        """Sends a request with one sample.
 
         Args:
-            inputs: As `ModelClient.infer_sample` takes them. They must not be changed before the response has come.
+            inputs: As `ModelClient.infer_sample` takes them. They must not be changed before the response arrives.
             parameters: Parameters for the model.
             headers: Headers of HTTP, or gRPC's metadata.
             named_inputs: The inputs by name, in place of `inputs`, and the further options of
@@ -174,10 +174,10 @@ class FuturesModelClient:
         headers: Mapping[str, str | int | float] | None = None,
         **named_inputs: Any,
     ) -> Future[dict[str, Array]]:
-        """Sends requests to the model about a batch of any size; see `AsyncioModelClient.infer_batch`.
+        """Sends a batch of any size; see `AsyncioModelClient.infer_batch`.
 
         Args:
-            inputs: As `ModelClient.infer_batch` takes them. They must not be changed before the response has come.
+            inputs: As `ModelClient.infer_batch` takes them. They must not be changed before the response arrives.
             parameters: Parameters for the model.
             headers: Headers of HTTP, or gRPC's metadata.
             named_inputs: The inputs by name, in place of `inputs`, and the further options of
@@ -220,5 +220,5 @@ class FuturesModelClient:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise PyTritonClientClosedError("The client is closed; make another one.")
+            raise PyTritonClientClosedError("The client is closed; create another one.")
         self._client._check_open()  # it may be that of another process

@@ -30,7 +30,7 @@ T = TypeVar("T")
 class ModelClient(BaseModelClient):
     """Sends requests to a model, and waits for its responses. Any number of threads may use one.
 
-    It takes the arguments of `BaseModelClient`. Use it as a context manager, or call `close` in the end.
+    It takes the arguments of `BaseModelClient`. Use it as a context manager, or call `close` at the end.
 
     Examples:
         >>> with ModelClient("localhost", "AddSub") as client:  # doctest: +SKIP
@@ -51,7 +51,7 @@ class ModelClient(BaseModelClient):
         self._release()
 
     def wait_for_server(self, timeout_s: float) -> None:
-        """Waits until the server is ready, whatever its models are.
+        """Waits until the server is ready, whether or not its models are.
 
         Args:
             timeout_s: How long to wait, in seconds.
@@ -70,7 +70,7 @@ class ModelClient(BaseModelClient):
 
         Raises:
             PyTritonClientTimeoutError: The server was not ready in time.
-            PyTritonClientModelUnavailableError: The server was, and the model was not, or failed to load.
+            PyTritonClientModelUnavailableError: The server was ready, but the model was not, or failed to load.
         """
         self._check_open()
         self._run(self._session.wait_until_ready(timeout_s))
@@ -79,11 +79,11 @@ class ModelClient(BaseModelClient):
         """Loads or reloads the model.
 
         Args:
-            config: Its configuration as JSON, in place of what the server's repository has.
-            files: Contents of its files, by ``file:<path>``, in place of what the repository has.
+            config: Its configuration as JSON, in place of that in the server's repository.
+            files: Contents of its files, by ``file:<path>``, in place of those in the repository.
 
         Raises:
-            PyTritonClientInferenceServerError: The server cannot, or wants a token for that.
+            PyTritonClientInferenceServerError: The server cannot, or requires a token.
             PyTritonClientTimeoutError: It took longer than ``init_timeout_s``.
         """
         self._check_open()
@@ -93,7 +93,7 @@ class ModelClient(BaseModelClient):
         """Unloads the model.
 
         Raises:
-            PyTritonClientInferenceServerError: The server cannot, or wants a token for that.
+            PyTritonClientInferenceServerError: The server cannot, or requires a token.
             PyTritonClientTimeoutError: It took longer than ``init_timeout_s``.
         """
         self._check_open()
@@ -101,7 +101,7 @@ class ModelClient(BaseModelClient):
 
     @property
     def model_config(self) -> TritonModelConfig:
-        """The model's configuration; the server is asked for it once, as soon as the model is ready.
+        """The model's configuration; it is fetched once, as soon as the model is ready.
 
         Raises:
             PyTritonClientTimeoutError: The server was not ready within ``init_timeout_s``.
@@ -131,15 +131,15 @@ class ModelClient(BaseModelClient):
         timeout_s: float | None = None,
         **named_inputs: Any,
     ) -> dict[str, Array]:
-        """Sends requests to the model about one sample.
+        """Sends a request with one sample.
 
         Args:
             inputs: The inputs, in the model's order, without the batch dimension: arrays, numbers, strings, lists of
                 these, or anything with ``__array__`` or ``__dlpack__``.
             parameters: Parameters for the model.
             headers: Headers of HTTP, or gRPC's metadata.
-            outputs: Names of the outputs that are wanted; all by default.
-            request_id: What the server's log calls the request.
+            outputs: Names of the requested outputs; all by default.
+            request_id: The request's id in the server's log.
             priority: 1 is the highest.
             timeout_s: How long to wait for the response, in place of ``inference_timeout_s``. The server gets it, too.
             named_inputs: The inputs by name, in place of `inputs`. An input with the name of an option from `outputs`
@@ -153,7 +153,7 @@ class ModelClient(BaseModelClient):
                 nothing was sent.
             PyTritonClientTimeoutError: There was no response in time.
             PyTritonClientModelUnavailableError: The model was not ready within ``init_timeout_s``.
-            PyTritonClientInferenceServerError: The server or the model answered with an error, or the connection broke.
+            PyTritonClientInferenceServerError: The server or the model failed, or the connection broke.
             PyTritonClientClosedError: The client is closed.
         """
         options = options_of(parameters, headers, outputs, request_id, priority, timeout_s)
@@ -171,14 +171,14 @@ class ModelClient(BaseModelClient):
         timeout_s: float | None = None,
         **named_inputs: Any,
     ) -> dict[str, Array]:
-        """Sends requests to the model about a batch. Arguments and errors are those of `infer_sample`.
+        """Sends a request with a batch. Arguments and errors are those of `infer_sample`.
 
         Args:
             inputs: The inputs, in the model's order, whose first dimension is the batch.
             parameters: Parameters for the model.
             headers: Headers of HTTP, or gRPC's metadata.
-            outputs: Names of the outputs that are wanted; all by default.
-            request_id: What the server's log calls the request.
+            outputs: Names of the requested outputs; all by default.
+            request_id: The request's id in the server's log.
             priority: 1 is the highest.
             timeout_s: How long to wait for the response, in place of ``inference_timeout_s``. The server gets it, too.
             named_inputs: The inputs by name, in place of `inputs`.
@@ -195,7 +195,7 @@ class ModelClient(BaseModelClient):
     def _infer(
         self, inputs: Sequence[Any], named_inputs: dict[str, Any], options: Options | None, batch: bool
     ) -> dict[str, Array]:
-        request = self._request(inputs, named_inputs, options, batch)  # which may make another session
+        request = self._request(inputs, named_inputs, options, batch)  # which may create another session
         return self._run(self._session.infer(request))
 
     def _request(
@@ -209,12 +209,12 @@ class ModelClient(BaseModelClient):
     def _make_session(self, config: TritonModelConfig | None) -> Session:
         self._preparing = threading.Lock()
         session, close = self._open_session(config)
-        # Also when the client is forgotten, or the program ends: the server would keep shared memory for ever.
+        # Also when the client is garbage-collected, or the program ends: the server would keep shared memory for ever.
         self._release = weakref.finalize(self, _close_in, fork_safety.process, close)
         return session
 
     def _open_session(self, config: TritonModelConfig | None) -> tuple[Session, Callable[[], object]]:
-        """Makes the session, and a function that closes it, neither of which refers to the client."""
+        """Creates the session, and a function that closes it; neither refers to the client."""
         transport_to = functools.partial(blocking_transport, tls=self._settings.tls)
         pauses = Pauses()
         session = Session(self._settings, transport_to, pauses.sleep, _check_not_decoupled, config)
@@ -254,7 +254,7 @@ class ModelClient(BaseModelClient):
 
 
 def _close_in(process: object, close: Callable[[], object]) -> None:
-    """Closes what belongs to a process, in that process alone: another one may have been forked from it."""
+    """Closes resources of a process, in that process only: a fork must not close them."""
     if process is fork_safety.process:
         close()
 
@@ -270,7 +270,7 @@ def _close(session: Session, pauses: Pauses) -> None:
 def _check_not_decoupled(config: TritonModelConfig) -> None:
     if config.decoupled:
         raise server_error(
-            f"Model {config.model_name!r} is decoupled: it may answer with any number of responses; use "
+            f"Model {config.model_name!r} is decoupled: it may send any number of responses; use "
             "DecoupledModelClient.",
             Failure.REFUSED,
         )

@@ -1,4 +1,4 @@
-"""Sending a request again."""
+"""Retries of failed requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytriton.utils.back_off import BackOff
 
 # What cannot have been executed.
 _SAFE = frozenset({Failure.UNREACHABLE, Failure.BUSY})
-# What may have been.
+# What may have been executed.
 _UNCERTAIN = frozenset({Failure.LOST})
 
 
@@ -19,13 +19,13 @@ _UNCERTAIN = frozenset({Failure.LOST})
 class RetryPolicy:
     """Policy for sending requests again: which, how often, and after which pauses.
 
-    A request is sent again if it cannot have been executed: there was no server, or it refused to take requests. It is
+    A request is sent again if it cannot have been executed: the server was unreachable, or rejected it. It is
     never sent again after its timeout, which all attempts share.
 
     Attributes:
-        attempts: How often a request is sent at most, the first time included.
+        attempts: How often a request is sent at most, including the first time.
         pause_s: Seconds before the second attempt.
-        factor: Each further pause is that many times as long.
+        factor: Factor by which each further pause is longer.
         max_pause_s: The longest pause, in seconds.
         jitter: The random share of each pause, from 0 to 1, so that clients do not all come back at once.
         resend_lost: Also send a request again if the connection broke before its response was complete. It may then be
@@ -57,7 +57,7 @@ class RetryPolicy:
                 raise PyTritonClientValueError(f"RetryPolicy.{name} is {value!r}; give a number from 0 {upwards}.")
 
     def pause_before(self, attempt: int) -> float:
-        """Returns how long to wait before an attempt.
+        """Returns the pause before an attempt.
 
         Args:
             attempt: Its number; the second is the first that has a pause.
@@ -69,5 +69,5 @@ class RetryPolicy:
         return pause_s * (1 - self.jitter * random.random())
 
     def allows(self, error: PyTritonClientInferenceServerError) -> bool:
-        """Returns whether a request that ended like that may be sent again."""
+        """Returns whether a request that failed in this way may be sent again."""
         return error.failure in _SAFE or (self.resend_lost and error.failure in _UNCERTAIN)

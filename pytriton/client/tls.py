@@ -16,12 +16,12 @@ class TLSConfig:
     Attributes:
         root_certificates: File with the certificates, in PEM, that the server's own must be signed by; the system's
             by default.
-        certificate_chain: File with the client's certificate, in PEM, for servers that ask for one.
+        certificate_chain: File with the client's certificate, in PEM, for servers that require one.
         private_key: File with the key of `certificate_chain`, in PEM; by default, that file holds it, too.
-        verify: Check the server's certificate; only HTTPS can do without.
+        verify: Check the server's certificate; only HTTPS allows to skip this.
 
     Raises:
-        PyTritonClientValueError: A file is not there, or a key has no certificate.
+        PyTritonClientValueError: A file does not exist, or a key has no certificate.
 
     Examples:
         >>> tls = TLSConfig(root_certificates="ca.pem")  # doctest: +SKIP

@@ -9,7 +9,7 @@ import urllib.parse
 from pytriton.client.exceptions import PyTritonClientInvalidUrlError
 from pytriton.constants import DEFAULT_GRPC_PORT, DEFAULT_HTTP_PORT
 
-# https has a proxy at its end, for Triton itself speaks TLS over gRPC alone.
+# https ends at a proxy: Triton itself supports TLS only over gRPC.
 _DEFAULT_PORTS = {"http": DEFAULT_HTTP_PORT, "https": 443, "grpc": DEFAULT_GRPC_PORT, "grpcs": DEFAULT_GRPC_PORT}
 # A name, an IPv4 address, or an IPv6 address (urlsplit has checked the brackets around it).
 _HOSTNAME = re.compile(r"[A-Za-z0-9_.-]+|[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?", re.ASCII)
@@ -25,7 +25,7 @@ class TritonUrl:
         scheme: ``http``, ``https``, ``grpc`` or ``grpcs``.
         hostname: Name or address; an IPv6 address without brackets.
         port: Number of the port.
-        path: What a proxy puts in front of Triton's paths, such as ``/triton``; HTTP only.
+        path: The prefix of Triton's paths at a proxy, such as ``/triton``; HTTP only.
 
     Examples:
         >>> TritonUrl.from_url("localhost")
@@ -41,7 +41,7 @@ class TritonUrl:
 
     @classmethod
     def from_url(cls, url: str) -> TritonUrl:
-        """Reads a URL.
+        """Parses a URL.
 
         Args:
             url: ``host``, ``host:port``, or either behind ``http://``, ``https://``, ``grpc://`` or ``grpcs://``.
@@ -98,5 +98,5 @@ class TritonUrl:
 
 def _invalid(url: object, why: str) -> PyTritonClientInvalidUrlError:
     return PyTritonClientInvalidUrlError(
-        f"{url!r} is no URL of a server, for {why}; use host, host:port, http://…, https://…, grpc://… or grpcs://…"
+        f"{url!r} is not a valid URL of a server: {why}; use host, host:port, http://…, https://…, grpc://… or grpcs://…"
     )

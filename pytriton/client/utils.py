@@ -64,7 +64,7 @@ def create_client_from_url(url: str, network_timeout_s: float | None = None) -> 
     """Makes tritonclient's own blocking client.
 
     Args:
-        url: Where the server is; see `TritonUrl.from_url`.
+        url: The server's URL; see `TritonUrl.from_url`.
         network_timeout_s: How long connecting, and each wait for a part of a response, may take, over HTTP; 60 s by
             default. Over gRPC, each call has a timeout of its own.
 
@@ -72,7 +72,7 @@ def create_client_from_url(url: str, network_timeout_s: float | None = None) -> 
         The client of the URL's protocol, to be closed by the caller.
 
     Raises:
-        PyTritonClientInvalidUrlError: It is no URL of a server.
+        PyTritonClientInvalidUrlError: The URL is not valid.
     """
     parsed = TritonUrl.from_url(url)
     client: InferenceServerClient

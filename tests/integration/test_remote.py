@@ -152,5 +152,5 @@ def test_requests_in_flight_at_a_killed_process_are_answered_with_an_error(trito
 
 @pytest.mark.parametrize("url", ["ftp://localhost", "http://", "localhost:many", "http://localhost:8000/v2"])
 def test_a_url_that_is_none_is_refused(url):
-    with pytest.raises(PyTritonBadParameterError, match="is no URL of a server"):
+    with pytest.raises(PyTritonBadParameterError, match="is not a valid URL of a server"):
         RemoteTriton(url=url)

@@ -1,4 +1,4 @@
-"""One request, made ready for tritonclient, and its response."""
+"""Encodes one request for tritonclient, and decodes its response."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Options:
     Attributes:
         parameters: For the model; strings, numbers and booleans.
         headers: Of HTTP, or gRPC's metadata; strings and numbers.
-        outputs: Names of the outputs that are wanted; None is all.
+        outputs: Names of the requested outputs; None is all.
         request_id: Name of the request in the server's logs and in the model.
         priority: 1 is the highest; 0 is the model's default.
-        timeout_s: How long the response may take, in place of the client's ``inference_timeout_s``. The server is told,
-            too, and models that let it may drop a request that waits longer.
+        timeout_s: How long the response may take, in place of the client's ``inference_timeout_s``. It is passed to
+            the server, which may drop a request that waits longer.
         progress: Show a progress bar while a batch is sent in parts.
     """
 
@@ -45,7 +45,7 @@ class Options:
     progress: bool | None = None
 
     def without_inputs(self, config: TritonModelConfig, named: dict[str, Any]) -> Options:
-        """Leaves to the inputs what is one's name: a model may have an input called ``priority``.
+        """Treats options as inputs if the model has inputs of these names, such as ``priority``.
 
         Args:
             config: The model.
@@ -91,11 +91,11 @@ class EncodedRequest:
     """A request that has been checked.
 
     Attributes:
-        arrays: The inputs that are given, with the batch dimension where the model batches.
-        single: The batch dimension of outputs is taken away again.
-        settings: Arguments of tritonclient's ``infer``, less inputs, outputs and headers.
+        arrays: The given inputs, with the batch dimension if the model batches.
+        single: Remove the batch dimension from outputs.
+        settings: Arguments of tritonclient's ``infer``, except inputs, outputs and headers.
         headers: The user's headers.
-        outputs: Names of the outputs that are wanted; None is all.
+        outputs: Names of the requested outputs; None is all.
         timeout_s: How long the response may take; None is as long as the client waits by default.
         progress: Show a progress bar while it is sent in parts.
     """
@@ -110,7 +110,7 @@ class EncodedRequest:
 
     @property
     def rows(self) -> int:
-        """Size of the batch; 0 where there is no input."""
+        """Size of the batch; 0 without inputs."""
         return self.arrays[0][1].shape[0] if self.arrays else 0
 
     def slice(self, start: int, stop: int) -> EncodedRequest:
@@ -127,19 +127,19 @@ def make_request(
     batch: bool,
     convert: bool,
 ) -> EncodedRequest:
-    """Checks what a user asks for.
+    """Checks a request against the model.
 
     Args:
         config: The model.
         positional: Inputs in the model's order.
         named: Inputs by name.
-        options: What the request has besides.
+        options: The options of the request.
         batch: The inputs have the batch dimension.
-        convert: Convert arrays of another dtype where every value stays as it is.
+        convert: Convert arrays of another dtype if no value can change.
 
     Raises:
         PyTritonClientValueError: Something does not fit the model, or cannot be sent.
-        PyTritonClientModelDoesntSupportBatchingError: A batch is for a model that takes single requests.
+        PyTritonClientModelDoesntSupportBatchingError: The model does not batch.
     """
     if options is not None:
         options = options.without_inputs(config, named)
@@ -179,7 +179,7 @@ def tensor_of(spec: TensorSpec, array: Array, library: ModuleType) -> Any:
 
 
 def wanted_of(request: EncodedRequest, library: ModuleType) -> list[Any] | None:
-    """Makes tritonclient's requested outputs; None where all are wanted."""
+    """Makes tritonclient's requested outputs; None for all."""
     if request.outputs is None:
         return None
     return [library.InferRequestedOutput(name) for name in request.outputs]
@@ -196,7 +196,7 @@ def response_of(
     Args:
         result: tritonclient's ``InferResult``.
         outputs_of: Lists its outputs.
-        single: Take the batch dimension away.
+        single: Remove the batch dimension.
         elsewhere: How to get outputs whose content is not in the response, from their datatype and shape.
 
     Returns:
@@ -215,7 +215,7 @@ def response_of(
 
 
 def is_text(text: str) -> bool:
-    """Returns whether a string can be sent: one with half of a character cannot."""
+    """Returns whether a string can be sent; one with lone surrogates cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -287,7 +287,7 @@ def _wanted_outputs(config: TritonModelConfig, outputs: Sequence[str] | None) ->
             has = ", ".join(map(str, config.outputs))
             raise PyTritonClientValueError(f"There is no output {name!r}: model {config.model_name!r} has {has}.")
     if not names:
-        raise PyTritonClientValueError("No output is wanted; leave outputs out to have all.")
+        raise PyTritonClientValueError("No output is requested; omit outputs to get all.")
     return names
 
 

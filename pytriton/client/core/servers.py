@@ -1,4 +1,4 @@
-"""The servers of a client, and the choice among them."""
+"""A client's servers, and the choice among them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Transport(Protocol):
         """Calls a method of tritonclient's client; in asyncio, returns an awaitable."""
 
     def load(self) -> None:
-        """Imports the libraries that it needs, which takes a moment."""
+        """Imports the required libraries, which takes a moment."""
 
     def close(self) -> Any:
         """Closes the connections; in asyncio, returns an awaitable."""
@@ -40,7 +40,7 @@ class Server:
     """One of a client's servers.
 
     Args:
-        transport: How to speak with it.
+        transport: The transport to it.
         headers: Of every request.
         shared_memory: Tensors go through shared memory.
     """

@@ -48,7 +48,7 @@ LATEST_MODEL_VERSION = "<latest>"
 _PROBE_TIMEOUT_S = 2.0
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _ONCE = RetryPolicy(attempts=1)
-# After which another server may be asked at once: nothing was executed.
+# Another server may be used at once: nothing was executed.
 _ELSEWHERE = (Failure.UNREACHABLE, Failure.NOT_SERVED, Failure.BUSY)
 
 
@@ -69,10 +69,10 @@ class Settings:
     convert_dtypes: bool
 
     def urls(self) -> list[TritonUrl]:
-        """Returns the servers' URLs.
+        """Returns the servers' parsed URLs.
 
         Raises:
-            PyTritonClientInvalidUrlError: One of them is no URL.
+            PyTritonClientInvalidUrlError: One of them is not valid.
             PyTritonClientValueError: There is none.
         """
         urls = list(self.url) if isinstance(self.url, Sequence) and not isinstance(self.url, str) else [self.url]
@@ -84,7 +84,7 @@ class Settings:
         """Returns name and version of the model; the version is empty for the latest.
 
         Raises:
-            PyTritonClientValueError: They cannot be those of a model.
+            PyTritonClientValueError: They are not valid.
         """
         if not isinstance(self.model_name, str) or not self.model_name or not is_text(self.model_name):
             raise PyTritonClientValueError(f"model_name is {self.model_name!r}; give the model's name.")
@@ -118,14 +118,14 @@ def read_config(message: Any, url: str, version: str) -> TritonModelConfig:
 
 
 class Session:
-    """A client's servers, and what it knows of its model.
+    """A client's servers, and the configuration of its model.
 
     Args:
-        settings: What the client is made of.
+        settings: The client's settings.
         transport_to: Makes the transport to a server.
         sleep: How to pause, in seconds.
-        check_model: Raises where the client is not made for the model.
-        config: The model's configuration, where it is known.
+        check_model: Raises an error if the client does not support the model.
+        config: The model's configuration, if known.
     """
 
     def __init__(
@@ -152,16 +152,16 @@ class Session:
         self._check_model = check_model
         self._checked: TritonModelConfig | None = None
         self._sizes: shared_memory.OutputSizes | None = None
-        # Most clients have one server and nothing else: their requests take a shorter way.
+        # Fast path: most clients have one server, without retries or shared memory.
         self._is_plain = len(self.servers) == 1 and settings.retry is None and not settings.shared_memory
 
     @property
     def current_config(self) -> TritonModelConfig | None:
-        """The model's configuration; None where it is not known, or the model was loaded again since it was."""
+        """The model's configuration; None if it is unknown, or outdated because the model was reloaded."""
         return None if self._is_outdated else self.config
 
     def wait_until_ready(self, timeout_s: float, *, model: bool = True, started: float | None = None) -> Steps[None]:
-        """Waits for a server, and for the model where that is wanted; see `readiness.wait_until_ready`."""
+        """Waits for a server, and for the model if requested; see `readiness.wait_until_ready`."""
         timeout_s = check_timeout("timeout_s", timeout_s)
         self._load_libraries()
         return wait_until_ready(self.servers, self.model if model else None, timeout_s, self._sleep, started)
@@ -195,10 +195,10 @@ class Session:
     def request(
         self, positional: Sequence[Any], named: dict[str, Any], options: Options | None, batch: bool
     ) -> EncodedRequest:
-        """Checks what a user asks for; `prepare` has run before.
+        """Checks a request; `prepare` has run before.
 
         Raises:
-            PyTritonClientError: It does not fit the model, or the client does not.
+            PyTritonClientError: The request does not fit the model, or the client does not.
         """
         config = self.config
         assert config is not None
@@ -369,9 +369,9 @@ class Session:
         """Reads a response.
 
         Args:
-            server: Who gave it.
+            server: The server that sent it.
             result: tritonclient's ``InferResult``.
-            request: What was asked.
+            request: The request.
             elsewhere: How to get outputs whose content is not in the response.
         """
         try:

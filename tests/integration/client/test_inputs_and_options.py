@@ -224,7 +224,7 @@ def test_what_a_request_has_besides_inputs_reaches_the_model(kind, protocol, for
         ({"headers": {"a": None}}, "Header 'a' is None"),
         ({"headers": {"a": "b\r\nc: d"}}, "Header 'a'"),
         ({"headers": {"a b": "c"}}, "Header 'a b' has a name that cannot be sent"),
-        ({"outputs": []}, "No output is wanted"),
+        ({"outputs": []}, "No output is requested"),
         ({"request_id": 7}, "request_id is 7"),
         ({"priority": -1}, "priority is -1"),
         ({"priority": True}, "priority is True"),

@@ -273,7 +273,7 @@ def test_threads_that_start_together_wait_no_longer_than_one(protocol):
 )
 @pytest.mark.parametrize("client_class", [ModelClient, FuturesModelClient, AsyncioModelClient])
 def test_a_url_that_is_none(client_class, url):
-    with pytest.raises(PyTritonClientInvalidUrlError, match="is no URL of a server"):
+    with pytest.raises(PyTritonClientInvalidUrlError, match="is not a valid URL of a server"):
         client_class(url, "any")
 
 

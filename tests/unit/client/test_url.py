@@ -136,7 +136,7 @@ def test_any_text_is_a_url_or_is_refused(text):
     ],
 )
 def test_what_is_no_url(text):
-    with pytest.raises(PyTritonClientInvalidUrlError, match=r"is no URL of a server, for .*; use host, host:port"):
+    with pytest.raises(PyTritonClientInvalidUrlError, match=r"is not a valid URL of a server: .*; use host, host:port"):
         TritonUrl.from_url(text)
 
 
