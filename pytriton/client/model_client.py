@@ -270,7 +270,6 @@ def _close(session: Session, pauses: Pauses) -> None:
 def _check_not_decoupled(config: TritonModelConfig) -> None:
     if config.decoupled:
         raise server_error(
-            f"Model {config.model_name!r} is decoupled: it may send any number of responses; use "
-            "DecoupledModelClient.",
+            f"Model {config.model_name!r} is decoupled: it may send any number of responses; use DecoupledModelClient.",
             Failure.REFUSED,
         )

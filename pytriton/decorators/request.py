@@ -172,8 +172,7 @@ def fill_optionals(**defaults: Any) -> Callable[[InferFunc], InferFunc]:
 
     Raises:
         PyTritonBadParameterError: A default cannot be converted to an array. When the function is bound, or at its
-            first
-            call: the model has no such input, or the default has another dtype or shape.
+            first call: the model has no such input, or the default has another dtype or shape.
         PyTritonValidationError: When applied: it is above a decorator that takes arrays.
 
     Examples:

@@ -25,7 +25,7 @@ _LIST_ITEM = re.compile(r"(?P<field>.+)_(?P<index>\d+)")
 
 @dataclasses.dataclass
 class TritonConfig:
-    """Settings of tritonserver. What is None is left to the server, or to PyTriton where it needs a value.
+    """Settings of tritonserver. Fields that are None have the server's defaults, or PyTriton's where it needs a value.
 
     Args:
         model_repository: Folder with models of your own, served beside the bound ones.
@@ -137,12 +137,12 @@ class TritonConfig:
     backend_config: list[str] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every field by name, the unset ones as None."""
+        """Returns all fields by name; unset ones are None."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, config: dict[str, Any]) -> TritonConfig:
-        """Make a configuration from a dictionary, as it may come from a file.
+        """Creates a configuration from a dictionary, for example from a file.
 
         A key that is not a field is ignored with a warning.
 
@@ -165,11 +165,11 @@ class TritonConfig:
 
     @classmethod
     def from_env(cls) -> TritonConfig:
-        """Make a configuration from the environment.
+        """Creates a configuration from environment variables.
 
         The field ``http_port`` is read from ``PYTRITON_TRITON_CONFIG_HTTP_PORT``; the items of a list, such as
-        ``cache_config``, from ``PYTRITON_TRITON_CONFIG_CACHE_CONFIG_0``, ``…_1`` and so on. An empty variable is as
-        good as none. A variable with that prefix that is not a field is ignored with a warning.
+        ``cache_config``, from ``PYTRITON_TRITON_CONFIG_CACHE_CONFIG_0``, ``…_1`` and so on. An empty variable
+        is ignored. A variable with that prefix that is not a field is ignored with a warning.
 
         Returns:
             The configuration.
@@ -200,14 +200,14 @@ class TritonConfig:
 
 
 def server_flags(config: TritonConfig) -> list[str]:
-    """Write a configuration as arguments of tritonserver.
+    """Converts a configuration to arguments of tritonserver.
 
     Args:
-        config: The settings; those that are None become no flag.
+        config: The settings; those that are None are omitted.
 
     Returns:
-        One ``--name=value`` for each setting, and one for each item of a list. A False `grpc_use_ssl_mutual` becomes
-        none: it is the default, and the flag alone would turn TLS on.
+        One ``--name=value`` for each setting, and one for each item of a list. A False `grpc_use_ssl_mutual` is
+        omitted: it is the default, and the flag alone would turn TLS on.
 
     Examples:
         >>> server_flags(TritonConfig(http_port=8000, allow_grpc=False))
@@ -226,7 +226,7 @@ def server_flags(config: TritonConfig) -> list[str]:
 
 
 def _field_type(annotation: Any) -> type:
-    """Find `int` in `int | None`, and `list` in `list[str] | None`."""
+    """Returns `int` of `int | None`, and `list` of `list[str] | None`."""
     if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
         (annotation,) = (member for member in typing.get_args(annotation) if member is not types.NoneType)
     found: type = typing.get_origin(annotation) or annotation

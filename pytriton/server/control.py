@@ -213,7 +213,9 @@ def _parts(url: str) -> tuple[type[HttpControl] | type[GrpcControl], str, int]:
     except ValueError:
         port = -1
     if parts.scheme not in kinds or not parts.hostname or port == -1 or parts.path not in ("", "/"):
-        raise PyTritonBadParameterError(f"{url!r} is not a valid URL of a server; use host, host:port, http://... or grpc://...")
+        raise PyTritonBadParameterError(
+            f"{url!r} is not a valid URL of a server; use host, host:port, http://... or grpc://..."
+        )
     kind, default_port = kinds[parts.scheme]
     return kind, parts.hostname, port or default_port
 

@@ -25,7 +25,7 @@ class TritonLifecyclePolicy:
 
 
 DEFAULT_POLICY = TritonLifecyclePolicy()
-# The server wants to find its default model when it starts.
+# Its default model must exist when the server starts.
 _VERTEX_AI_POLICY = TritonLifecyclePolicy(launch_triton_on_startup=False, local_model_store=True)
 
 

@@ -1,4 +1,4 @@
-"""A server that this process starts, watches and stops."""
+"""A local server: started, watched and stopped by this process."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from pytriton.utils.workspace import Workspace
 LOGGER = logging.getLogger(__name__)
 
 _POLL_S = 0.01
-_LOADING_THREADS = 4  # as many as the server has for models that it loads by itself
-# Triton.stop waits for requests in flight before it ends the server, which then takes up to a second. It is not to wait
-# again, for clients that keep idle connections open.
+_LOADING_THREADS = 4  # the server's own default for loading models
+# Triton.stop waits for requests in flight before it ends the server, which then takes up to a second. It must not wait
+# again for clients that keep idle connections open.
 _SERVER_EXIT_TIMEOUT_S = 0
 _EXIT_GRACE_S = 1.2
 
@@ -46,8 +46,8 @@ class LocalServer:
         config: Its settings.
         access: The access control of its endpoints.
         workspace: Where the model repository goes.
-        path: The folder of a server in place of the bundled one.
-        on_exit: Called once the process has ended.
+        path: The folder of a server that replaces the bundled one.
+        on_exit: Called when the process has exited.
 
     Raises:
         PyTritonRuntimeError: A port is in use, or the server cannot be started.
@@ -80,8 +80,8 @@ class LocalServer:
         """Starts the process; it gets ready in the background.
 
         Args:
-            bound: Models in the repository that it is to load by itself, before it is ready; the user's own models
-                then, too.
+            bound: Models in the repository that the server itself loads before it is ready, together with the user's
+                own models.
 
         Raises:
             PyTritonRuntimeError: It cannot be started.
@@ -101,7 +101,7 @@ class LocalServer:
 
     @property
     def process(self) -> ServerProcess:
-        """The subprocess, once it is started."""
+        """The subprocess, after it was started."""
         assert self._process is not None
         return self._process
 
@@ -115,14 +115,14 @@ class LocalServer:
         return self._state
 
     def is_alive(self) -> bool:
-        """Returns whether its process runs."""
+        """Returns whether the process is running."""
         return self._process is not None and self._process.is_alive()
 
     def wait_until_ready(self) -> None:
-        """Waits until it takes requests.
+        """Waits until the server accepts requests.
 
         Raises:
-            PyTritonRuntimeError: It ended, or takes too long.
+            PyTritonRuntimeError: It exited, or takes too long.
         """
         deadline = time.monotonic() + DEFAULT_TRITON_STARTUP_TIMEOUT_S
         # It opens its ports one after the other.
@@ -139,7 +139,7 @@ class LocalServer:
             self._announce()
 
     def load_repository(self) -> None:
-        """Loads the models of ``TritonConfig.model_repository``: the user's own, where there are any.
+        """Loads the models of ``TritonConfig.model_repository``: the user's own, if any.
 
         Raises:
             PyTritonInvalidOperationError: The server cannot load one.
@@ -176,15 +176,15 @@ class LocalServer:
         return [folder.name for folder in folders if folder.is_dir() and not folder.name.startswith(".")]
 
     def prepare_to_stop(self, timeout_s: float) -> None:
-        """Unloads the user's own models, which may be made of bound ones, before those are unloaded.
+        """Unloads the user's own models, before the bound ones that they may call.
 
         Args:
-            timeout_s: How long they may take to finish what they are at.
+            timeout_s: How long they may take to finish their requests.
         """
         self._state = ServerState.STOPPING
         deadline = time.monotonic() + timeout_s
         for name in reversed(self._own_models or []):
-            with contextlib.suppress(PyTritonRuntimeError):  # the server may be gone, or busy loading it anew
+            with contextlib.suppress(PyTritonRuntimeError):  # the server may be gone, or busy reloading it
                 self.control.unload(name, max(_POLL_S, deadline - time.monotonic()))
         while self._own_models and self._own_models_are_there() and time.monotonic() < deadline:
             time.sleep(_POLL_S)

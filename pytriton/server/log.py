@@ -1,4 +1,4 @@
-"""The server's log lines, as records of Python's logging."""
+"""Converts the server's log lines to records of Python's logging."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LEVELS = {"I": logging.INFO, "W": logging.WARNING, "E": logging.ERROR, "F": log
 _LINE = re.compile(r"(?P<level>[IWEFV])\d{4} \d{2}:\d{2}:\d{2}\.\d+ \d+ \S+:\d+\] (?P<text>.*)", re.DOTALL)
 # What the server logs at every start on a machine without a GPU; not a warning for those who need none.
 _NO_GPU = ("CUDA", "Cuda", "NVML", "DCGM", "GPU metrics", "pinned")
-# Said at ERROR, and nothing is amiss: of every model that is sent through the repository API; of errors and empty
+# Logged at ERROR, but harmless: for every model that is sent through the repository API; for errors and empty
 # outputs of a model with a response cache, which it does not keep; and at the end, while clients keep streams open.
 _HARMLESS = re.compile(
     "Failed to set config modification time|Failed to insert key .* was nullptr"
@@ -24,9 +24,9 @@ _TAIL_LINES = 20
 
 
 class ServerLog:
-    """Takes the server's output line by line.
+    """Logs the server's output line by line.
 
-    Records go to the logger ``pytriton.server.tritonserver`` at the level that the server gave them.
+    Records go to the logger ``pytriton.server.tritonserver`` at the server's level.
     """
 
     def __init__(self) -> None:

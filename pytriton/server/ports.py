@@ -1,4 +1,4 @@
-"""The ports that the server is to listen on."""
+"""Chooses and checks the ports that the server listens on."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Listener:
     by_default: bool = True
 
     def allowed(self, config: TritonConfig) -> bool:
-        """Returns whether the server is to listen there at all."""
+        """Returns whether the server listens there at all."""
         allowed: bool | None = getattr(config, self.allow)
         return self.by_default if allowed is None else allowed
 
@@ -53,14 +53,14 @@ _LISTENERS = (
     _Listener("http_port", "http_address", "allow_http", DEFAULT_HTTP_PORT),
     _Listener("grpc_port", "grpc_address", "allow_grpc", DEFAULT_GRPC_PORT),
     _Listener("metrics_port", "metrics_address", "allow_metrics", DEFAULT_METRICS_PORT),
-    # The server takes no address for these two.
+    # The server has no address setting for these two.
     _Listener("sagemaker_port", "", "allow_sagemaker", DEFAULT_SAGEMAKER_PORT, by_default=False),
     _Listener("vertex_ai_port", "", "allow_vertex_ai", DEFAULT_VERTEX_AI_PORT, by_default=False),
 )
 
 
 def with_ports(config: TritonConfig) -> TritonConfig:
-    """Fills the ports in, after a look whether they can be had.
+    """Fills in the ports, after checking that they are available.
 
     Args:
         config: The server's settings. A port that is None takes its default, 0 takes any free one.
@@ -69,12 +69,13 @@ def with_ports(config: TritonConfig) -> TritonConfig:
         The settings with a number for every port that the server listens on.
 
     Raises:
-        PyTritonBadParameterError: A port is no port, two settings name the same one, or an address is not of this host.
+        PyTritonBadParameterError: A port is out of range, two settings name the same port, or an address is not one of
+            this host.
         PyTritonRuntimeError: A port is in use.
     """
     if config.allow_http is False and config.allow_grpc is False:
         raise PyTritonBadParameterError(
-            "TritonConfig.allow_http and TritonConfig.allow_grpc are both False, so nobody could reach the server; "
+            "TritonConfig.allow_http and TritonConfig.allow_grpc are both False, so no client could reach the server; "
             "allow one of them."
         )
     chosen: dict[str, Any] = {}

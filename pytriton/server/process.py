@@ -1,4 +1,4 @@
-"""The tritonserver subprocess: started, watched, and stopped."""
+"""Starts, watches and stops the tritonserver subprocess."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ _DRAIN_TIMEOUT_S = 1.0  # for the rest of the server's output, after its exit
 
 
 class ServerProcess:
-    """A subprocess that ends when this process does, whatever ends it.
+    """A subprocess that never outlives this process, even if this one is killed.
 
     The kernel ties it to the thread that starts it; that thread also waits for its end.
 
     Args:
-        command: Launcher, and behind it what it is to run; the launcher is given this process's id as its first
-            argument.
+        command: The launcher and its command; the launcher gets this process's id as its first argument.
         environment: The subprocess's environment variables.
-        on_exit: Called in the watching thread once the subprocess has ended.
+        on_exit: Called in the watching thread when the subprocess has exited.
 
     Raises:
         PyTritonRuntimeError: It cannot be started.
@@ -58,18 +57,18 @@ class ServerProcess:
 
     @property
     def returncode(self) -> int | None:
-        """Its exit status, or minus the signal that ended it; None while it runs."""
+        """Its exit status, or minus the signal that killed it; None while it is running."""
         return self._process.returncode if self._process is not None and self._ended.is_set() else None
 
     def is_alive(self) -> bool:
-        """Returns whether it runs."""
+        """Returns whether it is running."""
         return not self._ended.is_set()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Waits for its end.
+        """Waits for its exit.
 
         Returns:
-            Whether it has ended.
+            Whether it has exited.
         """
         return self._ended.wait(timeout_s)
 
@@ -102,7 +101,7 @@ class ServerProcess:
         reader = threading.Thread(target=self._read, args=(process,), name="pytriton-server-log", daemon=True)
         reader.start()
         process.wait()
-        reader.join(_DRAIN_TIMEOUT_S)  # what its models have started may live on, and hold its output open
+        reader.join(_DRAIN_TIMEOUT_S)  # processes started by its models may survive, and keep its output open
         self._ended.set()
         self._on_exit()
 
