@@ -9,7 +9,7 @@ _RIVAL = "nvidia-pytriton"
 
 
 def installed_version() -> str:
-    """Return the version of the installed package; ``0+source`` for a source folder that is not installed."""
+    """Returns the version of the installed package; ``0+source`` for a source folder that is not installed."""
     own = _find(_NAME)
     return own.version if own else "0+source"
 

@@ -25,7 +25,7 @@ class PyTritonError(Exception):
         return self._message
 
     def __str__(self) -> str:
-        """Return the message."""
+        """Returns the message."""
         return self._message
 
 

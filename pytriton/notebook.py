@@ -152,7 +152,7 @@ def _url(spec: ModelSpec, http_url: str, endpoint: str) -> str:
 
 
 def triton_html(models: Sequence[ModelRow], urls: Sequence[str], alive: bool, ended: str = "") -> str:
-    """Writes what a notebook shows of a `Triton`: HTML without scripts and without anything from elsewhere.
+    """Renders a `Triton` as HTML, without scripts and external resources.
 
     Args:
         models: A row for each version of each model, see `model_rows`.

@@ -1,4 +1,4 @@
-"""``pytriton infer``: sends requests to a model, and prints or saves what it answers."""
+"""``pytriton infer``: sends requests to a model, and prints or saves the responses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HELP = "send requests to a model, and print or save its outputs"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what this command takes besides the URL."""
+    """Adds the command's arguments."""
     parser.add_argument("model", metavar="MODEL", help="the model's name")
     parser.add_argument(
         "inputs",

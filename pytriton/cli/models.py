@@ -1,4 +1,4 @@
-"""``pytriton models``: shows what a server serves."""
+"""``pytriton models``: lists the models of a server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RESTRICTED = "not shown: the server wants its token for that"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Takes nothing besides the URL."""
+    """Adds no arguments."""
 
 
 def run(options: argparse.Namespace) -> None:
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _models(server: Server, timeout_s: float) -> Iterator[dict[str, Any]]:
-    """Collects what is known of each version of each model, for JSON."""
+    """Collects the known details of each model version, for JSON."""
     for entry in server.call("get_model_repository_index", timeout_s)():
         model = {
             "name": entry["name"],

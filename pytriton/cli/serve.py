@@ -18,7 +18,7 @@ _ARGUMENT = re.compile(r"^ +(?P<name>\w+): (?P<text>.+)$", re.MULTILINE)
 
 
 def add_arguments(parser: argparse.ArgumentParser, token_variable: str) -> None:
-    """Takes the repository, and a flag for each field of `TritonConfig`.
+    """Adds the repository, and a flag for each field of `TritonConfig`.
 
     Args:
         parser: The command's.
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser, token_variable: str) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Serves until a signal comes."""
+    """Serves until a signal arrives."""
     from pytriton.triton import Triton, TritonSecurityConfig  # which the other commands need not wait for
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")

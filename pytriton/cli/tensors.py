@@ -41,7 +41,7 @@ def read_assignment(word: str) -> tuple[str, Any]:
 
 
 def read_value(text: str) -> Any:
-    """Reads JSON; what is none is text."""
+    """Parses JSON; anything else is text."""
     try:
         return json.loads(text)
     except ValueError:

@@ -41,7 +41,7 @@ class TimeoutAction(enum.Enum):
     """The action for a request that waited in the queue for longer than its timeout."""
 
     REJECT = "REJECT"
-    """It is answered with an error."""
+    """It fails with an error."""
     DELAY = "DELAY"
     """It is served after all requests that did not time out."""
 
@@ -66,7 +66,7 @@ class QueuePolicy:
     max_queue_size: int = 0
 
     def __post_init__(self) -> None:
-        """Check the fields."""
+        """Checks the fields."""
         if not isinstance(self.timeout_action, TimeoutAction):
             raise PyTritonBadParameterError(
                 f"QueuePolicy.timeout_action is {self.timeout_action!r}; "
@@ -106,11 +106,11 @@ class DynamicBatcher:
     priority_queue_policy: dict[int, QueuePolicy] | None = None
 
     def __post_init__(self) -> None:
-        """Check the fields."""
+        """Checks the fields."""
         self.check()
 
     def check(self) -> None:
-        """Check the fields.
+        """Checks the fields.
 
         Raises:
             PyTritonBadParameterError: A field has a value that cannot work.
@@ -190,7 +190,7 @@ class WarmupInput:
     input_data_file: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the fields."""
+        """Checks the fields."""
         try:
             dims = tuple(operator.index(dim) for dim in self.shape)
         except TypeError:
@@ -236,7 +236,7 @@ class ModelWarmup:
     count: int
 
     def __post_init__(self) -> None:
-        """Check the fields."""
+        """Checks the fields."""
         if not isinstance(self.name, str) or not self.name:
             raise PyTritonBadParameterError(f"ModelWarmup.name is {self.name!r}; give it a non-empty string.")
         check_integer("ModelWarmup.batch_size", self.batch_size, 1, MAX_INT32)
@@ -247,7 +247,7 @@ class ModelWarmup:
 
 
 def check_integer(what: str, value: object, low: int, high: int) -> None:
-    """Check that a setting is an integer within bounds.
+    """Checks that a setting is an integer within bounds.
 
     Args:
         what: The setting's name, as it stands in the message.

@@ -88,7 +88,7 @@ _SUPPORTED = (
 
 
 def datatype_of(dtype: Any) -> Datatype:
-    """Find Triton's datatype for a dtype in any of the ways in which users write one.
+    """Finds Triton's datatype for a dtype in any of the ways in which users write one.
 
     Args:
         dtype: A NumPy scalar type (``np.float32``), a ``np.dtype``, a name (``"float32"``, ``"S5"``, ``"FP32"``), a
@@ -128,7 +128,7 @@ def datatype_of(dtype: Any) -> Datatype:
 
 
 def datatype_by_code(code: int) -> Datatype:
-    """Find a datatype by its value in ``TRITONSERVER_DataType``.
+    """Finds a datatype by its value in ``TRITONSERVER_DataType``.
 
     Args:
         code: 1 (``BOOL``) to 14 (``BF16``).
@@ -148,7 +148,7 @@ def datatype_by_code(code: int) -> Datatype:
 
 
 def datatype_by_name(name: str) -> Datatype:
-    """Find a datatype by its name in the KServe protocol.
+    """Finds a datatype by its name in the KServe protocol.
 
     Args:
         name: For example ``"FP32"``.

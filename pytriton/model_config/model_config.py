@@ -39,11 +39,11 @@ class ModelConfig:
     max_in_flight: int | None = None
 
     def __post_init__(self) -> None:
-        """Check the fields."""
+        """Checks the fields."""
         self.check()
 
     def check(self) -> None:
-        """Check the fields, which may have been set since the configuration was made.
+        """Checks the fields, which may have been set since the configuration was made.
 
         Raises:
             PyTritonBadParameterError: A field has a value that cannot work.

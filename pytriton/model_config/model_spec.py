@@ -1,4 +1,4 @@
-"""Everything that Triton needs to know of one bound model."""
+"""Specification of one bound model."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ModelSpec:
         instances: int = 1,
         strict: bool = False,
     ) -> ModelSpec:
-        """Make a spec as `Triton.bind` is called: what most models leave out has a default.
+        """Creates a specification from the arguments of `Triton.bind`, with defaults.
 
         Args:
             name: Name in URLs and in the model repository.
@@ -92,7 +92,7 @@ class ModelSpec:
         )
 
     def __post_init__(self) -> None:
-        """Check the fields and name the tensors."""
+        """Checks the fields, and names the tensors."""
         _check_model_name(self.name)
         where = f"Model {self.name!r}"
         check_integer(f"{where}: model_version", self.version, 1, MAX_INT32)
@@ -147,7 +147,7 @@ class ModelSpec:
         return self.config.response_cache
 
     def warmup_files(self) -> dict[str, pathlib.Path]:
-        """Return the files for the model's folder ``warmup``, beside its version's folder.
+        """Returns the files for the model's folder ``warmup``, beside its version's folder.
 
         Returns:
             The path of the user's file, by the name under which the model configuration speaks of it.
@@ -191,7 +191,7 @@ class ModelSpec:
 
 
 def warmup_file_name(number: int, position: int) -> str:
-    """Return the name of a warm-up file within the model's folder ``warmup``.
+    """Returns the name of a warm-up file within the model's folder ``warmup``.
 
     Args:
         number: The warm-up's place in `ModelConfig.model_warmup`, from 0.

@@ -12,7 +12,7 @@ from pytriton.model_config.triton_config import EnumValue, Message, MessageMap, 
 def model_config_pbtxt(
     spec: ModelSpec, parameters: Mapping[str, str] | None = None, versions: Sequence[int] = ()
 ) -> str:
-    """Write the model configuration that Triton reads, in protobuf's text format.
+    """Writes the model configuration that Triton reads, in protobuf's text format.
 
     Args:
         spec: The model.
@@ -50,7 +50,7 @@ def _scalar(value: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Write a string so that it survives whatever characters it holds: octal for all but printable ASCII."""
+    """Writes a string so that it survives whatever characters it holds: octal for all but printable ASCII."""
     characters = []
     for byte in text.encode():
         if byte in b'"\\':

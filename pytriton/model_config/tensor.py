@@ -47,7 +47,7 @@ class Tensor:
     optional: bool | None = False
 
     def __post_init__(self) -> None:
-        """Check the fields."""
+        """Checks the fields."""
         if self.name is not None and not (isinstance(self.name, str) and self.name and _encodable(self.name)):
             raise PyTritonBadParameterError(
                 f"Tensor name {self.name!r} is not a non-empty string of Unicode text; name it, or leave the name out "
@@ -67,13 +67,13 @@ class Tensor:
         return datatype
 
     def __eq__(self, other: object) -> bool:
-        """Tell whether the other tensor describes the same thing."""
+        """Returns whether the other tensor describes the same thing."""
         if not isinstance(other, Tensor):
             return NotImplemented
         return self._key == other._key
 
     def __hash__(self) -> int:
-        """Hash what the tensor describes."""
+        """Hashes what the tensor describes."""
         return hash(self._key)
 
     @property
@@ -86,7 +86,7 @@ class Tensor:
 
 
 def _encodable(text: str) -> bool:
-    """Tell whether UTF-8 can carry the text: lone surrogates it cannot."""
+    """Returns whether UTF-8 can carry the text: lone surrogates it cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:

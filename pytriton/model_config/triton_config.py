@@ -1,4 +1,4 @@
-"""A model's configuration as Triton knows it: the message ``ModelConfig`` of its protocol, as a dictionary."""
+"""Triton's own configuration of a model: the message ``ModelConfig`` of its protocol, as a dictionary."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class MessageMap(dict[Any, Message]):
 def triton_model_config(
     spec: ModelSpec, parameters: Mapping[str, str] = _NO_PARAMETERS, versions: Sequence[int] = ()
 ) -> Message:
-    """Put together the model configuration that Triton reads; it can be written as JSON as it is.
+    """Builds the model configuration that Triton reads; it can be serialized to JSON.
 
     A scalar input or output (``shape=()``) has ``dims: [1]``, for Triton has no tensors without a dimension. With
     batching, ``reshape`` takes that dimension away again on the way to the backend, and adds it on the way back;

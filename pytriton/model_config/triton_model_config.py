@@ -96,7 +96,7 @@ class TritonModelConfig:
 
     @property
     def batching(self) -> bool:
-        """Every input and output has the batch as its first dimension."""
+        """Whether the first dimension of every input and output is the batch."""
         return self.max_batch_size > 0
 
     @classmethod

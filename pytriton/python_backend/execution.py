@@ -21,7 +21,7 @@ _UNANSWERED = "the model returned None for a request, and did not use its respon
 
 
 class ServedModel:
-    """A `TritonPythonModel`, and what is declared of it.
+    """A `TritonPythonModel` and its declaration.
 
     Args:
         instance: The object.
@@ -38,7 +38,7 @@ class ServedModel:
         self.device = device
 
     def requests(self, requests: Sequence[BatchRequest], respond: Respond | None = None) -> list[ServedRequest]:
-        """Converts requests for ``execute``; with ``respond``, each has its answering."""
+        """Converts requests for ``execute``; with ``respond``, each has a responder."""
         if self.device is not None:
             select_device(self.device)
         batch = requests[0]._batch
@@ -54,9 +54,9 @@ class ServedModel:
         ]
 
     def items(self, returned: Any, requests: list[ServedRequest]) -> list[Any]:
-        """Converts what ``execute`` returned for the worker; None for requests that get their response otherwise.
+        """Converts what ``execute`` returned for the worker; None for requests whose response is sent otherwise.
 
-        It may return None in place of a list where response senders were used.
+        It may return None in place of a list if response senders were used.
 
         Raises:
             TritonModelException: It is not one response for each request.
@@ -95,14 +95,14 @@ class Sequential:
         self._model = model
 
     def __call__(self, requests: Sequence[BatchRequest]) -> list[Any]:
-        """Infers a batch."""
+        """Calls ``execute`` with a batch."""
         served = self._model.requests(requests)
         senders = Senders(self._model, served)
         items = self._model.items(self._model.execute(list(served)), served)
         if None in items:
             open_ = {index for index, item in enumerate(items) if item is None}
             taken = {index for index in open_ if served[index].responder is not None}
-            del served  # a sender that the model drops is to be noticed
+            del served  # so that a dropped sender is noticed
             for index in open_:
                 items[index] = (
                     senders.wait(index) if index in taken else RequestError(TritonError.INTERNAL, _UNANSWERED)
@@ -114,13 +114,13 @@ class Senders:
     """Collects what response senders send for a batch, each request once.
 
     Args:
-        model: Whose they are.
+        model: The model.
         requests: The batch; each gets its responder here when the model calls for a sender.
     """
 
     def __init__(self, model: ServedModel, requests: list[ServedRequest]) -> None:
         self._model = model
-        self._sent: queue.SimpleQueue[tuple[int, object]] = queue.SimpleQueue()  # which a destructor may put to
+        self._sent: queue.SimpleQueue[tuple[int, object]] = queue.SimpleQueue()  # a destructor may put to it
         self._responses: dict[int, object] = {}
         for request in requests:
             request.find_responder = self.responder
@@ -149,7 +149,7 @@ class Deferred:
         self._model = model
 
     def __call__(self, requests: Sequence[BatchRequest], respond: Respond) -> None:
-        """Infers a batch, whose requests may be answered later."""
+        """Calls ``execute`` with a batch; responses may follow later."""
         served = self._model.requests(requests, respond)
         returned = self._model.execute(list(served))
         _check_nothing(returned, self._model)
@@ -165,7 +165,7 @@ class Coroutine:
         self._model = model
 
     async def __call__(self, requests: Sequence[BatchRequest], respond: Respond) -> list[Any] | None:
-        """Infers a batch, whose requests may be answered later."""
+        """Calls ``execute`` with a batch; responses may follow later."""
         served = self._model.requests(requests, respond)
         returned = await self._model.execute(list(served))
         if self._model.decoupled:

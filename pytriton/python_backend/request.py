@@ -129,7 +129,7 @@ class InferenceRequest:
         """Returns a sender for responses at any time, and for several if the model is decoupled.
 
         Raises:
-            TritonModelException: It is not one that ``execute`` was given.
+            TritonModelException: It is not a request that ``execute`` received.
         """
         raise TritonModelException("only requests that execute() was given have a response sender")
 
@@ -139,7 +139,7 @@ class InferenceRequest:
         It does so once ``execute`` has returned. A model that is not decoupled returns None in place of its response.
 
         Raises:
-            TritonModelException: It is not one that ``execute`` was given, or there are no such flags.
+            TritonModelException: It is not a request that ``execute`` received, or the flags are invalid.
         """
         raise TritonModelException("only requests that execute() was given can be rescheduled")
 

@@ -1,4 +1,4 @@
-"""Responses of models, ours and those that we have asked."""
+"""Responses: those of this model, and those of models that it calls."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class InferenceResponse:
     """The response to a request: its outputs, or an error.
 
     Args:
-        output_tensors: The outputs; ignored where there is an error, and may be None then.
-        error: Why the request failed.
-        parameters: What the client gets besides tensors: strings, integers, booleans and floats by name.
+        output_tensors: The outputs; ignored if there is an error.
+        error: The reason why the request failed.
+        parameters: Response parameters: strings, integers, booleans and floats by name.
 
     Raises:
         TritonModelException: An argument is something else.

@@ -14,17 +14,17 @@ from pytriton.python_backend.response import InferenceResponse
 from pytriton.python_backend.tensor import texts_of
 
 Respond = Callable[..., None]
-"""Says something of a request of a batch: its number, what, and whether it is the last. See `is_deferred`."""
+"""Sends a response, an error or the end: request number, item, and whether it is the last. See `is_deferred`."""
 
 _DROPPED = "the model dropped the request's response sender before it had sent the final flag"
 _CLOSED = "the response sender is closed: the request's final response was sent before"
 
 
 class Responder:
-    """The responses to one request. When nobody who could respond is left, the request fails.
+    """Sends the responses to one request. If it is garbage-collected before the final one, the request fails.
 
     Args:
-        respond: Sends.
+        respond: Sends an item.
         index: The request's number.
         outputs: Names of the model's outputs.
         decoupled: Whether there may be any number of responses.
@@ -43,11 +43,11 @@ class Responder:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the last response was given."""
+        """Whether the final response was sent."""
         return self._closed
 
     def close(self) -> None:
-        """Closes the sender, because the response is sent otherwise."""
+        """Closes the sender, because the response is sent in another way."""
         self._closed = True
 
     def respond(self, response: InferenceResponse | None, final: bool) -> None:
@@ -60,13 +60,13 @@ class Responder:
             self._check(response)
             if response is None and self._responded and not self._decoupled:
                 self._closed = True
-                return  # its only response was the end already
+                return  # its only response was the final one
             self._responded = True
             last = final or not self._decoupled
             self._closed = final
             try:
                 self._respond(self._index, None if response is None else item_of(response, self._outputs), last)
-            except Exception as error:  # it cannot be sent: text that is none, no memory
+            except Exception as error:  # it cannot be sent: invalid text, or no memory
                 self._closed = True
                 self._respond(self._index, error, True)
                 raise TritonModelException(str(error)) from error
@@ -107,8 +107,8 @@ class InferenceResponseSender:
         """Sends a response.
 
         Args:
-            response: May be left out with the final flag. Its arrays may be changed as soon as this returns.
-            flags: ``TRITONSERVER_RESPONSE_COMPLETE_FINAL`` with the last response, or behind it.
+            response: May be omitted with the final flag. Its arrays may be changed as soon as this returns.
+            flags: ``TRITONSERVER_RESPONSE_COMPLETE_FINAL`` with the last response, or after it.
 
         Raises:
             TritonModelException: The final flag was sent before, or an argument is something else.
@@ -122,7 +122,7 @@ class InferenceResponseSender:
         self._responder.respond(response, bool(flags))
 
     def is_cancelled(self) -> bool:
-        """Returns whether nobody wants a response any more."""
+        """Returns whether the client has cancelled or gone away, or the timeout has passed."""
         return self._is_cancelled()
 
 

@@ -57,7 +57,7 @@ class Workspace:
     """
 
     def __init__(self, workspace_path: str | os.PathLike[str] | None = None) -> None:
-        """Make the folder, see the class.
+        """Creates the folder; see the class.
 
         Args:
             workspace_path: The folder.
@@ -73,7 +73,7 @@ class Workspace:
         return self._path
 
     def create(self) -> None:
-        """Make the folder and take it into use, as `__init__` does; nothing happens while it is in use.
+        """Creates the folder and starts to use it, as `__init__` does; nothing happens while it is in use.
 
         Raises:
             PyTritonBadParameterError: The path is not a folder, or another PyTriton uses it.
@@ -93,15 +93,15 @@ class Workspace:
         self._finalizer = weakref.finalize(self, _release, self._path, lock, kept, made, os.getpid())
 
     def exists(self) -> bool:
-        """Tell whether the folder exists."""
+        """Returns whether the folder exists."""
         return self._path.exists()
 
     def is_empty(self) -> bool:
-        """Tell whether the folder holds nothing, or does not exist."""
+        """Returns whether the folder holds nothing, or does not exist."""
         return not self.exists() or all(entry.name == _OWNER_FILE for entry in self._path.iterdir())
 
     def clean(self) -> None:
-        """Remove what came into the folder since it was taken into use, and the folder itself if it was made then.
+        """Removes what came into the folder since it is in use, and the folder itself if it was created then.
 
         Warns:
             CleanupWarning: Something could not be removed.
@@ -111,7 +111,7 @@ class Workspace:
 
 
 def sweep(folder: pathlib.Path) -> None:
-    """Remove what a killed process left in a folder that it used as its workspace.
+    """Removes what a killed process left in a folder that it used as its workspace.
 
     Args:
         folder: The folder; nothing happens when it is in use, or was never a workspace.
@@ -200,7 +200,7 @@ def _in_use(folder: pathlib.Path) -> PyTritonBadParameterError:
 
 
 def _read_record(folder: pathlib.Path) -> tuple[list[str], bool] | None:
-    """Read which names to keep in the folder, and whether to remove the folder itself."""
+    """Reads which names to keep in the folder, and whether to remove the folder itself."""
     try:
         record = json.loads((folder / _OWNER_FILE).read_text())
         return [str(name) for name in record["kept"]], bool(record["made"])
