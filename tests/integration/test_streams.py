@@ -236,10 +236,10 @@ def test_one_grpc_stream_carries_many_requests_at_a_time(triton, name, counter):
 def test_a_single_response_of_a_decoupled_model_goes_to_generate(triton, name, counter):
     bind_stream(triton, name, counter)
 
-    with events_of(triton, name, {"x": 1}, "generate") as sent_back:
-        assert sent_back.json() == {"model_name": name, "model_version": "1", "y": 0}
-    with events_of(triton, name, {"x": 2}, "generate") as sent_back:
-        assert "exactly 1 response" in sent_back.json()["error"]
+    with events_of(triton, name, {"x": 1}, "generate") as events:
+        assert events.json() == {"model_name": name, "model_version": "1", "y": 0}
+    with events_of(triton, name, {"x": 2}, "generate") as events:
+        assert "exactly 1 response" in events.json()["error"]
 
 
 def test_unary_requests_to_decoupled_models_are_refused_by_triton(triton, client, name, counter):
@@ -278,8 +278,8 @@ def test_strings_and_scalars_go_through_generate_stream(triton, name, infer_func
 def test_strings_and_scalars_go_through_generate(triton, name):
     triton.bind(name, talk_async, TEXT_IN, TEXT_OUT, config=STREAMING)
 
-    with events_of(triton, name, {"text": "hello", "count": 1}, "generate") as sent_back:
-        assert sent_back.json()["token"] == "hello 0"
+    with events_of(triton, name, {"text": "hello", "count": 1}, "generate") as events:
+        assert events.json()["token"] == "hello 0"
 
 
 def test_parameters_come_along_through_generate_stream(triton, name):

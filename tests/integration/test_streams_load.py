@@ -18,7 +18,8 @@ import pytest
 from footprint import Footprint, assert_same, settled
 from running_streams import STEP_S, Running
 from serving import bind_floats, running_triton, wait_until
-from streaming import Gates, Stream, all_sent, bind_stream, number_of, one_by_one, row, streamed, together
+from streaming import Gates, Stream, bind_stream, number_of, one_by_one, row, streamed, together
+from streaming import responses as responses_to
 
 from pytriton.proxy.tensors.batch import Batch
 
@@ -94,7 +95,7 @@ class Restless(Running):
         async for step in self.yields(requests):
             yield step
         with self._one():
-            yield all_sent(requests, -1)
+            yield responses_to(requests, -1)
             await asyncio.sleep(600)
 
     async def yields(self, requests):
@@ -112,7 +113,7 @@ class Restless(Running):
     async def coroutine(self, requests):
         with self._one():
             await asyncio.sleep(number_of(requests) * STEP_S)
-            return all_sent(requests, 0)
+            return responses_to(requests, 0)
 
     @contextlib.contextmanager
     def _one(self):

@@ -252,9 +252,9 @@ class Instance:
     def infer(self, *requests):
         """Sends a batch to a worker that takes one at a time, and returns its result."""
         self.notify(*requests)
-        return self.reply([len(request["x"]) for request in requests])
+        return self.response([len(request["x"]) for request in requests])
 
-    def reply(self, rows):
+    def response(self, rows):
         notification = next_notification(self.channel)
         assert (notification.kind, notification.sequence) == (NotificationKind.RESULT, self.sequence)
         lease = self.results.lease(notification.offset, notification.size)
