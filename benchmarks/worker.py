@@ -61,7 +61,7 @@ class Rig:
         self._server.memory[self._offset : self._offset + len(head)] = head
 
     def serve(self) -> None:
-        """Serve the batch once, as a worker does from bell to bell."""
+        """Serve the batch once, as a worker does between two notifications."""
         one = Batch(self._batches.lease(self._offset, self._size), self._signature)
         offset, size, _ = self._worker._infer(one, self._results)
         self._read.lease(offset, size)  # which dies at once: the server has read it

@@ -38,7 +38,7 @@ class PendingCall:
         self.thread = threading.get_ident()
 
     def wake(self) -> None:
-        """Wakes the waiter: there is a reply, there will be none, or it is to become the leader."""
+        """Wakes the waiting thread: there is a reply, there will be none, or it becomes the leader."""
         signal = self.signal
         if signal is not None:
             signal.set()
