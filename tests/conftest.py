@@ -1,4 +1,4 @@
-"""What all tests share: the signals of a terminal, and an environment in which nothing is set that PyTriton reads."""
+"""Fixtures of all tests: a clean environment, signals, and the number of workers."""
 
 from __future__ import annotations
 

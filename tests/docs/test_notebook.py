@@ -1,4 +1,4 @@
-"""Notebooks: the example runs, and what the page about notebooks says of kernels is so."""
+"""The example notebook, and the behaviour of kernels that docs/notebook.md describes."""
 
 from __future__ import annotations
 

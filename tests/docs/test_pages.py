@@ -1,4 +1,4 @@
-"""The code of the README and of the documentation does what the text around it says."""
+"""The code blocks of the README and of the documentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example that streams text writes for many at a time and for nobody in vain; its README and notebook are right."""
+"""The text streaming example: its server, client, README and notebook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models that ask, and models to ask."""
+"""Models that call other models, and models to call."""
 
 from __future__ import annotations
 

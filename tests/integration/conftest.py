@@ -1,4 +1,4 @@
-"""A running server for the tests of a module, and clients of both protocols."""
+"""Fixtures: a running server per module, and clients of both protocols."""
 
 from __future__ import annotations
 

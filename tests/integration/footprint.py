@@ -1,4 +1,4 @@
-"""What the processes of a server hold, to find what they do not give back."""
+"""Measures the resources that a server's processes hold, to find leaks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of process instances share: models that tell their process, and the processes of a model."""
+"""Helpers of the tests of process instances: models that report their process, and the processes of a model."""
 
 from __future__ import annotations
 

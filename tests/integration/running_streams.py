@@ -1,4 +1,4 @@
-"""Streams and coroutines that go on for long, and the threads that they run in."""
+"""Long-running streams and coroutines, and the threads that run them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers with settings of their own, and what they say of themselves."""
+"""Servers with custom settings, and what they report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the integration tests share: servers on free ports, clients of both protocols, and a patient `wait_until`."""
+"""Helpers of the integration tests: servers on free ports, clients of both protocols, and `wait_until`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of streams share: streams of both protocols, and callables that yield."""
+"""Helpers of the tests of streams: streams of both protocols, and callables that yield."""
 
 from __future__ import annotations
 

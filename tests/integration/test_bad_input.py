@@ -1,4 +1,4 @@
-"""Mistakes of the user and of the machine: found before the server is asked, and told in one sentence that helps."""
+"""Mistakes of the user and the machine are found early, and reported in one helpful sentence."""
 
 from __future__ import annotations
 

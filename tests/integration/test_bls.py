@@ -1,4 +1,4 @@
-"""Bound models that ask other models of the server, through the Triton context."""
+"""Bound models that call other models of the server through the Triton context."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a bound model that asks others is refused, and the errors that it gets."""
+"""Errors of bound models that call others."""
 
 from __future__ import annotations
 

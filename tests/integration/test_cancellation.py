@@ -1,4 +1,4 @@
-"""Requests that nobody waits for any more: their callables are told within a second, and nobody else notices."""
+"""Cancelled requests: their callables are notified within a second, and other requests are not affected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that are cancelled while others of their batch go on."""
+"""Requests that are cancelled while others of their batch continue."""
 
 from __future__ import annotations
 

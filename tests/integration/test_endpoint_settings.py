@@ -1,4 +1,4 @@
-"""What each setting of the server's endpoints does."""
+"""The settings of the server's endpoints, one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client and the log are told when an inference callable fails, and that the next request is answered."""
+"""Errors of inference callables reach the client and the log, and the next request is served."""
 
 from __future__ import annotations
 

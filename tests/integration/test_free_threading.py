@@ -1,4 +1,4 @@
-"""Python without a global interpreter lock: instances in threads take several cores; nothing takes the lock back."""
+"""Free-threaded Python: instances in threads run in parallel, and the lock stays off."""
 
 from __future__ import annotations
 

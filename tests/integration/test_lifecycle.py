@@ -1,4 +1,4 @@
-"""Start, run, stop, and what `Triton` says of itself meanwhile."""
+"""Start, run and stop, and the state that `Triton` reports."""
 
 from __future__ import annotations
 

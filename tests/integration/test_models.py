@@ -1,4 +1,4 @@
-"""What can be bound: several models, instances, versions; before and after the server runs; again."""
+"""Several models, instances and versions, bound before and after the server runs, and again."""
 
 from __future__ import annotations
 

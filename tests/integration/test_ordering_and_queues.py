@@ -1,4 +1,4 @@
-"""Requests that wait: in which order they are served and answered, for how long they wait, and how many may."""
+"""Waiting requests: their order, timeouts and number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the server starts and how it gets its models, with Vertex AI too."""
+"""Lifecycle policies: when the server starts and how it gets its models, also with Vertex AI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes of instances end with what they serve: nothing is left of them, whatever ends the user's process."""
+"""Worker processes never outlive the process that they serve."""
 
 from __future__ import annotations
 

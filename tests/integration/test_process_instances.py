@@ -1,4 +1,4 @@
-"""Instances in processes of their own: what they may be made of, what they are given, and what is refused."""
+"""Instances in their own processes: factories, arguments, environment and output."""
 
 from __future__ import annotations
 

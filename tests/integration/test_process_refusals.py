@@ -1,4 +1,4 @@
-"""Instances in processes of their own that are refused."""
+"""Factories of process instances that cannot work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A name that is bound again under load, and a server that is started again and again."""
+"""Models that are bound again under load, and a server that is restarted again and again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions served from a process of their own, on a server that another process has started."""
+"""Functions that another process serves on a running server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reaches the inference callable besides tensors, and in which forms it may answer."""
+"""Request metadata in the inference callable, and the forms of its responses."""
 
 from __future__ import annotations
 

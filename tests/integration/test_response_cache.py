@@ -1,4 +1,4 @@
-"""Triton answers a request that it has seen before by itself, where the server and the model say so."""
+"""Triton's response cache, if both server and model enable it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripts as users write them: whatever ends one, its server ends too, and nothing stays behind."""
+"""Scripts of users: however one ends, its server ends too, and nothing stays behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Endpoints that ask for a token, over HTTP and gRPC; the rest stays open."""
+"""Endpoints that require a token, over HTTP and gRPC; the others are open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers that die, and callables that give up: noticed within a second, and told to whoever waits."""
+"""Servers that crash, and callables that give up: noticed within a second, and reported."""
 
 from __future__ import annotations
 

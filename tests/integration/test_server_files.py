@@ -1,4 +1,4 @@
-"""Another server in place of the bundled one, a server that is missing, and halves that do not fit together."""
+"""A server of the user's own, a missing server, and versions that do not match."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each setting of the server does; where nothing shows it, that the real server takes it and serves."""
+"""The settings of the server, one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker asks of the server besides inference: lines in its log, metrics, models."""
+"""Services of the server for workers besides inference: log, metrics, model control."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams: any number of responses to a request, sent as they are made."""
+"""Streams: any number of responses to a request, sent as they are produced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams that fail, and steps of streams that are no responses."""
+"""Streams that fail, and invalid steps of streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever yields is streamed, and what returns on a decoupled model."""
+"""All kinds of callables on decoupled models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams by the thousand, and streams for minutes."""
+"""Thousands of streams, and streams for minutes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors of all sizes over one HTTP connection, and how often the server reads and writes for them."""
+"""Tensors of all sizes over one HTTP connection, and the server's reads and writes for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that Triton sends to a model before it is ready: what the callable sees of them."""
+"""Warm-up requests, as the callable sees them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warm-ups that fail, hang or cannot be made: nothing is bound, an earlier binding stays, and the error tells why."""
+"""Warm-ups that fail, hang or cannot be created: nothing is bound, and an earlier binding stays."""
 
 from __future__ import annotations
 

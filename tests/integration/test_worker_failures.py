@@ -1,4 +1,4 @@
-"""Workers that die: what they held is answered within a second, and the next request by another worker."""
+"""Workers that crash: their requests fail within a second, and another worker serves the next."""
 
 from __future__ import annotations
 

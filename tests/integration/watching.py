@@ -1,4 +1,4 @@
-"""Callables that would go on for long, and what is known of how they end."""
+"""Long-running callables, and records of how they ended."""
 
 from __future__ import annotations
 

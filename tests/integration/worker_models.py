@@ -1,4 +1,4 @@
-"""Repositories of models that do as the tests of worker processes want, and looks at their processes."""
+"""Repositories of models for the tests of worker processes, and views of their processes."""
 
 from __future__ import annotations
 

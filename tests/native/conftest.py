@@ -1,4 +1,4 @@
-"""What the native tests share: the programs and the library of this folder, built once a session."""
+"""Fixtures of the native tests: programs and the library of this folder, built once per session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The backend as it is installed, in a server of another API version."""
+"""The installed backend in a server of another API version."""
 
 from __future__ import annotations
 

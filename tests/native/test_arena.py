@@ -1,4 +1,4 @@
-"""Shared memory in blocks: what is in use is never handed out again, and what is not goes back."""
+"""The arena's allocator: blocks in use are never handed out again, and free memory is returned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arena, which stands twice: one side in Python, the other in C++, in one process and in two."""
+"""Arenas of Python and C++ against each other, in one process and in two."""
 
 from __future__ import annotations
 

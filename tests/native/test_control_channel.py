@@ -1,4 +1,4 @@
-"""What worker processes and their owner tell each other, which stands twice; and JSON, as the owner reads it."""
+"""Control messages of Python and C++ against each other; and the C++ JSON reader."""
 
 from __future__ import annotations
 

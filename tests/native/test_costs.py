@@ -1,4 +1,4 @@
-"""What the backend does for a batch, counted: times vary from machine to machine, counts do not."""
+"""Counts of the backend's work per batch: times vary between machines, counts do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The backend's C++ under AddressSanitizer, with leaks and undefined behaviour, and under ThreadSanitizer."""
+"""The backend's C++ under AddressSanitizer, LeakSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layout of service channels, which stands twice: what one half writes, the other reads."""
+"""Messages of service channels: Python and C++ against each other."""
 
 from __future__ import annotations
 

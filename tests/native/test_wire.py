@@ -1,4 +1,4 @@
-"""The message layout, which stands twice: what one half writes, the other reads; and nonsense is refused by both."""
+"""Messages of batches, results and registrations: Python and C++ against each other; both reject nonsense."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the packaging tests share: a stand-in for the server's wheel, and a pip that reaches no registry."""
+"""Fixtures of the packaging tests: a stand-in for the server's wheel, and a pip without a registry."""
 
 from __future__ import annotations
 

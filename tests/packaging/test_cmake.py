@@ -1,4 +1,4 @@
-"""What the build says, in one sentence, where it cannot go on."""
+"""Errors of the build, in one sentence each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The environment that the package is imported in."""
+"""The environment in which the package is imported."""
 
 from __future__ import annotations
 

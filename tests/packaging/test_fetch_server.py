@@ -1,4 +1,4 @@
-"""The bundled server: where it comes from, what is taken of it, and what is said when it cannot be had."""
+"""Fetching the bundled server: its source, its files, and errors."""
 
 from __future__ import annotations
 

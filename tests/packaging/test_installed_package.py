@@ -1,4 +1,4 @@
-"""The installed package: the server and the backend are in their places and run by themselves."""
+"""The installed package: server and backend are in place, and run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a process has ended, in words."""
+"""Descriptions of exit statuses."""
 
 import os
 import signal

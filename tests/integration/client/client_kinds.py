@@ -1,4 +1,4 @@
-"""All kinds of clients in the same words, for what is the same of all of them."""
+"""One interface to all kinds of clients, for behaviours that they share."""
 
 from __future__ import annotations
 

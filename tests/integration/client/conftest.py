@@ -1,4 +1,4 @@
-"""Clients of each kind and each protocol in turn."""
+"""Fixtures: clients of each kind and protocol."""
 
 from __future__ import annotations
 

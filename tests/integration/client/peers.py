@@ -1,4 +1,4 @@
-"""What clients meet besides servers in good health: sockets that misbehave, and a proxy that cuts connections."""
+"""Misbehaving peers: sockets that break the protocol, and a proxy that cuts connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gRPC server that answers with streams of the test's own making, where Triton itself would be too well-behaved."""
+"""A scripted gRPC server, for streams that Triton itself would not send."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients of streams, blocking and for asyncio, asked in the same way."""
+"""One interface to the blocking and the asyncio clients of streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers that want their token for everything, and clients of all kinds that have it or not."""
+"""Servers that require a token everywhere, and clients with and without it."""
 
 from __future__ import annotations
 

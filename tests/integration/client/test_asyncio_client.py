@@ -1,4 +1,4 @@
-"""What only coroutines can do: many requests in flight, and cancelling them."""
+"""The asyncio client: many requests in flight, and cancellation."""
 
 from __future__ import annotations
 

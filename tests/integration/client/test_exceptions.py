@@ -1,4 +1,4 @@
-"""Every exception of the clients, and how far requests got: raised by a server, or a socket that misbehaves."""
+"""Every exception of the clients, raised by a server or a misbehaving socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that are forked from one that has clients. These are scripts: a fork of the tests would copy too much."""
+"""Clients in forked processes; in scripts, because a fork of the tests would copy too much."""
 
 from __future__ import annotations
 

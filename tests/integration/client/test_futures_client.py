@@ -1,4 +1,4 @@
-"""What only futures can do: a queue in front of the server, and an end in order."""
+"""The futures client: its queue, and closing in order."""
 
 from __future__ import annotations
 

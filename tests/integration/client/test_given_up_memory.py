@@ -1,4 +1,4 @@
-"""Shared memory of requests whose answers nobody awaits any more."""
+"""Shared memory of requests that timed out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request is made of: inputs, the outputs that are wanted, and options."""
+"""Inputs, requested outputs and options of requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that come and go leave nothing behind."""
+"""Clients that are created and closed many times leave nothing behind."""
 
 from __future__ import annotations
 

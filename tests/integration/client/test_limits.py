@@ -1,4 +1,4 @@
-"""Values at the ends of their ranges, and clients that are used while they change."""
+"""Values at the limits of their ranges, and clients that are used while they change."""
 
 from __future__ import annotations
 

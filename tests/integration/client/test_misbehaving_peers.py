@@ -1,4 +1,4 @@
-"""What every kind of client does when what it speaks with is no server in good health."""
+"""Clients of every kind against peers that do not behave like Triton."""
 
 from __future__ import annotations
 

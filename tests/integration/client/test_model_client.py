@@ -1,4 +1,4 @@
-"""What a client does with a server in good health, from its making to its end."""
+"""The life of a client of a healthy server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server with a repository of Python models."""
+"""Fixtures: a server with a repository of Python models."""
 
 from __future__ import annotations
 

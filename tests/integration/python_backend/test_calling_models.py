@@ -1,4 +1,4 @@
-"""Models of a repository ask the server: other models, its log, its metrics, its models."""
+"""Models of a repository that use the server: other models, its log, metrics and model control."""
 
 from __future__ import annotations
 

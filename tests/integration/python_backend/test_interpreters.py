@@ -1,4 +1,4 @@
-"""Which Python a repository model runs in, and a server that has our backend's folder and nothing else of ours."""
+"""Interpreters of repository models, and a server that has only the backend's folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What models of a repository answer with that is unusual, and what becomes of it."""
+"""Unusual return values of repository models, and their errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of a repository with all that ``triton_python_backend_utils`` has, on the real server."""
+"""All of ``triton_python_backend_utils``, used by repository models on the real server."""
 
 from __future__ import annotations
 

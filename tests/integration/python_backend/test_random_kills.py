@@ -1,4 +1,4 @@
-"""Processes of repository models are killed at random under load: no request is lost silently, and nothing is left."""
+"""Random kills of worker processes under load: no request is lost silently, and nothing is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Instances of repository models run in processes of their own, which the server starts, watches and ends."""
+"""Worker processes of repository models: started, watched and stopped by the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What libraries say, as errors of the clients."""
+"""Translation of libraries' errors to the clients' own."""
 
 from __future__ import annotations
 

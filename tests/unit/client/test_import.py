@@ -1,4 +1,4 @@
-"""Importing the clients is quick: what speaks with servers is imported when it is first used."""
+"""Importing the clients is fast: transports are imported on first use."""
 
 from __future__ import annotations
 

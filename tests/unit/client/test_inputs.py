@@ -1,4 +1,4 @@
-"""What users give as inputs."""
+"""Checks and conversions of the user's inputs."""
 
 from __future__ import annotations
 

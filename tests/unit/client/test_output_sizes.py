@@ -1,4 +1,4 @@
-"""What is known of the outputs' sizes before they come, and how tensors lie in a region."""
+"""Expected sizes of outputs, and the layout of a shared memory region."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which server is asked next."""
+"""The choice of the next server."""
 
 from __future__ import annotations
 

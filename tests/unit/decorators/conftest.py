@@ -1,4 +1,4 @@
-"""What the tests of the decorators share: a model that seems to be served, and short ways to write arrays."""
+"""Fixtures of the decorators' tests: a model that seems to be served, and short ways to write arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of generators under decorators share."""
+"""Helpers of the tests of generators under decorators."""
 
 from __future__ import annotations
 

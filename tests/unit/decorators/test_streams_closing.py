@@ -1,4 +1,4 @@
-"""How generators under decorators end before their time: closed, cancelled, dropped."""
+"""Generators under decorators that end early: closed, cancelled or dropped."""
 
 from __future__ import annotations
 

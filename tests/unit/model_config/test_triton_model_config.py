@@ -1,4 +1,4 @@
-"""A model's configuration as a server tells it."""
+"""A model's configuration as a server reports it."""
 
 from __future__ import annotations
 

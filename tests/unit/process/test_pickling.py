@@ -1,4 +1,4 @@
-"""What is sent to another process arrives there as what it was, decorators included."""
+"""Callables that are pickled for another process, including decorators."""
 
 from __future__ import annotations
 

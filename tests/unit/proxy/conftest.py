@@ -1,4 +1,4 @@
-"""Connections for models, without a server."""
+"""Fixtures: connections for models, without a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the concurrent executor share: callables, and an executor without a worker."""
+"""Helpers of the tests of the concurrent executor: callables, and an executor without a worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Coroutines and functions at a worker, driven as a model instance in the server drives them."""
+"""Coroutines and functions at a worker, driven like by a model instance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams at a worker, driven as a model instance in the server drives them."""
+"""Streams at a worker, driven like by a model instance."""
 
 from __future__ import annotations
 

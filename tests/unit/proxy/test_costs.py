@@ -1,4 +1,4 @@
-"""What a worker does for a batch, counted: times vary from machine to machine, instructions and bytes do not."""
+"""Counts of a worker's work per batch: times vary between machines, counts do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worker's end of a service channel: threads and event loops that wait at the same time, and a server that goes."""
+"""The dispatcher of a service channel: threads and event loops that wait together, and a server that disconnects."""
 
 from __future__ import annotations
 

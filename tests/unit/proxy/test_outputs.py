@@ -1,4 +1,4 @@
-"""How results are written: what is copied, what stays in the batch, and what those of one form have in common."""
+"""Writing of results: what is copied, what stays in the batch, and what is cached."""
 
 from __future__ import annotations
 

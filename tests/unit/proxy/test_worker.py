@@ -1,4 +1,4 @@
-"""A worker, its channel and the registry, driven as a model instance in the server drives them."""
+"""A worker, its channel and the registry, driven like by a model instance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches as they come from the server, and model instances, without a server."""
+"""Batches as the server sends them, and model instances, without a server."""
 
 from __future__ import annotations
 

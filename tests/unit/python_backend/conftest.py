@@ -1,4 +1,4 @@
-"""Models of a repository, served by a worker over real sockets, without a server."""
+"""Fixtures: repository models served by a worker over real sockets, without a server."""
 
 from __future__ import annotations
 

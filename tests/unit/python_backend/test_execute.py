@@ -1,4 +1,4 @@
-"""``execute`` that answers as it returns."""
+"""``execute`` that returns its responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker process loads runs under Python 3.9, with NumPy alone."""
+"""Everything that a worker process loads runs under Python 3.9, with only NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Responses that are given after ``execute`` has returned: decoupled models, and ``async execute``."""
+"""Responses that are sent after ``execute`` has returned: decoupled models, and ``async execute``."""
 
 from __future__ import annotations
 

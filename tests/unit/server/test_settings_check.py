@@ -1,4 +1,4 @@
-"""Mistakes in the server's settings, found by looking at the settings and the files that they name."""
+"""Mistakes in the server's settings and in the files that they name."""
 
 from __future__ import annotations
 
