@@ -1,4 +1,4 @@
-"""Pauses that end when the client is closed."""
+"""Sleeps that end early when the client is closed."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Pauses:
         """Sleeps until the time has passed or the pauses are ended.
 
         Raises:
-            PyTritonClientClosedError: It was ended.
+            PyTritonClientClosedError: The client was closed.
         """
         if self._ended.wait(seconds):
             raise closed_meanwhile()
 
     def end(self) -> None:
-        """Ends all pauses, and those to come."""
+        """Ends all current and future pauses."""
         self._ended.set()
 
 
@@ -50,7 +50,7 @@ class AsyncioPauses:
             raise closed_meanwhile()
 
     def end(self) -> None:
-        """Ends all pauses of the running loop, and those to come."""
+        """Ends all current and future pauses of the running loop."""
         self._ended = True
         for pause in self._pauses:
             if pause.get_loop() is asyncio.get_running_loop() and not pause.done():

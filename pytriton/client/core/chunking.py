@@ -1,4 +1,4 @@
-"""Batches that are larger than a model takes at once: sent in parts, and joined."""
+"""Splits batches that are larger than the model accepts, and joins the outputs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ async def infer_in_parts(
     rows: int,
     infer: Callable[[EncodedRequest], Awaitable[dict[str, Array]]],
 ) -> dict[str, Array]:
-    """Sends a batch in parts, several at a time, and joins the responses. The first error ends it all.
+    """Sends a batch in parts, several at a time, and joins the responses. The first error cancels the rest.
 
     Args:
         request: The batch.
-        rows: How many rows a part has at most.
+        rows: The maximum number of rows of a part.
         infer: Sends a part.
     """
     slices = [(start, min(start + rows, request.rows)) for start in range(0, request.rows, rows)]
@@ -34,7 +34,7 @@ async def infer_in_parts(
     waiting = iter(enumerate(slices))
 
     async def send_parts() -> None:
-        for index, (start, stop) in waiting:  # each takes the next one that nobody has taken
+        for index, (start, stop) in waiting:  # each takes the next part
             responses[index] = await infer(request.slice(start, stop))
             advance(stop - start)
 

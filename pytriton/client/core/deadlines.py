@@ -8,21 +8,21 @@ from typing import Any
 
 from pytriton.client.exceptions import PyTritonClientTimeoutError, PyTritonClientValueError
 
-_LONGEST_S = 1e8  # three years; what waits beneath overflows somewhere beyond
+_LONGEST_S = 1e8  # three years; longer waits overflow in the libraries below
 
 
 def in_seconds(timeout_s: float) -> str:
-    """Writes a time so that people can read it."""
+    """Formats a time for messages."""
     return f"{round(timeout_s, 3):g} s"
 
 
 class Deadline:
-    """The moment by which something must be done.
+    """The time by which an operation must be complete.
 
     Args:
         timeout_s: How long it may take, in seconds.
-        what: What takes that long at most, as it stands in the message.
-        started: When it began, a moment of `time.monotonic`; now by default.
+        what: The operation, at the start of the error message.
+        started: The start, on the clock of `time.monotonic`; now by default.
     """
 
     def __init__(self, timeout_s: float, what: str, started: float | None = None) -> None:
@@ -35,7 +35,7 @@ class Deadline:
         """Returns the seconds that are left.
 
         Raises:
-            PyTritonClientTimeoutError: None are.
+            PyTritonClientTimeoutError: No time is left.
         """
         left_s = self._end - time.monotonic()
         if left_s <= 0:
@@ -51,7 +51,7 @@ class Deadline:
         return self.timeout_s - (self._end - time.monotonic())
 
     def passed(self) -> bool:
-        """Returns whether nothing is left."""
+        """Returns whether the deadline has passed."""
         return time.monotonic() >= self._end
 
     def error(self, why: str = "") -> PyTritonClientTimeoutError:
@@ -60,17 +60,17 @@ class Deadline:
 
 
 def check_timeout(what: str, timeout_s: Any) -> float:
-    """Checks a timeout of the user's.
+    """Checks a timeout from the user.
 
     Args:
-        what: Its name, as it stands in the message.
+        what: Its name in the message.
         timeout_s: Its value.
 
     Returns:
-        The timeout, as long as one may be.
+        The timeout, limited to the largest possible one.
 
     Raises:
-        PyTritonClientValueError: It is no positive number.
+        PyTritonClientValueError: It is not a positive number.
     """
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 < timeout_s < math.inf:
         raise PyTritonClientValueError(f"{what} is {timeout_s!r}; give a positive number of seconds.")

@@ -1,7 +1,7 @@
-"""Telling a process from the one that it was forked from.
+"""Detects forked processes, and protects their parent.
 
-A forked process has a copy of everything but threads, and shares the rest with its parent: connections, on which it
-would read the other's answers, and memory, in which it would overwrite the other's tensors.
+A forked process has a copy of everything but threads, and shares open resources with its parent: connections, on which
+it would read the parent's responses, and memory, in which it would overwrite the parent's tensors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from pytriton.client.exceptions import PyTritonClientClosedError
 
 process = object()
-"""Another object in each process."""
+"""An object that differs in each process."""
 
 _first = process
 _inherited: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -26,21 +26,21 @@ def is_child() -> bool:
 
 
 def error(what: str) -> PyTritonClientClosedError:
-    """Makes the error of something that does not work in another process than its own.
+    """Makes the error of an object that works only in the process that created it.
 
     Args:
-        what: What it is, as it stands at the beginning of the message.
+        what: The object, at the start of the message.
     """
     return PyTritonClientClosedError(
-        f"{what} was made in the process that this one was forked from; make another one in this process."
+        f"{what} was made in the process that this one was forked from; create another one in this process."
     )
 
 
 def keep_in_children(thing: Any) -> None:
     """Keeps forked processes from ever deleting an object.
 
-    What libraries do when a connection of theirs is deleted reaches the parent: an event loop's list of sockets is the
-    parent's, too, and gRPC waits for threads that are not there.
+    Deleting a connection affects the parent: an event loop's list of sockets is shared with it, and gRPC waits for
+    threads that do not exist in the child.
     """
     _inherited.add(thing)
 
@@ -51,7 +51,7 @@ def keep_of_parent(thing: Any, pid: int) -> bool:
     Variables of the parent's other threads are deleted before a child knows that it is one; its process id shows it.
 
     Args:
-        thing: What is being deleted.
+        thing: The object.
         pid: The process that made it.
 
     Returns:

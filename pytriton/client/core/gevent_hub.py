@@ -1,8 +1,8 @@
 """The hub that gevent needs in each thread that uses tritonclient's HTTP client.
 
-gevent leaves the hub of a thread behind when the thread ends: two file descriptors, and another thread that looked up
-the server's name. A program that sends requests to a model from many short threads would run out of both. The hubs
-that are made here end with their threads, and look up names without a thread that stays.
+gevent leaks the hub of a thread when the thread ends: two file descriptors, and another thread that looked up the
+server's name. A program that sends requests from many short-lived threads would run out of both. The hubs that are
+created here end with their threads, and look up names without a permanent thread.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ THREADS = _Threads()
 
 
 def prepare_thread() -> None:
-    """Makes a hub for this thread, unless it has one, or is the main thread, whose hub may stay."""
+    """Creates a hub for this thread, unless it has one, or is the main thread, whose hub may stay."""
     hub = get_hub_if_exists()
     if hub is not None and THREADS.process is not fork_safety.process and fork_safety.is_child():
         import gevent
@@ -49,7 +49,7 @@ def close_with_thread(client: Any) -> None:
 
 
 class _HubOwner:
-    """Destroys the hub of its thread when the thread ends, and takes its own variables along."""
+    """Destroys the hub of its thread when the thread ends and deletes its local variables."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -58,7 +58,7 @@ class _HubOwner:
         from gevent.resolver.blocking import Resolver
 
         class Lookup(Resolver):  # type: ignore[misc]
-            """Looks names up in a thread that does not stay, for a look-up may hang."""
+            """Looks up names in a temporary thread, because a lookup may hang."""
 
             def getaddrinfo(self, host: Any, *arguments: Any) -> Any:
                 return _look_up(host, *arguments)
@@ -73,7 +73,7 @@ class _HubOwner:
             for client in list(self.clients):
                 client.close()
             self._hub.destroy(destroy_loop=True)
-            # gevent has forgotten the hub by now, so that closing made another one.
+            # gevent no longer knows the hub, so closing created another one.
             other = get_hub_if_exists()
             if other is not None:
                 other.destroy(destroy_loop=True)

@@ -1,4 +1,4 @@
-"""Speaking gRPC with a server, through tritonclient: blocking, and in asyncio."""
+"""Transports over gRPC, through tritonclient: blocking, and in asyncio."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CHANNEL_OPTIONS = [
     # A new channel connects at once, and does not share the pauses between attempts of the one that it replaces.
     ("grpc.use_local_subchannel_pool", 1),
 ]
-# What is read as a dictionary, for responses of both protocols are read alike; and where in the response that lies.
+# Responses that are converted to dictionaries, as over HTTP, and the part of the response that is used.
 _READ_AS_JSON: Mapping[str, Callable[[Any], Any]] = {
     "get_model_config": lambda response: response["config"],
     "get_model_repository_index": lambda response: response.get("models", []),
@@ -30,7 +30,7 @@ _READ_AS_JSON: Mapping[str, Callable[[Any], Any]] = {
 
 
 def outputs_of(result: Any) -> list[tuple[str, str, Sequence[int]]]:
-    """Lists what an ``InferResult`` holds: the name, the datatype and the shape of each output."""
+    """Lists the outputs of an ``InferResult``: name, datatype and shape."""
     return [(each.name, each.datatype, each.shape) for each in result.get_response().outputs]
 
 
@@ -38,17 +38,17 @@ def channel_options(url: TritonUrl, tls: TLSConfig) -> dict[str, Any]:
     """Returns the arguments for tritonclient's clients, blocking and asyncio.
 
     Args:
-        url: Where the server is.
-        tls: How the connection is encrypted.
+        url: The server's URL.
+        tls: TLS settings.
 
     Raises:
-        PyTritonClientValueError: The server's certificate shall not be verified, which gRPC cannot do.
+        PyTritonClientValueError: Verification is off, which gRPC does not support.
     """
     options: dict[str, Any] = {"url": url.without_scheme, "channel_args": _CHANNEL_OPTIONS}
     if url.secure:
         if not tls.verify:
             raise PyTritonClientValueError(
-                f"TLSConfig(verify=False) is for https:// alone, and the URL is {url.with_scheme}; name the file with "
+                f"TLSConfig(verify=False) is only for https://, and the URL is {url.with_scheme}; name the file with "
                 "the server's certificate as root_certificates."
             )
         files = {
@@ -61,16 +61,16 @@ def channel_options(url: TritonUrl, tls: TLSConfig) -> dict[str, Any]:
 
 
 class GrpcTransport:
-    """A blocking connection to a server, for any number of threads.
+    """A blocking connection to a server, which any number of threads may use.
 
     Args:
-        url: Where the server is.
-        tls: How the connection is encrypted.
-        given: One of tritonclient's clients that is used for all, and left open.
+        url: The server's URL.
+        tls: TLS settings.
+        given: An existing tritonclient client to use, which is left open.
     """
 
     def __init__(self, url: TritonUrl, tls: TLSConfig, given: Any = None) -> None:
-        """Does not connect yet."""
+        """Stores the arguments; connects on first use."""
         self.url = url
         self._options = channel_options(url, tls)
         self._given = given
@@ -95,9 +95,9 @@ class GrpcTransport:
 
         Raises:
             PyTritonClientTimeoutError: It took longer.
-            PyTritonClientInferenceServerError: The server answered with an error, or cannot be reached, or the
-                connection broke, or something else than a Triton server answered.
-            PyTritonClientValueError: tritonclient refuses the arguments.
+            PyTritonClientInferenceServerError: The server failed or cannot be reached, the connection broke, or the
+                response does not come from Triton.
+            PyTritonClientValueError: tritonclient rejects the arguments.
             PyTritonClientClosedError: The transport is closed, or was closed meanwhile.
         """
         client = self._given or self._client or self._connect()
@@ -115,7 +115,7 @@ class GrpcTransport:
         return _READ_AS_JSON[method](response) if method in _READ_AS_JSON else response
 
     def connect(self) -> Any:
-        """Makes another of tritonclient's clients, which is the caller's to close."""
+        """Creates another tritonclient client, which the caller closes."""
         import tritonclient.grpc
 
         return tritonclient.grpc.InferenceServerClient(**self._options)
@@ -144,15 +144,15 @@ class GrpcTransport:
 
 
 class AsyncioGrpcTransport:
-    """A connection to a server, for the tasks of an event loop.
+    """A connection to a server for the tasks of an event loop.
 
     Args:
-        url: Where the server is.
-        tls: How the connection is encrypted.
+        url: The server's URL.
+        tls: TLS settings.
     """
 
     def __init__(self, url: TritonUrl, tls: TLSConfig) -> None:
-        """Does not connect yet."""
+        """Stores the arguments; connects on first use."""
         self.url = url
         self._options = channel_options(url, tls)
         self._client: Any = None
@@ -183,8 +183,8 @@ class AsyncioGrpcTransport:
 
         Raises:
             PyTritonClientClosedError: The transport is closed.
-            PyTritonClientError: This process was forked from one that had such a client, and gRPC would mix up whose
-                responses come.
+            PyTritonClientError: This process was forked from one that had such a client; gRPC would mix up their
+                responses.
         """
         if self._closed:
             raise failures.closed_meanwhile()
@@ -224,7 +224,7 @@ def translate(url: str, error: Exception, timeout_s: float) -> Exception:
     Args:
         url: The server's.
         error: What was raised.
-        timeout_s: How long the response was waited for.
+        timeout_s: The timeout of the call.
     """
     import grpc
     from tritonclient.utils import InferenceServerException
@@ -241,7 +241,7 @@ def translate(url: str, error: Exception, timeout_s: float) -> Exception:
 
 
 _first_process: object = None
-"""The first that used gRPC in asyncio."""
+"""The first process that used gRPC in asyncio."""
 
 
 def _check_same_process() -> None:

@@ -1,4 +1,4 @@
-"""Speaking HTTP with a server, through tritonclient: blocking, and in asyncio."""
+"""Transports over HTTP, through tritonclient: blocking, and in asyncio."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from pytriton.client.tls import TLSConfig
 from pytriton.client.url import TritonUrl
 
 _HEALTH = "v2/health/ready"
-# What a decoder raises of a response that is not Triton's.
+# What decoding raises for a response that does not come from Triton.
 _NOT_DECODED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 
 
 def outputs_of(result: Any) -> list[tuple[str, str, Sequence[int]]]:
-    """Lists what an ``InferResult`` holds: the name, the datatype and the shape of each output."""
+    """Lists the outputs of an ``InferResult``: name, datatype and shape."""
     return [(each["name"], each["datatype"], each["shape"]) for each in result.get_response().get("outputs", ())]
 
 
 class HttpTransport:
-    """A blocking connection to a server, for any number of threads.
+    """A blocking connection to a server, which any number of threads may use.
 
-    tritonclient's client is for the one thread that made it: its sockets belong to that thread's hub. So each thread
-    has one of its own.
+    A tritonclient client works only in the thread that created it: its sockets belong to that thread's hub. So each
+    thread has its own.
 
     Args:
-        url: Where the server is.
-        tls: How the connection is encrypted.
-        given: One of tritonclient's clients that is used for all, and left open.
+        url: The server's URL.
+        tls: TLS settings.
+        given: An existing tritonclient client to use, which is left open.
     """
 
     def __init__(self, url: TritonUrl, tls: TLSConfig, given: Any = None) -> None:
-        """Does not connect yet."""
+        """Stores the arguments; connects on first use."""
         self.url = url
         self._tls = tls
         self._given = given
@@ -71,9 +71,9 @@ class HttpTransport:
 
         Raises:
             PyTritonClientTimeoutError: It took longer.
-            PyTritonClientInferenceServerError: The server answered with an error, or cannot be reached, or the
-                connection broke, or something else than a Triton server answered.
-            PyTritonClientValueError: tritonclient refuses the arguments.
+            PyTritonClientInferenceServerError: The server failed or cannot be reached, the connection broke, or the
+                response does not come from Triton.
+            PyTritonClientValueError: tritonclient rejects the arguments.
             PyTritonClientClosedError: The transport is closed, or was closed meanwhile.
         """
         client = self._client()
@@ -132,7 +132,7 @@ class HttpTransport:
             if client is None:
                 try:
                     client = self._threads.client = connect(self.url, self._tls)
-                except (OSError, ValueError) as error:  # a file that holds no certificate
+                except (OSError, ValueError) as error:  # a file without a certificate
                     raise failures.unreachable(self.url.with_scheme, error) from error
                 gevent_hub.close_with_thread(client)
         return client
@@ -142,11 +142,11 @@ class HttpTransport:
 
 
 class _Closed(BaseException):
-    """Is raised where a call waits, when its transport is closed by another thread."""
+    """Raised in a waiting call when another thread closes its transport."""
 
 
 class _Waiting:
-    """A call that waits for a response, in this thread."""
+    """A call of this thread that waits for a response."""
 
     def __init__(self, gevent: Any) -> None:
         self._greenlet = gevent.getcurrent()
@@ -154,7 +154,7 @@ class _Waiting:
 
     def interrupt(self) -> None:
         """Makes the call raise `_Closed`, from any thread."""
-        with contextlib.suppress(ValueError):  # its thread has just ended
+        with contextlib.suppress(ValueError):  # its thread has ended
             self._loop.run_callback_threadsafe(self._throw)
 
     def end(self) -> None:
@@ -166,11 +166,11 @@ class _Waiting:
 
 
 def connect(url: TritonUrl, tls: TLSConfig, network_timeout_s: float | None = None) -> Any:
-    """Makes tritonclient's own blocking client.
+    """Creates tritonclient's blocking client.
 
     Args:
-        url: Where the server is.
-        tls: How the connection is encrypted.
+        url: The server's URL.
+        tls: TLS settings.
         network_timeout_s: How long connecting, and each wait for a part of a response, may take; None is for ever.
     """
     options: dict[str, Any] = {}
@@ -192,7 +192,7 @@ def _client_class() -> Any:
     import tritonclient.http
 
     class Client(tritonclient.http.InferenceServerClient):  # type: ignore[misc]
-        """Is left as it is in a process that was forked from its own."""
+        """A client that is not closed in a forked process."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             self._pid = os.getpid()
@@ -206,16 +206,16 @@ def _client_class() -> Any:
 
 
 class AsyncioHttpTransport:
-    """A pool of connections to a server, for the tasks of an event loop.
+    """A pool of connections to a server for the tasks of an event loop.
 
     Args:
-        url: Where the server is.
-        tls: How the connections are encrypted.
-        max_connections: How many there are at most; further requests wait for one.
+        url: The server's URL.
+        tls: TLS settings.
+        max_connections: The maximum number of connections; further requests wait for one.
     """
 
     def __init__(self, url: TritonUrl, tls: TLSConfig, max_connections: int) -> None:
-        """Does not connect yet."""
+        """Stores the arguments; connects on first use."""
         self.url = url
         self._tls = tls
         self._max_connections = max_connections
@@ -231,13 +231,13 @@ class AsyncioHttpTransport:
 
     async def call(self, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
         """Calls a method of tritonclient's client; see `HttpTransport.call`."""
-        # aiohttp would ask for compression, on which the server spends more time than on the way.
+        # aiohttp would request compression, which takes the server longer than it saves.
         headers = {"Accept-Encoding": "identity", **kwargs.pop("headers", {})}
         try:
             return await asyncio.wait_for(self._send(method, *args, headers=headers, **kwargs), timeout_s)
         except asyncio.TimeoutError:
             raise failures.timed_out(self.url.with_scheme, timeout_s) from None
-        except asyncio.CancelledError:  # aiohttp does that to those who connect when it is closed
+        except asyncio.CancelledError:  # aiohttp cancels connecting tasks when it is closed
             if self._closed and not is_being_cancelled():
                 raise failures.closed_meanwhile() from None
             raise

@@ -24,7 +24,7 @@ class _MisfitError(Exception):
 def match(
     config: TritonModelConfig, positional: Sequence[Any], named: Mapping[str, Any]
 ) -> list[tuple[TensorSpec, Any]]:
-    """Finds which input of a model each value is for.
+    """Assigns values to the inputs of a model.
 
     Args:
         config: The model.
@@ -32,11 +32,11 @@ def match(
         named: Values by name.
 
     Returns:
-        The inputs that are given, in the model's order. None stands for an optional input that is left out.
+        The inputs that are given, in the model's order. None stands for an omitted optional input.
 
     Raises:
         PyTritonClientValueError: Values are given both ways or not at all, there are too many or too few, a name is
-            unknown, or one that is not optional is left out.
+            unknown, or a required one is missing.
     """
     if positional and named:
         raise PyTritonClientValueError(
@@ -57,15 +57,15 @@ def match(
 def arrays_of_sample(
     config: TritonModelConfig, given: Iterable[tuple[TensorSpec, Any]], convert: bool
 ) -> list[tuple[TensorSpec, Array]]:
-    """Makes arrays of one sample; where the model batches, a batch of one.
+    """Converts one sample to arrays; if the model batches, to a batch of one.
 
     Args:
         config: The model.
         given: Its inputs and their values, without the batch dimension.
-        convert: Convert arrays of another dtype where every value stays as it is.
+        convert: Convert arrays of another dtype if no value can change.
 
     Raises:
-        PyTritonClientValueError: A value is no array of the input's dtype and shape.
+        PyTritonClientValueError: A value is not an array of the input's dtype and shape.
     """
     arrays = []
     for spec, value in given:
@@ -88,16 +88,16 @@ def arrays_of_sample(
 def arrays_of_batch(
     config: TritonModelConfig, given: Iterable[tuple[TensorSpec, Any]], convert: bool
 ) -> list[tuple[TensorSpec, Array]]:
-    """Makes arrays of a batch of any size.
+    """Converts a batch of any size to arrays.
 
     Args:
         config: The model.
         given: Its inputs and their values, whose first dimension is the batch.
-        convert: Convert arrays of another dtype where every value stays as it is.
+        convert: Convert arrays of another dtype if no value can change.
 
     Raises:
-        PyTritonClientModelDoesntSupportBatchingError: The model takes single requests.
-        PyTritonClientValueError: A value is no array of the input's dtype and shape, or the batches differ in size.
+        PyTritonClientModelDoesntSupportBatchingError: The model does not batch.
+        PyTritonClientValueError: A value is not an array of the input's dtype and shape, or the batches differ in size.
     """
     if not config.max_batch_size:
         raise PyTritonClientModelDoesntSupportBatchingError(
@@ -197,7 +197,7 @@ def _first_leaf(value: Any) -> Any:
 
 
 def _from_python(value: Any, wanted: np.dtype[Any]) -> Array:
-    """Makes an array of values of Python's own, which have no dtype; they take the input's where it can hold them."""
+    """Converts Python values to an array of the input's dtype, if it can represent them."""
     try:
         array = np.array(value, dtype=_OBJECT if wanted is _OBJECT else None)
     except (ValueError, OverflowError) as error:
@@ -227,7 +227,7 @@ def _from_python(value: Any, wanted: np.dtype[Any]) -> Array:
 
 
 def _of_large_integers(value: Any, array: Array) -> Array:
-    """Handles integers that need 64 unsigned bits, from which NumPy would make floating point numbers."""
+    """Handles integers that need 64 unsigned bits, which NumPy would convert to floating point."""
     objects = np.array(value, dtype=_OBJECT)
     elements = objects.ravel().tolist()
     if all(isinstance(element, int) for element in elements) and min(elements) >= 0 and max(elements) < 1 << 64:
@@ -248,7 +248,7 @@ def _converted(array: Array, wanted: np.dtype[Any], convert: bool) -> Array:
 
 
 def _encoded(array: Array) -> Array:
-    """Makes bytes of strings, as UTF-8."""
+    """Encodes strings as UTF-8."""
     elements = array.ravel().tolist()
     if all(type(element) is bytes for element in elements):
         return array

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for clients that are not in asyncio."""
+"""An event loop in its own thread, for clients outside asyncio."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _LIBRARIES_TIMEOUT_S = 1.0
 
 
 class LoopThread:
-    """An event loop that runs in a thread; it starts when it is first used.
+    """An event loop that runs in a thread, which starts on first use.
 
     Args:
         name: The thread's name.
     """
 
     def __init__(self, name: str) -> None:
-        """Does not start yet."""
+        """Stores the name."""
         self._name = name
         self._process = fork_safety.process
         self._lock = threading.Lock()
@@ -37,7 +37,7 @@ class LoopThread:
         """Runs a coroutine in the loop.
 
         Args:
-            make: Makes the coroutine; called in the loop, so that none is made that is never run.
+            make: Creates the coroutine; called in the loop, so that every coroutine is run.
 
         Returns:
             Its result; cancelling it cancels the coroutine.
@@ -47,9 +47,9 @@ class LoopThread:
         """
         if self._process is not fork_safety.process:
             raise fork_safety.error("The client")
-        with self._lock:  # so that nothing comes after the end
+        with self._lock:  # so that nothing is started after the end
             if self._stopped:
-                raise PyTritonClientClosedError("The client is closed; make another one.")
+                raise PyTritonClientClosedError("The client is closed; create another one.")
             return asyncio.run_coroutine_threadsafe(self._own(make), self._started())
 
     def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -68,11 +68,11 @@ class LoopThread:
         return threading.current_thread() is self._thread
 
     def stop(self, last: Callable[[], Coroutine[Any, Any, object]], *, drain: bool = False, wait: bool = True) -> None:
-        """Ends the thread; nothing can be run any more.
+        """Ends the thread; nothing can be run afterwards.
 
         Args:
-            last: What is to be run in the end.
-            drain: Let what runs come to its end; else it is cancelled.
+            last: A coroutine to run at the end.
+            drain: Wait for running coroutines; otherwise they are cancelled.
             wait: Wait for the end, unless this is the loop's thread.
         """
         if self._process is not fork_safety.process:
@@ -121,7 +121,7 @@ class LoopThread:
 
 
 def is_being_cancelled() -> bool:
-    """Returns whether the task that runs was cancelled, and not what it waits for; False before Python 3.11."""
+    """Returns whether the running task itself was cancelled, not what it awaits; False before Python 3.11."""
     cancelling = getattr(asyncio.current_task(), "cancelling", None)
     return cancelling is not None and cancelling() > 0
 

@@ -1,7 +1,7 @@
-"""Conversations with a server that are written once, and held by blocking and by asyncio clients.
+"""Sans-I/O request logic, shared by the blocking and the asyncio clients.
 
-A conversation is a generator. It yields what is to be done as functions without arguments, and gets back what they
-return or raise. `run` calls them; `run_async` awaits what they return.
+It is written as generators, which yield steps: functions without arguments. A step's result or error is sent back to
+the generator. `run` calls the steps; `run_async` awaits their results.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def run(steps: Steps[T]) -> T:
     """Runs request logic to its end, performing its steps.
 
     Args:
-        steps: The conversation, whose steps block.
+        steps: The generator, whose steps block.
 
     Returns:
         What it returns.
@@ -43,7 +43,7 @@ async def run_async(steps: Steps[T]) -> T:
     """Runs request logic to its end, performing its steps.
 
     Args:
-        steps: The conversation, whose steps return awaitables.
+        steps: The generator, whose steps return awaitables.
 
     Returns:
         What it returns.

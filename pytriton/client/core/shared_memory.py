@@ -1,7 +1,7 @@
 """Large tensors through Triton's system shared-memory extension, in place of the socket.
 
 A region is a piece of shared memory that is registered with one server. Its name is removed as soon as the server has
-opened it, so that nothing stays in ``/dev/shm``, however the client ends. Regions are used again, for making one known
+opened it, so that nothing stays in ``/dev/shm``, however the client ends. Regions are reused, because registering one
 takes longer than filling it.
 """
 
@@ -55,11 +55,11 @@ class Region:
         size: Bytes.
 
     Raises:
-        PyTritonClientError: There is no room in ``/dev/shm``.
+        PyTritonClientError: ``/dev/shm`` is full.
     """
 
     def __init__(self, size: int) -> None:
-        """Takes the memory, so that no later access can fail for want of it."""
+        """Allocates the memory, so that no later access can fail."""
         self.name = f"pytriton-{os.getpid()}-{uuid.uuid4().hex}"
         self.size = size
         self.key = f"/{self.name}"
@@ -78,7 +78,7 @@ class Region:
             os.close(file)
 
     def unlink(self) -> None:
-        """Removes its name; who has opened it keeps it."""
+        """Removes its name; processes that have opened it keep it."""
         path, self._path = self._path, None
         if path is not None:
             path.unlink(missing_ok=True)
@@ -89,7 +89,7 @@ class Region:
 
 
 class _Lease(np.ndarray[Any, np.dtype[np.uint8]]):
-    """The bytes of a region. Arrays made of it hold it as their base; when it dies, the region may be used again."""
+    """The bytes of a region. Arrays refer to it as their base; when it is deleted, the region can be reused."""
 
     __slots__ = ("_pool", "_region")
     _region: Region
@@ -113,12 +113,12 @@ class RegionServer(Protocol):
 
 
 class RegionPool:
-    """The regions that one server knows."""
+    """The pool of regions that are registered with one server."""
 
     def __init__(self) -> None:
         self._free: list[Region] = []  # the one used last comes last
-        self._returned: deque[Region] = deque()  # leases may end in the middle of anything, so no lock is taken there
-        self._abandoned: deque[tuple[float, str]] = deque()  # when to try to have the server forget which
+        self._returned: deque[Region] = deque()  # leases may be deleted at any point, so no lock is taken there
+        self._abandoned: deque[tuple[float, str]] = deque()  # when to try to unregister which
         self._known: set[str] = set()
         self._lock = threading.Lock()
 
@@ -127,11 +127,11 @@ class RegionPool:
 
         Args:
             server: The server.
-            size: Bytes that it has at least.
-            timeout_s: How long telling may take.
+            size: The minimum size in bytes.
+            timeout_s: How long registration may take.
 
         Raises:
-            PyTritonClientInferenceServerError: The server cannot open it, or wants a token for that.
+            PyTritonClientInferenceServerError: The server cannot open it, or requires a token.
         """
         region, unwanted = self._take(size)
         for name in unwanted:
@@ -148,7 +148,7 @@ class RegionPool:
             if "shared memory" not in error.message:
                 raise
             raise server_error(
-                f"{error.message.rstrip('.')}: shared memory of this process is not the server's; is it on this host, "
+                f"{error.message.rstrip('.')}: the server cannot open this process's shared memory; is it on this host, "
                 "under the same user, and with the same /dev/shm? Use shared_memory=False where it is not.",
                 Failure.REFUSED,
             ) from error
@@ -173,11 +173,11 @@ class RegionPool:
             self._known.clear()
 
     def close(self, server: RegionServer, sleep: Sleep) -> Steps[None]:
-        """Tells the server to forget all regions; arrays that lie in some stay valid.
+        """Unregisters all regions; arrays in them stay valid.
 
         Args:
             server: The server.
-            sleep: How to pause, in seconds, until it has done with those that it is using.
+            sleep: How to pause, in seconds, while the server is using some.
         """
         deadline = time.monotonic() + _CLOSE_TIMEOUT_S
         while True:
@@ -185,7 +185,7 @@ class RegionPool:
                 for name in list(self._known):
                     yield from self._forget(server, name, _CLOSE_TIMEOUT_S)
             except PyTritonClientError:
-                break  # it is gone, and the regions with it
+                break  # the server is gone, and the regions with it
             if not self._known or time.monotonic() > deadline:
                 break
             yield functools.partial(sleep, _CLOSE_PAUSE_S)
@@ -236,7 +236,7 @@ class OutputSizes:
         self._varying: set[str] = set()
 
     def expected(self, request: EncodedRequest) -> dict[str, int]:
-        """Returns the sizes of the outputs that are worth shared memory, by name.
+        """Returns the sizes of the outputs that are large enough for shared memory, by name.
 
         Args:
             request: The request; one with inputs of the same shapes is expected to have outputs of the same size.
@@ -262,21 +262,21 @@ class OutputSizes:
 
         Args:
             error: The server's error.
-            sizes: What was expected.
+            sizes: The expected sizes.
         """
         named = _OUTPUT.search(error.message)
         self._varying.update({named[1]} & sizes.keys() if named else sizes)
 
 
 class RegionLease:
-    """The regions of one request; a context manager, at whose end they go back to the pool.
+    """The regions of one request; a context manager that returns them to the pool.
 
     Args:
         server: The server that the request goes to.
         pool: The regions of that server.
 
     Attributes:
-        is_used: The server may be using the regions. They are not given to other requests while it may.
+        is_used: Whether the server may still be using the regions; then they are not reused.
     """
 
     def __init__(self, server: RegionServer, pool: RegionPool) -> None:
@@ -299,7 +299,7 @@ class RegionLease:
         """Copies large inputs into shared memory.
 
         Returns:
-            tritonclient's inputs that lie there, by name.
+            tritonclient's inputs in shared memory, by name.
         """
         large = [
             (spec, array) for spec, array in request.arrays if array.nbytes >= MIN_BYTES and spec.datatype.itemsize
@@ -317,15 +317,15 @@ class RegionLease:
         return tensors
 
     def take_outputs(self, names: Sequence[str], sizes: Mapping[str, int], timeout_s: float) -> Steps[list[Any] | None]:
-        """Takes shared memory for large outputs.
+        """Allocates shared memory for large outputs.
 
         Args:
-            names: The outputs that are wanted.
-            sizes: Bytes of those that are expected to be large.
+            names: The requested outputs.
+            sizes: The sizes in bytes of those that are expected to be large.
             timeout_s: How long it may take.
 
         Returns:
-            tritonclient's requested outputs; None where nothing special is requested.
+            tritonclient's requested outputs; None for the default.
         """
         if not sizes:
             return None
@@ -343,7 +343,7 @@ class RegionLease:
     def outputs(self) -> dict[str, Any]:
         """Returns functions that read the outputs in shared memory, given datatype and shape, by name.
 
-        The region is used again when the last of their arrays is gone.
+        The region is reused when the last of their arrays is deleted.
         """
         region, self._outputs = self._outputs, None
         if region is None:
@@ -354,7 +354,7 @@ class RegionLease:
         def reader(offset: int) -> Any:
             def read(datatype: str, shape: Sequence[int]) -> Array:
                 array: Array = np.ndarray(tuple(shape), datatype_by_name(datatype).numpy_dtype, lease, offset)
-                array.flags.writeable = False  # as those are that come over the socket
+                array.flags.writeable = False  # like those received over the socket
                 return array
 
             return read
@@ -363,12 +363,12 @@ class RegionLease:
 
 
 def is_forgotten(error: PyTritonClientInferenceServerError) -> bool:
-    """Returns whether the server does not know a region any more; nothing was executed."""
+    """Returns whether the server no longer knows a region; nothing was executed."""
     return error.failure is Failure.REFUSED and "Unable to find shared memory region" in error.message
 
 
 def is_outgrown(error: PyTritonClientInferenceServerError) -> bool:
-    """Returns whether an output was larger than was expected."""
+    """Returns whether an output was larger than expected."""
     return error.failure is Failure.REFUSED and "shared memory size specified with the request" in error.message
 
 

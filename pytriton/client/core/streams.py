@@ -30,7 +30,7 @@ class Stream:
     """The responses of a server to one request.
 
     Args:
-        server: The server, whose transport is that of gRPC in asyncio.
+        server: The server, with the asyncio transport over gRPC.
         model: Name and version of the model.
         request: The request.
         timeout_s: How long to wait for each response.
@@ -58,18 +58,18 @@ class Stream:
         """Waits for the next response.
 
         Args:
-            timeout_s: How long to wait for it, in place of the stream's timeout.
+            timeout_s: The timeout, in place of the stream's.
 
         Returns:
             tritonclient's ``InferResult``; None after the last one.
 
         Raises:
-            PyTritonClientTimeoutError: It did not come in time.
-            PyTritonClientInferenceServerError: The server or the model answered with an error, or the connection broke.
+            PyTritonClientTimeoutError: It did not arrive in time.
+            PyTritonClientInferenceServerError: The server or the model failed, or the connection broke.
             PyTritonClientClosedError: The client was closed meanwhile.
         """
         timeout_s = timeout_s or self._timeout_s
-        # Not by `asyncio.wait_for`: up to Python 3.11 it loses a cancellation that comes together with a response.
+        # Not `asyncio.wait_for`: up to Python 3.11, it loses a cancellation that arrives together with a response.
         timer = asyncio.get_running_loop().call_later(timeout_s, self._give_up)
         try:
             result, error = await self._responses.__anext__()
@@ -98,14 +98,14 @@ class Stream:
 
 
 async def open_stream(session: Session, request: EncodedRequest) -> tuple[Stream, Any]:
-    """Sends a request that is answered with a stream, and waits for the first response.
+    """Sends a request for a stream, and waits for the first response.
 
     Args:
-        session: Whose servers are asked in turn.
+        session: The session, whose servers are used in turn.
         request: The request.
 
     Returns:
-        The stream, and its first response; None where it has none.
+        The stream, and its first response, or None if there is none.
     """
     timeout_s = request.timeout_s or session.settings.inference_timeout_s
     deadline = session.deadline_of(request)
@@ -128,7 +128,7 @@ async def open_stream(session: Session, request: EncodedRequest) -> tuple[Stream
 
 def _look_for_reason(server: Server, model: tuple[str, str], request: EncodedRequest, timeout_s: float) -> Steps[None]:
     """Raises the server's error if it requires a token; gRPC loses it if it arrives while the request is being sent."""
-    try:  # with what no decoupled model answers
+    try:  # no decoupled model responds like this
         yield server.call("infer", timeout_s, model[0], [], model[1], headers=request.headers)
     except PyTritonClientInferenceServerError as error:
         if error.failure is Failure.RESTRICTED:
@@ -138,7 +138,7 @@ def _look_for_reason(server: Server, model: tuple[str, str], request: EncodedReq
 
 
 async def results(session: Session, request: EncodedRequest) -> AsyncGenerator[Any, None]:
-    """Sends a request and yields tritonclient's results; leaving early has the server stop."""
+    """Sends a request and yields tritonclient's results; leaving early cancels the request."""
     stream, result = await open_stream(session, request)
     try:
         while result is not None:
@@ -157,12 +157,12 @@ def check_settings(settings: Settings) -> None:
     """Checks for settings that streams do not support.
 
     Raises:
-        PyTritonClientValueError: A URL is not one of gRPC, or tensors shall go through shared memory.
+        PyTritonClientValueError: A URL is not one of gRPC, or shared memory is requested.
     """
     for url in settings.urls():
         if url.protocol != "grpc":
             raise PyTritonClientValueError(
-                f"Decoupled models stream over gRPC alone, and the URL is {url.with_scheme}; use "
+                f"Decoupled models stream only over gRPC, and the URL is {url.with_scheme}; use "
                 f"grpc://{url.hostname}, with the server's port for gRPC (8001 by default)."
             )
     if settings.shared_memory:
@@ -174,7 +174,7 @@ def check_streams(config: TritonModelConfig, right_client: str) -> None:
 
     Args:
         config: The model.
-        right_client: The client that is made for it.
+        right_client: The client class for other models.
 
     Raises:
         PyTritonClientValueError: It is not decoupled.

@@ -286,7 +286,7 @@ def test_a_url_that_is_none(client_class, url):
         ({"inference_timeout_s": -1.0}, "inference_timeout_s is -1.0"),
         ({"inference_timeout_s": "1"}, "inference_timeout_s is '1'"),
         ({"url": []}, "The list of URLs is empty"),
-        ({"url": "grpcs://localhost", "tls": TLSConfig(verify=False)}, "is for https:// alone"),
+        ({"url": "grpcs://localhost", "tls": TLSConfig(verify=False)}, "is only for https://"),
     ],
     ids=repr,
 )
