@@ -148,7 +148,7 @@ class RegionPool:
             if "shared memory" not in error.message:
                 raise
             raise server_error(
-                f"{error.message.rstrip('.')}: the server cannot open this process's shared memory; is it on this host, "
+                f"{error.message.rstrip('.')}: the server cannot open the client's shared memory; is it on this host, "
                 "under the same user, and with the same /dev/shm? Use shared_memory=False where it is not.",
                 Failure.REFUSED,
             ) from error

@@ -267,7 +267,7 @@ def test_inputs_are_checked_before_anything_is_sent(streamer):
 
 
 def test_http_is_refused(streamer):
-    with pytest.raises(PyTritonClientValueError, match=r"over gRPC alone.*use grpc://localhost"):
+    with pytest.raises(PyTritonClientValueError, match=r"only over gRPC.*use grpc://localhost"):
         streamer("localhost:8000")
 
 

@@ -237,7 +237,7 @@ def test_a_server_that_does_not_share_the_memory(triton, name, kind, url, tmp_pa
     monkeypatch.setattr("pytriton.client.core.shared_memory._FOLDER", tmp_path)  # as in another container
     with open_client(kind, url, name, shared_memory=True) as client:
         with pytest.raises(
-            PyTritonClientInferenceServerError, match="is not the server's; is it on this host"
+            PyTritonClientInferenceServerError, match="cannot open the client's shared memory; is it on this host"
         ) as caught:
             client.infer_sample(LARGE)
         assert caught.value.failure is Failure.REFUSED
