@@ -22,7 +22,7 @@ def load(triton, repository, name):
 
 
 @pytest.mark.parametrize(
-    ("answer", "message"),
+    ("response", "message"),
     [
         ("None", "returned NoneType: return a list with one InferenceResponse for each request"),
         ("[None]", "the model returned None for a request, and did not use its response sender"),
