@@ -98,7 +98,9 @@ async def infer_in_time(context):
 
 
 @pytest.mark.parametrize(
-    "send_request", [lambda context: context.infer("slow", LONG, timeout_s=0.2), infer_in_time], ids=["function", "coroutine"]
+    "send_request",
+    [lambda context: context.infer("slow", LONG, timeout_s=0.2), infer_in_time],
+    ids=["function", "coroutine"],
 )
 def test_a_timeout_ends_the_request(triton, name, send_request):
     start = time.monotonic()
