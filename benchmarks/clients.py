@@ -22,7 +22,7 @@ from load import LoadError
 from report import heading, markdown_table
 from service import Service, running
 
-_SCRIPT = Path(__file__).with_name("ask_server.py")
+_SCRIPT = Path(__file__).with_name("send_requests.py")
 _IMPORT = """
 import time, numpy
 started = time.perf_counter()
@@ -78,8 +78,8 @@ def _overhead(mine: Contender, peer: Contender | None, options: argparse.Namespa
         for protocol in ("http", "grpc"):
             arguments = ["--workload=tiny", "--calls=100"]
             with contextlib.ExitStack() as stack:
-                our_client = stack.enter_context(_sending(mine, protocol, service, arguments))
-                theirs = peer and stack.enter_context(_sending(peer, protocol, service, arguments))
+                our_client = stack.enter_context(_sender(mine, protocol, service, arguments))
+                theirs = peer and stack.enter_context(_sender(peer, protocol, service, arguments))
                 turns = []
                 for number in range(options.turns):
                     turns.append((our_client.turn(), theirs.turn() if theirs else {"other": 0.0, "ours": 0.0}))
@@ -105,8 +105,8 @@ def _shared_memory(mine: Contender, options: argparse.Namespace) -> list[Row]:
     with _service(mine, options, "large") as service:
         for protocol in ("http", "grpc"):
             arguments = ["--workload=large", "--calls=10", "--shared-memory"]
-            with _sending(mine, protocol, service, arguments) as asking:
-                turns = [asking.turn() for _ in range(max(1, options.turns // 20))]
+            with _sender(mine, protocol, service, arguments) as sender:
+                turns = [sender.turn() for _ in range(max(1, options.turns // 20))]
             socket, memory = (statistics.median(turn[kind] for turn in turns) for kind in ("other", "ours"))
             found = f"{memory * 1e3:.1f} ms : {socket * 1e3:.1f} ms, {socket / memory:.1f} x"
             title = f"10 MB there and back, shared memory beside the socket, {protocol}"
@@ -129,8 +129,8 @@ def _service(mine: Contender, options: argparse.Namespace, workload: str) -> Abs
     return running("serve_pytriton.py", [f"--workload={workload}"], mine.python, mine.variables, log)
 
 
-class _Sending:
-    """A process of a contender that asks the server in turns."""
+class _Sender:
+    """A process of a contender that sends requests in turns."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -153,14 +153,14 @@ class _Sending:
 
 
 @contextlib.contextmanager
-def _sending(contender: Contender, protocol: str, service: Service, arguments: list[str]) -> Iterator[_Sending]:
+def _sender(contender: Contender, protocol: str, service: Service, arguments: list[str]) -> Iterator[_Sender]:
     port = service.http_port if protocol == "http" else service.grpc_port
     command = [str(contender.python), str(_SCRIPT), f"--protocol={protocol}", f"--port={port}", *arguments]
     with subprocess.Popen(
         command, env=contender.variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         try:
-            yield _Sending(process)
+            yield _Sender(process)
         finally:
             process.kill()
 

@@ -84,26 +84,26 @@ class Server:
         """Encode a request: its body, the body's type, and the size of the KServe header in it (0: none)."""
         if workload == STREAM:
             return stream_request(), "application/json", 0
-        interface = WORKLOADS[workload]
+        definition = WORKLOADS[workload]
         if self.is_triton:
-            body, header_size = interface.kserve()
+            body, header_size = definition.kserve()
             return body, "application/octet-stream", header_size
         if self.protocol == "json":
-            return interface.json(), "application/json", 0
-        return interface.raw(), "application/json" if interface.datatype == "BYTES" else "application/octet-stream", 0
+            return definition.json(), "application/json", 0
+        return definition.raw(), "application/json" if definition.datatype == "BYTES" else "application/octet-stream", 0
 
     def fault(self, workload: str, response: bytes) -> str | None:
         """Tell what is wrong with a response's body; None: nothing that can be seen without computing it again."""
         if workload == STREAM:
             count = response.count(b"data:")
             return None if count == STREAM_LENGTH else f"{count} responses in place of {STREAM_LENGTH}"
-        interface = WORKLOADS[workload]
+        definition = WORKLOADS[workload]
         if workload == "network":
             return None
-        if interface.datatype == "BYTES":
-            expected = interface.sample()[0, -1]
+        if definition.datatype == "BYTES":
+            expected = definition.sample()[0, -1]
         else:
-            expected = base64.b64encode(interface.raw()) if self.protocol == "json" else interface.raw()
+            expected = base64.b64encode(definition.raw()) if self.protocol == "json" else definition.raw()
         return None if expected in response else "something else than the input"
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pytriton.proxy.services.messages import InferenceCall
-from pytriton.proxy.wire.encoding import MessageReader, MessageWriter, ProtocolError, signed
+from pytriton.proxy.wire.encoding import FAILED, FINAL, RESPONSE, MessageReader, MessageWriter, ProtocolError, signed
 from pytriton.proxy.wire.inference import (
     DEFAULT_OPTIONS,
+    HAS_PARAMETERS,
+    HAS_ROWS,
     BatchMessage,
     RequestFailure,
     RequestOptions,
@@ -19,11 +21,6 @@ from pytriton.proxy.wire.inference import (
 from pytriton.proxy.wire.registration import RegistrationMessage
 from pytriton.proxy.wire.service import InferenceCallInput, InferenceReplyMessage
 
-_HAS_ROWS = 1
-_FINAL = 1
-_RESPONSE = 2
-_FAILED = 4
-_HAS_PARAMETERS = 8
 _METADATA_START = 2
 
 
@@ -31,7 +28,7 @@ def encode_batch(message: BatchMessage) -> MessageWriter:
     """Encodes a batch's header."""
     writer = MessageWriter()
     words = writer.words
-    words += (0, message.request_count, _HAS_ROWS if message.rows else 0)
+    words += (0, message.request_count, HAS_ROWS if message.rows else 0)
     words += message.rows
     writer.columns(message.columns)
     if message.metadata:
@@ -82,10 +79,10 @@ def decode_responses(reader: MessageReader) -> ResponsesMessage:
     responses = []
     for _ in range(reader.count()):
         sequence, request, flags, start, end = reader.take(5)
-        failure = RequestFailure(request, reader.word(), reader.text(), reader.text()) if flags & _FAILED else None
-        parameters = reader.parameters() if flags & _HAS_PARAMETERS else {}
+        failure = RequestFailure(request, reader.word(), reader.text(), reader.text()) if flags & FAILED else None
+        parameters = reader.parameters() if flags & HAS_PARAMETERS else {}
         outputs = [ResponseOutput(reader.word(), reader.word(), reader.tensor()) for _ in range(reader.count())]
-        final, response = bool(flags & _FINAL), bool(flags & _RESPONSE)
+        final, response = bool(flags & FINAL), bool(flags & RESPONSE)
         responses.append(ResponseEntry(sequence, request, final, response, start, end, failure, outputs, parameters))
     return ResponsesMessage(responses)
 
@@ -106,7 +103,7 @@ def encode_reply(message: InferenceReplyMessage) -> MessageWriter:
     writer = MessageWriter()
     words = writer.words
     error = message.error
-    words.append((_FINAL if message.final else 0) | (_RESPONSE if message.response else 0) | (_FAILED if error else 0))
+    words.append((FINAL if message.final else 0) | (RESPONSE if message.response else 0) | (FAILED if error else 0))
     if error is not None:
         words.append(error.code)
         writer.text(error.message)

@@ -136,7 +136,7 @@ class LocalServer:
                 )
         self._state = ServerState.READY
         if self.config.model_repository is None:
-            self._announce()
+            self._log_urls()
 
     def load_repository(self) -> None:
         """Loads the models of ``TritonConfig.model_repository``: the user's own, if any.
@@ -163,9 +163,9 @@ class LocalServer:
                 failure.__cause__ = error
         if failure is not None:
             raise failure
-        self._announce()
+        self._log_urls()
 
-    def _announce(self) -> None:
+    def _log_urls(self) -> None:
         LOGGER.info("Serving on %s.", ", ".join(self.urls()))
 
     def _repository_models(self) -> list[str]:
@@ -223,11 +223,12 @@ class LocalServer:
     def exit_report(self) -> str:
         """Describes how the server ended, with the last lines of its log."""
         lines = self.process.log.tail()
+        ended = f"The server exited unexpectedly: it {self.how_it_ended()}"
         if self.config.log_file is None:
-            return f"The server exited unexpectedly: it {self.how_it_ended()}. Its last lines:\n{lines}"
+            return f"{ended}. Its last lines:\n{lines}"
         # Its output goes there, except for errors of its command line.
         log_file = f"{str(self.config.log_file)!r} (TritonConfig.log_file)"
-        return f"The server exited unexpectedly: it {self.how_it_ended()}; see its log, {log_file}.\n{lines}".rstrip()
+        return f"{ended}; see its log, {log_file}.\n{lines}".rstrip()
 
 
 def _host(address: str | None) -> str:

@@ -33,7 +33,7 @@ from pytriton.triton import RemoteTriton
 TIMES = 20
 
 
-def responding(number):
+def constant(number):
     """An inference callable that answers with a number."""
 
     return lambda requests: [[np.full_like(request["x"], number)] for request in requests]
@@ -85,7 +85,7 @@ class Load:
     def bind(self, name, number, *, instances=1, **arguments):
         """Binds a model to `answering(number)`; numbers only grow."""
         self.being_bound[name] = number
-        bind_floats(self._triton, name, [responding(number)] * instances, **arguments)
+        bind_floats(self._triton, name, [constant(number)] * instances, **arguments)
         self._bound[name] = number
 
     def wait_for_more(self, count=20):
@@ -129,7 +129,7 @@ CONFIGS = {
 
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_binding_again_under_load_drops_no_request(triton, name, kind):
-    bind_floats(triton, name, responding(0), config=CONFIGS[kind])
+    bind_floats(triton, name, constant(0), config=CONFIGS[kind])
     with load_on(triton, [name], batching=kind != "no batching") as load:
         load.wait_for_more()
         for number in range(1, TIMES + 1):
@@ -139,7 +139,7 @@ def test_binding_again_under_load_drops_no_request(triton, name, kind):
 
 
 def test_binding_again_with_other_settings_under_load_drops_no_request(triton, name):
-    bind_floats(triton, name, responding(0))
+    bind_floats(triton, name, constant(0))
     with load_on(triton, [name]) as load:
         for number in range(1, TIMES + 1):
             batcher = DynamicBatcher(max_queue_delay_microseconds=500 * (number % 3))
@@ -152,7 +152,7 @@ def test_binding_again_with_other_settings_under_load_drops_no_request(triton, n
 def test_other_models_that_are_bound_meanwhile_disturb_nobody(triton, name):
     again, quiet = f"{name}_again", f"{name}_quiet"
     for model in (again, quiet):
-        bind_floats(triton, model, responding(0))
+        bind_floats(triton, model, constant(0))
     with load_on(triton, [again, quiet]) as load:
         for number in range(1, TIMES + 1):
             load.bind(again, number)
@@ -164,23 +164,23 @@ def test_other_models_that_are_bound_meanwhile_disturb_nobody(triton, name):
 
 
 def test_versions_that_are_bound_meanwhile_drop_no_request(triton, name):
-    bind_floats(triton, name, responding(0), model_version=1)
+    bind_floats(triton, name, constant(0), model_version=1)
     with load_on(triton, [name]) as load:
         for number in range(1, 9):
             load.bind(name, number, model_version=number + 1)  # of which the latest answers
-            bind_floats(triton, name, responding(-1), model_version=1)
+            bind_floats(triton, name, constant(-1), model_version=1)
         load.wait_for_more()
         assert load.finish()[name] <= set(range(9))
 
 
 def test_two_threads_that_bind_one_name_under_load_drop_no_request(triton, name):
-    bind_floats(triton, name, responding(0))
+    bind_floats(triton, name, constant(0))
     with load_on(triton, [name]) as load:
         load.being_bound[name] = TIMES
 
         def bind(numbers):
             for number in numbers:
-                bind_floats(triton, name, responding(number))
+                bind_floats(triton, name, constant(number))
 
         halves = [Background(lambda start=start: bind(range(start, TIMES, 2))) for start in (1, 2)]
         assert [half.finish(60).error for half in halves] == [None, None]
@@ -192,7 +192,7 @@ def test_two_threads_that_bind_one_name_under_load_drop_no_request(triton, name)
 def test_binding_again_under_load_leaves_nothing_behind():
     with running_triton() as triton:
         triton.run()
-        bind_floats(triton, "again", responding(0))
+        bind_floats(triton, "again", constant(0))
         # One load for all: the client library leaves something behind in every thread.
         with load_on(triton, ["again"]) as load:
 
@@ -259,7 +259,7 @@ def run_and_stop(triton, number):
     triton.run()
     try:
         for each in (number, number + 1):
-            bind_floats(triton, "again", responding(each))
+            bind_floats(triton, "again", constant(each))
             assert send_floats(triton, "again", [1]) == [each]
     finally:
         assert triton.stop()
@@ -268,7 +268,7 @@ def run_and_stop(triton, number):
 @pytest.mark.slow
 def test_one_object_that_is_run_and_stopped_twenty_times_leaves_nothing_behind(own_home):
     with running_triton() as triton:
-        bind_floats(triton, "kept", responding(-1))
+        bind_floats(triton, "kept", constant(-1))
         assert_nothing_grows(own_home, lambda number: run_and_stop(triton, number))
 
         assert not list(own_home.iterdir())
@@ -285,7 +285,7 @@ def test_twenty_objects_leave_nothing_behind(own_home):
 
 def test_run_and_stop_may_be_called_in_threads_that_end():
     triton = running_triton()
-    bind_floats(triton, "kept", responding(7))
+    bind_floats(triton, "kept", constant(7))
     for _ in range(3):
         thread = threading.Thread(target=triton.run)
         thread.start()
@@ -303,7 +303,7 @@ def test_stop_waits_for_what_a_callable_was_asked_before_it_was_replaced():
         triton.run()
         request = Background(lambda: send_floats(triton, "again", [1]))
         assert entered.wait(30)
-        bind_floats(triton, "again", responding(2))
+        bind_floats(triton, "again", constant(2))
         assert send_floats(triton, "again", [1]) == [2]
 
         stopping = Background(triton.stop)

@@ -66,7 +66,7 @@ def test_tensors_about_as_large_as_a_transfer_come_back_whole(triton, model, pie
 
 
 def test_large_and_small_tensors_side_by_side_come_back_whole(triton, model):
-    def sends(number):
+    def send_all(number):
         length = (1, 5 * TRANSFER)[number % 2]
         with connection_to(triton) as connection:
             for start in range(0, 10 * 1000, 1000):
@@ -74,4 +74,4 @@ def test_large_and_small_tensors_side_by_side_come_back_whole(triton, model):
                 np.testing.assert_array_equal(send_request(connection, model, values), values + 1)
 
     with concurrent.futures.ThreadPoolExecutor(12) as pool:
-        list(pool.map(sends, range(12)))
+        list(pool.map(send_all, range(12)))

@@ -31,7 +31,7 @@ void CheckCancelled(const std::string& name, const std::function<void(TRITONBACK
   std::atomic<int> launched{0};
   std::thread launching([&] {
     for (const Requests* each : {&batch, &next}) {
-      model.Launch(*each);
+      model.Submit(*each);
       ++launched;
     }
   });
@@ -64,7 +64,7 @@ void AClientThatHasLeftIsSentOneThing() {
   Model model("left", 1, true, {4, true});
   model.Load();
   auto batch = BatchOf(model.Request(&random), model.Request(&random));
-  model.Launch(batch);
+  model.Submit(batch);
   const Taken taken = Next(&model.worker_end());
   batch[0]->request.cancelled = true;
   // Neither of these is sent, not even the end, until it has been looked for such clients.
@@ -92,12 +92,12 @@ void CancelledRequestsAreNotSoughtInLaterBatches() {
   auto failing = BatchOf(model.Request(&random));
   failing[0]->request.output_memory = TRITONSERVER_MEMORY_GPU;
   for (Requests* gone : {&cancelled, &failing}) {
-    model.Launch(*gone);
+    model.Submit(*gone);
     const Taken first = Next(&worker_end);
     const Reply said = Reply().Echo(first, 0, false);
     worker_end.Release(first);
     auto later = BatchOf(model.Request(&random));
-    model.Launch(later);
+    model.Submit(later);
     const Taken second = Next(&worker_end);
     CHECK(second.offset == first.offset);
     if (gone == &failing) CHECK(worker_end.Send(said));

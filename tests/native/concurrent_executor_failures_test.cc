@@ -30,11 +30,11 @@ void BadRequestsTakeNoPlace() {
   const auto bad = [&] { return model.Request({{"A", TRITONSERVER_TYPE_FP32, {1, 3}, "eleven byte"}}); };
   for (int i = 0; i < 3; ++i) {
     auto batch = BatchOf(bad(), bad());
-    model.Launch(batch);
+    model.Submit(batch);
     CHECK(Model::IsDone(batch));
   }
   auto mixed = BatchOf(bad(), model.Request(&random), bad());
-  model.Launch(mixed);
+  model.Submit(mixed);
   const Taken taken = Next(&model.worker_end());
   CHECK(taken.batch.request_count == 1);
   CHECK(model.worker_end().Send(Reply().Echo(taken, 0)));
@@ -50,7 +50,7 @@ void OutputsInGpuMemoryEndTheRequest() {
   WorkerEnd& worker_end = model.worker_end();
   auto batch = BatchOf(model.Request(&random), model.Request(&random));
   batch[0]->request.output_memory = TRITONSERVER_MEMORY_GPU;
-  model.Launch(batch);
+  model.Submit(batch);
   const Taken taken = Next(&worker_end);
   CHECK(worker_end.Send(Reply().Echo(taken, 0, false).Echo(taken, 1, false)));
   CHECK(WaitUntil([&] { return batch[0]->request.released; }));
@@ -69,7 +69,7 @@ void AWorkerThatHangsUpFailsWhatIsInFlight() {
   std::vector<Requests> batches;
   for (int i = 0; i < 20; ++i) {
     batches.push_back(BatchOf(model.Request(&random), model.Request(&random)));
-    model.Launch(batches.back());
+    model.Submit(batches.back());
   }
   const Taken first = Next(&worker_end);
   const Taken second = Next(&worker_end);
@@ -77,11 +77,11 @@ void AWorkerThatHangsUpFailsWhatIsInFlight() {
   CHECK(WaitUntil([&] { return Model::IsDone(batches[0]) && batches[1][1]->request.released; }));
   CHECK(WaitUntil([&] { return batches[1][0]->request.responses.size() == 1; }));
   for (int i = 0; i < 2; ++i) batches.push_back(BatchOf(model.Request(&random), model.Request(&random)));
-  model.Launch(batches[20]);
+  model.Submit(batches[20]);
   std::thread launching([&] {
-    model.Launch(batches[21]);                    // until there is room for another, which is when the worker has gone
+    model.Submit(batches[21]);                    // until there is room for another, which is when the worker has gone
     auto last = BatchOf(model.Request(&random));  // has to find a new worker
-    model.Launch(last);
+    model.Submit(last);
     EchoAll(&model.worker_end(), Next(&model.worker_end()));
     Model::Wait(last);
     Model::CheckEchoed(*last[0]);
@@ -116,7 +116,7 @@ void UnloadingAnswersWhatIsInFlight() {
   Model model("unloaded", 1, true, {4, true});
   model.Load();
   auto batch = BatchOf(model.Request(&random), model.Request(&random));
-  model.Launch(batch);
+  model.Submit(batch);
   Next(&model.worker_end());
   model.Unload();
   CHECK(Model::IsDone(batch));
@@ -170,8 +170,8 @@ void NonsenseFailsWhatIsInFlight() {
     CHECK(model.connections() == connections);
     auto batch = BatchOf(model.Request(&random), model.Request(&random), model.Request(&random));
     auto bystander = BatchOf(model.Request(&random));
-    model.Launch(bystander);
-    model.Launch(batch);
+    model.Submit(bystander);
+    model.Submit(batch);
     WorkerEnd& worker_end = model.worker_end();
     Next(&worker_end);
     const Taken taken = Next(&worker_end);
@@ -231,7 +231,7 @@ void OutputsThatDoNotFitTheirShapeFailAlone() {
   WorkerEnd& worker_end = model.worker_end();
   for (const auto& lie : lies) {
     auto batch = BatchOf(model.Request(&random), model.Request(&random));
-    model.Launch(batch);
+    model.Submit(batch);
     const Taken taken = Next(&worker_end);
     Reply made;
     made.Echo(taken, 0);
@@ -259,7 +259,7 @@ void AWorkerThatDoesNotReadIsServed() {
   std::atomic<int> launched{0};
   std::thread launching([&] {
     for (const Requests& batch : batches) {
-      model.Launch(batch);
+      model.Submit(batch);
       ++launched;
     }
   });
@@ -302,7 +302,7 @@ void ExecutionGoesOnAfterAWorkerThatDoesNotReadHangsUp() {
   std::thread launching([&] {
     for (const Requests& batch : batches) {
       if (model.connections() > 1) break;
-      model.Launch(batch);
+      model.Submit(batch);
       ++launched;
     }
   });

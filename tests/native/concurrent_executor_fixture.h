@@ -28,7 +28,7 @@ inline void EchoAll(fake_worker::WorkerEnd* worker_end, const fake_worker::Taken
 // A batch that is served from beginning to end: what the worker said before it was acknowledged then.
 inline void CheckServedNow(Model* model, std::mt19937_64* random) {
   auto batch = BatchOf(model->Request(random));
-  model->Launch(batch);
+  model->Submit(batch);
   EchoAll(&model->worker_end(), Next(&model->worker_end()));
   Model::Wait(batch);
   Model::CheckEchoed(*batch[0]);

@@ -30,7 +30,7 @@ void AnswersComeInAnyOrder() {
     batches.push_back(BatchOf(model.Request(&random),
                               model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {2, i}, &random)}),
                               model.Request(&random)));
-    model.Launch(batches.back());
+    model.Submit(batches.back());
     taken.push_back(Next(&model.worker_end()));
   }
   for (size_t request : {2, 0, 1}) {
@@ -60,7 +60,7 @@ void EveryInputComesBack() {
       batch.push_back(std::move(sent));
       good.push_back(is_good);
     }
-    model.Launch(batch);
+    model.Submit(batch);
     if (std::find(good.begin(), good.end(), true) == good.end()) continue;
     EchoAll(&model.worker_end(), Next(&model.worker_end()));
     Model::Wait(batch);
@@ -79,7 +79,7 @@ void ModelsWithoutBatchesAreServed() {
   model.Load();
   auto batch =
       BatchOf(model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {2, 3}, &random), Bytes("B", {1}, {"scalar"})}));
-  model.Launch(batch);
+  model.Submit(batch);
   EchoAll(&model.worker_end(), Next(&model.worker_end()));
   Model::Wait(batch);
   Model::CheckEchoed(*batch[0]);
@@ -96,7 +96,7 @@ void ABatchWaitsForRoom() {
   std::atomic<int> launched{0};
   std::thread launching([&] {
     for (const Requests* batch : {&first, &second, &third}) {
-      model.Launch(*batch);
+      model.Submit(*batch);
       ++launched;
     }
   });
@@ -123,7 +123,7 @@ void StreamsHaveAnyNumberOfResponses() {
   model.Load();
   WorkerEnd& worker_end = model.worker_end();
   auto batch = BatchOf(model.Request(&random), model.Request(&random), model.Request(&random), model.Request(&random));
-  model.Launch(batch);
+  model.Submit(batch);
   const Taken taken = Next(&worker_end);
   CHECK(worker_end.Send(Reply().End(taken, 0).Echo(taken, 1)));  // nothing, and one that is the last
   CHECK(worker_end.Send(Reply().Echo(taken, 2, false)));
@@ -150,7 +150,7 @@ void OnlyRequestedOutputsAreSent() {
   };
   auto batch = BatchOf(request(), request());
   batch[1]->request.requested_outputs = {"OUT_B"};
-  model.Launch(batch);
+  model.Submit(batch);
   EchoAll(&model.worker_end(), Next(&model.worker_end()));
   Model::Wait(batch);
   Model::CheckEchoed(*batch[0]);
@@ -164,7 +164,7 @@ void AFailureEndsItsRequestInMidStream() {
   model.Load();
   WorkerEnd& worker_end = model.worker_end();
   auto batch = BatchOf(model.Request(&random), model.Request(&random), model.Request(&random));
-  model.Launch(batch);
+  model.Submit(batch);
   const Taken taken = Next(&worker_end);
   CHECK(worker_end.Send(Reply().Echo(taken, 0, false).Echo(taken, 1, false).Echo(taken, 2, false)));
   CHECK(worker_end.Send(Reply().Fail(taken, 0, "the last word").Fail(taken, 1, "more is to come", false)));
@@ -188,7 +188,7 @@ void TheDetailOfAFailureIsLogged() {
   Model model("detail", 1, true, {4});
   model.Load();
   auto batch = BatchOf(model.Request(&random));
-  model.Launch(batch);
+  model.Submit(batch);
   ResponseEntry response;
   response.sequence = Next(&model.worker_end()).sequence;
   response.final = true;
@@ -219,7 +219,7 @@ void RequestsGoBackToTheServer() {
   WorkerEnd& worker_end = model.worker_end();
   auto batch = BatchOf(model.Request(&random), model.Request(&random), model.Request(&random));
   batch[0]->request.reschedulable = true;
-  model.Launch(batch);
+  model.Submit(batch);
   const Taken taken = Next(&worker_end);
   CHECK(worker_end.Send(Reply().Echo(taken, 0, false).Say(Reschedule(taken, 0))));
   CHECK(worker_end.Send(Reply().Say(Reschedule(taken, 1)).Echo(taken, 2)));
@@ -235,7 +235,7 @@ void ResponseParametersTravelWithEachResponse() {
   Model model("parameters", 1, true, {4, true});
   model.Load();
   auto batch = BatchOf(model.Request(&random));
-  model.Launch(batch);
+  model.Submit(batch);
   const Taken taken = Next(&model.worker_end());
   ResponseEntry response = Reply().Echo(taken, 0).responses().responses[0];
   response.outputs.clear();
@@ -253,7 +253,7 @@ void ABatchWaitsUntilTheOneBeforeHasReturned() {
   std::vector<Requests> batches;
   for (int i = 0; i < 3; ++i) batches.push_back(BatchOf(model.Request(&random)));
   std::thread launching([&] {
-    for (const Requests& batch : batches) model.Launch(batch);
+    for (const Requests& batch : batches) model.Submit(batch);
   });
   // The callable returns before the request has ended, or ends the request before it returns.
   const Taken first = Next(&worker_end);
@@ -274,7 +274,7 @@ void OnlyStreamsMayEndWithNothing() {
   Model model("nothing", 1, true, {4});
   model.Load();
   auto batch = BatchOf(model.Request(&random), model.Request(&random));
-  model.Launch(batch);
+  model.Submit(batch);
   const Taken taken = Next(&model.worker_end());
   CHECK(model.worker_end().Send(Reply().End(taken, 0).Echo(taken, 1)));
   Model::Wait(batch);
@@ -291,14 +291,14 @@ void StatisticsAreReportedOnce() {
     return model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {rows, 3}, &random)});
   };
   auto mixed = BatchOf(request(1), request(2), request(3));
-  model.Launch(mixed);
+  model.Submit(mixed);
   const Taken taken = Next(&model.worker_end());
   CHECK(model.worker_end().Send(Reply().Echo(taken, 0, false).Echo(taken, 0).Fail(taken, 1, "no").End(taken, 2)));
   auto failing = BatchOf(request(5));
-  model.Launch(failing);
+  model.Submit(failing);
   CHECK(model.worker_end().Send(Reply().Fail(Next(&model.worker_end()), 0, "no")));
   auto last = BatchOf(request(7));
-  model.Launch(last);
+  model.Submit(last);
   EchoAll(&model.worker_end(), Next(&model.worker_end()));
   const TRITONBACKEND_ModelInstance& instance = *model.instance();
   CHECK(WaitUntil([&] { return instance.batches.size() == 2 && instance.succeeded == 3 && instance.failed == 2; }));

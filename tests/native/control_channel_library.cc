@@ -16,12 +16,6 @@ int64_t Return(const std::string& text, char* target, int64_t capacity) {
   return size;
 }
 
-std::string ToBytes(pytriton::MessageWriter* writer) {
-  std::string bytes(writer->head_size(), '\0');
-  writer->CopyTo(bytes.data());
-  return bytes;
-}
-
 }  // namespace
 
 extern "C" {
@@ -34,7 +28,7 @@ int64_t control_command(int64_t command, int64_t version, const char* const* tex
   Encode(pytriton::CommandMessage{static_cast<pytriton::Command>(command), text(0), text(1), version, text(2), text(3),
                                   text(4), text(5), text(6)},
          &writer);
-  return Return(ToBytes(&writer), target, capacity);
+  return Return(writer.ToString(), target, capacity);
 }
 
 // Reads a reply, and writes what it has read in the same way. Returns its size; or, when it is none, -1.
@@ -44,11 +38,11 @@ int64_t control_recode_reply(const char* frame, int64_t size, char* target, int6
     pytriton::MessageWriter writer;
     for (const std::string& text : {reply.error, reply.detail, reply.config, std::string()}) writer.Text(text);
     for (int i = 0; i < 2; ++i) writer.Word(0);  // what processes of bound models say
-    std::string bytes = ToBytes(&writer);
+    std::string bytes = writer.ToString();
     if (!reply.admission.socket.empty()) {
       pytriton::MessageWriter admission;
       Encode(reply.admission, &admission);
-      bytes += ToBytes(&admission);
+      bytes += admission.ToString();
     }
     return Return(bytes, target, capacity);
   } catch (const pytriton::ProtocolError&) {

@@ -102,7 +102,7 @@ void Count(int request_count, int64_t rows) {
       getrusage(RUSAGE_THREAD, &before);
     }
     is_counting = true;
-    model.Launch(batch);
+    model.Submit(batch);
     is_counting = false;
     for (const auto& sent : batch) Model::CheckEchoed(*sent);
   }

@@ -149,7 +149,7 @@ void Model::Unload() {
   backend_.state = nullptr;
 }
 
-void Model::Launch(const Requests& batch) {
+void Model::Submit(const Requests& batch) {
   std::vector<TRITONBACKEND_Request*> requests;
   for (const auto& sent : batch) requests.push_back(&sent->request);
   CHECK(TRITONBACKEND_ModelInstanceExecute(&instance_, requests.data(), static_cast<uint32_t>(requests.size())) ==
@@ -157,7 +157,7 @@ void Model::Launch(const Requests& batch) {
 }
 
 void Model::Execute(const Requests& batch) {
-  Launch(batch);
+  Submit(batch);
   if (admission_.mode != ExecutionMode::kSequential) return Wait(batch);
   CHECK(IsDone(batch));
 }

@@ -103,7 +103,7 @@ class Model {
   void Unload();
 
   // Hands a batch over. In sequential mode, it is answered then.
-  void Launch(const Requests& batch);
+  void Submit(const Requests& batch);
   void Execute(const Requests& batch);
 
   // Waits until all requests of the batch are answered and released.

@@ -186,9 +186,7 @@ Reply& Reply::End(const Taken& taken, size_t request) {
 std::string Reply::message() const {
   MessageWriter writer;
   Encode(responses_, &writer);
-  std::string message(writer.head_size(), '\0');
-  writer.CopyTo(message.data());
-  return message + data_;
+  return writer.ToString() + data_;
 }
 
 WorkerEnd::WorkerEnd(FileDescriptor socket, std::vector<FileDescriptor> files, int64_t doorbell)
@@ -263,9 +261,7 @@ Session Sequential(Serve serve, size_t kept) {
 std::string Whole(const pytriton::ResultMessage& result, const std::string& data) {
   MessageWriter writer;
   Encode(result, &writer);
-  std::string message(writer.head_size(), '\0');
-  writer.CopyTo(message.data());
-  return message + data;
+  return writer.ToString() + data;
 }
 
 pytriton::ResultMessage EchoOf(const pytriton::BatchMessage& batch) {

@@ -325,9 +325,7 @@ bool Equal(const Message& a, const Message& b) {
 std::string EncodeMessage(const Message& message) {
   MessageWriter writer;
   std::visit([&](const auto& each) { Encode(each, &writer); }, message);
-  std::string data(writer.head_size(), '\0');
-  writer.CopyTo(data.data());
-  return data;
+  return writer.ToString();
 }
 
 Message DecodeMessage(int kind, const char* data, int64_t size) {

@@ -7,12 +7,6 @@ namespace pytriton {
 
 namespace {
 
-constexpr int64_t kHasRows = 1;
-constexpr int64_t kFinal = 1;
-constexpr int64_t kResponse = 2;
-constexpr int64_t kFailed = 4;
-constexpr int64_t kHasParameters = 8;
-
 RequestOptions ReadOptions(MessageReader* reader) {
   RequestOptions options;
   if (reader->Word() == 0) return options;

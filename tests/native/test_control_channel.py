@@ -10,6 +10,7 @@ import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from message_strategies import admissions, integers
 
 from pytriton.proxy.wire.control import (
     Command,
@@ -20,27 +21,14 @@ from pytriton.proxy.wire.control import (
     encode_command,
     encode_reply,
 )
-from pytriton.proxy.wire.registration import AdmissionMessage, ExecutionMode
 
 settings = hypothesis.settings(deadline=None, max_examples=100, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 
-integers = st.integers(-(2**63), 2**63 - 1)
 texts = st.text() | st.sampled_from(["", "\0", "é", "\N{GRINNING FACE}", "x" * 5000])
-admissions = st.builds(
-    AdmissionMessage,
-    texts.filter(bool),
-    integers,
-    st.booleans(),
-    st.booleans(),
-    st.sampled_from(ExecutionMode),
-    integers,
-    st.lists(texts, max_size=3),
-    st.lists(texts, max_size=3),
-)
 orders = st.builds(
     CommandMessage, st.sampled_from(Command), texts, texts, integers, texts, texts, texts, texts, texts, st.just(b"")
 )
-replies = st.builds(CommandReply, texts, texts, texts, st.none() | admissions)
+replies = st.builds(CommandReply, texts, texts, texts, st.none() | admissions.filter(lambda each: each.socket))
 
 
 def returned(function: Any, *arguments: Any, capacity: int = 1 << 17) -> bytes | None:

@@ -9,6 +9,7 @@ import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from message_strategies import integers, texts
 from peer_codecs import decode_call, encode_reply
 
 from pytriton.exceptions import PyTritonInferenceError
@@ -35,9 +36,7 @@ DATA_SIZE = 1000
 
 settings = hypothesis.settings(deadline=None, max_examples=100, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 
-integers = st.integers(-(2**63), 2**63 - 1)
 small = st.integers(0, 500)
-texts = st.one_of(st.text(), st.binary().map(lambda data: data.decode("utf-8", "surrogateescape")))
 floats = st.floats(allow_nan=False)
 parameters = st.dictionaries(texts, st.one_of(texts, integers, st.booleans(), floats), max_size=4)
 shapes = st.lists(integers, max_size=4).map(tuple)

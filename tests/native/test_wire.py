@@ -12,6 +12,7 @@ import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from message_strategies import LEAST, MOST, admissions, integers, parameters, texts
 from peer_codecs import decode_batch, decode_responses, decode_result, encode_batch, encode_registration
 
 from pytriton.proxy.wire.encoding import (
@@ -40,7 +41,6 @@ from pytriton.proxy.wire.inference import (
 from pytriton.proxy.wire.notification import NOTIFICATION, PROTOCOL_VERSION
 from pytriton.proxy.wire.registration import (
     AdmissionMessage,
-    ExecutionMode,
     RegistrationMessage,
     decode_admission,
     decode_registration,
@@ -53,17 +53,6 @@ settings = hypothesis.settings(deadline=None, max_examples=150, suppress_health_
 KINDS = [BatchMessage, ResultMessage, RegistrationMessage, AdmissionMessage, ResponsesMessage]
 WITH_DATA = {0: decode_batch, 1: decode_result, 4: decode_responses}
 
-LEAST, MOST = -(2**63), 2**63 - 1
-
-integers = st.one_of(st.integers(LEAST, MOST), st.sampled_from([0, 1, -1, LEAST, MOST]))
-# Any bytes may come from C++, and Python's text holds them all.
-texts = st.one_of(
-    st.text(),
-    st.binary().map(lambda data: data.decode("utf-8", "surrogateescape")),
-    st.sampled_from(["", "\0", "a\0b\0", "é", "\N{GRINNING FACE}", "x" * 5000]),
-)
-doubles = integers.map(lambda bits: struct.unpack("<d", struct.pack("<q", bits))[0])
-parameters = st.dictionaries(texts, st.one_of(texts, integers, st.booleans(), doubles, st.floats()), max_size=5)
 unsigned = st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([0, 1, 2**63, 2**64 - 1]))
 options = st.builds(RequestOptions, unsigned | texts.filter(bool), *[unsigned] * (len(RequestOptions._fields) - 1))
 metadata = st.builds(
@@ -75,17 +64,6 @@ metadata = st.builds(
 )
 failures = st.builds(RequestFailure, integers, integers, texts, texts)
 registrations = st.builds(RegistrationMessage, texts, texts, integers, texts, texts)
-admissions = st.builds(
-    AdmissionMessage,
-    texts,
-    integers,
-    st.booleans(),
-    st.booleans(),
-    st.sampled_from(ExecutionMode),
-    integers,
-    st.lists(texts, max_size=5),
-    st.lists(texts, max_size=5),
-)
 
 
 @st.composite

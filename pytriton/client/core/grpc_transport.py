@@ -85,21 +85,7 @@ class GrpcTransport:
         import tritonclient.grpc  # noqa: F401
 
     def call(self, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
-        """Calls a method of tritonclient's client.
-
-        Args:
-            method: Its name.
-            timeout_s: How long it may take, connecting included.
-            args: Its positional arguments.
-            kwargs: Its named arguments.
-
-        Raises:
-            PyTritonClientTimeoutError: It took longer.
-            PyTritonClientInferenceServerError: The server failed or cannot be reached, the connection broke, or the
-                response does not come from Triton.
-            PyTritonClientValueError: tritonclient rejects the arguments.
-            PyTritonClientClosedError: The transport is closed, or was closed meanwhile.
-        """
+        """Calls a method of tritonclient's client; see `Transport.call`."""
         client = self._given or self._client or self._connect()
         if method in _READ_AS_JSON:
             kwargs["as_json"] = True
@@ -166,7 +152,7 @@ class AsyncioGrpcTransport:
         import tritonclient.grpc.aio  # noqa: F401
 
     async def call(self, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
-        """Calls a method of tritonclient's client; see `GrpcTransport.call`."""
+        """Calls a method of tritonclient's client; see `Transport.call`."""
         client = self.client()
         if method in _READ_AS_JSON:
             kwargs["as_json"] = True

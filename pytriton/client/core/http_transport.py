@@ -61,21 +61,7 @@ class HttpTransport:
         self._gevent = gevent
 
     def call(self, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
-        """Calls a method of tritonclient's client.
-
-        Args:
-            method: Its name.
-            timeout_s: How long it may take, connecting included.
-            args: Its positional arguments.
-            kwargs: Its named arguments.
-
-        Raises:
-            PyTritonClientTimeoutError: It took longer.
-            PyTritonClientInferenceServerError: The server failed or cannot be reached, the connection broke, or the
-                response does not come from Triton.
-            PyTritonClientValueError: tritonclient rejects the arguments.
-            PyTritonClientClosedError: The transport is closed, or was closed meanwhile.
-        """
+        """Calls a method of tritonclient's client; see `Transport.call`."""
         client = self._client()
         gevent = self._gevent
         gevent_hub.THREADS.lookup_timeout_s = timeout_s
@@ -230,7 +216,7 @@ class AsyncioHttpTransport:
         import tritonclient.http.aio  # noqa: F401
 
     async def call(self, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
-        """Calls a method of tritonclient's client; see `HttpTransport.call`."""
+        """Calls a method of tritonclient's client; see `Transport.call`."""
         # aiohttp would request compression, which takes the server longer than it saves.
         headers = {"Accept-Encoding": "identity", **kwargs.pop("headers", {})}
         try:

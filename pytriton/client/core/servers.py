@@ -27,7 +27,21 @@ class Transport(Protocol):
         """Returns name, datatype and shape of each output of an ``InferResult``."""
 
     def call(self, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
-        """Calls a method of tritonclient's client; in asyncio, returns an awaitable."""
+        """Calls a method of tritonclient's client; in asyncio, returns an awaitable.
+
+        Args:
+            method: Its name.
+            timeout_s: How long it may take, connecting included.
+            args: Its positional arguments.
+            kwargs: Its named arguments.
+
+        Raises:
+            PyTritonClientTimeoutError: It took longer.
+            PyTritonClientInferenceServerError: The server failed or cannot be reached, the connection broke, or the
+                response does not come from Triton.
+            PyTritonClientValueError: tritonclient rejects the arguments.
+            PyTritonClientClosedError: The transport is closed, or was closed meanwhile.
+        """
 
     def load(self) -> None:
         """Imports the required libraries, which takes a moment."""

@@ -45,11 +45,6 @@ void MaintenanceThread::Watch(const std::shared_ptr<Arena>& arena,
   if (client_process != nullptr) owners_.push_back(client_process);
 }
 
-void MaintenanceThread::Watch(const std::shared_ptr<Arena>& arena) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  arenas_.push_back(arena);
-}
-
 // Once no batch was written for a while.
 void MaintenanceThread::TrimHeap(const std::vector<std::shared_ptr<Arena>>& arenas) {
   int64_t allocations = 0;

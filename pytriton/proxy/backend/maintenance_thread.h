@@ -22,9 +22,7 @@ class MaintenanceThread {
   MaintenanceThread& operator=(const MaintenanceThread&) = delete;
 
   // Adds an instance's arena and, if any, its process watch, for as long as they are referenced elsewhere.
-  void Watch(const std::shared_ptr<Arena>& arena, const std::shared_ptr<ClientProcessWatch>& client_process);
-  // Adds an arena alone.
-  void Watch(const std::shared_ptr<Arena>& arena);
+  void Watch(const std::shared_ptr<Arena>& arena, const std::shared_ptr<ClientProcessWatch>& client_process = nullptr);
 
  private:
   void Run();

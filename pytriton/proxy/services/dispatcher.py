@@ -77,14 +77,14 @@ class ReplyDispatcher:
         replies: bool = True,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> PendingCall:
-        """Sends a question.
+        """Sends a call to the server.
 
         Args:
-            kind: What it is.
+            kind: The kind of its notification.
             head: Its message.
             layout: Its data.
-            replies: Whether there are any.
-            loop: The loop that is running, where replies are waited for in it.
+            replies: Whether the server replies to it.
+            loop: The running event loop, if the caller waits for replies in it.
 
         Raises:
             PyTritonInvalidOperationError: The server is gone, or this is a fork of the process that had the channel.
@@ -108,11 +108,11 @@ class ReplyDispatcher:
         """Waits for a reply in this thread.
 
         Args:
-            pending: Of the question.
+            pending: The call, as returned by `submit`.
             deadline: The deadline, on the clock of ``time.monotonic()``.
 
         Returns:
-            The reply; the result of what was to be done with a model or a metric; None when none came in time.
+            The reply, or the result of a command for a model or a metric; None if none came in time.
 
         Raises:
             PyTritonInvalidOperationError: The server is gone.
@@ -139,7 +139,7 @@ class ReplyDispatcher:
         return reply
 
     async def wait_async(self, pending: PendingCall, deadline: float | None) -> InferenceReply | int | None:
-        """The same, in the event loop of the caller."""
+        """Waits for a reply like `wait`, in the event loop of the caller."""
         import asyncio
 
         while True:
@@ -163,7 +163,7 @@ class ReplyDispatcher:
                 pending.future = None
 
     def cancel(self, pending: PendingCall) -> None:
-        """Has the server stop; what has come, and what still comes, is thrown away."""
+        """Cancels a call; its replies are discarded."""
         with self._lock:
             pending.replies.clear()
             if pending.cancelled or pending.number not in self._pending:
@@ -173,7 +173,7 @@ class ReplyDispatcher:
             self._send(Notification(ServiceNotification.CANCEL, pending.number, 0, 0))
 
     def trim(self, before: float) -> None:
-        """Takes what has come for nobody, and gives memory back that was free since ``before``."""
+        """Discards replies that nobody waits for, and returns memory to the system that was free since ``before``."""
         if self._arena is None:
             return
         self._drain()

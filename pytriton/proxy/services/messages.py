@@ -13,11 +13,7 @@ from pytriton.exceptions import PyTritonInferenceError
 from pytriton.model_config.datatypes import BYTES_CODE, DTYPE_BY_CODE
 from pytriton.proxy.tensors.bytes_tensor import bytes_array
 from pytriton.proxy.types import Array
-from pytriton.proxy.wire.encoding import (
-    MessageWriter,
-    ParameterValue,
-    signed,
-)
+from pytriton.proxy.wire.encoding import MessageWriter, ParameterValue, signed
 from pytriton.proxy.wire.service import InferenceCallInput
 
 

@@ -21,7 +21,6 @@ class ControlChannel:
     """
 
     def __init__(self, connected: socket.socket) -> None:
-
         self._socket = connected
 
     def fileno(self) -> int:

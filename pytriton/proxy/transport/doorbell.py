@@ -50,7 +50,6 @@ class WakeFlag:
     """
 
     def __init__(self, fd: int) -> None:
-
         page = map_memory(fd)
         self._word = memoryview(page).cast("I")
         self._address = ctypes.addressof(ctypes.c_uint32.from_buffer(page))

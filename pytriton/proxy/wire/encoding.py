@@ -17,6 +17,15 @@ ALIGNMENT = 64
 LENGTH_SIZE = 4
 """Bytes that hold the length of one BYTES element."""
 
+FINAL = 1
+"""Flag of a response: it is the last of its request."""
+
+RESPONSE = 2
+"""Flag of a response: it has a header and outputs."""
+
+FAILED = 4
+"""Flag of a response: it has an error."""
+
 _IN_BATCH = 2  # of a column: it is stacked, and lies in the batch rather than in this message
 
 _TEXT = struct.Struct("<2q")

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pytriton.proxy.wire.encoding import (
+    FAILED,
+    FINAL,
+    RESPONSE,
     MessageReader,
     MessageWriter,
     ParameterValue,
@@ -17,11 +20,12 @@ from pytriton.proxy.wire.encoding import (
     TensorLocation,
 )
 
-_HAS_ROWS = 1
-_FINAL = 1
-_RESPONSE = 2
-_FAILED = 4
-_HAS_PARAMETERS = 8
+HAS_ROWS = 1
+"""Flag of a batch: the numbers of rows of its requests follow."""
+
+HAS_PARAMETERS = 8
+"""Flag of a response entry: its parameters follow."""
+
 _MASK = (1 << 64) - 1
 
 TIMES_AT = 24
@@ -29,7 +33,6 @@ TIMES_AT = 24
 write_times = struct.Struct("<2q").pack_into
 """Writes the times into a buffer, at an offset."""
 _PARTS = struct.Struct("<2q")  # where a message's heap and data start
-_METADATA_START = 2  # index of the word with the position of a batch's metadata
 _PARTS_OF_BATCH = struct.Struct("<3q")
 _TENSORS_AT = _PARTS_OF_BATCH.size
 _SHORT = 1024  # bytes of the largest header that is cached
@@ -152,7 +155,7 @@ class ResponsesMessage:
 def decode_tensors(reader: MessageReader) -> BatchMessage:
     """Decodes a batch's header without the metadata, from behind the position of the metadata."""
     request_count, flags = reader.count(), reader.word()
-    rows = list(reader.take(request_count)) if flags & _HAS_ROWS else []
+    rows = list(reader.take(request_count)) if flags & HAS_ROWS else []
     return BatchMessage(request_count, rows, reader.columns(request_count), [])
 
 
@@ -237,8 +240,8 @@ def encode_responses(message: ResponsesMessage) -> MessageWriter:
     words = writer.words
     words.append(len(message.responses))
     for sequence, request, final, response, start, end, failure, outputs, parameters in message.responses:
-        flags = (_FINAL if final else 0) | (_RESPONSE if response else 0) | (_FAILED if failure else 0)
-        flags |= _HAS_PARAMETERS if parameters else 0
+        flags = (FINAL if final else 0) | (RESPONSE if response else 0) | (FAILED if failure else 0)
+        flags |= HAS_PARAMETERS if parameters else 0
         words += (sequence, request, flags, start, end)
         if failure:
             words.append(failure.code)

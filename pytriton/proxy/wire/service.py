@@ -12,20 +12,18 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pytriton.exceptions import PyTritonInferenceError
-from pytriton.proxy.wire.encoding import MessageReader, MessageWriter, ParameterValue, TensorLocation, bits_of
+from pytriton.proxy.wire.encoding import (
+    FAILED,
+    FINAL,
+    RESPONSE,
+    MessageReader,
+    MessageWriter,
+    ParameterValue,
+    TensorLocation,
+    bits_of,
+)
 
-_FINAL = 1
-
-
-_RESPONSE = 2
-
-
-_FAILED = 4
-
-
-_FLAGS = 16  # offset of these flags: the word after the message's first two
-
-
+_FLAGS = 16  # offset of a reply's flags: the word after the message's first two
 _SHORT = 512  # bytes of the largest message that is cached
 
 
@@ -167,7 +165,7 @@ def read_reply(message: Any) -> InferenceReplyMessage:
     if len(message) > _SHORT:
         return decode_reply(MessageReader(message, 0, len(message)))
     data = message.tobytes()
-    if len(data) > _FLAGS and data[_FLAGS] & _FAILED:  # each error needs its own exception object
+    if len(data) > _FLAGS and data[_FLAGS] & FAILED:  # each error needs its own exception object
         return decode_reply(MessageReader(data, 0, len(data)))
     return _read_reply(data)
 
@@ -180,9 +178,9 @@ def _read_reply(data: bytes) -> InferenceReplyMessage:
 def decode_reply(reader: MessageReader) -> InferenceReplyMessage:
     """Decodes a reply's header."""
     flags = reader.word()
-    final, response = bool(flags & _FINAL), bool(flags & _RESPONSE)
+    final, response = bool(flags & FINAL), bool(flags & RESPONSE)
     error = None
-    if flags & _FAILED:
+    if flags & FAILED:
         code = reader.word()
         error = PyTritonInferenceError(reader.text(), code)
     if not response:

@@ -322,11 +322,11 @@ class ConcurrentExecutor:
     def _poll(self) -> None:
         """Polls for cancelled requests; returns free memory to the system while nothing is in flight."""
         for in_flight in list(self._in_flight.values()):
-            marks = in_flight.batch.cancelled()
-            if marks == in_flight.cancelled:
+            flags = in_flight.batch.cancelled()
+            if flags == in_flight.cancelled:
                 continue
-            new = [request for request, mark in enumerate(marks) if mark and not in_flight.cancelled[request]]
-            in_flight.cancelled = marks
+            new = [request for request, flag in enumerate(flags) if flag and not in_flight.cancelled[request]]
+            in_flight.cancelled = flags
             in_flight.unwanted.update(new)
             for request in new:
                 in_flight.batch.cancel(request)

@@ -259,17 +259,6 @@ void Batch::LayOut() {
 }
 
 Block Batch::Write(Arena* arena, int64_t* size) {
-  const Block block = WriteHeader(arena, size);
-  try {
-    WriteData();
-  } catch (...) {
-    arena->Discard(block);
-    throw;
-  }
-  return block;
-}
-
-Block Batch::WriteHeader(Arena* arena, int64_t* size) {
   LayOut();
   MessageWriter writer;
   Encode(message_, &writer);
@@ -279,6 +268,12 @@ Block Batch::WriteHeader(Arena* arena, int64_t* size) {
   writer.CopyTo(block_.data);
   cancel_flags_ = block_.data + writer.head_size();
   std::memset(cancel_flags_, 0, requests_.size());
+  try {
+    WriteData();
+  } catch (...) {
+    arena->Discard(block_);
+    throw;
+  }
   return block_;
 }
 

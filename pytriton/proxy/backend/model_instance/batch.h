@@ -57,7 +57,6 @@ class Batch {
   void Cancel(size_t request) const;
 
  private:
-  Block WriteHeader(Arena* arena, int64_t* size);
   void WriteData() const;
   void Examine(TRITONBACKEND_Request* request);
   void LayOut();

@@ -12,7 +12,7 @@ namespace pytriton {
 
 namespace {
 
-constexpr uint64_t kLookEveryNs = 50'000'000;
+constexpr uint64_t kPollEveryNs = 50'000'000;
 
 }  // namespace
 
@@ -38,7 +38,7 @@ bool ConcurrentExecutor::alive() {
   return !broken_;
 }
 
-bool ConcurrentExecutor::Launch(TRITONBACKEND_Request** requests, uint32_t request_count) {
+bool ConcurrentExecutor::Submit(TRITONBACKEND_Request** requests, uint32_t request_count) {
   if (!alive()) return false;
   auto batch_in_flight = std::make_unique<InFlightBatch>(Batch(connection_->model(), requests, request_count));
   batch_in_flight->timing.exec_start = MonotonicNs();
@@ -96,9 +96,9 @@ void ConcurrentExecutor::Listen() {
       Notification notification;
       if (connection_->Receive(&notification)) Receive(notification);
       const uint64_t now = MonotonicNs();
-      if (now - looked < kLookEveryNs) continue;
+      if (now - looked < kPollEveryNs) continue;
       looked = now;
-      LookForCancelled();
+      PollCancelled();
     }
   } catch (const ChannelError& error) {
     Break(error.what(), TRITONSERVER_ERROR_UNAVAILABLE);
@@ -185,7 +185,7 @@ void ConcurrentExecutor::Complete(int64_t sequence, InFlightBatch* batch_in_flig
 }
 
 // Responds to the requests of clients that have gone, and sets their cancel flags; the worker ends them later.
-void ConcurrentExecutor::LookForCancelled() {
+void ConcurrentExecutor::PollCancelled() {
   std::vector<std::pair<int64_t, InFlightBatch*>> in_flight;
   {
     const std::lock_guard<std::mutex> lock(mutex_);

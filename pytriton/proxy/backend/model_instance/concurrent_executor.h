@@ -36,7 +36,7 @@ class ConcurrentExecutor {
   // Sends a batch to the worker, and returns once there is room for another; meanwhile, Triton sends batches to other
   // instances. Takes ownership of the requests and responds to them, now or later, unless it returns false because the
   // worker has gone. For one thread at a time.
-  bool Launch(TRITONBACKEND_Request** requests, uint32_t request_count);
+  bool Submit(TRITONBACKEND_Request** requests, uint32_t request_count);
 
  private:
   // A batch that the worker is serving.
@@ -58,7 +58,7 @@ class ConcurrentExecutor {
   void Deliver(const ResponseEntry& response, const char* data);
   void Complete(int64_t sequence, InFlightBatch* batch_in_flight);
   void Reschedule(InFlightBatch* batch_in_flight, size_t request, bool final);
-  void LookForCancelled();
+  void PollCancelled();
   void Refuse(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& message);
   void Close(InFlightBatch* batch_in_flight, size_t request, bool succeeded);
   void Fail(InFlightBatch* batch_in_flight, size_t request, TRITONSERVER_Error_Code code, const std::string& reason);

@@ -171,7 +171,7 @@ void Instance::Execute(TRITONBACKEND_Request** requests, uint32_t request_count)
       }
     }
     if (executor_ == nullptr) return ExecuteOne(requests, request_count);
-    if (executor_->Launch(requests, request_count)) return;
+    if (executor_->Submit(requests, request_count)) return;
   }
   const std::string reason = "model '" + identity_.model + "': the worker has gone";
   for (uint32_t i = 0; i < request_count; ++i) Reject(requests[i], TRITONSERVER_ERROR_UNAVAILABLE, reason);

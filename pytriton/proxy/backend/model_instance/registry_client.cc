@@ -131,10 +131,8 @@ WorkerFile WorkerFile::Read(const std::string& path) {
 RegistrationReply Register(const std::string& registry, const RegistrationMessage& registration, int timeout_ms) {
   MessageWriter writer;
   Encode(registration, &writer);
-  std::string body(writer.head_size(), '\0');
-  writer.CopyTo(body.data());
   const std::vector<std::string> response =
-      Call(registry, {"pytriton", std::to_string(kProtocolVersion), body}, timeout_ms);
+      Call(registry, {"pytriton", std::to_string(kProtocolVersion), writer.ToString()}, timeout_ms);
   if (response.size() < 2) throw RegistrationError("the reply of the registry at " + registry + " is malformed");
   if (response[0] == "waiting") return {std::nullopt, response[1], std::nullopt};
   if (response[0] != "admitted") throw RegistrationError(response[1]);

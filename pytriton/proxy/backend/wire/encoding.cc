@@ -55,6 +55,12 @@ void MessageWriter::CopyTo(char* target) {
   std::memcpy(target + words_size, heap_.data(), heap_.size());
 }
 
+std::string MessageWriter::ToString() {
+  std::string message(head_size(), '\0');
+  CopyTo(message.data());
+  return message;
+}
+
 MessageReader::MessageReader(const char* message, int64_t size) : message_(message), size_(size) {
   word_count_ = size / 8;
   heap_offset_ = Word();

@@ -16,6 +16,11 @@ namespace pytriton {
 // Tensor data starts at multiples of this, so that any vector instruction may read it.
 constexpr int64_t kAlignment = 64;
 
+// Flags of a response.
+constexpr int64_t kFinal = 1;     // it is the last of its request
+constexpr int64_t kResponse = 2;  // it has a header and outputs
+constexpr int64_t kFailed = 4;    // it has an error
+
 constexpr int64_t Aligned(int64_t size) { return (size + kAlignment - 1) & ~(kAlignment - 1); }
 
 class ProtocolError : public std::runtime_error {
@@ -78,6 +83,8 @@ class MessageWriter {
   // Bytes before the data, which is to start right there.
   int64_t head_size() const { return Aligned(static_cast<int64_t>(words_.size() * 8 + heap_.size())); }
   void CopyTo(char* target);
+  // The message without its data.
+  std::string ToString();
 
  private:
   std::vector<int64_t> words_;

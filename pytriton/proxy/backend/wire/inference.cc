@@ -6,12 +6,6 @@ namespace pytriton {
 
 namespace {
 
-constexpr int64_t kHasRows = 1;
-constexpr int64_t kFinal = 1;
-constexpr int64_t kResponse = 2;
-constexpr int64_t kFailed = 4;
-constexpr int64_t kHasParameters = 8;
-
 int64_t ReadRequestCount(MessageReader* reader) {
   const int64_t count = reader->Word();
   if (count < 0) throw ProtocolError("a message has a negative number of requests");

@@ -10,6 +10,11 @@
 
 namespace pytriton {
 
+// Flag of a batch: the numbers of rows of its requests follow.
+constexpr int64_t kHasRows = 1;
+// Flag of a response entry: its parameters follow.
+constexpr int64_t kHasParameters = 8;
+
 // Options of a request that say how to handle it; most requests set none.
 struct RequestOptions {
   int64_t correlation_id = 0;      // the sequence that the request belongs to; the bits of an unsigned number

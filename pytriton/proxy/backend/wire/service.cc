@@ -6,10 +6,6 @@ namespace pytriton {
 
 namespace {
 
-constexpr int64_t kFinal = 1;
-constexpr int64_t kResponse = 2;
-constexpr int64_t kFailed = 4;
-
 double DoubleOf(int64_t bits) {
   double value;
   std::memcpy(&value, &bits, sizeof(value));

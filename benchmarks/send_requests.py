@@ -32,13 +32,13 @@ def main() -> None:
     )
     options = parser.parse_args()
 
-    interface = WORKLOADS[options.workload]
-    ours = _model_client(options.protocol, options.port, interface)
-    other = _bare(options.protocol, options.port, interface)
+    definition = WORKLOADS[options.workload]
+    ours = _model_client(options.protocol, options.port, definition)
+    other = _bare(options.protocol, options.port, definition)
     if options.shared_memory:
-        other, ours = ours, _model_client(options.protocol, options.port, interface, shared_memory=True)
+        other, ours = ours, _model_client(options.protocol, options.port, definition, shared_memory=True)
     for call in (other, ours):
-        if not np.array_equal(call(), interface.sample()):
+        if not np.array_equal(call(), definition.sample()):
             raise SystemExit("the model answers with something else than its input")
     print(json.dumps({}), flush=True)  # ready
     for _ in sys.stdin:
@@ -58,24 +58,24 @@ def _seconds_per_call(call: Callable[[], Any], count: int) -> float:
     return statistics.median(times)
 
 
-def _bare(protocol: str, port: int, interface: Workload) -> Callable[[], Any]:
-    values = interface.sample()
+def _bare(protocol: str, port: int, definition: Workload) -> Callable[[], Any]:
+    values = definition.sample()
     library = importlib.import_module(f"tritonclient.{protocol}")
     client = library.InferenceServerClient(f"127.0.0.1:{port}")
 
     def call() -> Any:
-        tensor = library.InferInput("x", list(values.shape), interface.datatype)
+        tensor = library.InferInput("x", list(values.shape), definition.datatype)
         tensor.set_data_from_numpy(values)
-        return client.infer(interface.name, [tensor]).as_numpy("y")
+        return client.infer(definition.name, [tensor]).as_numpy("y")
 
     return call
 
 
-def _model_client(protocol: str, port: int, interface: Workload, **arguments: Any) -> Callable[[], Any]:
+def _model_client(protocol: str, port: int, definition: Workload, **arguments: Any) -> Callable[[], Any]:
     from pytriton.client import ModelClient
 
-    values = interface.sample()
-    client = ModelClient(f"{protocol}://127.0.0.1:{port}", interface.name, **arguments)
+    values = definition.sample()
+    client = ModelClient(f"{protocol}://127.0.0.1:{port}", definition.name, **arguments)
     return lambda: client.infer_batch(x=values)["y"]
 
 
