@@ -20,13 +20,27 @@ namespace {
 // The stack limit before the server's was raised.
 constexpr char kUsualStack[] = "PYTRITON_STACK_LIMIT";
 
-// Workaround for Triton 2.51 (and earlier): the HTTP front end copies bodies with the content type of a form, which is
-// the default of `curl -d` and urllib, to its stack. 4 MB of them crash a server whose threads have the usual 8 MB.
-// Only the used part of a stack takes memory.
-void AllowDeepStacks() {
-  constexpr rlim_t kStack = rlim_t{256} << 20;
+// The preloaded libraries before the guard was added.
+constexpr char kUsualPreload[] = "PYTRITON_PRELOAD";
+
+// Whether the system reserves memory for a whole stack, of which only a part is ever used.
+bool ReservesStacks() {
+  int mode = 0;
+  if (std::FILE* file = std::fopen("/proc/sys/vm/overcommit_memory", "re")) {
+    if (std::fscanf(file, "%d", &mode) != 1) mode = 0;
+    std::fclose(file);
+  }
   rlimit limit = {};
-  if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= kStack) return;
+  return mode == 2 || (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY);
+}
+
+// Workaround for Triton 2.51 (and earlier): the HTTP front end copies bodies with the content type of a form, which is
+// the default of `curl -d` and urllib, to its stack, and parses each level of nested JSON in a call of its own. A few
+// megabytes of either crash a server whose threads have the usual 8 MB. Only the used part of a stack takes memory.
+void AllowDeepStacks() {
+  constexpr rlim_t kStack = rlim_t{1} << 30;
+  rlimit limit = {};
+  if (ReservesStacks() || getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= kStack) return;
   setenv(kUsualStack, std::to_string(limit.rlim_cur).c_str(), 1);
   limit.rlim_cur = std::min(kStack, limit.rlim_max);
   setrlimit(RLIMIT_STACK, &limit);
@@ -40,6 +54,15 @@ void RestoreStacks() {
   limit.rlim_cur = std::min<rlim_t>(std::strtoull(usual, nullptr, 10), limit.rlim_max);
   setrlimit(RLIMIT_STACK, &limit);
   unsetenv(kUsualStack);
+}
+
+// Loads the guard, which lies beside the launcher, into the server.
+void LoadGuard(const std::string& launcher) {
+  const std::string guard = launcher.substr(0, launcher.rfind('/') + 1) + "libpytriton_guard.so";
+  if (access(guard.c_str(), R_OK) != 0) return;
+  const char* usual = std::getenv("LD_PRELOAD");
+  setenv(kUsualPreload, usual == nullptr ? "" : usual, 1);
+  setenv("LD_PRELOAD", (usual == nullptr || *usual == '\0' ? guard : guard + ":" + usual).c_str(), 1);
 }
 
 }  // namespace
@@ -57,7 +80,12 @@ int main(int argc, char** argv) {
   if (getppid() != std::atoi(argv[1])) return 125;
   const char* slash = std::strrchr(argv[2], '/');
   const bool is_server = std::strcmp(slash == nullptr ? argv[2] : slash + 1, "tritonserver") == 0;
-  is_server ? AllowDeepStacks() : RestoreStacks();
+  if (is_server) {
+    AllowDeepStacks();
+    LoadGuard(argv[0]);
+  } else {
+    RestoreStacks();
+  }
   execv(argv[2], argv + 2);
   std::fprintf(stderr, "%s: cannot run %s: %s\n", argv[0], argv[2], std::strerror(errno));
   return 127;

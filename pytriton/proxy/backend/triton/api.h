@@ -33,6 +33,7 @@ struct TRITONSERVER_MetricArgs;
 struct TRITONSERVER_MetricFamily;
 struct TRITONSERVER_Parameter;
 struct TRITONSERVER_ResponseAllocator;
+struct TRITONSERVER_ServerOptions;
 
 constexpr uint32_t kTritonBackendApiMajor = 1;
 
@@ -306,6 +307,12 @@ TRITONSERVER_Error* TRITONSERVER_ServerLoadModelWithParameters(TRITONSERVER_Serv
                                                                const TRITONSERVER_Parameter** parameters,
                                                                const uint64_t parameter_count);
 TRITONSERVER_Error* TRITONSERVER_ServerUnloadModelAndDependents(TRITONSERVER_Server* server, const char* model_name);
+TRITONSERVER_Error* TRITONSERVER_ServerNew(TRITONSERVER_Server** server, TRITONSERVER_ServerOptions* options);
+TRITONSERVER_Error* TRITONSERVER_ServerIsReady(TRITONSERVER_Server* server, bool* ready);
+TRITONSERVER_Error* TRITONSERVER_ServerModelTransactionProperties(TRITONSERVER_Server* server, const char* model_name,
+                                                                  const int64_t model_version, uint32_t* txn_flags,
+                                                                  void** voidp);
+uint32_t TRITONSERVER_DataTypeByteSize(TRITONSERVER_DataType datatype);
 TRITONSERVER_Error* TRITONSERVER_ServerModelIsReady(TRITONSERVER_Server* server, const char* model_name,
                                                     const int64_t model_version, bool* ready);
 

@@ -1,0 +1,136 @@
+// Checks calls of the server's front ends to Triton's core before the front ends compute with what a client has sent.
+//
+// The front ends of Triton 2.51 trust shapes and counts of a request, and crash or take all memory for some. They call
+// the core through its C API, so a library that is loaded before the core's can look at each call first. Calls of
+// backends are passed on as they are.
+#include "triton/api.h"
+
+#include <cstdint>
+#include <string>
+
+#include "guard/gate.h"
+#include "guard/interpose.h"
+#include "guard/limits.h"
+
+namespace pytriton::guard {
+
+namespace {
+
+constexpr uint64_t kMaxRank = 256;
+constexpr uint32_t kMaxTensors = 4096;  // inputs or outputs of a request
+
+// The request that this thread is reading, and how many inputs and outputs it has had.
+struct Reading {
+  const void* request = nullptr;
+  uint32_t inputs = 0;
+  uint32_t outputs = 0;
+};
+
+Reading* ReadingOf(const void* request) {
+  thread_local Reading reading;
+  if (reading.request != request) reading = {request, 0, 0};
+  return &reading;
+}
+
+TRITONSERVER_Error* Invalid(const std::string& message) {
+  return PYTRITON_NEXT(TRITONSERVER_ErrorNew)(TRITONSERVER_ERROR_INVALID_ARG, message.c_str());
+}
+
+TRITONSERVER_Error* TooMany(const char* what) {
+  return Invalid("the request has more than " + std::to_string(kMaxTensors) + " " + what);
+}
+
+// The size of a tensor in bytes, or of the lengths of a BYTES tensor's elements; negative if it overflows. A negative
+// dimension is left to the core.
+int64_t ByteSize(TRITONSERVER_DataType datatype, const int64_t* shape, uint64_t rank) {
+  const uint32_t item = PYTRITON_NEXT(TRITONSERVER_DataTypeByteSize)(datatype);
+  int64_t size = item == 0 ? 4 : item;
+  bool overflows = false;
+  for (uint64_t i = 0; i < rank; ++i) {
+    if (shape[i] <= 0) return 0;
+    overflows = overflows || __builtin_mul_overflow(size, shape[i], &size);
+  }
+  return overflows ? -1 : size;
+}
+
+std::string ShapeText(const int64_t* shape, uint64_t rank) {
+  std::string text = "[";
+  for (uint64_t i = 0; i < rank; ++i) text += (i == 0 ? "" : ",") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+// The error for a request that comes while the server stops; null at other times.
+TRITONSERVER_Error* Stopping() {
+  if (CurrentGate() != Gate::kStopping) return nullptr;
+  return PYTRITON_NEXT(TRITONSERVER_ErrorNew)(TRITONSERVER_ERROR_UNAVAILABLE, "the server is shutting down");
+}
+
+}  // namespace
+
+}  // namespace pytriton::guard
+
+using namespace pytriton::guard;  // NOLINT: this file is a program's
+
+extern "C" {
+
+TRITONSERVER_Error* TRITONSERVER_ServerNew(TRITONSERVER_Server** server, TRITONSERVER_ServerOptions* options) {
+  WatchMemory();
+  return PYTRITON_NEXT(TRITONSERVER_ServerNew)(server, options);
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerIsReady(TRITONSERVER_Server* server, bool* ready) {
+  TRITONSERVER_Error* error = PYTRITON_NEXT(TRITONSERVER_ServerIsReady)(server, ready);
+  if (error == nullptr && CurrentGate() != Gate::kServing) *ready = false;
+  return error;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerModelTransactionProperties(TRITONSERVER_Server* server, const char* model_name,
+                                                                  const int64_t model_version, uint32_t* txn_flags,
+                                                                  void** voidp) {
+  if (PYTRITON_CALLED_BY_PROGRAM()) {
+    if (TRITONSERVER_Error* error = Stopping()) return error;
+  }
+  return PYTRITON_NEXT(TRITONSERVER_ServerModelTransactionProperties)(server, model_name, model_version, txn_flags,
+                                                                      voidp);
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestNew(TRITONSERVER_InferenceRequest** request,
+                                                     TRITONSERVER_Server* server, const char* model_name,
+                                                     const int64_t model_version) {
+  if (PYTRITON_CALLED_BY_PROGRAM()) {
+    if (TRITONSERVER_Error* error = Stopping()) return error;
+  }
+  return PYTRITON_NEXT(TRITONSERVER_InferenceRequestNew)(request, server, model_name, model_version);
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddInput(TRITONSERVER_InferenceRequest* request, const char* name,
+                                                          const TRITONSERVER_DataType datatype, const int64_t* shape,
+                                                          uint64_t dim_count) {
+  if (PYTRITON_CALLED_BY_PROGRAM()) {
+    if (++ReadingOf(request)->inputs > kMaxTensors) return TooMany("inputs");
+    if (dim_count > kMaxRank) {
+      return Invalid("input '" + std::string(name) + "' has " + std::to_string(dim_count) + " dimensions; at most " +
+                     std::to_string(kMaxRank) + " are possible");
+    }
+    const int64_t size = ByteSize(datatype, shape, dim_count);
+    if (size < 0 || size > MaxInputBytes()) {
+      return Invalid("input '" + std::string(name) + "' has shape " + ShapeText(shape, dim_count) +
+                     ", which takes more than " + std::to_string(MaxInputBytes()) + " bytes");
+    }
+  }
+  return PYTRITON_NEXT(TRITONSERVER_InferenceRequestAddInput)(request, name, datatype, shape, dim_count);
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddRequestedOutput(TRITONSERVER_InferenceRequest* request,
+                                                                    const char* name) {
+  if (PYTRITON_CALLED_BY_PROGRAM() && ++ReadingOf(request)->outputs > kMaxTensors) return TooMany("outputs");
+  return PYTRITON_NEXT(TRITONSERVER_InferenceRequestAddRequestedOutput)(request, name);
+}
+
+// Workaround for Triton 2.51: for the classification extension, the front ends divide by the size of the output's
+// items, which is 0 for BYTES. With any other size, they find that BYTES cannot be classified.
+uint32_t TRITONSERVER_DataTypeByteSize(TRITONSERVER_DataType datatype) {
+  if (datatype == TRITONSERVER_TYPE_BYTES && PYTRITON_CALLED_BY_PROGRAM()) return 1;
+  return PYTRITON_NEXT(TRITONSERVER_DataTypeByteSize)(datatype);
+}
+}

@@ -1,0 +1,20 @@
+// The gate: says whether the server is ready, and whether it accepts requests. The controller opens and closes it.
+//
+// It is a byte at the start of the file that the environment variable PYTRITON_GATE names. Twin of `server/gate.py`.
+#pragma once
+
+namespace pytriton::guard {
+
+enum class Gate : unsigned char {
+  kServing = 0,   // as the server says
+  kStarting = 1,  // not ready
+  kDraining = 2,  // not ready, but requests are accepted
+  kStopping = 3,  // not ready, and requests are refused
+};
+
+// Opens the gate's file; without one, the gate is always kServing.
+void OpenGate();
+
+Gate CurrentGate();
+
+}  // namespace pytriton::guard
