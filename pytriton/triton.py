@@ -144,7 +144,7 @@ class Triton(TritonBase):
         check_model(spec, self._config)
 
     def _open(self) -> LocalServer:
-        return LocalServer(self._config, self._access, self._workspace, self._server_path, self._woken.set)
+        return LocalServer(self._config, self._access, self._workspace, self._server_path, self._on_exit)
 
 
 class RemoteTriton(TritonBase):

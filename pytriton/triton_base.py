@@ -30,7 +30,9 @@ LOGGER = logging.getLogger("pytriton.triton")
 
 MONITORING_PERIOD_S = 10.0
 
-_DEFAULT_EXIT_TIMEOUT_S = 30
+_DEFAULT_EXIT_TIMEOUT_S = 25  # Kubernetes kills after 30 s
+
+_DOWN = (ServerState.STOPPED, ServerState.RESTARTING)  # the server loads its models when it starts
 
 _Self = TypeVar("_Self", bound="TritonBase")
 
@@ -64,6 +66,8 @@ class TritonBase:
         self._lock = threading.RLock()
         self._woken = threading.Event()  # serve() has something to look at
         self._unrecoverable: PyTritonUnrecoverableError | None = None
+        self._supervised: LocalServer | RemoteServer | None = None
+        self._lost = ""  # which requests the last stop did not wait for
 
     def __enter__(self: _Self) -> _Self:
         return self
@@ -121,7 +125,7 @@ class TritonBase:
         model = BoundModel(spec, infer_funcs)
         with self._lock:
             if self._server is not None:
-                self.connect()
+                self._connect()
             self._models.add(model)
 
     def connect(self) -> None:
@@ -132,23 +136,7 @@ class TritonBase:
             PyTritonInvalidOperationError: The server refuses a model.
         """
         with self._lock:
-            if self._server is None:
-                self._start()
-            server, registry = self._server, self._registry
-            assert server is not None
-            assert registry is not None
-            state = server.state
-            if state is ServerState.FAILED:
-                raise PyTritonRuntimeError(server.exit_report())
-            if state is ServerState.READY and self._models.is_deployed:
-                return
-            try:
-                server.wait_until_ready()
-                if not self._models.is_deployed:
-                    self._deploy(server, registry)
-            except (PyTritonRuntimeError, PyTritonInvalidOperationError):
-                self.stop()
-                raise
+            self._connect().open_gate()
 
     def serve(self, monitoring_period_s: float = MONITORING_PERIOD_S) -> None:
         """Serves until Ctrl-C, SIGTERM or `stop`; stops before it returns.
@@ -191,11 +179,14 @@ class TritonBase:
         """
         if os.getpid() != self._owner:
             return False  # in a fork, which must not stop the parent's server
+        if (restarting := self._server) is not None:
+            restarting.abandon()
         with self._lock:
             server, self._server = self._server, None
             registry, self._registry = self._registry, None
             if server is None or registry is None:
                 return False
+            server.drain()
             server.prepare_to_stop(self._exit_timeout_s)
             deadline = time.monotonic() + self._exit_timeout_s
             self._models.undeploy(deadline, unload=server.is_alive())
@@ -215,18 +206,78 @@ class TritonBase:
     def is_connected(self) -> bool:
         """Returns whether the server responds and accepts requests."""
         server = self._server
-        return server is not None and server.is_alive() and server.control.is_ready()
+        return server is not None and server.is_alive() and server.control.is_live()
 
     def _run(self) -> None:
         """Serves what is bound, in the background."""
         with self._lock:
-            self.connect()
-            assert self._server is not None
+            server = self._connect()
             try:
-                self._server.load_repository()
+                server.load_repository()
             except PyTritonInvalidOperationError:
                 self.stop()
                 raise
+            server.open_gate()
+
+    def _connect(self) -> LocalServer | RemoteServer:
+        """Returns the server, once it is ready and the models are loaded; called with the lock held."""
+        if self._server is None:
+            self._start()
+        server, registry = self._server, self._registry
+        assert server is not None
+        assert registry is not None
+        state = server.state
+        if state is ServerState.FAILED:
+            raise PyTritonRuntimeError(server.exit_report())
+        if state is ServerState.RESTARTING:
+            self._recover(server)
+        if server.state is not ServerState.READY or not self._models.is_deployed:
+            try:
+                server.wait_until_ready()
+                if not self._models.is_deployed:
+                    self._deploy(server, registry)
+            except (PyTritonRuntimeError, PyTritonInvalidOperationError):
+                self.stop()
+                raise
+        if server.is_restarted and self._supervised is not server:
+            self._supervised = server
+            threading.Thread(target=self._supervise, args=(server,), name="pytriton-supervisor", daemon=True).start()
+        return server
+
+    def _supervise(self, server: LocalServer | RemoteServer) -> None:
+        """Brings the server back each time that it ends by itself."""
+        while server.wait_for_end():
+            with self._lock:
+                if self._server is not server:
+                    return
+                if server.state is not ServerState.RESTARTING:
+                    continue  # `_connect` was faster
+                try:
+                    self._recover(server)
+                except (PyTritonRuntimeError, PyTritonInvalidOperationError) as error:
+                    LOGGER.error("%s", error)
+                    self._woken.set()
+                    return
+
+    def _recover(self, server: LocalServer | RemoteServer) -> None:
+        """Brings back a server that has ended by itself, with all models; called with the lock held."""
+
+        def deploy() -> list[str]:
+            self._models.undeploy(deadline=0, unload=False)
+            assert self._registry is not None
+            self._deploy(server, self._registry)
+            return self._names()
+
+        server.restart(deploy)
+
+    def _names(self) -> list[str]:
+        return list(dict.fromkeys(model.spec.name for model in self._models))
+
+    def _on_exit(self) -> None:
+        """Called when the server's process has ended."""
+        server = self._server
+        if server is None or not server.is_restarted:
+            self._woken.set()
 
     def _start(self) -> None:
         self._workspace.create()
@@ -238,7 +289,7 @@ class TritonBase:
             server = self._open()
             if self._policy.local_model_store:
                 self._deploy(server, registry)
-                server.start(list(dict.fromkeys(model.spec.name for model in self._models)))
+                server.start([*self._names(), *server.repository_models()])
             else:
                 server.start()
         except BaseException:
@@ -259,7 +310,7 @@ class TritonBase:
 
     def _deploy(self, server: LocalServer | RemoteServer, registry: Registry) -> None:
         store = (
-            FolderStore(server.repository, server.control, lambda: server.state is not ServerState.STOPPED)
+            FolderStore(server.repository, server.control, lambda: server.state not in _DOWN)
             if isinstance(server, LocalServer)
             else UploadStore(server.control)
         )

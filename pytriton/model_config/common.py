@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 MAX_INT32 = 2**31 - 1
+MAX_INT64 = 2**63 - 1
 MAX_UINT32 = 2**32 - 1
 MAX_UINT64 = 2**64 - 1
 

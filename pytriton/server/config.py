@@ -23,6 +23,11 @@ _BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "
 _LIST_ITEM = re.compile(r"(?P<field>.+)_(?P<index>\d+)")
 
 
+def _own() -> Any:
+    """A field for this package, which the server does not know."""
+    return dataclasses.field(default=None, metadata={"own": True})
+
+
 @dataclasses.dataclass
 class TritonConfig:
     """Settings of tritonserver. Fields that are None have the server's defaults, or PyTriton's where it needs a value.
@@ -79,6 +84,13 @@ class TritonConfig:
         cache_directory: Folder with the caches' libraries.
         buffer_manager_thread_count: Threads that copy tensors within the server.
         backend_config: Settings of backends, each ``<backend>,<setting>=<value>``.
+        restart: Start the server again when it ends by itself; by default it is. Bound functions and their processes
+            stay as they are meanwhile.
+        restart_limit: Restarts within ten minutes after which the server stays down; 120 by default.
+        drain_secs: Seconds from the start of a stop, during which the server says that it is not ready and still
+            accepts requests, so that load balancers can notice; 0 by default.
+        memory_limit: Bytes of its own memory at which the server is ended, to be started again, before the system
+            runs out of it; by default 80 % of what the machine or the container has. 0 is no limit.
 
     Examples:
         >>> config = TritonConfig(http_port=9000, cache_config=["local,size=1048576"])
@@ -135,6 +147,10 @@ class TritonConfig:
     cache_directory: str | None = None
     buffer_manager_thread_count: int | None = None
     backend_config: list[str] | None = None
+    restart: bool | None = _own()
+    restart_limit: int | None = _own()
+    drain_secs: int | None = _own()
+    memory_limit: int | None = _own()
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all fields by name; unset ones are None."""
@@ -217,7 +233,7 @@ def server_flags(config: TritonConfig) -> list[str]:
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         # Triton 2.51 turns TLS on whenever it sees the flag for mutual TLS, even with `false`.
-        if value is None or (field.name == "grpc_use_ssl_mutual" and not value):
+        if value is None or field.metadata or (field.name == "grpc_use_ssl_mutual" and not value):
             continue
         for item in value if isinstance(value, (list, tuple)) else [value]:
             text = str(item).lower() if isinstance(item, bool) else str(item)

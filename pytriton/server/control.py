@@ -23,7 +23,10 @@ class ServerControl(Protocol):
     """The controller's interface to the server, over HTTP or gRPC."""
 
     def is_ready(self) -> bool:
-        """Returns whether the server takes requests."""
+        """Returns whether the server says that it is ready."""
+
+    def is_live(self) -> bool:
+        """Returns whether the server responds and takes requests; its models may not be ready yet."""
 
     def load(self, model: str, config: str | None = None, files: Mapping[str, bytes] | None = None) -> None:
         """Loads a model, or loads it again.
@@ -68,6 +71,12 @@ class HttpControl:
         """See `ServerControl`."""
         with contextlib.suppress(OSError, http.client.HTTPException):
             return self._request("GET", "/v2/health/ready", _TIMEOUT_S)[0] == http.HTTPStatus.OK
+        return False
+
+    def is_live(self) -> bool:
+        """See `ServerControl`."""
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            return self._request("GET", "/v2/health/live", _TIMEOUT_S)[0] == http.HTTPStatus.OK
         return False
 
     def load(self, model: str, config: str | None = None, files: Mapping[str, bytes] | None = None) -> None:
@@ -141,6 +150,12 @@ class GrpcControl:
             return bool(self._client.is_server_ready(headers=self._headers, client_timeout=_TIMEOUT_S))
         return False
 
+    def is_live(self) -> bool:
+        """See `ServerControl`."""
+        with contextlib.suppress(self._error):
+            return bool(self._client.is_server_live(headers=self._headers, client_timeout=_TIMEOUT_S))
+        return False
+
     def load(self, model: str, config: str | None = None, files: Mapping[str, bytes] | None = None) -> None:
         """See `ServerControl`."""
         uploads = {f"file:{name}": content for name, content in (files or {}).items()} or None
@@ -191,6 +206,16 @@ def control_of_url(url: str, access_token: str | None = None) -> ServerControl:
     """
     kind, host, port = _parts(url)
     return kind(host, port, {TRITON_ACCESS_HEADER: access_token} if access_token else {})
+
+
+def address_of_url(url: str) -> tuple[str, int]:
+    """Returns host and port of the server at a URL.
+
+    Raises:
+        PyTritonBadParameterError: It is none, see `control_of_url`.
+    """
+    _, host, port = _parts(url)
+    return host, port
 
 
 def check_url(url: str) -> None:

@@ -9,6 +9,7 @@ import logging
 import os
 import pathlib
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 
@@ -20,8 +21,11 @@ from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonRuntimeEr
 from pytriton.server.config import TritonConfig, server_flags
 from pytriton.server.control import control_of
 from pytriton.server.files import ServerFiles, find_server
+from pytriton.server.gate import Gate, GateState
+from pytriton.server.memory import default_memory_limit
 from pytriton.server.ports import all_listen, give_back, reachable, take, with_ports
 from pytriton.server.process import ServerProcess
+from pytriton.server.restart import DEFAULT_LIMIT, RestartPolicy
 from pytriton.server.security import AccessControl
 from pytriton.server.settings_check import check_settings
 from pytriton.server.state import ServerState
@@ -73,6 +77,11 @@ class LocalServer:
         self._workspace = workspace.path
         self._on_exit = on_exit
         self._process: ServerProcess | None = None
+        self._gate: Gate | None = None
+        self._restarts = config.restart is not False
+        limit = config.restart_limit
+        self._policy = RestartPolicy(DEFAULT_LIMIT if limit is None else limit)
+        self._stopping = threading.Event()
         self._state = ServerState.STOPPED
         self._own_models: list[str] | None = None  # once they are loaded
 
@@ -80,19 +89,19 @@ class LocalServer:
         """Starts the process; it gets ready in the background.
 
         Args:
-            bound: Models in the repository that the server itself loads before it is ready, together with the user's
-                own models.
+            bound: Models that the server itself loads before it is ready.
 
         Raises:
             PyTritonRuntimeError: It cannot be started.
         """
         command = _command(self._files, self.config, self.repository, self._workspace / "backends")
         command += self._access.flags()
-        if bound is not None:
-            command += [f"--load-model={name}" for name in [*bound, *self._repository_models()]]
+        command += [f"--load-model={name}" for name in bound or ()]
         take(self.config)
-        environment = _environment(self._files, self._workspace)
         try:
+            if self._gate is None:
+                self._gate = Gate(self._workspace / "gate")
+            environment = self._environment(self._gate)
             self._process = ServerProcess(str(self._files.launcher), command, environment, self._on_exit)
         except BaseException:
             give_back(self.config)
@@ -111,12 +120,71 @@ class LocalServer:
         if self._state is ServerState.STARTING and not self.is_alive():
             return ServerState.START_FAILED
         if self._state is ServerState.READY and not self.is_alive():
-            return ServerState.FAILED
+            return ServerState.RESTARTING if self._restarts else ServerState.FAILED
         return self._state
 
     def is_alive(self) -> bool:
         """Returns whether the process is running."""
         return self._process is not None and self._process.is_alive()
+
+    @property
+    def is_restarted(self) -> bool:
+        """Whether the server is started again when it ends by itself."""
+        return self._restarts
+
+    def wait_for_end(self) -> bool:
+        """Waits until the server ends.
+
+        Returns:
+            Whether it ended by itself.
+        """
+        self.process.wait()
+        return self._state not in (ServerState.STOPPING, ServerState.STOPPED)
+
+    def restart(self, deploy: Callable[[], Sequence[str]]) -> None:
+        """Starts the server again, after it ended by itself.
+
+        Args:
+            deploy: Writes the bound models to the repository, and returns their names.
+
+        Raises:
+            PyTritonRuntimeError: The server stays down, or `abandon` was called.
+        """
+        assert self._gate is not None
+        began = time.monotonic()
+        gate_state, self._gate.state = self._gate.state, GateState.STARTING
+        while True:
+            self._state = ServerState.RESTARTING
+            pause_s = self._policy.next_pause_s()
+            if pause_s is None:
+                self._state, self._restarts = ServerState.FAILED, False
+                raise PyTritonRuntimeError(f"It stays down, because it ended too often. {self.exit_report()}")
+            LOGGER.error(
+                "%s\nIt is started again%s. docs/troubleshooting.md lists causes.",
+                self.exit_report(),
+                f" in {pause_s:g} s" if pause_s else "",
+            )
+            if self._stopping.wait(pause_s):
+                raise PyTritonRuntimeError("The server was stopped.")
+            try:
+                self.start([*deploy(), *(self._own_models or [])])
+                self.wait_until_ready()
+                break
+            except (PyTritonRuntimeError, PyTritonInvalidOperationError) as error:
+                LOGGER.debug("The server could not be started again: %s", error)
+                self.process.stop(0)
+        self._policy.note_ready()
+        self._gate.state = gate_state
+        LOGGER.warning("The server was restarted, and is ready again after %.1f s.", time.monotonic() - began)
+
+    def abandon(self) -> None:
+        """Ends `restart` early; the server is to be stopped."""
+        self._stopping.set()
+
+    def open_gate(self) -> None:
+        """Lets the server say that it is ready."""
+        if self._gate is not None:
+            self._gate.state = GateState.SERVING
 
     def wait_until_ready(self) -> None:
         """Waits until the server accepts requests.
@@ -126,9 +194,11 @@ class LocalServer:
         """
         deadline = time.monotonic() + DEFAULT_TRITON_STARTUP_TIMEOUT_S
         # It opens its ports one after the other.
-        while not (self.control.is_ready() and all_listen(self.config)):
+        while not (self.control.is_live() and all_listen(self.config)):
             if self.process.wait(_POLL_S):
                 raise PyTritonRuntimeError(self.exit_report())
+            if self._stopping.is_set():
+                raise PyTritonRuntimeError("The server was stopped while it started.")
             if time.monotonic() > deadline:
                 raise PyTritonRuntimeError(
                     f"The server is not ready after {DEFAULT_TRITON_STARTUP_TIMEOUT_S} s. Its last lines:\n"
@@ -149,7 +219,7 @@ class LocalServer:
         self._own_models = []
         failure: PyTritonInvalidOperationError | None = None
         with concurrent.futures.ThreadPoolExecutor(_LOADING_THREADS) as pool:
-            loads = {name: pool.submit(self.control.load, name) for name in self._repository_models()}
+            loads = {name: pool.submit(self.control.load, name) for name in self.repository_models()}
         for name, load in loads.items():
             try:
                 load.result()
@@ -168,12 +238,22 @@ class LocalServer:
     def _log_urls(self) -> None:
         LOGGER.info("Serving on %s.", ", ".join(self.urls()))
 
-    def _repository_models(self) -> list[str]:
+    def repository_models(self) -> list[str]:
+        """Returns the names of the user's own models."""
         repository = self.config.model_repository
         if repository is None:
             return []
         folders = sorted(pathlib.Path(repository).iterdir())
         return [folder.name for folder in folders if folder.is_dir() and not folder.name.startswith(".")]
+
+    def drain(self) -> None:
+        """Lets the server say that it is not ready, waits for load balancers to notice, and refuses new requests."""
+        if self._gate is None:
+            return
+        if self.is_alive() and self._gate.state is GateState.SERVING:
+            self._gate.state = GateState.DRAINING
+            self.process.wait(self.config.drain_secs or 0)
+        self._gate.state = GateState.STOPPING
 
     def prepare_to_stop(self, timeout_s: float) -> None:
         """Unloads the user's own models, before the bound ones that they may call.
@@ -230,6 +310,14 @@ class LocalServer:
         log_file = f"{str(self.config.log_file)!r} (TritonConfig.log_file)"
         return f"{ended}; see its log, {log_file}.\n{lines}".rstrip()
 
+    def _environment(self, gate: Gate) -> dict[str, str]:
+        environment = _server_environment(self._files, self._workspace)
+        environment["PYTRITON_GATE"] = str(gate.path)
+        environment["PYTRITON_SERVER_RESTARTS"] = str(self._policy.restarts)
+        limit = self.config.memory_limit
+        environment["PYTRITON_MEMORY_LIMIT"] = str(default_memory_limit() if limit is None else limit)
+        return environment
+
 
 def _host(address: str | None) -> str:
     host = reachable(address)
@@ -259,7 +347,7 @@ def _command(files: ServerFiles, config: TritonConfig, repository: pathlib.Path,
     return command
 
 
-def _environment(files: ServerFiles, workspace: pathlib.Path) -> dict[str, str]:
+def _server_environment(files: ServerFiles, workspace: pathlib.Path) -> dict[str, str]:
     environment = dict(os.environ)
     own_libraries = environment.get("LD_LIBRARY_PATH", "")
     environment["LD_LIBRARY_PATH"] = ":".join(filter(None, [str(files.libraries), own_libraries]))

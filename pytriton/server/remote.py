@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import select
+import socket
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonRuntimeError
-from pytriton.server.control import control_of_url
+from pytriton.server.control import address_of_url, control_of_url
 from pytriton.server.state import ServerState
 
+LOGGER = logging.getLogger(__name__)
+
 _READY_POLL_S = 0.1
+_RETURN_TIMEOUT_S = 60.0  # for a server that has ended to come back
 
 
 class RemoteServer:
@@ -24,11 +32,18 @@ class RemoteServer:
         PyTritonBadParameterError: The URL is none.
     """
 
+    is_restarted = True
+    """The process that started the server starts it again when it ends by itself."""
+
     def __init__(self, url: str, access_token: str | None) -> None:
         """Checks the URL; does not connect yet."""
         self._url = url
+        self._address = address_of_url(url)
         self.control = control_of_url(url, access_token)
         self._state = ServerState.STARTING
+        self._stopping, self._stopped = socket.socketpair()
+        self._lock = threading.Lock()
+        self._connection: socket.socket | None = None
 
     def start(self, bound: Sequence[str] | None = None) -> None:
         """Does nothing: the server is running already."""
@@ -36,13 +51,11 @@ class RemoteServer:
     @property
     def state(self) -> ServerState:
         """The server's state."""
-        if self._state is ServerState.READY and not self.is_alive():
-            return ServerState.FAILED
         return self._state
 
     def is_alive(self) -> bool:
         """Returns whether the server responds."""
-        return self.control.is_ready()
+        return self.control.is_live()
 
     def wait_until_ready(self) -> None:
         """Waits until it takes requests.
@@ -50,14 +63,75 @@ class RemoteServer:
         Raises:
             PyTritonRuntimeError: It takes too long.
         """
-        deadline = time.monotonic() + DEFAULT_TRITON_STARTUP_TIMEOUT_S
-        while not self.control.is_ready():
+        self._wait_until_ready(DEFAULT_TRITON_STARTUP_TIMEOUT_S)
+
+    def _wait_until_ready(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            # Connected first, so that an end after the check is noticed.
+            self._connect()
+            if self.control.is_ready():
+                break
             if time.monotonic() > deadline:
-                raise PyTritonRuntimeError(
-                    f"The server at {self._url} is not ready after {DEFAULT_TRITON_STARTUP_TIMEOUT_S} s."
-                )
-            time.sleep(_READY_POLL_S)
+                raise PyTritonRuntimeError(f"The server at {self._url} is not ready after {timeout_s:g} s.")
+            if self._is_abandoned(_READY_POLL_S):
+                raise PyTritonRuntimeError(f"The server at {self._url} is no longer waited for.")
         self._state = ServerState.READY
+
+    def wait_for_end(self) -> bool:
+        """Waits until the server ends.
+
+        Returns:
+            Whether it ended by itself.
+        """
+        while not self._is_abandoned(0):
+            connection = self._connection
+            if connection is None:
+                if not self.control.is_live():
+                    break
+                self._connect()
+                continue
+            ready, _, _ = select.select([connection, self._stopped], [], [])
+            # The server closes connections that have been idle for long, too.
+            if connection in ready:
+                self._disconnect()
+        if self._is_abandoned(0):
+            return False
+        self._state = ServerState.RESTARTING
+        return True
+
+    def restart(self, deploy: Callable[[], Sequence[str]]) -> None:
+        """Waits until the server is back, and deploys the models to it.
+
+        Args:
+            deploy: Uploads the bound models.
+
+        Raises:
+            PyTritonRuntimeError: It does not come back, or `abandon` was called.
+        """
+        LOGGER.error("The server at %s has ended; waiting for it to come back.", self._url)
+        try:
+            self._wait_until_ready(_RETURN_TIMEOUT_S)
+            deploy()
+        except BaseException:
+            self._state = ServerState.FAILED
+            raise
+        LOGGER.warning("The server at %s is back, and has the models of this process again.", self._url)
+
+    def abandon(self) -> None:
+        """Ends `restart` and `wait_for_end` early."""
+        with contextlib.suppress(OSError):
+            self._stopping.shutdown(socket.SHUT_RDWR)
+
+    def open_gate(self) -> None:
+        """Does nothing: that is up to the process that started the server."""
+
+    def drain(self) -> None:
+        """Does nothing: the server continues to run."""
+
+    def repository_models(self) -> list[str]:
+        """Returns nothing: the process that started the server loads its repository."""
+        return []
 
     def load_repository(self) -> None:
         """Does nothing: the process that started the server loads its repository."""
@@ -66,8 +140,26 @@ class RemoteServer:
         """Does nothing: the server continues to run."""
 
     def stop(self) -> None:
-        """Does nothing: the server continues to run."""
+        """Closes the connection to the server, which continues to run."""
+        self._state = ServerState.STOPPED
+        self.abandon()
+        self._disconnect()
 
     def exit_report(self) -> str:
         """Says that the server does not respond."""
         return f"The server at {self._url} no longer responds."
+
+    def _connect(self) -> None:
+        """Opens a connection that is idle for as long as the server lives."""
+        self._disconnect()
+        with contextlib.suppress(OSError):
+            self._connection = socket.create_connection(self._address, timeout=DEFAULT_TRITON_STARTUP_TIMEOUT_S)
+
+    def _disconnect(self) -> None:
+        with self._lock:
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _is_abandoned(self, timeout_s: float) -> bool:
+        return bool(select.select([self._stopped], [], [], timeout_s)[0])

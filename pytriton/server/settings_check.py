@@ -14,7 +14,7 @@ import pathlib
 import ssl
 
 from pytriton.exceptions import PyTritonBadParameterError
-from pytriton.model_config.common import MAX_INT32, check_integer
+from pytriton.model_config.common import MAX_INT32, MAX_INT64, check_integer
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.server.config import TritonConfig
 
@@ -63,7 +63,8 @@ def _check_numbers(config: TritonConfig) -> None:
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if field.type == "int | None" and value is not None and not field.name.endswith("_port"):
-            check_integer(f"TritonConfig.{field.name}", value, 0, MAX_INT32)
+            most = MAX_INT64 if field.name == "memory_limit" else MAX_INT32
+            check_integer(f"TritonConfig.{field.name}", value, 0, most)
 
 
 def _check_log_file(config: TritonConfig) -> None:

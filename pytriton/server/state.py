@@ -13,6 +13,7 @@ class ServerState(enum.Enum):
     START_FAILED = "failed to start"
     READY = "ready"
     FAILED = "failed"
+    RESTARTING = "restarting"
     STOPPING = "stopping"
 
     @property
