@@ -229,8 +229,8 @@ class TritonBase:
         state = server.state
         if state is ServerState.FAILED:
             raise PyTritonRuntimeError(server.exit_report())
-        if state is ServerState.RESTARTING:
-            self._recover(server)
+        if state is ServerState.RESTARTING and not self._recover(server):
+            raise PyTritonRuntimeError("The server is being stopped.")
         if server.state is not ServerState.READY or not self._models.is_deployed:
             try:
                 server.wait_until_ready()
@@ -253,14 +253,19 @@ class TritonBase:
                 if server.state is not ServerState.RESTARTING:
                     continue  # `_connect` was faster
                 try:
-                    self._recover(server)
+                    if not self._recover(server):
+                        return
                 except (PyTritonRuntimeError, PyTritonInvalidOperationError) as error:
                     LOGGER.error("%s", error)
                     self._woken.set()
                     return
 
-    def _recover(self, server: LocalServer | RemoteServer) -> None:
-        """Brings back a server that has ended by itself, with all models; called with the lock held."""
+    def _recover(self, server: LocalServer | RemoteServer) -> bool:
+        """Brings back a server that has ended by itself, with all models; called with the lock held.
+
+        Returns:
+            Whether it is ready; False if it is being stopped.
+        """
 
         def deploy() -> list[str]:
             self._models.undeploy(deadline=0, unload=False)
@@ -268,7 +273,7 @@ class TritonBase:
             self._deploy(server, self._registry)
             return self._names()
 
-        server.restart(deploy)
+        return server.restart(deploy)
 
     def _names(self) -> list[str]:
         return list(dict.fromkeys(model.spec.name for model in self._models))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import mmap
 import os
-import pathlib
 
 
 class GateState(enum.IntEnum):
@@ -25,25 +24,19 @@ class GateState(enum.IntEnum):
 
 
 class Gate:
-    """A byte in a file, which the guard in the server reads.
+    """A byte of shared memory, which the guard in the server reads."""
 
-    Args:
-        path: The file, which is created.
-
-    Raises:
-        OSError: The file cannot be created.
-    """
-
-    def __init__(self, path: pathlib.Path) -> None:
-        """Creates the file; the gate is at STARTING."""
-        self.path = path
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            os.ftruncate(file, mmap.PAGESIZE)
-            self._memory = mmap.mmap(file, mmap.PAGESIZE)
-        finally:
-            os.close(file)
+    def __init__(self) -> None:
+        """Creates the memory; the gate is at STARTING."""
+        self._file = os.fdopen(os.memfd_create("pytriton-gate"), "r+b")
+        os.ftruncate(self.fd, mmap.PAGESIZE)
+        self._memory = mmap.mmap(self.fd, mmap.PAGESIZE)
         self.state = GateState.STARTING
+
+    @property
+    def fd(self) -> int:
+        """The memory's file descriptor, which the server inherits."""
+        return self._file.fileno()
 
     @property
     def state(self) -> GateState:

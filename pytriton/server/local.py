@@ -77,7 +77,7 @@ class LocalServer:
         self._workspace = workspace.path
         self._on_exit = on_exit
         self._process: ServerProcess | None = None
-        self._gate: Gate | None = None
+        self._gate = Gate()
         self._restarts = config.restart is not False
         limit = config.restart_limit
         self._policy = RestartPolicy(DEFAULT_LIMIT if limit is None else limit)
@@ -99,10 +99,8 @@ class LocalServer:
         command += [f"--load-model={name}" for name in bound or ()]
         take(self.config)
         try:
-            if self._gate is None:
-                self._gate = Gate(self._workspace / "gate")
-            environment = self._environment(self._gate)
-            self._process = ServerProcess(str(self._files.launcher), command, environment, self._on_exit)
+            environment = self._environment()
+            self._process = ServerProcess(str(self._files.launcher), command, environment, self._on_exit, [self._gate.fd])
         except BaseException:
             give_back(self.config)
             raise
@@ -141,20 +139,24 @@ class LocalServer:
         self.process.wait()
         return self._state not in (ServerState.STOPPING, ServerState.STOPPED)
 
-    def restart(self, deploy: Callable[[], Sequence[str]]) -> None:
+    def restart(self, deploy: Callable[[], Sequence[str]]) -> bool:
         """Starts the server again, after it ended by itself.
 
         Args:
             deploy: Writes the bound models to the repository, and returns their names.
 
+        Returns:
+            Whether it is ready; False if `abandon` was called.
+
         Raises:
-            PyTritonRuntimeError: The server stays down, or `abandon` was called.
+            PyTritonRuntimeError: The server stays down.
         """
-        assert self._gate is not None
         began = time.monotonic()
         gate_state, self._gate.state = self._gate.state, GateState.STARTING
         while True:
             self._state = ServerState.RESTARTING
+            if self._stopping.is_set():
+                return False
             pause_s = self._policy.next_pause_s()
             if pause_s is None:
                 self._state, self._restarts = ServerState.FAILED, False
@@ -165,7 +167,7 @@ class LocalServer:
                 f" in {pause_s:g} s" if pause_s else "",
             )
             if self._stopping.wait(pause_s):
-                raise PyTritonRuntimeError("The server was stopped.")
+                return False
             try:
                 self.start([*deploy(), *(self._own_models or [])])
                 self.wait_until_ready()
@@ -176,6 +178,7 @@ class LocalServer:
         self._policy.note_ready()
         self._gate.state = gate_state
         LOGGER.warning("The server was restarted, and is ready again after %.1f s.", time.monotonic() - began)
+        return True
 
     def abandon(self) -> None:
         """Ends `restart` early; the server is to be stopped."""
@@ -183,8 +186,7 @@ class LocalServer:
 
     def open_gate(self) -> None:
         """Lets the server say that it is ready."""
-        if self._gate is not None:
-            self._gate.state = GateState.SERVING
+        self._gate.state = GateState.SERVING
 
     def wait_until_ready(self) -> None:
         """Waits until the server accepts requests.
@@ -248,8 +250,6 @@ class LocalServer:
 
     def drain(self) -> None:
         """Lets the server say that it is not ready, waits for load balancers to notice, and refuses new requests."""
-        if self._gate is None:
-            return
         if self.is_alive() and self._gate.state is GateState.SERVING:
             self._gate.state = GateState.DRAINING
             self.process.wait(self.config.drain_secs or 0)
@@ -310,9 +310,9 @@ class LocalServer:
         log_file = f"{str(self.config.log_file)!r} (TritonConfig.log_file)"
         return f"{ended}; see its log, {log_file}.\n{lines}".rstrip()
 
-    def _environment(self, gate: Gate) -> dict[str, str]:
+    def _environment(self) -> dict[str, str]:
         environment = _server_environment(self._files, self._workspace)
-        environment["PYTRITON_GATE"] = str(gate.path)
+        environment["PYTRITON_GATE"] = str(self._gate.fd)
         environment["PYTRITON_SERVER_RESTARTS"] = str(self._policy.restarts)
         limit = self.config.memory_limit
         environment["PYTRITON_MEMORY_LIMIT"] = str(default_memory_limit() if limit is None else limit)

@@ -23,6 +23,7 @@ class ServerProcess:
         command: The launcher and its command; the launcher gets this process's id as its first argument.
         environment: The subprocess's environment variables.
         on_exit: Called in the watching thread when the subprocess has exited.
+        fds: File descriptors that the subprocess inherits.
 
     Raises:
         PyTritonRuntimeError: It cannot be started.
@@ -34,12 +35,14 @@ class ServerProcess:
         command: Sequence[str],
         environment: Mapping[str, str],
         on_exit: Callable[[], None],
+        fds: Sequence[int] = (),
     ) -> None:
         """Starts the subprocess."""
         self.log = ServerLog()
         self._command = [launcher, str(os.getpid()), *command]
         self._environment = dict(environment)
         self._on_exit = on_exit
+        self._fds = tuple(fds)
         self._process: subprocess.Popen[str] | None = None
         self._error: OSError | None = None
         self._started = threading.Event()
@@ -84,6 +87,7 @@ class ServerProcess:
             process = subprocess.Popen(
                 self._command,
                 env=self._environment,
+                pass_fds=self._fds,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -100,14 +100,18 @@ class RemoteServer:
         self._state = ServerState.RESTARTING
         return True
 
-    def restart(self, deploy: Callable[[], Sequence[str]]) -> None:
+    def restart(self, deploy: Callable[[], Sequence[str]]) -> bool:
         """Waits until the server is back, and deploys the models to it.
 
         Args:
             deploy: Uploads the bound models.
 
+        Returns:
+            Whether it is ready; False if `abandon` was called.
+
         Raises:
-            PyTritonRuntimeError: It does not come back, or `abandon` was called.
+            PyTritonRuntimeError: It does not come back.
+            PyTritonInvalidOperationError: It refuses a model.
         """
         LOGGER.error("The server at %s has ended; waiting for it to come back.", self._url)
         try:
@@ -115,8 +119,11 @@ class RemoteServer:
             deploy()
         except BaseException:
             self._state = ServerState.FAILED
+            if self._is_abandoned(0):
+                return False
             raise
         LOGGER.warning("The server at %s is back, and has the models of this process again.", self._url)
+        return True
 
     def abandon(self) -> None:
         """Ends `restart` and `wait_for_end` early."""

@@ -21,7 +21,7 @@ WAIT_S = 10
 
 @pytest.fixture
 def triton():
-    with running_triton() as triton:
+    with running_triton(restart=False) as triton:
         triton.run()
         yield triton
 

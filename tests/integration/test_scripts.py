@@ -274,7 +274,8 @@ serve_and_say(triton, triton.is_connected())
     assert script.wait() == 0
 
 
-def test_a_killed_server_ends_serve_with_an_error_that_tells_so(run):
+def test_a_killed_server_ends_serve_with_an_error_that_tells_so(run, monkeypatch):
+    monkeypatch.setenv("PYTRITON_TRITON_CONFIG_RESTART", "false")
     script = run(BLOCKING)
 
     script.server.kill()

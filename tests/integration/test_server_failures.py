@@ -1,4 +1,4 @@
-"""Servers that crash, and callables that give up: noticed within a second, and reported."""
+"""Servers that crash and are not started again, and callables that give up: noticed within a second, and reported."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ double = batch(lambda x: [x * 2])
 
 
 def test_a_killed_server_is_noticed_within_a_second():
-    with running_triton() as triton:
+    with running_triton(restart=False) as triton:
         bind_floats(triton, "double", double)
         triton.run()
 
@@ -64,7 +64,7 @@ def test_requests_in_flight_fail_when_the_server_is_killed(protocol):
 
 
 def test_serve_raises_when_the_server_is_killed(caplog):
-    triton = running_triton()
+    triton = running_triton(restart=False)
     bind_floats(triton, "double", double)
     serving = Background(lambda: triton.serve())
     wait_until(triton.is_connected)
@@ -80,7 +80,7 @@ def test_serve_raises_when_the_server_is_killed(caplog):
 
 
 def test_a_server_that_was_killed_can_be_replaced():
-    triton = running_triton()
+    triton = running_triton(restart=False)
     bind_floats(triton, "double", double)
     triton.run()
     server_of(triton).kill()
@@ -93,7 +93,7 @@ def test_a_server_that_was_killed_can_be_replaced():
 
 
 def test_run_tells_of_a_server_that_was_killed():
-    with running_triton() as triton:
+    with running_triton(restart=False) as triton:
         triton.run()
         server_of(triton).kill()
         wait_until(lambda: not triton.is_alive())
@@ -111,7 +111,7 @@ def test_a_server_that_cannot_start_is_told_with_its_last_words():
 
 
 def test_stop_after_a_kill_leaves_nothing(own_home):
-    triton = running_triton()
+    triton = running_triton(restart=False)
     bind_floats(triton, "double", double)
     triton.run()
     server_of(triton).kill()
@@ -124,7 +124,7 @@ def test_stop_after_a_kill_leaves_nothing(own_home):
 
 
 def test_a_server_that_got_sigterm_from_elsewhere_makes_serve_raise():
-    triton = running_triton()
+    triton = running_triton(restart=False)
     bind_floats(triton, "double", double)
     serving = Background(lambda: triton.serve())
     wait_until(triton.is_connected)

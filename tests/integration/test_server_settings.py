@@ -39,6 +39,10 @@ ELSEWHERE = {
     "metrics_port": "test_lifecycle.py",
     "http_restricted_api": "test_security.py",
     "grpc_restricted_protocol": "test_security.py",
+    "restart": "test_restarts.py",
+    "restart_limit": "test_restarts.py",
+    "drain_secs": "test_stopping.py",
+    "memory_limit": "test_hostile_requests.py",
 }
 
 

@@ -77,9 +77,10 @@ def test_a_number_that_is_none_is_refused(name, value):
 
 def test_every_number_but_a_port_is_looked_at():
     config = TritonConfig()
-    numbers = [name for name in config.to_dict() if name.endswith(("_count", "_secs", "_ms", "_size", "_strikes"))]
+    units = ("_count", "_secs", "_ms", "_size", "_strikes", "_limit")
+    numbers = [name for name in config.to_dict() if name.endswith(units)]
 
-    assert len(numbers) == 8
+    assert len(numbers) == 11
     for name in numbers:
         check_settings(TritonConfig(**{name: 0}))
         refused(TritonConfig(**{name: -1}), f"TritonConfig.{name} is -1")

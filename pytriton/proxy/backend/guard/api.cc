@@ -11,6 +11,7 @@
 #include "guard/gate.h"
 #include "guard/interpose.h"
 #include "guard/limits.h"
+#include "guard/restart_metric.h"
 
 namespace pytriton::guard {
 
@@ -19,18 +20,13 @@ namespace {
 constexpr uint64_t kMaxRank = 256;
 constexpr uint32_t kMaxTensors = 4096;  // inputs or outputs of a request
 
-// The request that this thread is reading, and how many inputs and outputs it has had.
-struct Reading {
-  const void* request = nullptr;
+// How many inputs and outputs the request that this thread is reading has had. A front end reads a request in one
+// thread, which creates it first.
+struct Counts {
   uint32_t inputs = 0;
   uint32_t outputs = 0;
 };
-
-Reading* ReadingOf(const void* request) {
-  thread_local Reading reading;
-  if (reading.request != request) reading = {request, 0, 0};
-  return &reading;
-}
+thread_local Counts counts;
 
 TRITONSERVER_Error* Invalid(const std::string& message) {
   return PYTRITON_NEXT(TRITONSERVER_ErrorNew)(TRITONSERVER_ERROR_INVALID_ARG, message.c_str());
@@ -75,7 +71,9 @@ extern "C" {
 
 TRITONSERVER_Error* TRITONSERVER_ServerNew(TRITONSERVER_Server** server, TRITONSERVER_ServerOptions* options) {
   WatchMemory();
-  return PYTRITON_NEXT(TRITONSERVER_ServerNew)(server, options);
+  TRITONSERVER_Error* error = PYTRITON_NEXT(TRITONSERVER_ServerNew)(server, options);
+  if (error == nullptr) PublishRestarts();
+  return error;
 }
 
 TRITONSERVER_Error* TRITONSERVER_ServerIsReady(TRITONSERVER_Server* server, bool* ready) {
@@ -99,6 +97,7 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestNew(TRITONSERVER_InferenceReque
                                                      const int64_t model_version) {
   if (PYTRITON_CALLED_BY_PROGRAM()) {
     if (TRITONSERVER_Error* error = Stopping()) return error;
+    counts = {};
   }
   return PYTRITON_NEXT(TRITONSERVER_InferenceRequestNew)(request, server, model_name, model_version);
 }
@@ -107,7 +106,7 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddInput(TRITONSERVER_Inference
                                                           const TRITONSERVER_DataType datatype, const int64_t* shape,
                                                           uint64_t dim_count) {
   if (PYTRITON_CALLED_BY_PROGRAM()) {
-    if (++ReadingOf(request)->inputs > kMaxTensors) return TooMany("inputs");
+    if (++counts.inputs > kMaxTensors) return TooMany("inputs");
     if (dim_count > kMaxRank) {
       return Invalid("input '" + std::string(name) + "' has " + std::to_string(dim_count) + " dimensions; at most " +
                      std::to_string(kMaxRank) + " are possible");
@@ -123,7 +122,7 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddInput(TRITONSERVER_Inference
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddRequestedOutput(TRITONSERVER_InferenceRequest* request,
                                                                     const char* name) {
-  if (PYTRITON_CALLED_BY_PROGRAM() && ++ReadingOf(request)->outputs > kMaxTensors) return TooMany("outputs");
+  if (PYTRITON_CALLED_BY_PROGRAM() && ++counts.outputs > kMaxTensors) return TooMany("outputs");
   return PYTRITON_NEXT(TRITONSERVER_InferenceRequestAddRequestedOutput)(request, name);
 }
 

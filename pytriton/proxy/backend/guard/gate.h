@@ -1,6 +1,6 @@
 // The gate: says whether the server is ready, and whether it accepts requests. The controller opens and closes it.
 //
-// It is a byte at the start of the file that the environment variable PYTRITON_GATE names. Twin of `server/gate.py`.
+// It is a byte at the start of memory that the controller shares with the server. Twin of `server/gate.py`.
 #pragma once
 
 namespace pytriton::guard {
@@ -12,7 +12,8 @@ enum class Gate : unsigned char {
   kStopping = 3,  // not ready, and requests are refused
 };
 
-// Opens the gate's file; without one, the gate is always kServing.
+// Maps the gate's memory, whose file descriptor is the value of the environment variable PYTRITON_GATE. Without it, the
+// gate is always kServing.
 void OpenGate();
 
 Gate CurrentGate();

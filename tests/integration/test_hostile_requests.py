@@ -1,0 +1,193 @@
+"""Requests that crash the front end of Triton 2.51 or take its memory: refused, and the server and others go on."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import threading
+
+import numpy as np
+import psutil
+import pytest
+import tritonclient.grpc
+from serving import (
+    HOST,
+    InferenceServerException,
+    bind_floats,
+    client_of,
+    connection_to,
+    infer_json,
+    request_json,
+    running_triton,
+    send_floats,
+    server_of,
+    wait_until,
+)
+from tritonclient.http import aio
+
+from pytriton.decorators import batch
+from pytriton.model_config import ModelConfig, Tensor
+
+ECHO = "Echo"
+TEXTS = "Texts"
+MANY = 300_000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def models(triton):
+    bind_floats(triton, ECHO, batch(lambda x: [x]))
+    strings = {name: [Tensor(name=name, shape=(-1,), dtype=bytes)] for name in "xy"}
+    triton.bind(TEXTS, batch(lambda x: [x]), strings["x"], strings["y"], config=ModelConfig(max_batch_size=8))
+
+
+@pytest.fixture(autouse=True)
+def _survives(triton):
+    """The server is the same as before, and serves."""
+    before = server_of(triton).pid
+    yield
+    assert server_of(triton).pid == before
+    assert send_floats(triton, ECHO, [1, 2]) == [1, 2]
+
+
+def post(triton, body, model=ECHO, headers=None):
+    with connection_to(triton, timeout_s=60) as connection:
+        connection.request("POST", f"/v2/models/{model}/infer", body, headers or {})
+        return connection.getresponse().status
+
+
+@pytest.mark.parametrize(
+    "shape", [[2**62], [1, 2**62], [1, 2**36], [1, 2**32], [2**31, 2**31, 2**31], [1] * 300, [3, 2**61, 7]]
+)
+def test_a_shape_that_no_data_can_have_is_refused(triton, shape):
+    status, reply = infer_json(triton, ECHO, [{"name": "x", "shape": shape, "datatype": "FP32", "data": [1.0]}])
+
+    assert status == 400
+    assert "input 'x' has" in reply["error"]
+
+
+def test_a_shape_that_no_data_can_have_is_refused_over_grpc(triton):
+    with client_of(triton, "grpc") as client:
+        tensor = tritonclient.grpc.InferInput("x", [1, 2**62], "FP32")
+        tensor.set_data_from_numpy = None
+        tensor._raw_content = np.ones(4, np.float32).tobytes()
+        with pytest.raises(InferenceServerException, match="takes more than 2147483648 bytes"):
+            client.raw.infer(ECHO, [tensor])
+
+
+def test_texts_are_not_classified(triton):
+    inputs = [{"name": "x", "shape": [1, 2], "datatype": "BYTES", "data": ["a", "b"]}]
+    wanted = [{"name": "y", "parameters": {"classification": 1}}]
+
+    status, reply = infer_json(triton, TEXTS, inputs, outputs=wanted)
+
+    assert status == 400
+    assert "unsupported type 'BYTES'" in reply["error"]
+
+
+def test_texts_are_not_classified_over_grpc(triton):
+    tensor = tritonclient.grpc.InferInput("x", [1, 1], "BYTES")
+    tensor.set_data_from_numpy(np.array([["a"]], object))
+    with (
+        client_of(triton, "grpc") as client,
+        pytest.raises(InferenceServerException, match="unsupported type 'BYTES'"),
+    ):
+        client.raw.infer(TEXTS, [tensor], outputs=[tritonclient.grpc.InferRequestedOutput("y", class_count=1)])
+
+
+def test_numbers_are_classified(triton):
+    inputs = [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 3, 2]}]
+    wanted = [{"name": "y", "parameters": {"classification": 2}}]
+
+    status, reply = infer_json(triton, ECHO, inputs, outputs=wanted)
+
+    assert status == 200
+    assert reply["outputs"][0]["data"] == ["3.000000:1", "2.000000:2"]
+
+
+@pytest.mark.parametrize("opening", [b"[", b'{"a":'], ids=["arrays", "objects"])
+def test_deeply_nested_json_is_refused(triton, opening):
+    assert post(triton, opening * (4_000_000 // len(opening))) in (400, 500)
+
+
+def test_the_tensors_of_many_requests_are_not_added_up(triton):
+    with client_of(triton, "grpc") as client:
+        for _ in range(5000):
+            client.infer(ECHO, {"x": np.ones((1, 1), np.float32)})
+
+
+@pytest.mark.parametrize("what", ["inputs", "outputs"])
+def test_more_tensors_than_any_model_has_are_refused(triton, what):
+    one = [{"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}]
+    many = [{**one[0], "name": f"x{number}"} for number in range(MANY)]
+    body = {"inputs": many} if what == "inputs" else {"inputs": one, "outputs": many}
+
+    status, reply = request_json(triton, "POST", f"/v2/models/{ECHO}/infer", body)
+
+    assert status == 400
+    assert reply["error"] == f"the request has more than 4096 {what}"
+
+
+def test_a_form_as_large_as_a_model_may_get_is_survived(triton):
+    body = b"a=" + b"x" * 60_000_000
+
+    status = post(triton, body, headers={"Content-Type": "application/x-www-form-urlencoded"})
+
+    assert status in (400, 500)
+
+
+def test_a_compressed_body_that_is_no_request_is_survived(triton):
+    body = gzip.compress(b"\0" * 100_000_000)
+
+    assert post(triton, body, headers={"Content-Encoding": "gzip"}) in (400, 500)
+
+
+def test_a_body_in_one_byte_chunks_is_survived(triton):
+    with connection_to(triton, timeout_s=60) as connection:
+        connection.putrequest("POST", f"/v2/models/{ECHO}/infer")
+        connection.putheader("Transfer-Encoding", "chunked")
+        connection.endheaders()
+        connection.send(b"1\r\n \r\n" * 200_000 + b"0\r\n\r\n")
+
+        assert connection.getresponse().status in (400, 500)
+
+
+def test_responses_of_a_batch_that_is_larger_than_the_front_ends_queue_all_arrive(triton, name):
+    count, waiting, gate = 300, [], threading.Event()
+
+    def wait(requests):
+        waiting.extend(requests)
+        assert gate.wait(30)
+        return requests
+
+    bind_floats(triton, name, wait, config=ModelConfig(max_batch_size=500))
+
+    async def send():
+        client = aio.InferenceServerClient(f"{HOST}:{triton.config.http_port}", conn_limit=count)
+        tensor = aio.InferInput("x", [1, 1], "FP32")
+        tensor.set_data_from_numpy(np.ones((1, 1), np.float32))
+        tasks = [asyncio.ensure_future(client.infer(name, [tensor])) for _ in range(count)]
+        await asyncio.sleep(0.5)
+        gate.set()
+        done, pending = await asyncio.wait(tasks, timeout=20)
+        await client.close()
+        return len(done), len(pending)
+
+    for _ in range(3):
+        assert asyncio.run(send()) == (count, 0)
+
+
+def test_a_server_that_takes_too_much_memory_is_ended_and_started_again():
+    with running_triton(memory_limit=200_000_000) as triton:
+        bind_floats(triton, ECHO, batch(lambda x: [x]))
+        triton.run()
+        before = server_of(triton).pid
+        with connection_to(triton) as connection, pytest.raises(OSError):
+            connection.putrequest("POST", f"/v2/models/{ECHO}/infer")
+            connection.putheader("Content-Length", "1000000000")
+            connection.endheaders()
+            for _ in range(1000):
+                connection.send(b" " * 1_000_000)
+
+        wait_until(lambda: not psutil.pid_exists(before))
+        wait_until(triton.is_connected)
+        assert send_floats(triton, ECHO, [3]) == [3]

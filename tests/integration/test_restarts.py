@@ -1,0 +1,312 @@
+"""A server that ends by itself is started again, with everything that it served; callables and processes stay."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import statistics
+import sys
+import threading
+import time
+import urllib.request
+
+import cloudpickle
+import psutil
+import pytest
+from processes import Multiply, bind_pid, pid_of_response, process_of
+from serving import (
+    HOST,
+    Background,
+    Script,
+    bind_floats,
+    client_of,
+    held_model,
+    request_json,
+    running_triton,
+    send_floats,
+    server_of,
+    servers,
+    token_of,
+    wait_until,
+)
+
+from pytriton.decorators import batch
+from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonRuntimeError
+from pytriton.model_config import ModelConfig
+from pytriton.process import ProcessInstance
+from pytriton.triton import RemoteTriton
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+READY_S = 0.5
+MODELS = 10
+double = batch(lambda x: [x * 2])
+
+
+@pytest.fixture
+def triton():
+    with running_triton() as triton:
+        yield triton
+
+
+def is_ready(triton):
+    try:
+        return request_json(triton, "GET", "/v2/health/ready")[0] == 200
+    except OSError:
+        return False
+
+
+def kill(triton, number=signal.SIGKILL):
+    """Kills the server; returns the seconds until another one is ready."""
+    pid = server_of(triton).pid
+    start = time.monotonic()
+    os.kill(pid, number)
+    wait_until(lambda: [server for server in servers() if server.pid != pid and server.is_running()])
+    wait_until(lambda: is_ready(triton))
+    return time.monotonic() - start
+
+
+def test_the_server_is_back_within_half_a_second_with_all_models(triton):
+    for number in range(MODELS):
+        bind_floats(triton, f"Model{number}", batch(lambda x, number=number: [x * number]))
+    triton.run()
+
+    times = [kill(triton) for _ in range(5)]
+
+    assert statistics.median(times) <= READY_S
+    assert [send_floats(triton, f"Model{number}", [1]) for number in range(MODELS)] == [[n] for n in range(MODELS)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM])
+def test_it_is_started_again_however_it_ended(triton, number):
+    bind_floats(triton, "double", double)
+    triton.run()
+
+    kill(triton, number)
+
+    assert send_floats(triton, "double", [2]) == [4]
+
+
+def test_ports_and_settings_stay_the_same():
+    with running_triton(id="Same", log_verbose=0) as triton:
+        triton.run()
+        before = triton.config
+        kill(triton)
+
+        assert triton.config == before
+        assert request_json(triton, "GET", "/v2")[1]["name"] == "Same"
+
+
+def test_the_end_is_logged_with_signal_and_last_lines_and_counted(triton, caplog):
+    caplog.set_level(logging.WARNING, "pytriton")
+    bind_floats(triton, "double", double)
+    triton.run()
+    kill(triton, signal.SIGSEGV)
+    kill(triton)
+    wait_until(lambda: len(caplog.records) >= 4)
+
+    ends = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert "it was killed by SIGSEGV" in ends[0].getMessage()
+    assert "successfully loaded 'double'" in ends[0].getMessage()
+    assert "troubleshooting" in ends[0].getMessage()
+    assert "was restarted, and is ready again after" in caplog.text
+    with urllib.request.urlopen(f"http://{HOST}:{triton.config.metrics_port}/metrics") as metrics:
+        assert "\npytriton_server_restarts_total 2\n" in metrics.read().decode()
+
+
+def test_a_request_in_flight_fails_and_its_callable_goes_on(triton):
+    entered, gate = held_model(triton, "hold")
+    triton.run()
+    request = Background(lambda: send_floats(triton, "hold", [1]))
+    assert entered.wait(10)
+
+    kill(triton)
+    request.finish()
+    assert isinstance(request.error, OSError)
+
+    gate.set()
+    assert send_floats(triton, "hold", [2]) == [2]
+
+
+def test_a_process_instance_keeps_its_process(triton):
+    bind_pid(triton, "process", ProcessInstance(Multiply))
+    triton.run()
+    before = process_of("process").pid
+
+    for _ in range(3):
+        kill(triton)
+        with client_of(triton) as client:
+            assert pid_of_response(client, "process") == before
+
+
+def test_restricted_endpoints_stay_restricted():
+    with running_triton() as triton:
+        bind_floats(triton, "double", double)
+        triton.run()
+        kill(triton)
+
+        assert request_json(triton, "POST", "/v2/repository/index", {})[0] == 403
+        assert request_json(triton, "POST", "/v2/repository/index", {}, token_of(triton))[0] == 200
+
+
+def test_the_response_cache_works_again():
+    calls = []
+
+    def count(requests):
+        calls.append(1)
+        return [{"y": request["x"]} for request in requests]
+
+    with running_triton(cache_config=["local,size=1048576"]) as triton:
+        bind_floats(triton, "cached", count, config=ModelConfig(response_cache=True))
+        triton.run()
+        kill(triton)
+        calls.clear()
+
+        assert [send_floats(triton, "cached", [5]) for _ in range(3)] == [[5]] * 3
+        assert len(calls) == 1
+
+
+def test_models_of_a_remote_process_come_back_by_themselves(triton):
+    bind_floats(triton, "double", double)
+    triton.run()
+    remote = RemoteTriton(f"http://{HOST}:{triton.config.http_port}", access_token=triton.get_access_token())
+    with remote:
+        bind_floats(remote, "triple", batch(lambda x: [x * 3]))
+        for _ in range(3):
+            kill(triton)
+            wait_until(lambda: send_floats(triton, "triple", [2]) == [6])
+        assert send_floats(triton, "double", [2]) == [4]
+
+
+def bind_until_it_succeeds(triton, name):
+    """The server may end while it is told to load the model."""
+
+    def bind():
+        with contextlib.suppress(PyTritonInvalidOperationError):
+            bind_floats(triton, name, double)
+            return True
+
+    wait_until(bind)
+
+
+def test_a_model_bound_while_the_server_restarts_is_served(triton):
+    bind_floats(triton, "double", double)
+    triton.run()
+    for number in range(5):
+        server_of(triton).kill()
+        time.sleep(0.02 * number)  # at any moment of the restart
+        bind_until_it_succeeds(triton, f"late{number}")
+
+        assert send_floats(triton, f"late{number}", [number]) == [2 * number]
+
+
+def test_serve_goes_on_over_a_restart_and_ends_cleanly_on_sigterm(tmp_path):
+    code = """
+from pytriton.decorators import batch
+from pytriton.model_config import Tensor
+from pytriton.triton import Triton
+import numpy as np
+
+triton = Triton()
+triton.bind("double", batch(lambda x: [x * 2]), [Tensor((-1,), np.float32, "x")], [Tensor((-1,), np.float32, "y")])
+print(triton.config.http_port, flush=True)
+triton.serve()
+print("after", flush=True)
+"""
+    with Script(tmp_path, code) as script:
+        port = int(script.line())
+        url = f"http://{HOST}:{port}/v2/health/ready"
+
+        def ready():
+            try:
+                with urllib.request.urlopen(url, timeout=5) as response:
+                    return response.status == 200
+            except OSError:
+                return False
+
+        wait_until(ready)
+        (server,) = servers(script.pid)
+        server.kill()
+        wait_until(lambda: [each for each in servers(script.pid) if each.pid != server.pid])
+        wait_until(ready)
+        script.signal(signal.SIGTERM)
+
+        assert script.line() == "after"
+        assert script.wait() == 0
+        assert not script.workspaces()
+
+
+def test_without_restarts_the_server_stays_down():
+    triton = running_triton(restart=False)
+    bind_floats(triton, "double", double)
+    serving = Background(lambda: triton.serve())
+    wait_until(triton.is_connected)
+    server_of(triton).kill()
+    serving.finish()
+
+    assert isinstance(serving.error, PyTritonRuntimeError)
+    assert "it was killed by SIGKILL" in str(serving.error)
+
+
+def test_a_server_that_ends_too_often_stays_down_and_serve_raises_the_reason():
+    triton = running_triton(restart_limit=3)
+    bind_floats(triton, "double", double)
+    serving = Background(lambda: triton.serve())
+    wait_until(triton.is_connected)
+    for _ in range(3):
+        kill(triton)
+    server_of(triton).kill()
+    serving.finish()
+
+    assert isinstance(serving.error, PyTritonRuntimeError)
+    assert "it was killed by SIGKILL" in str(serving.error)
+    assert "successfully loaded 'double'" in str(serving.error)
+    assert not servers()
+
+
+def test_run_reports_a_server_that_stays_down(caplog):
+    with running_triton(restart_limit=0) as triton:
+        triton.run()
+        server_of(triton).kill()
+        wait_until(lambda: "stays down, because it ended too often" in caplog.text)
+
+        with pytest.raises(PyTritonRuntimeError, match="SIGKILL"):
+            triton.run()
+
+
+def test_a_stop_during_a_restart_is_prompt(triton):
+    bind_floats(triton, "double", double)
+    triton.run()
+    server_of(triton).kill()
+    start = time.monotonic()
+
+    triton.stop()
+
+    assert time.monotonic() - start < 2
+    assert not servers()
+
+
+def test_a_hundred_kills_leave_nothing_behind(own_home):
+    with running_triton() as triton:
+        bind_floats(triton, "double", double)
+        triton.run()
+        process = psutil.Process()
+
+        def left():
+            return process.num_fds(), threading.active_count(), process.memory_info().rss, len(process.children(True))
+
+        for _ in range(5):
+            kill(triton)
+        assert send_floats(triton, "double", [1]) == [2]
+        before = left()
+        for _ in range(100):
+            kill(triton)
+        assert send_floats(triton, "double", [1]) == [2]
+        wait_until(lambda: left()[0] <= before[0] and left()[1] <= before[1])
+        after = left()
+        assert after[3] == before[3]
+        assert after[2] - before[2] < 20 << 20
+    assert not list(own_home.iterdir())
+    assert not servers()
