@@ -18,11 +18,13 @@ from pytriton.models.manager import Deployment, ModelManager
 from pytriton.models.model import BoundModel
 from pytriton.models.store import FolderStore, UploadStore
 from pytriton.process.instance import ProcessInstance
+from pytriton.proxy.context import MODEL
 from pytriton.proxy.registry import Registry
 from pytriton.server.lifecycle import DEFAULT_POLICY, TritonLifecyclePolicy
 from pytriton.server.local import LocalServer
 from pytriton.server.remote import RemoteServer
 from pytriton.server.state import ServerState
+from pytriton.utils.interpreter_exit import let_threads_hang_at_exit
 from pytriton.utils.signals import wake_on_signals
 from pytriton.utils.workspace import Workspace
 
@@ -33,6 +35,8 @@ MONITORING_PERIOD_S = 10.0
 _DEFAULT_EXIT_TIMEOUT_S = 25  # Kubernetes kills after 30 s
 
 _DOWN = (ServerState.STOPPED, ServerState.RESTARTING)  # the server loads its models when it starts
+
+let_threads_hang_at_exit(prefix="pytriton-")
 
 _Self = TypeVar("_Self", bound="TritonBase")
 
@@ -67,7 +71,7 @@ class TritonBase:
         self._woken = threading.Event()  # serve() has something to look at
         self._unrecoverable: PyTritonUnrecoverableError | None = None
         self._supervised: LocalServer | RemoteServer | None = None
-        self._lost = ""  # which requests the last stop did not wait for
+        self._lost: list[str] = []  # models with requests that the last stop did not wait for
 
     def __enter__(self: _Self) -> _Self:
         return self
@@ -146,7 +150,8 @@ class TritonBase:
                 server is noticed at once.
 
         Raises:
-            PyTritonRuntimeError: The server exited unexpectedly.
+            PyTritonRuntimeError: The server exited unexpectedly and stays down, or requests in flight were lost because
+                they took longer than the exit timeout.
             PyTritonUnrecoverableError: An inference callable raised it.
         """
         self._run()
@@ -170,15 +175,26 @@ class TritonBase:
             raise error
         if failed:
             raise PyTritonRuntimeError(server.exit_report())
+        if self._lost:
+            raise PyTritonRuntimeError(self._loss())
 
     def stop(self) -> bool:
         """Unloads the models, and stops a local server; running callables may finish within the exit timeout.
+
+        New requests are refused as unavailable from now on, and the server says that it is not ready. With
+        ``TritonConfig.drain_secs``, it only says so for that time, and still accepts requests.
+
+        An inference callable may call this: it returns at once then, and the server stops when the callable is done.
 
         Returns:
             Whether there was anything to stop.
         """
         if os.getpid() != self._owner:
             return False  # in a fork, which must not stop the parent's server
+        if MODEL.get(None) is not None:  # an inference callable, which cannot wait for itself
+            server = self._server
+            threading.Thread(target=self.stop, name="pytriton-stop", daemon=True).start()
+            return server is not None
         if (restarting := self._server) is not None:
             restarting.abandon()
         with self._lock:
@@ -189,7 +205,9 @@ class TritonBase:
             server.drain()
             server.prepare_to_stop(self._exit_timeout_s)
             deadline = time.monotonic() + self._exit_timeout_s
-            self._models.undeploy(deadline, unload=server.is_alive())
+            self._lost = self._models.undeploy(deadline, unload=server.is_alive())
+            if self._lost:
+                LOGGER.error("%s", self._loss())
             self._models.close(deadline)
             server.stop()
             registry.close()
@@ -274,6 +292,10 @@ class TritonBase:
             return self._names()
 
         return server.restart(deploy)
+
+    def _loss(self) -> str:
+        names = ", ".join(map(repr, self._lost))
+        return f"Requests to {names} took longer than the exit timeout of {self._exit_timeout_s:g} s and are lost."
 
     def _names(self) -> list[str]:
         return list(dict.fromkeys(model.spec.name for model in self._models))

@@ -25,6 +25,7 @@ LOGGER = logging.getLogger(__name__)
 
 _POLL_S = 0.01
 _QUIET_S = 0.3
+_FRESH_S = 0.25  # how old the state of a process may be
 _LAST_CALL_S = 2.0  # for streams that are still running
 
 
@@ -112,22 +113,25 @@ class ModelManager:
             for name in self._names():
                 self._load(name, deployment)
 
-    def undeploy(self, deadline: float, *, unload: bool) -> None:
+    def undeploy(self, deadline: float, *, unload: bool) -> list[str]:
         """Unloads the models from the server; their callables stay open and can be deployed to another one.
 
         Args:
             deadline: The ``time.monotonic()`` until which requests may finish.
             unload: Whether the server is still there to unload them.
+
+        Returns:
+            The names of models that were still serving requests at the deadline.
         """
         with self._lock:
             deployment = self._deployment
             if deployment is None:
-                return
+                return []
             self._deployment = None
-            if unload:
-                self._unload(deployment, deadline)
+            busy = self._unload(deployment, deadline) if unload else []
             for model in self:
                 model.unregister(deployment.registry)
+            return busy
 
     def close(self, deadline: float) -> None:
         """Closes the callables of all models, which have to be undeployed.
@@ -163,17 +167,21 @@ class ModelManager:
         except (PyTritonRuntimeError, PyTritonBadParameterError, OSError) as error:
             raise PyTritonInvalidOperationError(f"The server cannot load model {name!r}: {error}") from error
 
-    def _unload(self, deployment: Deployment, deadline: float) -> None:
+    def _unload(self, deployment: Deployment, deadline: float) -> list[str]:
         try:
             for name in self._names():
                 # With a timeout: a server that is still loading the model because its warm-up hangs does not respond.
                 deployment.control.unload(name, max(_POLL_S, deadline - time.monotonic()))
         except (PyTritonRuntimeError, OSError):
-            return  # the server is going, or gone
-        self._wait_until_done(deadline)
+            return []  # the server is going, or gone
+        return self._wait_until_done(deadline)
 
-    def _wait_until_done(self, deadline: float) -> None:
-        """Waits until callables have served their requests, and ends streams that take too long."""
+    def _wait_until_done(self, deadline: float) -> list[str]:
+        """Waits until callables have served their requests, and ends streams that take too long.
+
+        Returns:
+            The names of models that were still serving requests at the deadline.
+        """
         start = time.monotonic()
         last_call = deadline - min(_LAST_CALL_S, (deadline - start) / 2)
         models = [*self, *self._retired]
@@ -183,13 +191,18 @@ class ModelManager:
         quiet_s = _QUIET_S + max([0, *(model.spec.batcher.max_queue_delay_microseconds / 1e6 for model in models)])
         while any(model.connections for model in models):
             now = time.monotonic()
-            if now > deadline or now - max([start, *(model.idle_since() for model in models)]) > quiet_s:
-                return
+            if now > deadline:
+                return [
+                    model.spec.name for model in models if model.connections and now - model.idle_since() < _FRESH_S
+                ]
+            if now - max([start, *(model.idle_since() for model in models)]) > quiet_s:
+                return []
             if now > last_call:
                 last_call = deadline
                 for model in models:
                     model.end_streams()
             time.sleep(_POLL_S)
+        return []
 
 
 def _open(model: BoundModel, deployment: Deployment) -> None:

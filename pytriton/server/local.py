@@ -100,7 +100,9 @@ class LocalServer:
         take(self.config)
         try:
             environment = self._environment()
-            self._process = ServerProcess(str(self._files.launcher), command, environment, self._on_exit, [self._gate.fd])
+            self._process = ServerProcess(
+                str(self._files.launcher), command, environment, self._on_exit, [self._gate.fd]
+            )
         except BaseException:
             give_back(self.config)
             raise

@@ -235,7 +235,13 @@ def server_of(triton):
 
 
 def servers(pid=None):
-    return [child for child in psutil.Process(pid or os.getpid()).children() if child.name() == "tritonserver"]
+    """The running servers of a process; this one by default."""
+    found = []
+    for child in psutil.Process(pid or os.getpid()).children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if child.name() == "tritonserver":
+                found.append(child)
+    return found
 
 
 def is_running(process):

@@ -1,0 +1,287 @@
+"""Readiness, draining and stopping: ready once everything is loaded, and a stop that loses no request in flight."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+import signal
+import subprocess
+import sysconfig
+import time
+
+import numpy as np
+import pytest
+from serving import (
+    Background,
+    InferenceServerException,
+    Script,
+    bind_floats,
+    client_of,
+    held_model,
+    infer_json,
+    json_floats,
+    request_json,
+    running_triton,
+    send_floats,
+    servers,
+    wait_until,
+)
+from test_scripts import SERVE
+
+from pytriton.decorators import batch
+from pytriton.exceptions import PyTritonRuntimeError
+from pytriton.model_config.common import ModelWarmup, WarmupInput
+from pytriton.model_config.model_config import ModelConfig
+
+X = np.ones((1, 1), np.float32)
+double = batch(lambda x: [x * 2])
+
+
+def is_ready(triton):
+    try:
+        return request_json(triton, "GET", "/v2/health/ready")[0] == 200
+    except OSError:
+        return False
+
+
+def is_model_ready(triton, name):
+    return request_json(triton, "GET", f"/v2/models/{name}/ready")[0] == 200
+
+
+def warmed_up_slowly(requests):
+    time.sleep(0.3)
+    return [{"y": request["x"]} for request in requests]
+
+
+def test_the_server_is_ready_once_every_model_is():
+    zeros = WarmupInput(np.float32, (1,), zero_data=True)
+    config = ModelConfig(model_warmup=[ModelWarmup("zeros", 1, {"x": zeros}, 1)])
+    names = [f"Slow{number}" for number in range(3)]
+    with running_triton() as triton:
+        early = []
+
+        def bind_and_run():
+            for name in names:
+                bind_floats(triton, name, warmed_up_slowly, config=config)
+                time.sleep(0.1)  # as for loading weights
+            triton.run()
+
+        serving = Background(bind_and_run)
+        while not is_ready(triton):
+            early.append(triton.is_alive())
+        assert all(is_model_ready(triton, name) for name in names)
+        serving.finish()
+        assert any(early), "it was up before, and not ready"
+
+
+def test_the_server_is_ready_once_every_model_is_over_grpc():
+    with running_triton() as triton:
+        bind_floats(triton, "double", double)
+        with client_of(triton, "grpc") as client:
+            assert client.raw.is_server_live()
+            assert not client.raw.is_server_ready()
+            assert client.raw.is_model_ready("double")
+            triton.run()
+            assert client.raw.is_server_ready()
+
+
+def test_readiness_is_off_at_once_and_for_good_when_it_stops():
+    with running_triton(exit_timeout_secs=20) as triton:
+        entered, gate = held_model(triton, "hold")
+        bind_floats(triton, "double", double)
+        triton.run()
+        request = Background(lambda: send_floats(triton, "hold", [1]))
+        assert entered.wait(10)
+        config = triton.config
+
+        stopping = Background(triton.stop)
+        wait_until(lambda: not is_ready(triton))
+        readiness = []
+        for _ in range(30):
+            readiness.append(is_ready(_At(config)))
+            time.sleep(0.01)
+        assert not any(readiness)
+
+        gate.set()
+        assert request.finish().result == [1]
+        stopping.finish()
+
+
+class _At:
+    """Stands for a server whose Triton object knows it no longer."""
+
+    def __init__(self, config):
+        self.config = config
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_new_requests_are_unavailable_while_it_stops_and_those_in_flight_finish(protocol):
+    with running_triton(exit_timeout_secs=20) as triton:
+        entered, gate = held_model(triton, "hold")
+        bind_floats(triton, "double", double)
+        triton.run()
+        with client_of(triton, protocol, concurrency=2) as client, client_of(triton, protocol) as other:
+            request = Background(lambda: client.infer("hold", {"x": X}))
+            assert entered.wait(10)
+            stopping = Background(triton.stop)
+
+            def refused():
+                try:
+                    other.infer("double", {"x": X})
+                except InferenceServerException as error:
+                    return error
+
+            error = wait_until(refused)
+            assert "the server is shutting down" in error.message()
+            assert "503" in error.status() if protocol == "http" else "UNAVAILABLE" in error.status()
+
+            gate.set()
+            np.testing.assert_array_equal(request.finish().result["y"], X)
+            stopping.finish()
+
+
+def test_requests_are_served_while_it_drains():
+    drain_s = 1
+    with running_triton(drain_secs=drain_s) as triton:
+        bind_floats(triton, "double", double)
+        triton.run()
+        at = _At(triton.config)
+        start = time.monotonic()
+        stopping = Background(triton.stop)
+        wait_until(lambda: not is_ready(at))
+
+        served = 0
+        while time.monotonic() - start < drain_s - 0.2:
+            assert infer_json(at, "double", [json_floats([1])])[0] == 200
+            assert not is_ready(at)
+            served += 1
+        stopping.finish()
+
+        assert served > 5
+        assert stopping.ended - start >= drain_s
+
+
+def test_what_takes_longer_than_the_exit_timeout_is_logged_and_raised(caplog):
+    caplog.set_level(logging.ERROR, "pytriton")
+    triton = running_triton(exit_timeout_secs=1)
+    entered, gate = held_model(triton, "hold")
+    serving = Background(triton.serve)
+    wait_until(triton.is_connected)
+    wait_until(lambda: is_ready(triton))
+    request = Background(lambda: send_floats(triton, "hold", [1]))
+    assert entered.wait(10)
+    triton._woken.set()
+
+    serving.finish()
+    gate.set()
+    request.finish()
+
+    assert isinstance(serving.error, PyTritonRuntimeError)
+    assert str(serving.error) == "Requests to 'hold' took longer than the exit timeout of 1 s and are lost."
+    assert str(serving.error) in caplog.text
+    assert not servers()
+
+
+def test_sigterm_with_lost_requests_has_an_exit_status_other_than_zero(tmp_path):
+    code = (
+        SERVE
+        + """
+import threading, urllib.request, json
+from pytriton.triton import TritonConfig
+entered = threading.Event()
+def hang(requests):
+    print("entered", flush=True)
+    time.sleep(60)
+
+triton = Triton(config=TritonConfig(exit_timeout_secs=1))
+triton.bind("hang", hang, [Tensor((-1,), np.float32, "x")], [Tensor((-1,), np.float32, "y")])
+print("ready", triton.config.http_port, flush=True)
+triton.serve()
+"""
+    )
+    with Script(tmp_path, code) as script:
+        port = int(script.line().split()[1])
+        at = type("At", (), {"config": type("Config", (), {"http_port": port})})
+        wait_until(lambda: is_ready(at))
+        request = Background(lambda: infer_json(at, "hang", [json_floats([1])]))
+        assert script.line() == "entered"
+        script.signal(signal.SIGTERM)
+
+        assert script.wait() == 1
+        assert "Requests to 'hang' took longer than the exit timeout of 1 s and are lost." in script.stderr
+        assert not script.workspaces()
+        request.finish()
+
+
+def test_stop_from_a_callable_returns_at_once_and_stops_the_server():
+    triton = running_triton()
+    took = []
+
+    def stop(requests):
+        start = time.monotonic()
+        assert triton.stop()
+        took.append(time.monotonic() - start)
+        return [{"y": request["x"]} for request in requests]
+
+    bind_floats(triton, "stop", stop)
+    serving = Background(triton.serve)
+    wait_until(triton.is_connected)
+    wait_until(lambda: is_ready(triton))
+
+    assert send_floats(triton, "stop", [5]) == [5]
+    serving.finish(5)
+
+    assert took[0] < 0.5
+    assert serving.error is None
+    wait_until(lambda: not servers())
+
+
+@pytest.fixture(scope="module")
+def napping(tmp_path_factory):
+    """The folder of an extension that is inside native code for as long as it is told."""
+    folder = tmp_path_factory.mktemp("napping")
+    source = pathlib.Path(__file__).with_name("extensions") / "napping.cc"
+    include = sysconfig.get_path("include")
+    command = ["c++", "-shared", "-fPIC", f"-I{include}", "-o", str(folder / "napping.so"), str(source)]
+    subprocess.run(command, check=True)
+    return folder
+
+
+NAP = (
+    SERVE
+    + """
+sys.path.insert(0, sys.argv[1])
+import napping
+from pytriton.client import ModelClient
+from pytriton.triton import TritonConfig
+
+entered = threading.Event()
+
+def infer(requests):
+    entered.set()
+    napping.nap(3000)
+    return requests
+
+def send(port):
+    try:
+        ModelClient(f"http://127.0.0.1:{port}", "nap").infer_sample(np.ones(1, np.float32))
+    except Exception as error:
+        print(error, flush=True)
+
+triton = Triton(config=TritonConfig(exit_timeout_secs=0))
+triton.bind("nap", infer, [Tensor((-1,), np.float32, "x")], [Tensor((-1,), np.float32, "y")])
+triton.run()
+threading.Thread(target=send, args=[triton.config.http_port], daemon=True).start()
+entered.wait(20)
+triton.stop()
+sys.exit(7)
+"""
+)
+
+
+@pytest.mark.parametrize("runs", [3, pytest.param(100, marks=pytest.mark.slow)])
+def test_a_callable_inside_native_code_does_not_abort_the_process(tmp_path, napping, runs):
+    for _ in range(runs):
+        with Script(tmp_path, NAP, napping) as script:
+            assert script.wait() == 7, script.stderr
+            assert "terminate called" not in script.stderr
