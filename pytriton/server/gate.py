@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import mmap
 import os
+import weakref
 
 
 class GateState(enum.IntEnum):
@@ -28,15 +29,12 @@ class Gate:
 
     def __init__(self) -> None:
         """Creates the memory; the gate is at STARTING."""
-        self._file = os.fdopen(os.memfd_create("pytriton-gate"), "r+b")
+        self.fd = os.memfd_create("pytriton-gate")
+        """The memory's file descriptor, which the server inherits."""
+        weakref.finalize(self, os.close, self.fd)
         os.ftruncate(self.fd, mmap.PAGESIZE)
         self._memory = mmap.mmap(self.fd, mmap.PAGESIZE)
         self.state = GateState.STARTING
-
-    @property
-    def fd(self) -> int:
-        """The memory's file descriptor, which the server inherits."""
-        return self._file.fileno()
 
     @property
     def state(self) -> GateState:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 import threading
+import time
 
 import numpy as np
 import psutil
@@ -13,6 +15,7 @@ import tritonclient.grpc
 from serving import (
     HOST,
     InferenceServerException,
+    at_once,
     bind_floats,
     client_of,
     connection_to,
@@ -26,7 +29,7 @@ from serving import (
 from tritonclient.http import aio
 
 from pytriton.decorators import batch
-from pytriton.model_config import ModelConfig, Tensor
+from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
 
 ECHO = "Echo"
 TEXTS = "Texts"
@@ -72,6 +75,70 @@ def test_a_shape_that_no_data_can_have_is_refused_over_grpc(triton):
         tensor._raw_content = np.ones(4, np.float32).tobytes()
         with pytest.raises(InferenceServerException, match="takes more than 2147483648 bytes"):
             client.raw.infer(ECHO, [tensor])
+
+
+def send_bytes(triton, model, shape, data):
+    """Sends the bytes of ``x`` with any shape."""
+    described = {"name": "x", "datatype": "FP32", "shape": shape, "parameters": {"binary_data_size": len(data)}}
+    head = json.dumps({"inputs": [described]}).encode()
+    with connection_to(triton) as connection:
+        path = f"/v2/models/{model}/infer"
+        connection.request("POST", path, head + data, {"Inference-Header-Content-Length": str(len(head))})
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+
+
+def test_a_batch_of_no_samples_with_data_fails_alone(triton, name):
+    config = ModelConfig(max_batch_size=16, batcher=DynamicBatcher(max_queue_delay_microseconds=20_000))
+    shapes = set()
+
+    @batch
+    def echo(x):
+        shapes.add(x.shape[1:])
+        return [x]
+
+    bind_floats(triton, name, echo, config=config)
+    data = np.ones(4, np.float32).tobytes()
+
+    def send(number):
+        if number % 3:
+            return [send_floats(triton, name, [number, 2, 3, 4]) == [number, 2, 3, 4] for _ in range(20)]
+        status, reply = send_bytes(triton, name, [0, 4], data)
+        return [status == 400 and "a batch of 0 samples has no data" in reply["error"] for _ in range(20)]
+
+    assert all(all(each) for each in at_once(12, send))
+    assert shapes == {(4,)}
+
+
+def test_a_text_of_megabytes_in_an_error_is_shortened(triton, name, caplog):
+    size = 50_000_000
+
+    def fail(requests):
+        raise ValueError("a" + "b" * size + "c")
+
+    bind_floats(triton, name, fail)
+    start = time.monotonic()
+    error = send_floats(triton, name, [1])
+
+    assert time.monotonic() - start < 5
+    assert error.startswith(f"model {name!r}: ValueError: abbb")
+    assert error.endswith("bbbc")
+    assert "characters] …" in error
+    assert len(error) < 5000
+    assert max((len(record.getMessage()) for record in caplog.records), default=0) < 100_000
+
+
+def test_an_error_without_a_text_is_reported(triton, name):
+    class SilentError(Exception):
+        def __str__(self):
+            raise RuntimeError("no text")
+
+    def fail(requests):
+        raise SilentError
+
+    bind_floats(triton, name, fail)
+
+    assert "SilentError: <no text: RuntimeError in its __str__>" in send_floats(triton, name, [1])
 
 
 def test_texts_are_not_classified(triton):

@@ -143,6 +143,16 @@ def test_the_arena_under_stress(native: Any, programs: dict[str, Path], sanitize
     assert "trims" in done.stdout
 
 
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
+@pytest.mark.parametrize("program", ["response_queue_stress"])
+def test_the_queue_of_responses_loses_none(
+    native: Any, programs: dict[str, Path], program: str, sanitizer: str
+) -> None:
+    done = native.run(programs[f"{program}_{sanitizer}"])
+    assert done.returncode == 0, done.stdout
+    assert "passed" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("sanitizer", "finding"), [("address", "did not hold their data"), ("thread", "ThreadSanitizer: data race")]
 )

@@ -10,6 +10,9 @@ from pytriton.proxy.wire.error_code import ErrorCode
 from pytriton.proxy.wire.inference import RESCHEDULE, RequestFailure
 
 _WHOLE_BATCH = -1
+# In characters. A text of megabytes would hold up the server, which copies it for each request of the batch.
+_MAX_MESSAGE = 4096
+_MAX_TRACE = 65536
 
 
 class RequestError(Exception):
@@ -40,15 +43,30 @@ def failure_of(error: BaseException, model: str, request: int = _WHOLE_BATCH) ->
     if isinstance(error, Rescheduled):
         return RequestFailure(request, RESCHEDULE, "", "")
     if isinstance(error, RequestError):
-        return RequestFailure(request, error.code, _as_c_string(str(error)), "")
+        return RequestFailure(request, error.code, _as_c_string(_shortened(str(error), _MAX_MESSAGE)), "")
+    text = _shortened(_text_of(error), _MAX_MESSAGE)
     if isinstance(error, PyTritonValidationError):
-        message = f"model {model!r}: {error}"
+        message = f"model {model!r}: {text}"
     else:
-        message = f"model {model!r}: {type(error).__name__}: {error}"
+        message = f"model {model!r}: {type(error).__name__}: {text}"
     trace = "".join(traceback.format_exception(type(error), error, _from_callable(error.__traceback__))).rstrip()
-    return RequestFailure(
-        request, ErrorCode.INTERNAL, _as_c_string(message), f"model {model!r}: the inference callable failed\n{trace}"
-    )
+    detail = f"model {model!r}: the inference callable failed\n{_shortened(trace, _MAX_TRACE)}"
+    return RequestFailure(request, ErrorCode.INTERNAL, _as_c_string(message), detail)
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as failure:
+        return f"<no text: {type(failure).__name__} in its __str__>"
+
+
+def _shortened(text: str, most: int) -> str:
+    """Returns a text without its middle if it is longer than ``most`` characters."""
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]} … [{len(text) - 2 * half} characters] … {text[-half:]}"
 
 
 def _as_c_string(text: str) -> str:

@@ -11,6 +11,8 @@ A block starts with a header of ``BLOCK_HEADER`` bytes. Its first word is 1 whil
 from __future__ import annotations
 
 import ctypes
+import errno
+import fcntl
 import mmap
 import os
 import resource
@@ -29,6 +31,8 @@ _MAX_CAPACITY = 1 << 36
 _COLLECT_PER_ALLOCATION = 8
 _FALLOC_FL_KEEP_SIZE = 1
 _FALLOC_FL_PUNCH_HOLE = 2
+# The memory keeps its size: reading beyond the end of a file that has shrunk would kill the reader.
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
@@ -59,8 +63,9 @@ class Arena:
 
     def __init__(self, capacity: int | None = None) -> None:
         self.capacity = 1 << ((capacity or default_capacity()) - 1).bit_length()
-        self.fd = os.memfd_create("pytriton", os.MFD_CLOEXEC)
+        self.fd = os.memfd_create("pytriton", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self.fd, self.capacity)
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEALS)
         self.memory = mmap.mmap(self.fd, self.capacity)
         self._words = memoryview(self.memory).cast("q")
         # Per order: (offset, when it was freed, whether it has pages); the block freed last is used first.
@@ -221,8 +226,14 @@ class Lease(np.ndarray[Any, np.dtype[np.uint8]]):
 
 
 def map_memory(fd: int) -> mmap.mmap:
-    """Maps all of the shared memory behind ``fd``, and closes ``fd``."""
+    """Maps all of the shared memory behind ``fd``, and closes ``fd``.
+
+    Raises:
+        OSError: It is no shared memory, or not sealed, so that the other side could take it away.
+    """
     try:
+        if not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+            raise OSError(errno.EINVAL, "the other side's shared memory may shrink")
         return mmap.mmap(fd, os.fstat(fd).st_size)
     finally:
         os.close(fd)

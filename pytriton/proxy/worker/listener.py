@@ -96,7 +96,14 @@ class WorkerListener:
             if service_fd is not None:
                 os.close(service_fd)
             return
-        worker.start(channel, peer_fd, None if service_fd is None else ServerClient(service_fd), notification.offset)
+        try:
+            server_client = None if service_fd is None else ServerClient(service_fd)
+        except OSError:  # it is no socket
+            LOGGER.warning("A connection with a wrong descriptor was refused.")
+            channel.close()
+            os.close(peer_fd)
+            return
+        worker.start(channel, peer_fd, server_client, notification.offset)
 
 
 def check_socket_path(path: pathlib.Path) -> None:

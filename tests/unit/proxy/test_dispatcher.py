@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import mmap
 import os
 import socket
@@ -35,8 +36,9 @@ class Server:
         self.board = ReplyDispatcher(theirs)
         self._arena = Arena(1 << 20)
         self._doorbell = BackendsDoorbell(self._arena)
-        page = os.memfd_create("wake_flag")
+        page = os.memfd_create("wake_flag", os.MFD_ALLOW_SEALING)
         os.truncate(page, mmap.PAGESIZE)
+        fcntl.fcntl(page, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
         self._page = page
         self.wake_flag = mmap.mmap(page, mmap.PAGESIZE)
         opening = threading.Thread(target=self._open)

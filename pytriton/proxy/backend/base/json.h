@@ -23,6 +23,7 @@ class Json {
 
   // A member of an object; empty if there is none, or this is not an object.
   const Json& operator[](std::string_view name) const;
+  bool is_missing() const { return text_.empty() && items_.empty() && members_.empty(); }
   // The elements of an array.
   const std::vector<Json>& items() const { return items_; }
   // The characters of a string; a number, `true`, `false` or `null` as it is written.

@@ -67,6 +67,14 @@ void CheckData(const InputView& view, const std::string& name) {
   }
 }
 
+// Triton takes a batch of no samples for a request without a batch, and removes that dimension.
+void CheckRank(const InputView& view, const std::string& name, uint32_t rank) {
+  if (rank == 0 || view.rank == rank) return;
+  throw TritonError(TRITONSERVER_ERROR_INVALID_ARG, "input '" + name + "' has " + std::to_string(view.rank) +
+                                                        " dimensions in place of " + std::to_string(rank) +
+                                                        ": a batch of 0 samples has no data");
+}
+
 Parameter ReadParameter(TRITONBACKEND_Request* request, uint32_t index) {
   const char* key = nullptr;
   TRITONSERVER_ParameterType type;
@@ -150,13 +158,15 @@ size_t Find(const std::vector<std::string>& names, const char* name, size_t gues
 
 }  // namespace
 
-Batch::Batch(const AdmissionMessage& model, TRITONBACKEND_Request** requests, uint32_t request_count) : model_(model) {
+Batch::Batch(const AdmissionMessage& model, const std::vector<uint32_t>& ranks, TRITONBACKEND_Request** requests,
+             uint32_t request_count)
+    : model_(model) {
   requests_.reserve(request_count);
   views_.reserve(request_count * model.inputs.size());
   wanted_.reserve(request_count * model.outputs.size());
   for (uint32_t i = 0; i < request_count; ++i) {
     try {
-      Examine(requests[i]);
+      Examine(requests[i], ranks);
       requests_.push_back(requests[i]);
     } catch (const TritonError& error) {
       rejections_.push_back({requests[i], error.code(), error.what()});
@@ -174,7 +184,7 @@ Batch::Batch(const AdmissionMessage& model, TRITONBACKEND_Request** requests, ui
   for (size_t i = 0; i < requests_.size(); ++i) total_rows_ += rows(i);
 }
 
-void Batch::Examine(TRITONBACKEND_Request* request) {
+void Batch::Examine(TRITONBACKEND_Request* request, const std::vector<uint32_t>& ranks) {
   const size_t row = requests_.size();
   views_.resize((row + 1) * model_.inputs.size());
   uint32_t input_count = 0;
@@ -190,7 +200,9 @@ void Batch::Examine(TRITONBACKEND_Request* request) {
     view.byte_size = static_cast<int64_t>(byte_size);
     CheckData(view, name);
     if (view.rank > 0) request_rows = view.shape[0];
-    views_[row * model_.inputs.size() + Find(model_.inputs, name, i)] = view;
+    const size_t input = Find(model_.inputs, name, i);
+    CheckRank(view, name, ranks[input]);
+    views_[row * model_.inputs.size() + input] = view;
   }
 
   RequestMetadata metadata = ReadMetadata(request, &call_chain_);

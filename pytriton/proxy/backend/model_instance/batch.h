@@ -31,8 +31,10 @@ struct Rejection {
 
 class Batch {
  public:
-  // Examines the requests; those that cannot be served become rejections. `model` outlives the batch.
-  Batch(const AdmissionMessage& model, TRITONBACKEND_Request** requests, uint32_t request_count);
+  // Examines the requests; those that cannot be served become rejections. `ranks`: the number of dimensions of each
+  // input of the model, 0 if it is unknown. `model` outlives the batch.
+  Batch(const AdmissionMessage& model, const std::vector<uint32_t>& ranks, TRITONBACKEND_Request** requests,
+        uint32_t request_count);
 
   const std::vector<TRITONBACKEND_Request*>& requests() const { return requests_; }
   const std::vector<Rejection>& rejections() const { return rejections_; }
@@ -58,7 +60,7 @@ class Batch {
 
  private:
   void WriteData() const;
-  void Examine(TRITONBACKEND_Request* request);
+  void Examine(TRITONBACKEND_Request* request, const std::vector<uint32_t>& ranks);
   void LayOut();
   bool Stackable(size_t input) const;
   const InputView& view(size_t request, size_t input) const { return views_[request * model_.inputs.size() + input]; }

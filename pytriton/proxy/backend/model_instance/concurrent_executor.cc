@@ -18,13 +18,15 @@ constexpr uint64_t kPollEveryNs = 50'000'000;
 
 ConcurrentExecutor::ConcurrentExecutor(std::shared_ptr<Connection> connection, TRITONBACKEND_ModelInstance* instance,
                                        std::string model, std::string cached_output, WarmupGuard* warmup,
-                                       std::shared_ptr<ServiceChannel> service)
+                                       std::shared_ptr<ServiceChannel> service,
+                                       const std::vector<uint32_t>& input_ranks)
     : connection_(std::move(connection)),
       statistics_(instance),
       model_(std::move(model)),
       cached_output_(std::move(cached_output)),
       warmup_(warmup),
-      service_(std::move(service)) {
+      service_(std::move(service)),
+      input_ranks_(input_ranks) {
   listener_ = std::thread([this] { Listen(); });
 }
 
@@ -40,7 +42,8 @@ bool ConcurrentExecutor::alive() {
 
 bool ConcurrentExecutor::Submit(TRITONBACKEND_Request** requests, uint32_t request_count) {
   if (!alive()) return false;
-  auto batch_in_flight = std::make_unique<InFlightBatch>(Batch(connection_->model(), requests, request_count));
+  auto batch_in_flight =
+      std::make_unique<InFlightBatch>(Batch(connection_->model(), input_ranks_, requests, request_count));
   batch_in_flight->timing.exec_start = MonotonicNs();
   for (const Rejection& rejection : batch_in_flight->batch.rejections()) {
     Refuse(rejection.request, rejection.code, "model '" + model_ + "': " + rejection.reason);

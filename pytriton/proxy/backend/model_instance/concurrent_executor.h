@@ -23,9 +23,11 @@ namespace pytriton {
 
 class ConcurrentExecutor {
  public:
-  // Starts to receive responses. `cached_output`: an output of a model with a response cache, or empty.
+  // Starts to receive responses. `cached_output`: an output of a model with a response cache, or empty. `input_ranks`:
+  // as for a batch; they outlive the executor.
   ConcurrentExecutor(std::shared_ptr<Connection> connection, TRITONBACKEND_ModelInstance* instance, std::string model,
-                     std::string cached_output, WarmupGuard* warmup, std::shared_ptr<ServiceChannel> service);
+                     std::string cached_output, WarmupGuard* warmup, std::shared_ptr<ServiceChannel> service,
+                     const std::vector<uint32_t>& input_ranks);
   ~ConcurrentExecutor();
   ConcurrentExecutor(const ConcurrentExecutor&) = delete;
   ConcurrentExecutor& operator=(const ConcurrentExecutor&) = delete;
@@ -70,6 +72,7 @@ class ConcurrentExecutor {
   const std::string cached_output_;
   WarmupGuard* const warmup_;
   const std::shared_ptr<ServiceChannel> service_;
+  const std::vector<uint32_t>& input_ranks_;
   std::mutex memory_mutex_;  // guards the arena and its cancel flags
   std::mutex mutex_;         // guards the members below
   std::condition_variable room_;

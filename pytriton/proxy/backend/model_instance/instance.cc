@@ -25,6 +25,20 @@ constexpr std::chrono::milliseconds kRetryInterval(100);
 constexpr std::chrono::milliseconds kPause(10);
 constexpr int kNoService = -1;  // its process has one
 
+// The number of dimensions that requests have for each of the model's inputs, the batch among them.
+std::vector<uint32_t> InputRanks(const std::string& config_text, const AdmissionMessage& model) {
+  std::vector<uint32_t> ranks(model.inputs.size(), 0);
+  if (!model.batching) return ranks;
+  const Json config = Json::Parse(config_text);
+  for (const Json& input : config["input"].items()) {
+    const auto found = std::find(model.inputs.begin(), model.inputs.end(), input["name"].text());
+    if (found == model.inputs.end()) continue;
+    const Json& dims = input["reshape"].is_missing() ? input["dims"] : input["reshape"]["shape"];
+    ranks[found - model.inputs.begin()] = static_cast<uint32_t>(dims.items().size()) + 1;
+  }
+  return ranks;
+}
+
 }  // namespace
 
 Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, ServiceThread* services,
@@ -122,10 +136,11 @@ void Instance::Connect(int timeout_ms, const std::function<bool()>& wanted) {
     service_ = services_->Open(server_, identity_.model, identity_.version, &worker_end);
     connection_ = ConnectToBound(worker_end.get(), timeout_ms, wanted);
   }
+  input_ranks_ = InputRanks(identity_.config, connection_->model());
   service_->SetCapacity(connection_->model().max_in_flight);
   if (connection_->model().mode != ExecutionMode::kSequential) {
     executor_ = std::make_unique<ConcurrentExecutor>(connection_, instance_, identity_.model, cached_output_,
-                                                     warmup_.get(), service_);
+                                                     warmup_.get(), service_, input_ranks_);
   }
   if (supervisor_ == nullptr) {
     client_process_ = std::make_shared<ClientProcessWatch>(connection_->TakeProcess(), server_, identity_.model);
@@ -190,7 +205,7 @@ void Instance::ExecuteOne(TRITONBACKEND_Request** requests, uint32_t request_cou
   Timing timing;
   timing.exec_start = MonotonicNs();
   const std::shared_ptr<Connection> connection = connection_;  // a failure below resets it before the batch is done
-  Batch batch(connection->model(), requests, request_count);
+  Batch batch(connection->model(), input_ranks_, requests, request_count);
   for (const Rejection& rejection : batch.rejections()) {
     Reject(rejection.request, rejection.code, "model '" + identity_.model + "': " + rejection.reason);
   }

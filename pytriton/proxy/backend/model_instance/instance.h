@@ -58,6 +58,7 @@ class Instance {
   std::string registry_;
   RegistrationMessage identity_;
   std::string cached_output_;
+  std::vector<uint32_t> input_ranks_;  // of the worker's inputs; 0 if unknown
   std::unique_ptr<WarmupGuard> warmup_;
   std::shared_ptr<ServiceChannel> service_;             // of the worker's
   std::shared_ptr<Connection> connection_;              // null while there is no worker

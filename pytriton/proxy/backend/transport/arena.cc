@@ -28,6 +28,11 @@ std::atomic<int64_t>& State(char* block) {
   return *reinterpret_cast<std::atomic<int64_t>*>(block);
 }
 
+bool IsSealed(int fd) {
+  const int seals = fcntl(fd, F_GET_SEALS);
+  return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+}
+
 int OrderOf(int64_t size) {
   int order = kMinOrder;
   while ((int64_t{1} << order) < size) ++order;
@@ -35,6 +40,8 @@ int OrderOf(int64_t size) {
 }
 
 }  // namespace
+
+bool Seal(int fd) { return fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL) == 0; }
 
 Mapping::Mapping(int fd, int64_t size) : size_(size) {
   void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
@@ -66,10 +73,11 @@ int64_t Arena::DefaultCapacity() {
   return capacity;
 }
 
-Arena::Arena(int64_t capacity) : file_(memfd_create("pytriton", MFD_CLOEXEC)) {
+Arena::Arena(int64_t capacity) : file_(memfd_create("pytriton", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
   if (!file_.valid()) throw ArenaError(SystemError("cannot create shared memory"));
   const int order = OrderOf(capacity);
   if (ftruncate(file_.get(), int64_t{1} << order) != 0) throw ArenaError(SystemError("cannot size shared memory"));
+  if (!Seal(file_.get())) throw ArenaError(SystemError("cannot seal shared memory"));
   mapping_ = Mapping(file_.get(), int64_t{1} << order);
   free_.resize(order + 1);
   free_[order].push_back({0, Clock::now(), false});
@@ -183,6 +191,7 @@ int64_t Arena::allocations() {
 }
 
 PeerArena::PeerArena(FileDescriptor file) {
+  if (!IsSealed(file.get())) throw ArenaError("the other side's shared memory may shrink");
   struct stat status = {};
   if (fstat(file.get(), &status) != 0) throw ArenaError(SystemError("cannot examine the other side's shared memory"));
   mapping_ = Mapping(file.get(), status.st_size);

@@ -27,6 +27,10 @@ class ArenaError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// Fixes the least size of shared memory: reading beyond the end of a file that has shrunk would kill the reader. The
+// other side accepts only sealed memory. Returns whether it succeeded.
+bool Seal(int fd);
+
 // A shared mapping of a whole arena.
 class Mapping {
  public:

@@ -29,8 +29,9 @@ void WaitAt(Word* word, uint32_t seen, int timeout_ms) {
 void WakeAt(Word* word) { syscall(SYS_futex, word, FUTEX_WAKE, 1, nullptr, nullptr, 0); }
 
 FileDescriptor NewPage() {
-  FileDescriptor file(memfd_create("pytriton", MFD_CLOEXEC));
-  if (!file.valid() || ftruncate(file.get(), kPage) != 0) throw ArenaError("cannot create a page of shared memory");
+  FileDescriptor file(memfd_create("pytriton", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file.valid() || ftruncate(file.get(), kPage) != 0 || !Seal(file.get()))
+    throw ArenaError("cannot create a page of shared memory");
   return file;
 }
 
