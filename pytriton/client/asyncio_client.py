@@ -58,6 +58,7 @@ class AsyncioModelClient(BaseModelClient):
         access_token: str | None = None,
         tls: TLSConfig | None = None,
         retry: RetryPolicy | None = None,
+        restart_timeout_s: float | None = None,
         shared_memory: bool = False,
         convert_dtypes: bool = False,
         max_connections: int = DEFAULT_MAX_CONNECTIONS,
@@ -78,6 +79,7 @@ class AsyncioModelClient(BaseModelClient):
             access_token=access_token,
             tls=tls,
             retry=retry,
+            restart_timeout_s=restart_timeout_s,
             shared_memory=shared_memory,
             convert_dtypes=convert_dtypes,
         )

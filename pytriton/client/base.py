@@ -9,7 +9,13 @@ from typing import Any, TypeVar
 from pytriton.client.core import fork_safety
 from pytriton.client.core.deadlines import check_timeout
 from pytriton.client.core.requests import EncodedRequest
-from pytriton.client.core.session import DEFAULT_INFERENCE_TIMEOUT_S, DEFAULT_INIT_TIMEOUT_S, Session, Settings
+from pytriton.client.core.session import (
+    DEFAULT_INFERENCE_TIMEOUT_S,
+    DEFAULT_INIT_TIMEOUT_S,
+    DEFAULT_RESTART_TIMEOUT_S,
+    Session,
+    Settings,
+)
 from pytriton.client.exceptions import PyTritonClientClosedError, PyTritonClientValueError
 from pytriton.client.retry import RetryPolicy
 from pytriton.client.tls import TLSConfig
@@ -35,7 +41,11 @@ class BaseModelClient(abc.ABC):
         ensure_model_is_ready: Wait until the model is ready before the first request.
         access_token: The server's token, for restricted endpoints.
         tls: Certificates for ``https://`` and ``grpcs://``.
-        retry: Which requests are sent again; none by default.
+        retry: Which requests are sent again; by default those that a restart of the server has interrupted, see
+            ``restart_timeout_s``.
+        restart_timeout_s: How long a request is sent again, in seconds, when the connection to a server that has
+            responded before breaks or cannot be made, as while the server is restarted; 5 by default, 0 is never. The
+            request may be executed twice then. With ``retry``, that policy counts instead.
         shared_memory: Move large tensors through shared memory; the server must be on this host.
         convert_dtypes: Convert arrays of another dtype if no value can change, such as int32 to int64.
 
@@ -58,6 +68,7 @@ class BaseModelClient(abc.ABC):
         access_token: str | None = None,
         tls: TLSConfig | None = None,
         retry: RetryPolicy | None = None,
+        restart_timeout_s: float | None = None,
         shared_memory: bool = False,
         convert_dtypes: bool = False,
     ) -> None:
@@ -72,6 +83,7 @@ class BaseModelClient(abc.ABC):
             access_token=access_token,
             tls=tls,
             retry=retry,
+            restart_timeout_s=_restart_timeout(restart_timeout_s),
             shared_memory=shared_memory,
             convert_dtypes=convert_dtypes,
         )
@@ -104,6 +116,7 @@ class BaseModelClient(abc.ABC):
             access_token=settings.access_token,
             tls=settings.tls,
             retry=settings.retry,
+            restart_timeout_s=settings.restart_timeout_s,
             shared_memory=settings.shared_memory,
             convert_dtypes=settings.convert_dtypes,
         )
@@ -145,6 +158,12 @@ class BaseModelClient(abc.ABC):
 
 def _timeout(what: str, timeout_s: float | None, default_s: float) -> float:
     return default_s if timeout_s is None else check_timeout(what, timeout_s)
+
+
+def _restart_timeout(timeout_s: float | None) -> float:
+    if timeout_s is None:
+        return DEFAULT_RESTART_TIMEOUT_S
+    return 0.0 if timeout_s == 0 else check_timeout("restart_timeout_s", timeout_s)
 
 
 def check_count(what: str, number: Any) -> int:

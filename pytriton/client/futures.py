@@ -69,6 +69,7 @@ class FuturesModelClient:
         access_token: str | None = None,
         tls: TLSConfig | None = None,
         retry: RetryPolicy | None = None,
+        restart_timeout_s: float | None = None,
         shared_memory: bool = False,
         convert_dtypes: bool = False,
     ) -> None:
@@ -86,6 +87,7 @@ class FuturesModelClient:
             access_token=access_token,
             tls=tls,
             retry=retry,
+            restart_timeout_s=restart_timeout_s,
             shared_memory=shared_memory,
             convert_dtypes=convert_dtypes,
             max_connections=max_workers,

@@ -27,7 +27,7 @@ from pytriton.client.core.requests import (
     tensors_of,
     wanted_of,
 )
-from pytriton.client.core.sansio import Sleep, Steps
+from pytriton.client.core.sansio import Sleep, Steps, T
 from pytriton.client.core.servers import Balancer, Server
 from pytriton.client.exceptions import (
     Failure,
@@ -43,11 +43,16 @@ from pytriton.model_config.triton_model_config import TritonModelConfig
 
 DEFAULT_INIT_TIMEOUT_S = 300.0
 DEFAULT_INFERENCE_TIMEOUT_S = 60.0
+DEFAULT_RESTART_TIMEOUT_S = 5.0
 LATEST_MODEL_VERSION = "<latest>"
 
 _PROBE_TIMEOUT_S = 2.0
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _ONCE = RetryPolicy(attempts=1)
+_RESTART_PAUSE_S = 0.05
+# A request over which the connection broke may be what ends the server.
+_MAX_LOST = 3
+_RESTARTING = (Failure.UNREACHABLE, Failure.LOST)
 # Another server may be used at once: nothing was executed.
 _ELSEWHERE = (Failure.UNREACHABLE, Failure.NOT_SERVED, Failure.BUSY)
 
@@ -65,6 +70,7 @@ class Settings:
     access_token: str | None
     tls: TLSConfig | None
     retry: RetryPolicy | None
+    restart_timeout_s: float
     shared_memory: bool
     convert_dtypes: bool
 
@@ -152,6 +158,7 @@ class Session:
         self._check_model = check_model
         self._checked: TritonModelConfig | None = None
         self._sizes: shared_memory.OutputSizes | None = None
+        self._has_responded = False  # a server, to this client
         # Fast path: most clients have one server, without retries or shared memory.
         self._is_plain = len(self.servers) == 1 and settings.retry is None and not settings.shared_memory
 
@@ -177,13 +184,16 @@ class Session:
         timeout_s = self.settings.init_timeout_s
         if self.settings.ensure_model_is_ready:
             yield from self.wait_until_ready(timeout_s, started=started)
+            self._has_responded = True
         if self._is_outdated:
             deadline = Deadline(timeout_s, f"Asking for model {self.model[0]!r}", started)
             try:
-                self.config = yield from self.with_failover(
-                    lambda server: self._fetch_config(server, deadline), deadline
+                self.config = yield from self._across_restarts(
+                    lambda _: self.with_failover(lambda server: self._fetch_config(server, deadline), deadline),
+                    deadline.remaining_s(),
                 )
                 self._is_outdated, self._sizes = False, None
+                self._has_responded = True
             except PyTritonClientInferenceServerError as error:
                 if error.failure is Failure.NOT_SERVED:
                     raise PyTritonClientModelUnavailableError(error.message) from error
@@ -208,13 +218,22 @@ class Session:
         return make_request(config, positional, named, options, batch=batch, convert=self.settings.convert_dtypes)
 
     def infer(self, request: EncodedRequest) -> Steps[dict[str, Array]]:
-        """Sends a request and returns its response, after as many attempts as the retry policy allows."""
+        """Sends a request and returns its response.
+
+        Makes as many attempts as the retry policy allows. Without one, it sends the request again while the server is
+        being restarted.
+        """
         if self._is_plain:
-            return self._send(self.servers[0], request, request.timeout_s or self.settings.inference_timeout_s)
+            timeout_s = request.timeout_s or self.settings.inference_timeout_s
+            return self._across_restarts(lambda left_s: self._send(self.servers[0], request, left_s), timeout_s)
         deadline = self.deadline_of(request)
-        return self.with_retries(
-            lambda: self.with_failover(lambda server: self._send_by(server, request, deadline), deadline), deadline
-        )
+
+        def attempt() -> Steps[dict[str, Array]]:
+            return self.with_failover(lambda server: self._send_by(server, request, deadline), deadline)
+
+        if self.settings.retry is not None:
+            return self.with_retries(attempt, deadline)
+        return self._across_restarts(lambda _: attempt(), deadline.timeout_s)
 
     def deadline_of(self, request: EncodedRequest) -> Deadline:
         """Returns the deadline of a request, counted from now."""
@@ -242,6 +261,40 @@ class Session:
         for server in self.servers:
             if server.regions is not None:
                 yield from server.regions.close(server, sleep)
+
+    def _across_restarts(self, send: Callable[[float], Steps[T]], timeout_s: float) -> Steps[T]:
+        """Sends a request, and sends it again for a while if the server is being restarted.
+
+        A server that has never responded to this client is not waited for.
+
+        Args:
+            send: Sends the request; takes the seconds that are left.
+            timeout_s: How long that may take in all.
+        """
+        try:
+            response = yield from send(timeout_s)
+            self._has_responded = True
+            return response
+        except PyTritonClientInferenceServerError as error:
+            restart_s = self.settings.restart_timeout_s
+            if not (self._has_responded and restart_s > 0 and error.failure in _RESTARTING):
+                raise
+            failed = error
+        started = time.monotonic()
+        lost = 0
+        while True:
+            lost += failed.failure is Failure.LOST
+            waited_s = time.monotonic() - started
+            if lost > _MAX_LOST or waited_s + _RESTART_PAUSE_S > min(restart_s, timeout_s):
+                raise failed
+            yield functools.partial(self._sleep, _RESTART_PAUSE_S)
+            try:
+                return (yield from send(timeout_s - waited_s - _RESTART_PAUSE_S))
+            except PyTritonClientInferenceServerError as error:
+                # The models of other processes are loaded shortly after the server is ready again.
+                if error.failure not in (*_RESTARTING, Failure.NOT_SERVED):
+                    raise
+                failed = error
 
     def with_retries(self, attempt: Callable[[], Steps[Any]], deadline: Deadline) -> Steps[Any]:
         """Repeats an attempt until it succeeds, as often as the retry policy allows."""

@@ -72,7 +72,10 @@ def client_behind_a_proxy(kind, protocol, triton, name):
     """Yields a client of a model that echoes, and the proxy in between."""
     bind_floats(triton, name, echo, config=config_for(kind))
     server_port = triton.config.http_port if protocol == "http" else triton.config.grpc_port
-    with proxy_of(server_port) as (proxy, port), open_client(kind, f"{protocol}://{HOST}:{port}", name) as client:
+    with (
+        proxy_of(server_port) as (proxy, port),
+        open_client(kind, f"{protocol}://{HOST}:{port}", name, restart_timeout_s=0) as client,
+    ):
         yield client, proxy
 
 
