@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Any
 
 from pytriton.client.core import failures, fork_safety
 from pytriton.client.core.loop_thread import is_being_cancelled
-from pytriton.client.exceptions import PyTritonClientError, PyTritonClientValueError
+from pytriton.client.exceptions import PyTritonClientError, PyTritonClientTimeoutError, PyTritonClientValueError
 from pytriton.client.tls import TLSConfig
 from pytriton.client.url import TritonUrl
 
@@ -21,6 +22,11 @@ _CHANNEL_OPTIONS = [
     # A new channel connects at once, and does not share the pauses between attempts of the one that it replaces.
     ("grpc.use_local_subchannel_pool", 1),
 ]
+# Workaround for Triton 2.51: a request that is cancelled, or whose deadline passes, before the server has read it may
+# crash the server. So nothing is cancelled, and a deadline comes late: after this time, the server has read a request.
+_SAFE_TIMEOUT_S = 10.0
+_ABANDONED_S = 600.0  # how much longer the server may take for a request that nobody waits for
+_CLOSING_TIMEOUT_S = 2.0
 # Responses that are converted to dictionaries, as over HTTP, and the part of the response that is used.
 _READ_AS_JSON: Mapping[str, Callable[[Any], Any]] = {
     "get_model_config": lambda response: response["config"],
@@ -90,7 +96,12 @@ class GrpcTransport:
         if method in _READ_AS_JSON:
             kwargs["as_json"] = True
         try:
-            response = getattr(client, method)(*args, client_timeout=timeout_s, **kwargs)
+            if method == "infer" and timeout_s < _SAFE_TIMEOUT_S:
+                response = self._infer_unless_late(client, timeout_s, *args, **kwargs)
+            else:
+                response = getattr(client, method)(*args, client_timeout=timeout_s, **kwargs)
+        except PyTritonClientTimeoutError:
+            raise
         except Exception as error:
             if self._closed:
                 raise failures.closed_meanwhile() from None
@@ -99,6 +110,25 @@ class GrpcTransport:
                 self._disconnect(client)
             raise translated from error
         return _READ_AS_JSON[method](response) if method in _READ_AS_JSON else response
+
+    def _infer_unless_late(self, client: Any, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
+        """Sends a request, and abandons it after a while: the server finishes it, and its response is dropped."""
+        responded = threading.Lock()
+        responded.acquire()
+        outcome: list[Any] = []
+
+        def take(result: Any, error: Any) -> None:
+            outcome.extend((result, error))
+            with contextlib.suppress(RuntimeError):  # nobody waits any more
+                responded.release()
+
+        client.async_infer(*_with_callback(args, take), client_timeout=timeout_s + _ABANDONED_S, **kwargs)
+        if not responded.acquire(timeout=timeout_s):
+            raise failures.timed_out(self.url.with_scheme, timeout_s)
+        result, error = outcome
+        if error is not None:
+            raise error
+        return result
 
     def connect(self) -> Any:
         """Creates another tritonclient client, which the caller closes."""
@@ -143,6 +173,7 @@ class AsyncioGrpcTransport:
         self._options = channel_options(url, tls)
         self._client: Any = None
         self._closed = False
+        self._abandoned: set[asyncio.Future[Any]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     outputs_of = staticmethod(outputs_of)
@@ -157,12 +188,35 @@ class AsyncioGrpcTransport:
         if method in _READ_AS_JSON:
             kwargs["as_json"] = True
         try:
-            response = await getattr(client, method)(*args, client_timeout=timeout_s, **kwargs)
+            if method == "infer":
+                response = await self._infer_unless_late(client, timeout_s, *args, **kwargs)
+            else:
+                response = await getattr(client, method)(*args, client_timeout=timeout_s, **kwargs)
+        except PyTritonClientTimeoutError:
+            raise
         except asyncio.CancelledError:
             raise self.cancelled() from None
         except Exception as error:
             raise self.failed(client, error, timeout_s) from error
         return _READ_AS_JSON[method](response) if method in _READ_AS_JSON else response
+
+    async def _infer_unless_late(self, client: Any, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
+        """Sends a request, and abandons it if it takes too long or is cancelled; see `GrpcTransport`."""
+        call = asyncio.ensure_future(client.infer(*args, client_timeout=timeout_s + _ABANDONED_S, **kwargs))
+        try:
+            done, _ = await asyncio.wait([call], timeout=timeout_s)
+        finally:
+            if not call.done():
+                self._abandoned.add(call)
+                call.add_done_callback(self._forget)
+        if not done:
+            raise failures.timed_out(self.url.with_scheme, timeout_s)
+        return call.result()
+
+    def _forget(self, call: asyncio.Future[Any]) -> None:
+        self._abandoned.discard(call)
+        if not call.cancelled():
+            call.exception()  # so that it counts as retrieved
 
     def client(self) -> Any:
         """Returns the current tritonclient client.
@@ -201,7 +255,15 @@ class AsyncioGrpcTransport:
         self._closed = True
         client, self._client = self._client, None
         if client is not None and self._loop is asyncio.get_running_loop():
+            if self._abandoned:  # closing the connection would cancel them
+                await asyncio.wait(self._abandoned, timeout=_CLOSING_TIMEOUT_S)
             await client.close()
+
+
+def _with_callback(args: Sequence[Any], callback: Callable[[Any, Any], None]) -> Sequence[Any]:
+    """Converts positional arguments of tritonclient's ``infer`` to those of ``async_infer``."""
+    model, inputs, *others = args
+    return (model, inputs, callback, *others)
 
 
 def translate(url: str, error: Exception, timeout_s: float) -> Exception:

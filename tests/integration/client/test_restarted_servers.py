@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 from client_kinds import open_client
-from serving import HOST, bind_floats, held_model, running_triton, server_of, wait_until
+from serving import HOST, bind_floats, held_model, is_running, running_triton, server_of, wait_until
 
 from pytriton.client import (
     AsyncioModelClient,
@@ -41,7 +41,7 @@ def url_of(triton, protocol):
 def kill(triton):
     before = server_of(triton)
     before.kill()
-    wait_until(lambda: not before.is_running() or before.status() == "zombie")
+    wait_until(lambda: not is_running(before))
 
 
 def test_a_request_after_a_restart_is_answered(triton, kind, protocol):
@@ -102,54 +102,71 @@ def test_a_time_for_restarts_that_is_none_is_refused(seconds):
         ModelClient("localhost", "any", restart_timeout_s=seconds)
 
 
-def load_of(triton, count, kills):
-    """Sends requests by all kinds of clients while the server is killed; returns wrong ones and the slowest."""
-    wrong, slowest, sent, done = [], [0.0], [0], threading.Event()
-    lock = threading.Lock()
+class Load:
+    """Requests by all kinds of clients while the server is killed; keeps the wrong responses and the slowest one."""
 
-    def note(number, response, started):
-        with lock:
-            slowest[0] = max(slowest[0], time.monotonic() - started)
-            sent[0] += 1
+    def __init__(self, triton, count, kills):
+        self.wrong, self.slowest_s, self.sent = [], 0.0, 0
+        self._triton, self._count, self._kills = triton, count, kills
+        self._lock = threading.Lock()
+        self._left = kills
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            senders = (self._send, self._send_asynchronously)
+            self._work = [pool.submit(send, protocol) for send in senders for protocol in ("http", "grpc")]
+            try:
+                self._kill_now_and_then()
+            finally:
+                self._left = 0
+            for each in self._work:
+                each.result()
+
+    @property
+    def _goes_on(self):
+        return self._left > 0 and not any(each.done() for each in self._work)
+
+    def _note(self, number, response, started):
+        with self._lock:
+            self.slowest_s = max(self.slowest_s, time.monotonic() - started)
+            self.sent += 1
             if response["y"].tolist() != [2 * number]:
-                wrong.append((number, response))
+                self.wrong.append((number, response))
 
-    def blocking(protocol):
-        with ModelClient(url_of(triton, protocol), "double") as client:
-            while sent[0] < count or not done.is_set():
-                number, started = sent[0] % 1000, time.monotonic()
-                note(number, client.infer_sample(np.float32([number])), started)
+    def _send(self, protocol):
+        with ModelClient(url_of(self._triton, protocol), "double") as client:
+            number = 0
+            while number == 0 or self._goes_on:
+                number += 1
+                started = time.monotonic()
+                self._note(number, client.infer_sample(np.float32([number])), started)
 
-    def asynchronous(protocol):
+    def _send_asynchronously(self, protocol):
         async def send(client):
-            while sent[0] < count or not done.is_set():
-                number, started = sent[0] % 1000, time.monotonic()
-                note(number, await client.infer_sample(np.float32([number])), started)
+            number = 0
+            while number == 0 or self._goes_on:
+                number += 1
+                started = time.monotonic()
+                self._note(number, await client.infer_sample(np.float32([number])), started)
 
         async def main():
-            async with AsyncioModelClient(url_of(triton, protocol), "double") as client:
+            async with AsyncioModelClient(url_of(self._triton, protocol), "double") as client:
                 await asyncio.gather(*[send(client) for _ in range(8)])
 
         asyncio.run(main())
 
-    def kill_now_and_then():
-        for number in range(kills):
-            wait_until(lambda number=number: sent[0] >= number * count // kills, 600)
-            kill(triton)
-        done.set()
-
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        work = [pool.submit(each, protocol) for each in (blocking, asynchronous) for protocol in ("http", "grpc")]
-        work.append(pool.submit(kill_now_and_then))
-        for each in work:
-            each.result()
-    return wrong, slowest[0], sent[0]
+    def _kill_now_and_then(self):
+        for number in range(self._kills):
+            while self.sent < number * self._count // self._kills and self._goes_on:
+                time.sleep(0.01)
+            kill(self._triton)
+            self._left -= 1
+            if self._left == 1:
+                wait_until(lambda: self.sent >= self._count or not self._goes_on, 600)
 
 
 @pytest.mark.parametrize("count", [5_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_no_request_is_lost_or_wrong_over_ten_kills(triton, count):
-    wrong, slowest, sent = load_of(triton, count, kills=10)
+    load = Load(triton, count, kills=10)
 
-    assert not wrong
-    assert sent >= count
-    assert slowest <= SLOWEST_S
+    assert not load.wrong
+    assert load.sent >= count
+    assert load.slowest_s <= SLOWEST_S

@@ -1,0 +1,154 @@
+"""Requests that are cancelled or time out, many of them at random moments: the server goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import random
+import threading
+import time
+
+import numpy as np
+import psutil
+import pytest
+from serving import HOST, bind_floats, held_model, server_of, wait_until
+
+from pytriton.client import AsyncioDecoupledModelClient, AsyncioModelClient, ModelClient, PyTritonClientTimeoutError
+from pytriton.model_config import ModelConfig
+
+X = np.ones(4, np.float32)
+
+
+def url_of(triton):
+    return f"grpc://{HOST}:{triton.config.grpc_port}"
+
+
+def now_and_then(requests):
+    time.sleep(random.random() * 0.004)
+    return [{"y": request["x"]} for request in requests]
+
+
+@pytest.fixture
+def survives(triton):
+    """The server is the same afterwards, and holds no more descriptors."""
+    server = server_of(triton)
+    files = server.num_fds()
+    yield
+    assert server_of(triton).pid == server.pid
+    wait_until(lambda: server.num_fds() <= files + 20)
+
+
+@pytest.mark.parametrize("count", [3_000, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_tasks_cancelled_at_random(triton, name, survives, count):
+    bind_floats(triton, name, now_and_then, config=ModelConfig(max_batch_size=64))
+
+    async def send(client, left):
+        while left:
+            left.pop()
+            task = asyncio.ensure_future(client.infer_sample(X))
+            await asyncio.sleep(random.random() * 0.01)
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                assert (await task)["y"].tolist() == X.tolist()
+
+    async def main():
+        left = [None] * count
+        async with AsyncioModelClient(url_of(triton), name) as client:
+            await asyncio.gather(*[send(client, left) for _ in range(64)])
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("count", [3_000, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_short_timeouts(triton, name, survives, count):
+    bind_floats(triton, name, now_and_then, config=ModelConfig(max_batch_size=64))
+    left, ends = [None] * count, {"late": 0, "served": 0}
+
+    def send():
+        with ModelClient(url_of(triton), name) as client:
+            client.infer_sample(X)
+            while left:
+                left.pop()
+                try:
+                    assert client.infer_sample(X, timeout_s=0.008 * random.random() + 0.002)["y"].tolist() == X.tolist()
+                    ends["served"] += 1
+                except PyTritonClientTimeoutError:
+                    ends["late"] += 1
+
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        for each in [pool.submit(send) for _ in range(16)]:
+            each.result()
+    assert ends["late"] > 0
+    assert ends["served"] > 0
+
+
+@pytest.mark.parametrize("count", [1_000, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_streams_left_at_random(triton, name, survives, count):
+    async def numbers(requests):
+        for number in range(10):
+            await asyncio.sleep(0.001)
+            yield [{"y": np.full((1, 1), number, np.float32)} for _ in requests]
+
+    bind_floats(triton, name, numbers, config=ModelConfig(decoupled=True, max_batch_size=8))
+
+    async def send(client, left):
+        while left:
+            left.pop()
+            wanted, expected = random.randrange(0, 12), 0
+            stream = client.infer_sample(X)
+            async with contextlib.aclosing(stream):
+                async for response in stream:
+                    assert response["y"].tolist() == [expected]
+                    expected += 1
+                    if expected >= wanted:
+                        break
+
+    async def main():
+        left = [None] * count
+        async with AsyncioDecoupledModelClient(url_of(triton), name) as client:
+            await asyncio.gather(*[send(client, left) for _ in range(32)])
+
+    asyncio.run(main())
+
+
+def test_a_request_that_timed_out_is_finished_and_its_response_dropped(triton, name):
+    entered, gate = held_model(triton, name)
+    with ModelClient(url_of(triton), name) as client:
+        with pytest.raises(PyTritonClientTimeoutError, match=r"did not respond within 0\.2 s"):
+            client.infer_sample(X, timeout_s=0.2)
+        assert entered.is_set()
+        gate.set()
+        assert client.infer_sample(X)["y"].tolist() == X.tolist()
+
+
+def test_a_client_with_abandoned_requests_is_closed_soon(triton, name):
+    entered, gate = held_model(triton, name)
+
+    async def main():
+        async with AsyncioModelClient(url_of(triton), name) as client:
+            with pytest.raises(PyTritonClientTimeoutError):
+                await client.infer_sample(X, timeout_s=0.2)
+            start = time.monotonic()
+        return time.monotonic() - start
+
+    assert asyncio.run(main()) < 5
+    assert entered.is_set()
+    gate.set()
+
+
+def test_threads_of_abandoned_requests_end(triton, name):
+    bind_floats(triton, name, now_and_then)
+    process = psutil.Process()
+    for _ in range(3):
+        with ModelClient(url_of(triton), name) as client:
+            client.infer_sample(X)
+            with contextlib.suppress(PyTritonClientTimeoutError):
+                client.infer_sample(X, timeout_s=0.001)
+    before = threading.active_count(), process.num_fds()
+    for _ in range(20):
+        with ModelClient(url_of(triton), name) as client:
+            client.infer_sample(X)
+            with contextlib.suppress(PyTritonClientTimeoutError):
+                client.infer_sample(X, timeout_s=0.001)
+    wait_until(lambda: threading.active_count() <= before[0] + 2 and process.num_fds() <= before[1] + 10)
