@@ -341,7 +341,12 @@ class TritonBase:
             if isinstance(server, LocalServer)
             else UploadStore(server.control)
         )
-        self._models.deploy(Deployment(store, registry, server.control, self._on_unrecoverable))
+        self._models.deploy(Deployment(store, registry, server.control, self._on_unrecoverable, self._on_hang))
+
+    def _on_hang(self, model: str, hangs: bool) -> None:
+        server = self._server
+        if server is not None:
+            server.set_hanging(model, hangs)
 
     def _on_unrecoverable(self, error: PyTritonUnrecoverableError) -> None:
         LOGGER.error("An inference callable raised PyTritonUnrecoverableError; the server is shut down: %s", error)

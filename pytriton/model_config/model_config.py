@@ -21,6 +21,9 @@ class ModelConfig:
         model_warmup: Requests that Triton sends before it reports the model ready.
         max_in_flight: Batches that an instance of a coroutine function or of a generator takes at a time; by default
             256 of those that are async, and 32 of plain generators, each in a thread. More wait in Triton's queue.
+        watchdog_secs: Seconds after which a call of the inference callable, or a step of a stream, counts as hanging.
+            Its stack is logged, and the model is not ready; a process instance is ended and started again. Off by
+            default.
 
     Raises:
         PyTritonBadParameterError: A field has a value that cannot work.
@@ -37,6 +40,7 @@ class ModelConfig:
     decoupled: bool = False
     model_warmup: list[ModelWarmup] | None = None
     max_in_flight: int | None = None
+    watchdog_secs: float | None = None
 
     def __post_init__(self) -> None:
         """Checks the fields."""
@@ -52,6 +56,9 @@ class ModelConfig:
         check_integer("ModelConfig.max_batch_size", self.max_batch_size, 1, MAX_INT32)
         if self.max_in_flight is not None:
             check_integer("ModelConfig.max_in_flight", self.max_in_flight, 1, MAX_INT32)
+        seconds = self.watchdog_secs
+        if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0):
+            raise PyTritonBadParameterError(f"ModelConfig.watchdog_secs is {seconds!r}; use a positive number.")
         if not isinstance(self.batcher, DynamicBatcher):
             raise PyTritonBadParameterError(f"ModelConfig.batcher is {self.batcher!r}; use a DynamicBatcher.")
         self.batcher.check()

@@ -38,12 +38,15 @@ class Deployment:
         registry: The registry in which instances look up their workers.
         control: Loads and unloads models.
         on_unrecoverable: Called with a PyTritonUnrecoverableError of an inference callable.
+        on_hang: Called with a model's name and True when a call of its callable takes too long, and with False at its
+            end.
     """
 
     store: ModelStore
     registry: Registry
     control: ServerControl
     on_unrecoverable: Callable[[PyTritonUnrecoverableError], None]
+    on_hang: Callable[[str, bool], None]
 
 
 class ModelManager:
@@ -222,7 +225,7 @@ def _open(model: BoundModel, deployment: Deployment) -> None:
             "Restart the server to use it.",
             spec.name,
         )
-    model.open(deployment.registry.folder, deployment.on_unrecoverable)
+    model.open(deployment.registry.folder, deployment.on_unrecoverable, deployment.on_hang)
     model.register(deployment.registry)
 
 

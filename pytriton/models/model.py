@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from collections.abc import Callable, Sequence
@@ -57,12 +58,18 @@ class BoundModel:
         """Number of connected model instances."""
         return sum(worker.connections for worker in self._workers)
 
-    def open(self, folder: Path, on_unrecoverable: Callable[[PyTritonUnrecoverableError], None]) -> None:
+    def open(
+        self,
+        folder: Path,
+        on_unrecoverable: Callable[[PyTritonUnrecoverableError], None],
+        on_hang: Callable[[str, bool], None] | None = None,
+    ) -> None:
         """Creates the workers, unless they exist, and starts their processes.
 
         Args:
             folder: The folder of mode 0700 for sockets.
             on_unrecoverable: Called with a PyTritonUnrecoverableError that an inference callable raised.
+            on_hang: Called with the model's name and True when a call takes too long, and with False at its end.
         """
         if self._workers:
             return
@@ -71,7 +78,13 @@ class BoundModel:
         self._workers = [
             WorkerSupervisor(source, folder, on_unrecoverable)
             if isinstance(source, ProcessSpec)
-            else Worker(source, signature, on_unrecoverable, self._loop)
+            else Worker(
+                source,
+                signature,
+                on_unrecoverable,
+                self._loop,
+                on_hang=None if on_hang is None else functools.partial(on_hang, self.spec.name),
+            )
             for source in self._sources
         ]
 

@@ -33,6 +33,11 @@ class ServerFiles:
     backend: pathlib.Path
 
     @property
+    def is_bundled(self) -> bool:
+        """Whether this is the server that comes with the package."""
+        return self.root == self.launcher.parent.parent
+
+    @property
     def executable(self) -> pathlib.Path:
         """The program ``tritonserver``."""
         return self.root / "bin" / "tritonserver"

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import collections
 import enum
 import mmap
 import os
+import struct
+import threading
 import weakref
+
+# The layout of the memory: the state, how many calls have hung so far, and the models with calls that hang.
+_HANGS_AT = 8
+_HANGING_AT = 16
+_HASHES_AT = 24
+_MAX_HANGING = 500
+_COUNT = struct.Struct("<Q")
 
 
 class GateState(enum.IntEnum):
@@ -34,7 +44,25 @@ class Gate:
         weakref.finalize(self, os.close, self.fd)
         os.ftruncate(self.fd, mmap.PAGESIZE)
         self._memory = mmap.mmap(self.fd, mmap.PAGESIZE)
+        self._hanging: collections.Counter[str] = collections.Counter()
+        self._lock = threading.Lock()
         self.state = GateState.STARTING
+
+    def set_hanging(self, model: str, hangs: bool) -> None:
+        """Marks a model as not ready; each instance whose call hangs counts.
+
+        Args:
+            model: The model's name.
+            hangs: Whether a call of an instance has begun to hang, or no longer does.
+        """
+        with self._lock:
+            self._hanging[model] += 1 if hangs else -1
+            hashes = [name_hash(name) for name, count in self._hanging.items() if count > 0][:_MAX_HANGING]
+            (hangs_so_far,) = _COUNT.unpack_from(self._memory, _HANGS_AT)
+            _COUNT.pack_into(self._memory, _HANGS_AT, hangs_so_far + hangs)
+            # A reader in between sees a model too many or too few for an instant.
+            struct.pack_into(f"<{len(hashes)}Q", self._memory, _HASHES_AT, *hashes)
+            _COUNT.pack_into(self._memory, _HANGING_AT, len(hashes))
 
     @property
     def state(self) -> GateState:
@@ -44,3 +72,11 @@ class Gate:
     @state.setter
     def state(self, state: GateState) -> None:
         self._memory[0] = state
+
+
+def name_hash(name: str) -> int:
+    """Returns the FNV-1a hash of a model's name, 64 bits."""
+    value = 0xCBF29CE484222325
+    for byte in name.encode():
+        value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return value

@@ -23,7 +23,7 @@ from pytriton.server.control import control_of
 from pytriton.server.files import ServerFiles, find_server
 from pytriton.server.gate import Gate, GateState
 from pytriton.server.memory import default_memory_limit
-from pytriton.server.ports import all_listen, give_back, reachable, take, with_ports
+from pytriton.server.ports import all_listen, exposed, give_back, reachable, take, with_ports
 from pytriton.server.process import ServerProcess
 from pytriton.server.restart import DEFAULT_LIMIT, RestartPolicy
 from pytriton.server.security import AccessControl
@@ -80,6 +80,7 @@ class LocalServer:
         self._gate = Gate()
         self._restarts = config.restart is not False
         limit = config.restart_limit
+        self._has_warned = False
         self._policy = RestartPolicy(DEFAULT_LIMIT if limit is None else limit)
         self._stopping = threading.Event()
         self._state = ServerState.STOPPED
@@ -241,6 +242,14 @@ class LocalServer:
 
     def _log_urls(self) -> None:
         LOGGER.info("Serving on %s.", ", ".join(self.urls()))
+        settings = exposed(self.config) if self._files.is_bundled else []
+        if settings and not self._has_warned:
+            self._has_warned = True
+            LOGGER.warning(
+                "Other machines reach the server (%s), and the bundled Triton has known vulnerabilities. Set "
+                "TritonConfig(http_address='127.0.0.1', grpc_address='127.0.0.1'), or see docs/security.md.",
+                ", ".join(settings),
+            )
 
     def repository_models(self) -> list[str]:
         """Returns the names of the user's own models."""
@@ -249,6 +258,10 @@ class LocalServer:
             return []
         folders = sorted(pathlib.Path(repository).iterdir())
         return [folder.name for folder in folders if folder.is_dir() and not folder.name.startswith(".")]
+
+    def set_hanging(self, model: str, hangs: bool) -> None:
+        """Lets the server say that a model is not ready because a call of its callable hangs; or no longer does."""
+        self._gate.set_hanging(model, hangs)
 
     def drain(self) -> None:
         """Lets the server say that it is not ready, waits for load balancers to notice, and refuses new requests."""

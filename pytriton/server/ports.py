@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import ipaddress
 import socket
 from typing import Any
 
@@ -117,6 +118,20 @@ def all_listen(config: TritonConfig) -> bool:
         except OSError:
             return False
     return True
+
+
+def exposed(config: TritonConfig) -> list[str]:
+    """Returns the settings of the addresses at which other machines reach the server, without the metrics'."""
+    listeners = [each for each in _LISTENERS if each.port != "metrics_port" and each.allowed(config)]
+    found = [each.address or each.allow for each in listeners if not _is_loopback(each.address_in(config))]
+    return sorted(set(found))
+
+
+def _is_loopback(address: str | None) -> bool:
+    try:
+        return ipaddress.ip_address(address or _ANY_ADDRESS).is_loopback
+    except ValueError:
+        return address == "localhost"
 
 
 def reachable(address: str | None) -> str:

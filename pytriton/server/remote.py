@@ -133,6 +133,9 @@ class RemoteServer:
     def open_gate(self) -> None:
         """Does nothing: that is up to the process that started the server."""
 
+    def set_hanging(self, model: str, hangs: bool) -> None:
+        """Does nothing: only the process that started the server can say that a model is not ready."""
+
     def drain(self) -> None:
         """Does nothing: the server continues to run."""
 

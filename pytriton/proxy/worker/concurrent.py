@@ -35,6 +35,7 @@ from pytriton.proxy.worker.execution_mode import is_deferred
 from pytriton.proxy.worker.in_flight import InFlightBatch
 from pytriton.proxy.worker.response_writer import PendingResponse, ResponseWriter
 from pytriton.proxy.worker.threads import ThreadPool
+from pytriton.proxy.worker.watchdog import Watchdog
 
 if TYPE_CHECKING:
     import asyncio
@@ -58,6 +59,7 @@ class ConcurrentExecutor:
         on_close: Called in the loop's thread once the instance has disconnected.
         on_unrecoverable: Called with a PyTritonUnrecoverableError that the callable raised, after the responses.
         server_client: The client of the instance's service channel, closed at the end; None if the process has its own.
+        watchdog: Reports calls that take too long.
     """
 
     def __init__(
@@ -72,7 +74,9 @@ class ConcurrentExecutor:
         on_close: Callable[[ConcurrentExecutor], None],
         on_unrecoverable: Callable[[PyTritonUnrecoverableError], None] | None,
         server_client: ServerClient | None = None,
+        watchdog: Watchdog | None = None,
     ) -> None:
+        self._watchdog = watchdog
         self._own_server_client = server_client
         self._server_client = process_client() or server_client
         self._channel = channel
@@ -175,6 +179,8 @@ class ConcurrentExecutor:
         CURRENT_CALLER.set((self._server_client, in_flight.sequence))
         in_flight.is_running = True
         error: BaseException | None = None
+        if self._watchdog is not None:
+            self._watchdog.begin(in_flight, in_flight.task)
         try:
             if in_flight.is_wanted:
                 await self._call_async(in_flight, returned)
@@ -182,6 +188,8 @@ class ConcurrentExecutor:
                 returned.close()
         except BaseException as caught:  # of any kind: the requests need a response, and the loop continues
             error = caught
+        if self._watchdog is not None:
+            self._watchdog.end(in_flight)
         self._finish(in_flight, error)
         del error  # its traceback refers to this frame, which refers to the batch
 
@@ -211,6 +219,8 @@ class ConcurrentExecutor:
         MODEL.set(self._signature.spec)
         CURRENT_CALLER.set((self._server_client, in_flight.sequence))
         error: BaseException | None = None
+        if self._watchdog is not None:
+            self._watchdog.begin(in_flight)
         try:
             returned = self._call(in_flight) if in_flight.is_wanted else None
             if inspect.isawaitable(returned) or hasattr(returned, "__aiter__"):
@@ -222,6 +232,9 @@ class ConcurrentExecutor:
                 self._send_all(in_flight, returned)
         except BaseException as caught:
             error = caught
+        finally:
+            if self._watchdog is not None:
+                self._watchdog.end(in_flight)
         self._finish(in_flight, error)
         del error  # its traceback refers to this frame, which refers to the batch
 
@@ -240,6 +253,8 @@ class ConcurrentExecutor:
 
     def _send(self, in_flight: InFlightBatch, step: object) -> None:
         """Sends one step of a stream to its requests."""
+        if self._watchdog is not None:
+            self._watchdog.progress(in_flight)
         now_ns = time.monotonic_ns()
         responses = []
         for request, item in enumerate(as_responses(step, len(in_flight.requests))):

@@ -36,6 +36,7 @@ LOGGER = logging.getLogger(__name__)
 CONTROL_FD = 3
 """The file descriptor of a worker process's control channel."""
 
+_HUNG = 70  # the exit status of a process that its watchdog ends
 _STOP_TIMEOUT_S = 30.0
 _POLL_INTERVAL_S = 0.1
 
@@ -130,7 +131,9 @@ class CommandHandler:
         self._loaded = loaded
         self._loop = EventLoop(f"pytriton-loop-{command.model}")
         report = self._report if command.payload else None  # a model of a repository does not shut the server down
-        self._worker = Worker(loaded.infer_func, loaded.signature, report, self._loop, _owner_fd())
+        self._worker = Worker(
+            loaded.infer_func, loaded.signature, report, self._loop, _owner_fd(), _end_process_that_hangs
+        )
         self._listener = WorkerListener(pathlib.Path(command.folder) / "workers")
         self._selector.register(self._listener, selectors.EVENT_READ)
         return loaded
@@ -175,6 +178,13 @@ def run_worker(
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+def _end_process_that_hangs(hangs: bool) -> None:
+    """Ends this process, so that its supervisor starts another; the requests in flight get an error."""
+    if hangs:
+        sys.stderr.flush()
+        os._exit(_HUNG)
 
 
 def _owner_fd() -> int | None:

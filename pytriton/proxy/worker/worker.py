@@ -29,6 +29,7 @@ from pytriton.proxy.wire.service import CURRENT_BATCH
 from pytriton.proxy.worker.concurrent import ConcurrentExecutor
 from pytriton.proxy.worker.execution_mode import callable_kind, execution_mode, is_deferred, joins_requests
 from pytriton.proxy.worker.threads import EventLoop, ThreadPool
+from pytriton.proxy.worker.watchdog import Watchdog
 
 LOGGER = logging.getLogger(__name__)
 
@@ -53,6 +54,8 @@ class Worker:
         on_unrecoverable: Called with a PyTritonUnrecoverableError that the callable raised, after the responses.
         loop: The event loop of the model.
         owner_fd: A pidfd of the process on which the model depends, if it is not this one.
+        on_hang: Called with True when a call takes longer than ``ModelConfig.watchdog_secs``, and with False once no
+            such call is left.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class Worker:
         on_unrecoverable: Callable[[PyTritonUnrecoverableError], None] | None = None,
         loop: EventLoop | None = None,
         owner_fd: int | None = None,
+        on_hang: Callable[[bool], None] | None = None,
     ) -> None:
         self._infer_func = infer_func
         self._requests_of = WholeBatch if joins_requests(infer_func) else Batch.requests
@@ -73,6 +77,11 @@ class Worker:
         self._thread_name = name
         self._loop = loop or EventLoop(name)
         config = signature.spec.config
+        self._watchdog = (
+            Watchdog(signature.model, config.watchdog_secs, on_hang, ends_process=owner_fd is not None)
+            if config.watchdog_secs is not None and on_hang is not None
+            else None
+        )
         kind = callable_kind(infer_func)
         deferred = is_deferred(infer_func)
         self.mode, self.max_in_flight = execution_mode(
@@ -168,6 +177,8 @@ class Worker:
             executor.close()
         if self._pool is not None:
             self._pool.stop()
+        if self._watchdog is not None:
+            self._watchdog.close()
 
     def _open_executor(self, channel: Channel, peer_fd: int, server_client: ServerClient | None) -> None:
         try:
@@ -190,6 +201,7 @@ class Worker:
             self._forget,
             self._on_unrecoverable,
             server_client,
+            self._watchdog,
         )
         with self._lock:
             closed = self._closed
@@ -258,7 +270,11 @@ class Worker:
                 raise ProtocolError(f"unknown notification of kind {notification.kind}")
             with self._turn:
                 batch = Batch(peer.lease(notification.offset, notification.size), self._signature)
+                if self._watchdog is not None:
+                    self._watchdog.begin(channel)
                 offset, size, unrecoverable = self._infer(batch, arena)
+                if self._watchdog is not None:
+                    self._watchdog.end(channel)
                 batch_size = batch.request_count
                 del batch  # so that its block is free before the server gets the result
             self._last_ns = time.monotonic_ns()

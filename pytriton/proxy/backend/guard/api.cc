@@ -11,7 +11,7 @@
 #include "guard/gate.h"
 #include "guard/interpose.h"
 #include "guard/limits.h"
-#include "guard/restart_metric.h"
+#include "guard/metrics.h"
 
 namespace pytriton::guard {
 
@@ -72,14 +72,26 @@ extern "C" {
 TRITONSERVER_Error* TRITONSERVER_ServerNew(TRITONSERVER_Server** server, TRITONSERVER_ServerOptions* options) {
   WatchMemory();
   TRITONSERVER_Error* error = PYTRITON_NEXT(TRITONSERVER_ServerNew)(server, options);
-  if (error == nullptr) PublishRestarts();
+  if (error == nullptr) PublishMetrics();
   return error;
 }
 
 TRITONSERVER_Error* TRITONSERVER_ServerIsReady(TRITONSERVER_Server* server, bool* ready) {
   TRITONSERVER_Error* error = PYTRITON_NEXT(TRITONSERVER_ServerIsReady)(server, ready);
-  if (error == nullptr && CurrentGate() != Gate::kServing) *ready = false;
+  if (error == nullptr && (CurrentGate() != Gate::kServing || IsHanging())) *ready = false;
   return error;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerModelIsReady(TRITONSERVER_Server* server, const char* model_name,
+                                                    const int64_t model_version, bool* ready) {
+  TRITONSERVER_Error* error = PYTRITON_NEXT(TRITONSERVER_ServerModelIsReady)(server, model_name, model_version, ready);
+  if (error == nullptr && PYTRITON_CALLED_BY_PROGRAM() && IsHanging(model_name)) *ready = false;
+  return error;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerMetrics(TRITONSERVER_Server* server, TRITONSERVER_Metrics** metrics) {
+  UpdateHangs();
+  return PYTRITON_NEXT(TRITONSERVER_ServerMetrics)(server, metrics);
 }
 
 TRITONSERVER_Error* TRITONSERVER_ServerModelTransactionProperties(TRITONSERVER_Server* server, const char* model_name,

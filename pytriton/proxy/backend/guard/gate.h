@@ -3,6 +3,8 @@
 // It is a byte at the start of memory that the controller shares with the server. Twin of `server/gate.py`.
 #pragma once
 
+#include <cstdint>
+
 namespace pytriton::guard {
 
 enum class Gate : unsigned char {
@@ -17,5 +19,11 @@ enum class Gate : unsigned char {
 void OpenGate();
 
 Gate CurrentGate();
+
+// Whether a call of the model's inference callable hangs; without a name, whether one of any model does.
+bool IsHanging(const char* model = nullptr);
+
+// How many calls have hung so far.
+uint64_t Hangs();
 
 }  // namespace pytriton::guard

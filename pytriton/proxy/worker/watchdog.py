@@ -1,0 +1,131 @@
+"""The watchdog: reports calls of an inference callable that take too long."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import faulthandler
+import logging
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import asyncio
+
+LOGGER = logging.getLogger(__name__)
+
+_LONGEST_PAUSE_S = 1.0
+# The attributes of coroutines, async generators and generators.
+_FRAMES = ("cr_frame", "ag_frame", "gi_frame")
+_AWAITED = ("cr_await", "ag_await", "gi_yieldfrom")
+
+
+@dataclasses.dataclass
+class _Call:
+    deadline: float
+    thread: int
+    task: asyncio.Task[Any] | None
+    is_late: bool = False
+
+
+class Watchdog:
+    """Reports calls of an inference callable that take too long.
+
+    Args:
+        model: The model's name.
+        timeout_s: Seconds that a call may take; of a stream, each of its steps.
+        on_hang: Called with True when a call takes too long, and with False once no such call is left.
+        ends_process: End the process if not even this thread can run, because a call does not release the GIL.
+    """
+
+    def __init__(
+        self, model: str, timeout_s: float, on_hang: Callable[[bool], None], *, ends_process: bool = False
+    ) -> None:
+        self._model = model
+        self._ends_process = ends_process
+        self._timeout_s = timeout_s
+        self._on_hang = on_hang
+        self._calls: dict[object, _Call] = {}
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, key: object, task: asyncio.Task[Any] | None = None) -> None:
+        """Notes that a call begins in this thread, or in a task.
+
+        Args:
+            key: Any object that identifies the call.
+            task: The task; None is this thread.
+        """
+        call = _Call(time.monotonic() + self._timeout_s, threading.get_ident(), task)
+        with self._lock:
+            self._calls[key] = call
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="pytriton-watchdog", daemon=True)
+                self._thread.start()
+
+    def progress(self, key: object) -> None:
+        """Notes that a stream has taken a step."""
+        call = self._calls.get(key)
+        if call is not None:
+            call.deadline = time.monotonic() + self._timeout_s
+
+    def end(self, key: object) -> None:
+        """Notes that a call has ended."""
+        with self._lock:
+            call = self._calls.pop(key, None)
+            is_last = call is not None and call.is_late and not any(each.is_late for each in self._calls.values())
+        if is_last:
+            LOGGER.warning("Model %r: no call of the inference callable hangs any more.", self._model)
+            self._on_hang(False)
+
+    def close(self) -> None:
+        """Stops looking."""
+        self._closed.set()
+
+    def _run(self) -> None:
+        pause_s = min(self._timeout_s / 4, _LONGEST_PAUSE_S)
+        while not self._closed.wait(pause_s):
+            # A thread that does not release the GIL stops this one, too; then the interpreter's own timer reports it.
+            with contextlib.suppress(AttributeError, OSError, RuntimeError, ValueError):  # there may be no stderr
+                faulthandler.dump_traceback_later(self._timeout_s + pause_s, file=sys.stderr, exit=self._ends_process)
+            now = time.monotonic()
+            with self._lock:
+                late = [call for call in self._calls.values() if now > call.deadline and not call.is_late]
+                for call in late:
+                    call.is_late = True
+            for call in late:
+                self._report(call)
+            if late:
+                self._on_hang(True)
+        faulthandler.cancel_dump_traceback_later()
+
+    def _report(self, call: _Call) -> None:
+        LOGGER.error(
+            "Model %r: a call of the inference callable has taken more than %g s. It is here:\n%s",
+            self._model,
+            self._timeout_s,
+            _stack_of(call).rstrip(),
+        )
+
+
+def _stack_of(call: _Call) -> str:
+    if call.task is not None:
+        return _stack_of_coroutine(call.task.get_coro())
+    frame = sys._current_frames().get(call.thread)
+    return "".join(traceback.format_stack(frame)) if frame is not None else "(the thread has ended)"
+
+
+def _stack_of_coroutine(coroutine: Any) -> str:
+    """Formats the stack of a coroutine and of what it awaits; `asyncio.Task.print_stack` has its first frame alone."""
+    frames = []
+    while coroutine is not None:
+        frame = next((getattr(coroutine, name) for name in _FRAMES if hasattr(coroutine, name)), None)
+        if frame is not None:
+            frames.append((frame, frame.f_lineno))
+        coroutine = next((getattr(coroutine, name) for name in _AWAITED if hasattr(coroutine, name)), None)
+    return "".join(traceback.StackSummary.extract(iter(frames)).format())

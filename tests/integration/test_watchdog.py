@@ -1,0 +1,168 @@
+"""Callables that hang: their stack is logged, the model is not ready, and a process instance is replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import sys
+import threading
+import time
+import urllib.request
+
+import cloudpickle
+import pytest
+from processes import process_of
+from serving import HOST, Background, bind_floats, request_json, running_triton, send_floats, wait_until
+from streaming import responses
+
+from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.model_config import ModelConfig
+from pytriton.process import ProcessInstance
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+PATIENCE_S = 0.3
+WATCHED = ModelConfig(watchdog_secs=PATIENCE_S)
+
+
+@pytest.fixture(scope="module")
+def triton():
+    with running_triton() as triton:
+        triton.run()
+        yield triton
+
+
+def is_model_ready(triton, name):
+    return request_json(triton, "GET", f"/v2/models/{name}/ready")[0] == 200
+
+
+def is_ready(triton):
+    return request_json(triton, "GET", "/v2/health/ready")[0] == 200
+
+
+def hangs(triton):
+    with urllib.request.urlopen(f"http://{HOST}:{triton.config.metrics_port}/metrics") as metrics:
+        return float(re.search(r"\npytriton_hanging_calls_total (\S+)", metrics.read().decode())[1])
+
+
+class Hanging:
+    """A callable of any kind that hangs for as long as its gate is closed."""
+
+    def __init__(self):
+        self.gate = threading.Event()
+
+    def function(self, requests):
+        self.gate.wait(30)
+        return [{"y": request["x"]} for request in requests]
+
+    async def coroutine(self, requests):
+        while not self.gate.is_set():
+            await asyncio.sleep(0.01)
+        return [{"y": request["x"]} for request in requests]
+
+    def generator(self, requests):
+        self.gate.wait(30)
+        yield [{"y": request["x"]} for request in requests]
+
+
+@pytest.mark.parametrize("kind", ["function", "coroutine"])
+def test_a_call_that_hangs_is_logged_with_its_stack_and_the_model_is_not_ready(triton, name, kind, caplog):
+    hanging = Hanging()
+    bind_floats(triton, name, getattr(hanging, kind), config=WATCHED)
+    bind_floats(triton, f"{name}_other", lambda requests: [{"y": request["x"]} for request in requests])
+    before = hangs(triton)
+    request = Background(lambda: send_floats(triton, name, [1]))
+
+    wait_until(lambda: not is_model_ready(triton, name))
+    assert not is_ready(triton)
+    assert is_model_ready(triton, f"{name}_other")
+    assert send_floats(triton, f"{name}_other", [2]) == [2]
+    (report,) = (text for text in caplog.messages if "has taken more than 0.3 s" in text)
+    assert f"in {kind}" in report
+    assert hangs(triton) == before + 1
+
+    hanging.gate.set()
+    assert request.finish().result == [1]
+    wait_until(lambda: is_model_ready(triton, name))
+    wait_until(lambda: is_ready(triton))
+
+
+def test_calls_that_are_quick_are_not_reported(triton, name, caplog):
+    bind_floats(triton, name, lambda requests: [{"y": request["x"]} for request in requests], config=WATCHED)
+    end = time.monotonic() + 3 * PATIENCE_S
+    while time.monotonic() < end:
+        assert send_floats(triton, name, [1]) == [1]
+    assert is_model_ready(triton, name)
+    assert "has taken more than" not in caplog.text
+
+
+def test_a_stream_that_takes_its_steps_in_time_is_not_reported(triton, name, caplog):
+    async def numbers(requests):
+        for number in range(6):
+            await asyncio.sleep(PATIENCE_S / 3)
+            yield responses(requests, number)
+
+    config = ModelConfig(decoupled=True, watchdog_secs=PATIENCE_S)
+    bind_floats(triton, name, numbers, config=config)
+    client = urllib.request.Request(
+        f"http://{HOST}:{triton.config.http_port}/v2/models/{name}/generate_stream",
+        b'{"x": [1.0]}',
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(client, timeout=20) as response:
+        assert response.read().count(b"data:") == 6
+    assert "has taken more than" not in caplog.text
+
+
+def hang_on_negative():
+    def infer(requests):
+        for request in requests:
+            if (request["x"] < 0).any():
+                time.sleep(60)
+        return [{"y": request["x"]} for request in requests]
+
+    return infer
+
+
+def test_a_process_that_hangs_is_replaced_and_its_requests_fail(triton, name):
+    bind_floats(triton, name, ProcessInstance(hang_on_negative), config=WATCHED)
+    before = process_of(name).pid
+    start = time.monotonic()
+
+    error = send_floats(triton, name, [-1])
+
+    assert time.monotonic() - start < 5
+    assert "the worker has gone" in error
+    wait_until(lambda: send_floats(triton, name, [3]) == [3])
+    assert process_of(name).pid != before
+    wait_until(lambda: is_model_ready(triton, name))
+
+
+def test_without_a_watchdog_nothing_is_reported(triton, name, caplog):
+    caplog.set_level(logging.WARNING)
+    hanging = Hanging()
+    bind_floats(triton, name, hanging.function)
+    request = Background(lambda: send_floats(triton, name, [1]))
+    time.sleep(2 * PATIENCE_S)
+    assert is_model_ready(triton, name)
+    hanging.gate.set()
+    assert request.finish().result == [1]
+    assert "has taken more than" not in caplog.text
+
+
+@pytest.mark.parametrize("seconds", [0, -1, "1", True])
+def test_seconds_that_are_none_are_refused(seconds):
+    with pytest.raises(PyTritonBadParameterError, match=r"ModelConfig\.watchdog_secs is"):
+        ModelConfig(watchdog_secs=seconds)
+
+
+def test_hashes_of_names_are_those_of_the_guard(triton):
+    for name in ["a" * 200, "x.y_z~1"]:
+        hanging = Hanging()
+        bind_floats(triton, name, hanging.function, config=WATCHED)
+        request = Background(lambda name=name: send_floats(triton, name, [1]))
+        wait_until(lambda name=name: not is_model_ready(triton, name))
+        hanging.gate.set()
+        request.finish()
+        wait_until(lambda name=name: is_model_ready(triton, name))
