@@ -159,7 +159,7 @@ class FuturesModelClient:
                 `AsyncioModelClient.infer_sample`.
 
         Returns:
-            A future of the outputs by name. Cancelling it cancels the request.
+            A future of the outputs by name. Cancelling it cancels the request; over gRPC, its response is dropped.
 
         Raises:
             PyTritonClientQueueFullError: There is no room in the queue.
@@ -186,7 +186,7 @@ class FuturesModelClient:
                 `AsyncioModelClient.infer_batch`, such as ``progress=True``.
 
         Returns:
-            A future of the outputs by name. Cancelling it cancels the request.
+            A future of the outputs by name. Cancelling it cancels the request; over gRPC, its response is dropped.
 
         Raises:
             PyTritonClientQueueFullError: There is no room in the queue.

@@ -266,7 +266,7 @@ def test_a_server_that_is_killed_and_started_again():
         return echo(requests)
 
     def serve(infer_func, **ports):
-        triton = open_triton(**ports)
+        triton = open_triton(restart=False, **ports)
         for model in MODELS:
             bind_floats(triton, model, infer_func, config=ModelConfig(decoupled=model == "stream"))
         triton.run()
@@ -280,7 +280,9 @@ def test_a_server_that_is_killed_and_started_again():
     ports = {"http_port": first.config.http_port, "grpc_port": first.config.grpc_port}
     with contextlib.ExitStack() as stack:
         clients = [
-            stack.enter_context(open_client(kind, url_of(first, protocol), MODELS[kind in STREAM_KINDS]))
+            stack.enter_context(
+                open_client(kind, url_of(first, protocol), MODELS[kind in STREAM_KINDS], restart_timeout_s=0)
+            )
             for kind, protocol in WAYS
         ]
         requested = [Background(lambda client=client: client.infer_sample([1])) for client in clients]
