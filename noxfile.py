@@ -21,6 +21,14 @@ nox.options.reuse_existing_virtualenvs = True
 # What a user without a compiler has on PATH; the release wheel has to work with it.
 _PLAIN_TOOLS = ("env", "sh", "uname", "ldconfig")
 
+_FUZZERS = (
+    "tests/native/test_wire.py",
+    "tests/native/test_service_wire.py",
+    "tests/native/test_control_channel.py",
+    "tests/integration/test_fuzz.py",
+    "tests/integration/test_chaos.py",
+)
+
 
 def _install(session: nox.Session, *requirements: str) -> None:
     """Install into the session's virtual environment; does nothing with ``--no-venv``."""
@@ -58,6 +66,13 @@ def native(session: nox.Session) -> None:
     """Run the backend's native tests under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer."""
     _install(session, ".[test]")
     session.run("pytest", "tests/native", *session.posargs)
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Send random messages and requests, and kill at random, for longer than the tests do."""
+    _install(session, ".[test]")
+    session.run("pytest", "-m", "slow or not slow", *_FUZZERS, *session.posargs)
 
 
 @nox.session

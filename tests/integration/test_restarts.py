@@ -23,6 +23,7 @@ from serving import (
     bind_floats,
     client_of,
     held_model,
+    infer_json,
     request_json,
     running_triton,
     send_floats,
@@ -139,6 +140,19 @@ def test_a_process_instance_keeps_its_process(triton):
         kill(triton)
         with client_of(triton) as client:
             assert pid_of_response(client, "process") == before
+
+
+def test_a_request_that_crashes_the_front_end_is_survived(triton):
+    bind_floats(triton, "echo", batch(lambda x: [x]))
+    triton.run()
+    before = server_of(triton).pid
+    wanted = [{"name": "y", "parameters": {"classification": 1}}]
+    with pytest.raises(OSError):
+        infer_json(triton, "echo", [{"name": "x", "shape": [1, 0], "datatype": "FP32", "data": []}], outputs=wanted)
+
+    wait_until(lambda: [server for server in servers() if server.pid != before])
+    wait_until(lambda: is_ready(triton))
+    assert send_floats(triton, "echo", [3]) == [3]
 
 
 def test_restricted_endpoints_stay_restricted():

@@ -5,6 +5,7 @@
 // backends are passed on as they are.
 #include "triton/api.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -36,14 +37,13 @@ TRITONSERVER_Error* TooMany(const char* what) {
   return Invalid("the request has more than " + std::to_string(kMaxTensors) + " " + what);
 }
 
-// The size of a tensor in bytes, or of the lengths of a BYTES tensor's elements; negative if it overflows. A negative
-// dimension is left to the core.
+// The size of a tensor in bytes, or of the lengths of a BYTES tensor's elements; negative if it overflows.
 int64_t ByteSize(TRITONSERVER_DataType datatype, const int64_t* shape, uint64_t rank) {
   const uint32_t item = PYTRITON_NEXT(TRITONSERVER_DataTypeByteSize)(datatype);
   int64_t size = item == 0 ? 4 : item;
   bool overflows = false;
   for (uint64_t i = 0; i < rank; ++i) {
-    if (shape[i] <= 0) return 0;
+    if (shape[i] == 0) return 0;
     overflows = overflows || __builtin_mul_overflow(size, shape[i], &size);
   }
   return overflows ? -1 : size;
@@ -122,6 +122,10 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddInput(TRITONSERVER_Inference
     if (dim_count > kMaxRank) {
       return Invalid("input '" + std::string(name) + "' has " + std::to_string(dim_count) + " dimensions; at most " +
                      std::to_string(kMaxRank) + " are possible");
+    }
+    if (std::any_of(shape, shape + dim_count, [](int64_t dim) { return dim < 0; })) {
+      return Invalid("input '" + std::string(name) + "' has shape " + ShapeText(shape, dim_count) +
+                     ", which has a negative dimension");
     }
     const int64_t size = ByteSize(datatype, shape, dim_count);
     if (size < 0 || size > MaxInputBytes()) {
