@@ -31,9 +31,9 @@ import tritonclient.http
 
 from pytriton.decorators import batch
 from pytriton.model_config import Tensor
-from pytriton.triton import Triton
+from pytriton.triton import Triton, TritonConfig
 
-triton = Triton()
+triton = Triton(config=TritonConfig(http_address="127.0.0.1", grpc_address="127.0.0.1"))
 
 
 def bind(function):

@@ -79,6 +79,11 @@ def test_a_shape_that_no_data_can_have_is_refused(triton, shape):
     assert "input 'x' has" in reply["error"]
 
 
+@pytest.mark.parametrize("shape", [[-1, 4], [1, -(2**63)]])
+def test_a_negative_dimension_is_refused(triton, shape):
+    assert infer_json(triton, ECHO, [{"name": "x", "shape": shape, "datatype": "FP32", "data": [1.0]}])[0] in (400, 500)
+
+
 def test_a_shape_that_no_data_can_have_is_refused_over_grpc(triton):
     with client_of(triton, "grpc") as client:
         tensor = tritonclient.grpc.InferInput("x", [1, 2**62], "FP32")
