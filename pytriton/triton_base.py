@@ -266,7 +266,7 @@ class TritonBase:
         """Brings the server back each time that it ends by itself."""
         while server.wait_for_end():
             with self._lock:
-                if self._server is not server:
+                if self._server is not server or server.state.has_failed:
                     return
                 if server.state is not ServerState.RESTARTING:
                     continue  # `_connect` was faster

@@ -12,9 +12,12 @@ from types import FrameType
 LOGGER = logging.getLogger(__name__)
 
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 @contextlib.contextmanager
 def wake_on_signals(woken: threading.Event) -> Iterator[None]:
-    """Sets the event on SIGINT and SIGTERM, if this is the main thread."""
+    """Sets the event on SIGINT, SIGTERM and SIGHUP, if this is the main thread."""
 
     def wake(number: int, _: FrameType | None) -> None:
         LOGGER.info("Stopping on %s.", signal.Signals(number).name)
@@ -24,7 +27,7 @@ def wake_on_signals(woken: threading.Event) -> Iterator[None]:
         yield
         return
     # A signal that is ignored, as in a background job, stays ignored.
-    numbers = [each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) is not signal.SIG_IGN]
+    numbers = [each for each in _SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
     previous = {number: signal.signal(number, wake) for number in numbers}
     try:
         yield

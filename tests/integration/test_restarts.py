@@ -324,3 +324,15 @@ def test_a_hundred_kills_leave_nothing_behind(own_home):
         assert after[2] - before[2] < 20 << 20
     assert not list(own_home.iterdir())
     assert not servers()
+
+
+def test_binding_to_a_server_that_stays_down_raises_and_nothing_is_busy(caplog):
+    with running_triton(restart_limit=0) as triton:
+        triton.run()
+        server_of(triton).kill()
+        with pytest.raises(PyTritonRuntimeError, match="SIGKILL"):
+            bind_until_it_succeeds(triton, "late")
+        process = psutil.Process()
+        before = sum(process.cpu_times()[:2])
+        time.sleep(0.5)
+        assert sum(process.cpu_times()[:2]) - before < 0.25

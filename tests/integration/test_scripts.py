@@ -98,7 +98,7 @@ def assert_clean(script, shared_before):
     assert shared_memory() <= shared_before
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_serve_in_order(run, number):
     before = shared_memory()
     script = run(BLOCKING)

@@ -1,0 +1,58 @@
+"""The policy of restarts: at once, then with growing pauses, and not for ever."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytriton.server import restart
+from pytriton.server.gate import Gate, GateState, name_hash
+from pytriton.server.restart import FAILED_STARTS, RestartPolicy
+
+
+def test_the_first_restart_is_at_once():
+    assert RestartPolicy().next_pause_s() == 0
+
+
+def test_each_start_that_fails_makes_the_next_pause_longer_and_then_ends_it():
+    policy = RestartPolicy()
+    pauses = [policy.next_pause_s() for _ in range(FAILED_STARTS)]
+
+    assert pauses == sorted(pauses)
+    assert pauses[1] > 0
+    assert policy.next_pause_s() is None
+
+
+def test_a_start_that_succeeds_is_followed_by_one_at_once():
+    policy = RestartPolicy()
+    for _ in range(50):
+        assert policy.next_pause_s() == 0
+        policy.note_ready()
+    assert policy.restarts == 50
+
+
+@pytest.mark.parametrize("limit", [0, 1, 7])
+def test_no_more_restarts_than_the_limit_come_within_the_period(limit, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(restart.time, "monotonic", lambda: now[0])
+    policy = RestartPolicy(limit)
+    for _ in range(limit):
+        assert policy.next_pause_s() is not None
+        policy.note_ready()
+    assert policy.next_pause_s() is None
+
+    now[0] += restart.PERIOD_S + 1
+    assert (policy.next_pause_s() is None) == (limit == 0)
+
+
+def test_a_gate_starts_closed_and_remembers_its_state():
+    gate = Gate()
+    assert gate.state is GateState.STARTING
+    for state in GateState:
+        gate.state = state
+        assert gate.state is state
+
+
+def test_the_hash_of_a_name_is_that_of_fnv_1a():
+    assert name_hash("") == 0xCBF29CE484222325
+    assert name_hash("a") == 0xAF63DC4C8601EC8C
+    assert name_hash("foobar") == 0x85944171F73967E8
