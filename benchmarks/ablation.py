@@ -50,6 +50,10 @@ _OPTIMIZATIONS = {
         {"GLIBC_TUNABLES": "glibc.malloc.perturb=0"},
         ("http/image/1", "http/image/64", "grpc/image/1"),
     ),
+    # No optimization, but what it costs is to be known.
+    "guard": Optimization(
+        "the guard", {"PYTRITON_GUARD": "0"}, ("http/tiny/1", "http/tiny/64", "grpc/tiny/1", "http/image/1")
+    ),
     "transfer": Optimization("libevent's transfer size", {}, ("http/image/1", "http/image/64")),
 }
 

@@ -85,6 +85,15 @@ def test_the_server_is_ready_once_every_model_is_over_grpc():
             assert client.raw.is_server_ready()
 
 
+def test_without_the_guard_readiness_is_tritons_own(monkeypatch):
+    monkeypatch.setenv("PYTRITON_GUARD", "0")
+    with running_triton() as triton:
+        bind_floats(triton, "double", double)
+        assert is_ready(triton)
+        triton.run()
+        assert send_floats(triton, "double", [1]) == [2]
+
+
 def test_readiness_is_off_at_once_and_for_good_when_it_stops():
     with running_triton(exit_timeout_secs=20) as triton:
         entered, gate = held_model(triton, "hold")

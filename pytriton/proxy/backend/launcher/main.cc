@@ -56,8 +56,10 @@ void RestoreStacks() {
   unsetenv(kUsualStack);
 }
 
-// Loads the guard, which lies beside the launcher, into the server.
+// Loads the guard, which lies beside the launcher, into the server; PYTRITON_GUARD=0 leaves it out.
 void LoadGuard(const std::string& launcher) {
+  const char* wanted = std::getenv("PYTRITON_GUARD");
+  if (wanted != nullptr && std::strcmp(wanted, "0") == 0) return;
   const std::string guard = launcher.substr(0, launcher.rfind('/') + 1) + "libpytriton_guard.so";
   if (access(guard.c_str(), R_OK) != 0) return;
   const char* usual = std::getenv("LD_PRELOAD");
