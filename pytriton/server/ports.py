@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import errno
 import ipaddress
+import pathlib
+import random
 import socket
 from typing import Any
 
@@ -21,6 +23,10 @@ from pytriton.server.config import TritonConfig
 
 _ANY_ADDRESS = "0.0.0.0"
 _MAX_PORT = 65535
+_EPHEMERAL_PORTS = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range")
+_FREE_PORTS = 16_384  # so many below the ephemeral ones are tried at random
+_FIRST_PORT = 10_000  # services with a fixed port mostly use lower ones
+_ATTEMPTS = 50
 
 
 # Ports of this process's servers: one that was just started does not listen yet, and would not be noticed.
@@ -158,7 +164,10 @@ def _bind(address: str, port: int, listener: _Listener) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does: TIME_WAIT is no hindrance
         if port in _taken:
             raise OSError(errno.EADDRINUSE, "taken by another server of this process")
-        bound.bind((address, port))
+        if port == 0:
+            _bind_free(bound, address)
+        else:
+            bound.bind((address, port))
         bound.listen()
     except OSError as error:
         bound.close()
@@ -172,3 +181,28 @@ def _bind(address: str, port: int, listener: _Listener) -> socket.socket:
             f"Cannot listen on {address} port {port} ({settings}): {error.strerror or error}."
         ) from error
     return bound
+
+
+def _bind_free(bound: socket.socket, address: str) -> None:
+    """Binds to a free port, if possible one that no client's connection takes while the server is restarted."""
+    ports = _below_ephemeral()
+    for port in random.SystemRandom().sample(ports, min(_ATTEMPTS, len(ports))):
+        if port in _taken:
+            continue
+        try:
+            bound.bind((address, port))
+        except OSError as error:
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise
+        else:
+            return
+    bound.bind((address, 0))
+
+
+def _below_ephemeral() -> range:
+    """Returns the ports just below those that the kernel gives to connections."""
+    try:
+        lowest = int(_EPHEMERAL_PORTS.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return range(0)
+    return range(max(_FIRST_PORT, lowest - _FREE_PORTS), lowest)

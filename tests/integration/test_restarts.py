@@ -330,8 +330,9 @@ def test_binding_to_a_server_that_stays_down_raises_and_nothing_is_busy(caplog):
     with running_triton(restart_limit=0) as triton:
         triton.run()
         server_of(triton).kill()
+        wait_until(lambda: "stays down, because it ended too often" in caplog.text)
         with pytest.raises(PyTritonRuntimeError, match="SIGKILL"):
-            bind_until_it_succeeds(triton, "late")
+            bind_floats(triton, "late", double)
         process = psutil.Process()
         before = sum(process.cpu_times()[:2])
         time.sleep(0.5)

@@ -100,10 +100,13 @@ def use(client):
         return answer["y"]
     if hasattr(answer, "result"):
         return answer.result(10)["y"]
+    # Streams are read to their end: gRPC may crash the child of a fork while it cancels one in another thread.
     if hasattr(answer, "__next__"):
-        return next(answer)["y"]
+        return [response["y"] for response in answer][0]
     async def ask():
-        return (await (anext(answer) if hasattr(answer, "__anext__") else answer))["y"]
+        if hasattr(answer, "__anext__"):
+            return [response["y"] async for response in answer][0]
+        return (await answer)["y"]
     return asyncio.run(ask())
 
 def use_in_child():

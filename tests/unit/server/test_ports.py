@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import contextlib
+import pathlib
 import socket
 
 import pytest
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
+from pytriton.server import ports
 from pytriton.server.config import TritonConfig
 from pytriton.server.ports import give_back, reachable, take, with_ports
 
@@ -36,6 +38,23 @@ def test_zero_takes_three_different_free_ports():
     config = with_ports(free())
 
     assert len({config.http_port, config.grpc_port, config.metrics_port} - {0, None}) == 3
+
+
+def test_zero_takes_no_port_that_a_connection_might_take_while_the_server_restarts():
+    lowest = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    config = with_ports(free())
+
+    assert all(10_000 <= port < lowest for port in (config.http_port, config.grpc_port, config.metrics_port))
+
+
+@pytest.mark.parametrize("content", [None, "", "1024 65535"])
+def test_zero_takes_any_free_port_where_all_may_be_taken_by_connections(monkeypatch, tmp_path, content):
+    file = tmp_path / "ip_local_port_range"
+    if content is not None:
+        file.write_text(content)
+    monkeypatch.setattr(ports, "_EPHEMERAL_PORTS", file)
+
+    assert len({with_ports(free()).http_port for _ in range(10)} - {0}) > 1
 
 
 def test_the_chosen_ports_are_free_for_the_server():
