@@ -111,7 +111,7 @@ class TritonBase:
             PyTritonBadParameterError: An argument has a value that cannot work.
             PyTritonModelConfigError: Arguments contradict each other, or another version of the model.
             PyTritonInvalidOperationError: The server refuses the model, or the factory of a `ProcessInstance` fails.
-            PyTritonRuntimeError: The model's files cannot be written.
+            PyTritonRuntimeError: The model's files cannot be written, or the server has ended and stays down.
         """
         if callable(infer_func) or isinstance(infer_func, ProcessInstance):
             infer_func = [infer_func]
@@ -126,11 +126,8 @@ class TritonBase:
             strict=strict,
         )
         self._check(spec)
-        model = BoundModel(spec, infer_funcs)
         with self._lock:
-            if self._server is not None:
-                self._connect()
-            self._models.add(model)
+            self._add(spec, infer_funcs)
 
     def connect(self) -> None:
         """Waits until the server is ready, and loads the models that are bound.
@@ -261,6 +258,20 @@ class TritonBase:
             self._supervised = server
             threading.Thread(target=self._supervise, args=(server,), name="pytriton-supervisor", daemon=True).start()
         return server
+
+    def _add(self, spec: ModelSpec, infer_funcs: Sequence[Callable[..., Any] | ProcessInstance]) -> None:
+        """Adds a model, and loads it if there is a server, which may end meanwhile; called with the lock held."""
+        if self._server is not None:
+            self._connect()
+        try:
+            self._models.add(BoundModel(spec, infer_funcs))
+        except PyTritonInvalidOperationError:
+            if self._server is None or not self._server.notice_end():
+                raise
+            self._connect()
+            self._models.add(BoundModel(spec, infer_funcs))
+        if self._server is not None and self._server.state is ServerState.RESTARTING:
+            self._connect()
 
     def _supervise(self, server: LocalServer | RemoteServer) -> None:
         """Brings the server back each time that it ends by itself."""

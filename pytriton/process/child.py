@@ -6,12 +6,14 @@ import codecs
 import collections
 import contextlib
 import logging
+import math
 import os
 import selectors
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 
 import pytriton
@@ -31,6 +33,7 @@ from pytriton.process.worker_main import main
 main(int(fd))
 """
 _POLL_INTERVAL_S = 0.2
+_CLOSED_S = 1.0  # how long a process may take to exit once it has closed its control channel
 _CHUNK = 1 << 16
 _LAST_CHUNKS = 64
 
@@ -108,6 +111,7 @@ class ChildProcess:
             selector.register(self._control, selectors.EVENT_READ, lambda: self._receive(unasked))
             selector.register(output, selectors.EVENT_READ, output.relay)
             timeout_s: float | None = _POLL_INTERVAL_S
+            closed_at = math.inf
             with contextlib.suppress(OSError):  # an old kernel
                 end = os.pidfd_open(self._popen.pid)
                 stack.callback(os.close, end)
@@ -119,8 +123,14 @@ class ChildProcess:
                 for key, _ in ready:
                     if not key.data():
                         selector.unregister(key.fileobj)
+                        if key.fileobj is self._control:
+                            closed_at, timeout_s = time.monotonic(), _POLL_INTERVAL_S
                 if has_ended:
                     break
+                if time.monotonic() - closed_at > _CLOSED_S:
+                    LOGGER.error("A worker process has closed its connection to this one, and is killed.")
+                    self.kill()
+                    closed_at = math.inf
             while self._receive(unasked, 0):
                 pass
             output.close()

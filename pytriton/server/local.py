@@ -41,6 +41,7 @@ _LOADING_THREADS = 4  # the server's own default for loading models
 # again for clients that keep idle connections open.
 _SERVER_EXIT_TIMEOUT_S = 0
 _EXIT_GRACE_S = 1.2
+_NOTICED_S = 0.5  # from the end of its connections to the end of the process
 
 
 class LocalServer:
@@ -141,6 +142,10 @@ class LocalServer:
         """
         self.process.wait()
         return self._state not in (ServerState.STOPPING, ServerState.STOPPED)
+
+    def notice_end(self) -> bool:
+        """Checks, after a request to the server failed, whether it has ended."""
+        return not self.control.is_live() and self.process.wait(_NOTICED_S)
 
     def restart(self, deploy: Callable[[], Sequence[str]]) -> bool:
         """Starts the server again, after it ended by itself.

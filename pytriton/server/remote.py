@@ -100,6 +100,13 @@ class RemoteServer:
         self._state = ServerState.RESTARTING
         return True
 
+    def notice_end(self) -> bool:
+        """Checks, after a request to the server failed, whether it has ended."""
+        if self.control.is_live():
+            return False
+        self._state = ServerState.RESTARTING
+        return True
+
     def restart(self, deploy: Callable[[], Sequence[str]]) -> bool:
         """Waits until the server is back, and deploys the models to it.
 

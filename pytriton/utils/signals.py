@@ -1,18 +1,22 @@
-"""Signals that stop a serving program."""
+"""Signals that end a serving program."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 LOGGER = logging.getLogger(__name__)
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_FATAL_SIGNALS = (signal.SIGTERM, signal.SIGHUP)  # their default action ends the process without cleaning up
+
+_clean_ups: list[Callable[[], None]] = []
 
 
 @contextlib.contextmanager
@@ -34,3 +38,46 @@ def wake_on_signals(woken: threading.Event) -> Iterator[None]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+
+def clean_up_when_killed(clean_up: Callable[[], None]) -> None:
+    """Has a function called before SIGTERM or SIGHUP ends this process, where they have their default action.
+
+    Only the main thread can arrange that; elsewhere, nothing happens.
+    """
+    _clean_ups.append(clean_up)
+    if threading.current_thread() is threading.main_thread():
+        for number in _FATAL_SIGNALS:
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, _clean_up)
+
+
+def forget_clean_up(clean_up: Callable[[], None]) -> None:
+    """Undoes `clean_up_when_killed`."""
+    with contextlib.suppress(ValueError):
+        _clean_ups.remove(clean_up)
+    if not _clean_ups and threading.current_thread() is threading.main_thread():
+        for number in _FATAL_SIGNALS:
+            if signal.getsignal(number) is _clean_up:
+                signal.signal(number, signal.SIG_DFL)
+
+
+def _clean_up(number: int, _: FrameType | None) -> None:
+    for each in _FATAL_SIGNALS:
+        signal.signal(each, signal.SIG_IGN)  # a second signal waits for the end of this
+    for clean_up in list(_clean_ups):
+        with contextlib.suppress(Exception):
+            clean_up()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    os._exit(128 + number)  # the first process of a container survives its own signals
+
+
+def _restore_in_child() -> None:
+    _clean_ups.clear()
+    for number in _FATAL_SIGNALS:
+        if signal.getsignal(number) is _clean_up:
+            signal.signal(number, signal.SIG_DFL)
+
+
+os.register_at_fork(after_in_child=_restore_in_child)

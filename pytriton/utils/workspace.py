@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Iterator
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
+from pytriton.utils.signals import clean_up_when_killed, forget_clean_up
 
 LOGGER = logging.getLogger(__name__)
 
@@ -91,6 +92,7 @@ class Workspace:
                         self._path.rmdir()
                 raise
         self._finalizer = weakref.finalize(self, _release, self._path, lock, kept, made, os.getpid())
+        clean_up_when_killed(self._finalizer)
 
     def exists(self) -> bool:
         """Returns whether the folder exists."""
@@ -108,6 +110,7 @@ class Workspace:
         """
         if self._finalizer is not None:
             self._finalizer()
+            forget_clean_up(self._finalizer)
 
 
 def sweep(folder: pathlib.Path) -> None:

@@ -69,6 +69,31 @@ def test_what_a_process_held_is_answered_with_an_error_at_once_and_the_next_requ
     assert process_of(name) != process
 
 
+class CloseDescriptors:
+    """Closes all descriptors, then doubles numbers, or does not return."""
+
+    @batch
+    def __call__(self, x):
+        if x[0, 0] < 0:
+            os.closerange(0, 65_536)
+        if x[0, 0] < -1:
+            time.sleep(1000)
+        return [x * 2]
+
+
+@pytest.mark.parametrize("number", [-1, -2], ids=["and_returns", "and_hangs"])
+def test_a_process_whose_callable_closes_all_descriptors_is_replaced(triton, name, number):
+    bind_floats(triton, name, ProcessInstance(CloseDescriptors), config=ONE_BY_ONE)
+    assert send_floats(triton, name, [1]) == [2]
+    old = process_of(name)
+
+    start = time.monotonic()
+    assert send_floats(triton, name, [number]) in ([2.0 * number], f"model '{name}': the worker has gone")
+    assert send_floats(triton, name, [3]) == [6]
+    assert time.monotonic() - start < 10
+    assert process_of(name) != old
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
 def test_how_it_ended_is_logged(triton, name, caplog, number):
     bind_pid(triton, name, [Multiply(), ProcessInstance(Multiply)])

@@ -41,7 +41,7 @@ def triple(x):
 with RemoteTriton(url=sys.argv[1], access_token=sys.argv[2]) as triton:
     triton.bind("Triple", triple, inputs=[Tensor((-1,), np.float32, "x")], outputs=[Tensor((-1,), np.float32, "y")])
     def say():
-        while signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        while signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             time.sleep(0.002)
         print("ready", flush=True)
     threading.Thread(target=say).start()

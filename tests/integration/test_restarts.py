@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import signal
@@ -34,7 +33,7 @@ from serving import (
 )
 
 from pytriton.decorators import batch
-from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonRuntimeError
+from pytriton.exceptions import PyTritonRuntimeError
 from pytriton.model_config import ModelConfig
 from pytriton.process import ProcessInstance
 from pytriton.triton import RemoteTriton
@@ -194,24 +193,13 @@ def test_models_of_a_remote_process_come_back_by_themselves(triton):
         assert send_floats(triton, "double", [2]) == [4]
 
 
-def bind_until_it_succeeds(triton, name):
-    """The server may end while it is told to load the model."""
-
-    def bind():
-        with contextlib.suppress(PyTritonInvalidOperationError):
-            bind_floats(triton, name, double)
-            return True
-
-    wait_until(bind)
-
-
 def test_a_model_bound_while_the_server_restarts_is_served(triton):
     bind_floats(triton, "double", double)
     triton.run()
     for number in range(5):
         server_of(triton).kill()
         time.sleep(0.02 * number)  # at any moment of the restart
-        bind_until_it_succeeds(triton, f"late{number}")
+        bind_floats(triton, f"late{number}", double)
 
         assert send_floats(triton, f"late{number}", [number]) == [2 * number]
 

@@ -26,10 +26,10 @@ def double(x):
 def serve_and_say(triton, text):
     """Serves, and says something once it listens to signals."""
     def say():
-        while signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        while signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             time.sleep(0.002)
         print(text, flush=True)
-    threading.Thread(target=say).start()
+    threading.Thread(target=say, daemon=True).start()
     triton.serve()
 
 def bind(triton):
@@ -301,7 +301,7 @@ def test_a_signal_that_is_ignored_stays_so(run):
         + """
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a background job
 def say():
-    while signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+    while signal.getsignal(signal.SIGTERM).__name__ != "wake":
         time.sleep(0.002)
     print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN, flush=True)
 with Triton() as triton:
@@ -328,3 +328,90 @@ print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, flush=True)
     script.signal(signal.SIGINT)
 
     assert [script.line() for _ in range(3)] == ["after", "True", "True"]
+
+
+STARTING = """
+import os, threading, time
+from pytriton.utils.workspace import Workspace
+
+def kill():
+    time.sleep(float(sys.argv[1]))
+    os.kill(os.getpid(), int(sys.argv[2]))
+
+create = Workspace.create
+def create_and_be_killed(workspace):
+    create(workspace)
+    Workspace.create = create
+    threading.Thread(target=kill).start()
+
+Workspace.create = create_and_be_killed
+"""
+
+
+def end_while_starting(folder, delay_ms, number):
+    """Sends a signal to a script some time after it has made its workspace; returns the exit status and its stderr."""
+    with Script(folder, "import sys" + STARTING + BLOCKING, delay_ms / 1000, int(number)) as script:
+        status = script.wait()
+        assert script.workspaces() == [], delay_ms
+        assert "CleanupWarning" not in script.stderr
+        return status, script.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("step_ms", [50, pytest.param(5, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
+def test_a_signal_at_any_time_of_the_start_leaves_nothing_behind(tmp_path, number, step_ms):
+    before = shared_memory()
+    for delay_ms in range(0, 200, step_ms):
+        status, stderr = end_while_starting(tmp_path, delay_ms, number)
+        assert status in (-number, 0), stderr  # 0: it was serving already
+        assert "Traceback" not in stderr
+    assert shared_memory() <= before
+
+
+@pytest.mark.parametrize("step_ms", [25, pytest.param(5, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
+def test_ctrl_c_at_any_time_of_the_start_leaves_nothing_behind(tmp_path, step_ms):
+    before = shared_memory()
+    for delay_ms in range(0, 200, step_ms):
+        status, stderr = end_while_starting(tmp_path, delay_ms, signal.SIGINT)
+        assert status == 0 or "KeyboardInterrupt" in stderr, stderr
+    assert shared_memory() <= before
+
+
+def test_a_process_that_was_forked_is_ended_by_signals_as_ever(run):
+    script = run(
+        SERVE
+        + """
+with Triton() as triton:
+    bind(triton)
+    triton.run()
+    print("ready", flush=True)
+    child = os.fork()
+    if child == 0:
+        print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, flush=True)
+        time.sleep(60)
+    sys.stdin.readline()
+    os.kill(child, signal.SIGTERM)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), triton.is_alive(), os.path.exists(triton._workspace.path))
+"""
+    )
+    assert script.line() == "True"
+    script.go_on()
+    assert script.line() == "-15 True True"
+    assert script.wait() == 0
+
+
+def test_handlers_of_the_user_stay_as_they_are(run):
+    script = run(
+        SERVE
+        + """
+handler = lambda *_: sys.exit(7)
+signal.signal(signal.SIGTERM, handler)
+with Triton() as triton:
+    triton.run()
+    print("ready", signal.getsignal(signal.SIGTERM) is handler, flush=True)
+    time.sleep(60)
+"""
+    )
+    script.signal(signal.SIGTERM)
+    assert script.wait() == 7
+    assert script.workspaces() == []

@@ -11,7 +11,7 @@ import psutil
 from serving import infer_json, is_running, request_json, server_of, token_of, wait_until
 
 # Answers a row with its double, and the process's id behind it. A row that starts with -1 kills the process; one that
-# starts with -2 takes as many seconds as its next value says.
+# starts with -2 takes as many seconds as its next value says; one with -3 closes all descriptors.
 MODEL = """
 import os
 import pathlib
@@ -38,6 +38,8 @@ class TritonPythonModel:
             os.kill(os.getpid(), signal.SIGKILL)
         if x[0, 0] == -2:
             time.sleep(float(x[0, 1]))
+        if x[0, 0] == -3:
+            os.closerange(0, 65_536)
         pid = np.full((len(x), 1), os.getpid(), np.float32)
         return pb_utils.InferenceResponse(output_tensors=[pb_utils.Tensor("y", np.hstack([2 * x, pid]))])
 

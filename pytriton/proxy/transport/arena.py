@@ -10,6 +10,7 @@ A block starts with a header of ``BLOCK_HEADER`` bytes. Its first word is 1 whil
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -123,7 +124,8 @@ class Arena:
 
     def close(self) -> None:
         """Closes the file; the memory is freed together with its last view."""
-        os.close(self.fd)
+        with contextlib.suppress(OSError):  # an inference callable may have closed the descriptor
+            os.close(self.fd)
         self.fd = -1
 
     def _split(self, order: int) -> int:

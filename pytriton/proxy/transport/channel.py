@@ -138,7 +138,8 @@ class Channel:
         self._is_closed = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+        with contextlib.suppress(OSError):  # an inference callable may have closed the descriptor
+            self._socket.close()
         if self._doorbell is not None:
             self._doorbell.wake()
             self._doorbell.notify()

@@ -109,6 +109,16 @@ def test_the_request_of_a_killed_process_gets_an_error_and_the_next_one_is_answe
     assert pid_of(triton, name) != first
 
 
+def test_a_process_whose_model_closes_all_descriptors_is_replaced(triton, name, load):
+    load()
+    first = pid_of(triton, name)
+    start = time.monotonic()
+    response = send_request(triton, name, -3)
+    assert response == [-6, first] or "the worker has gone" in response
+    assert pid_of(triton, name) != first
+    assert time.monotonic() - start < 10
+
+
 def test_a_process_that_is_killed_between_requests_is_not_noticed_by_clients(triton, name, load):
     load()
     first = pid_of(triton, name)
