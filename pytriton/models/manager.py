@@ -20,6 +20,7 @@ from pytriton.models.model import BoundModel
 from pytriton.models.store import FolderStore, ModelStore, StoreError
 from pytriton.proxy.registry import Registry
 from pytriton.server.control import ServerControl
+from pytriton.utils.limits import limits_hint
 
 LOGGER = logging.getLogger(__name__)
 
@@ -168,7 +169,9 @@ class ModelManager:
             raise
         # A file of a warm-up may have gone since the model was bound.
         except (PyTritonRuntimeError, PyTritonBadParameterError, OSError) as error:
-            raise PyTritonInvalidOperationError(f"The server cannot load model {name!r}: {error}") from error
+            raise PyTritonInvalidOperationError(
+                f"The server cannot load model {name!r}: {error}{limits_hint()}"
+            ) from error
 
     def _unload(self, deployment: Deployment, deadline: float) -> list[str]:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -54,8 +55,7 @@ class FolderStore:
         is_new = not folder.exists()
         try:
             for name, content in contents.items():
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                (folder / name).write_bytes(content)
+                _write(folder / name, content)
         except OSError as error:
             if is_new:  # an incomplete model is useless and takes space
                 shutil.rmtree(folder, ignore_errors=True)
@@ -66,6 +66,15 @@ class FolderStore:
             ) from error
         if self._is_started():
             self._control.load(spec.name)
+
+
+def _write(path: pathlib.Path, content: bytes) -> None:
+    """Writes a file, unless it has that content: a server can be started again while the disk is full."""
+    with contextlib.suppress(FileNotFoundError):
+        if path.read_bytes() == content:
+            return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
 
 
 class UploadStore:

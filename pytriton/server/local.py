@@ -31,6 +31,7 @@ from pytriton.server.settings_check import check_settings
 from pytriton.server.state import ServerState
 from pytriton.server.vertex_ai import with_vertex_ai
 from pytriton.utils.exit_status import describe_exit
+from pytriton.utils.limits import check_limits, limits_hint
 from pytriton.utils.workspace import Workspace
 
 LOGGER = logging.getLogger(__name__)
@@ -68,6 +69,7 @@ class LocalServer:
         on_exit: Callable[[], None],
     ) -> None:
         """Checks the settings; `start` starts the process."""
+        check_limits()
         self._files = find_server(path)
         self.config = with_ports(with_vertex_ai(config))
         check_settings(self.config)
@@ -325,7 +327,7 @@ class LocalServer:
         lines = self.process.log.tail()
         ended = f"The server exited unexpectedly: it {self.how_it_ended()}"
         if self.config.log_file is None:
-            return f"{ended}. Its last lines:\n{lines}"
+            return f"{ended}.{limits_hint()} Its last lines:\n{lines}"
         # Its output goes there, except for errors of its command line.
         log_file = f"{str(self.config.log_file)!r} (TritonConfig.log_file)"
         return f"{ended}; see its log, {log_file}.\n{lines}".rstrip()

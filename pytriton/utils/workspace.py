@@ -29,6 +29,8 @@ _TEMPORARY_PREFIX = "pytriton-"
 _OWNER_FILE = ".pytriton-owner"
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _SWEEP_TIMEOUT_S = 1.0
+_MAX_PARENT_BYTES = 107 - len("/pytriton-12345678/sockets/p123456/workers")  # of a socket's path
+_SHORT_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
 
 
 class CleanupWarning(UserWarning):
@@ -44,7 +46,8 @@ class Workspace:
     Args:
         workspace_path: The folder. One that does not exist is made (for its owner alone) and removed again; one that
             does keeps what it holds. None makes a folder ``pytriton-…`` for its owner alone, in the folder that the
-            environment variable ``PYTRITON_HOME`` names or, without it, in the system's folder for temporary files.
+            environment variable ``PYTRITON_HOME`` names or, without it, in the system's folder for temporary files
+            (``TMPDIR``), unless the path of that is too long for sockets.
 
     Raises:
         PyTritonBadParameterError: The path is not a folder, or another PyTriton uses it.
@@ -137,12 +140,21 @@ def _absolute(path: str | os.PathLike[str]) -> pathlib.Path:
 
 def _new_temporary_folder() -> pathlib.Path:
     home = os.environ.get(PYTRITON_HOME)
-    parent = _absolute(home or tempfile.gettempdir())
+    parent = _absolute(home) if home else _short_temporary_folder()
     with _named_errors(parent):
         _make_folder(parent)
         for folder in parent.glob(f"{_TEMPORARY_PREFIX}*"):
             sweep(folder)
         return pathlib.Path(tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX, dir=parent))
+
+
+def _short_temporary_folder() -> pathlib.Path:
+    """Returns the system's folder for temporary files, or another one if its path is too long for sockets."""
+    usual = _absolute(tempfile.gettempdir())
+    for folder in (usual, *map(pathlib.Path, _SHORT_FOLDERS)):
+        if len(str(folder).encode()) <= _MAX_PARENT_BYTES and os.access(folder, os.W_OK | os.X_OK):
+            return folder
+    return usual
 
 
 def _make_folder(path: pathlib.Path) -> bool:

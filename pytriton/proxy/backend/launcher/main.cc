@@ -20,6 +20,9 @@ namespace {
 // The stack limit before the server's was raised.
 constexpr char kUsualStack[] = "PYTRITON_STACK_LIMIT";
 
+// The limit on open files before the server's was raised.
+constexpr char kUsualFiles[] = "PYTRITON_FILE_LIMIT";
+
 // The preloaded libraries before the guard was added.
 constexpr char kUsualPreload[] = "PYTRITON_PRELOAD";
 
@@ -34,27 +37,34 @@ bool ReservesStacks() {
   return mode == 2 || (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY);
 }
 
+// Raises the soft limit of a resource to `wanted`, or to the hard limit, and notes the usual one in the environment.
+void Raise(int resource, rlim_t wanted, const char* usual) {
+  rlimit limit = {};
+  if (getrlimit(resource, &limit) != 0 || limit.rlim_cur >= wanted) return;
+  setenv(usual, std::to_string(limit.rlim_cur).c_str(), 1);
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  setrlimit(resource, &limit);
+}
+
+// Undoes `Raise`, in a worker process.
+void Restore(int resource, const char* usual) {
+  const char* value = std::getenv(usual);
+  rlimit limit = {};
+  if (value == nullptr || getrlimit(resource, &limit) != 0) return;
+  limit.rlim_cur = std::min<rlim_t>(std::strtoull(value, nullptr, 10), limit.rlim_max);
+  setrlimit(resource, &limit);
+  unsetenv(usual);
+}
+
 // Workaround for Triton 2.51 (and earlier): the HTTP front end copies bodies with the content type of a form, which is
 // the default of `curl -d` and urllib, to its stack, and parses each level of nested JSON in a call of its own. A few
 // megabytes of either crash a server whose threads have the usual 8 MB. Only the used part of a stack takes memory.
 void AllowDeepStacks() {
-  constexpr rlim_t kStack = rlim_t{1} << 30;
-  rlimit limit = {};
-  if (ReservesStacks() || getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= kStack) return;
-  setenv(kUsualStack, std::to_string(limit.rlim_cur).c_str(), 1);
-  limit.rlim_cur = std::min(kStack, limit.rlim_max);
-  setrlimit(RLIMIT_STACK, &limit);
+  if (!ReservesStacks()) Raise(RLIMIT_STACK, rlim_t{1} << 30, kUsualStack);
 }
 
-// Threads of a worker process do not need the server's address space for stacks.
-void RestoreStacks() {
-  const char* usual = std::getenv(kUsualStack);
-  rlimit limit = {};
-  if (usual == nullptr || getrlimit(RLIMIT_STACK, &limit) != 0) return;
-  limit.rlim_cur = std::min<rlim_t>(std::strtoull(usual, nullptr, 10), limit.rlim_max);
-  setrlimit(RLIMIT_STACK, &limit);
-  unsetenv(kUsualStack);
-}
+// Each connection is a file, and many systems allow a process 1,024 unless it asks for more.
+void AllowManyConnections() { Raise(RLIMIT_NOFILE, rlim_t{1} << 20, kUsualFiles); }
 
 // Loads the guard, which lies beside the launcher, into the server; PYTRITON_GUARD=0 leaves it out.
 void LoadGuard(const std::string& launcher) {
@@ -84,9 +94,11 @@ int main(int argc, char** argv) {
   const bool is_server = std::strcmp(slash == nullptr ? argv[2] : slash + 1, "tritonserver") == 0;
   if (is_server) {
     AllowDeepStacks();
+    AllowManyConnections();
     LoadGuard(argv[0]);
   } else {
-    RestoreStacks();
+    Restore(RLIMIT_STACK, kUsualStack);
+    Restore(RLIMIT_NOFILE, kUsualFiles);
   }
   execv(argv[2], argv + 2);
   std::fprintf(stderr, "%s: cannot run %s: %s\n", argv[0], argv[2], std::strerror(errno));
