@@ -26,6 +26,7 @@ _FUZZERS = (
     "tests/native/test_service_wire.py",
     "tests/native/test_control_channel.py",
     "tests/integration/test_fuzz.py",
+    "tests/integration/test_socket_fuzz.py",
     "tests/integration/test_chaos.py",
 )
 

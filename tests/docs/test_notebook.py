@@ -212,6 +212,7 @@ def test_interrupting_a_cell_leaves_the_server_alone(kernel: tuple[Any, Run]) ->
 
 def test_server_ends_with_the_kernel(kernel: tuple[Any, Run]) -> None:
     manager, run = kernel
+    run("triton.run()")
     server = psutil.Process(int(result_of(run("import psutil; psutil.Process().children()[0].pid"))))
     assert server.name() == "tritonserver"
     manager.shutdown_kernel(now=True)

@@ -15,7 +15,7 @@ from pytriton.proxy.tensors.bytes_tensor import bytes_array
 from pytriton.proxy.tensors.signature import Signature
 from pytriton.proxy.transport.arena import Lease
 from pytriton.proxy.types import Array, Request
-from pytriton.proxy.wire.encoding import TensorColumn
+from pytriton.proxy.wire.encoding import ProtocolError, TensorColumn
 from pytriton.proxy.wire.inference import RequestMetadata, read_batch, read_metadata
 
 LOGGER = logging.getLogger(__name__)
@@ -178,6 +178,8 @@ class Batch:
 
     def _array(self, column: TensorColumn, number: int) -> Array:
         tensor = column.tensors[number]
+        if not 0 <= tensor.offset <= self.lease.nbytes:  # NumPy does not notice an overflow
+            raise ProtocolError("a tensor lies outside its message")
         offset = self._data_offset + tensor.offset
         shape = () if column.position in self._signature.scalar_inputs else tensor.shape
         if column.datatype == BYTES_CODE:

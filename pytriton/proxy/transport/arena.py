@@ -247,12 +247,19 @@ class PeerArena:
     def __init__(self, fd: int) -> None:
         """Maps the whole arena behind ``fd``, and closes ``fd``."""
         self.memory = map_memory(fd)
+        self._size = len(self.memory)
         self.words: memoryview[int] | None = memoryview(self.memory).cast("q")
         """The arena as words; None in a fork, where leases must not release blocks that the parent uses."""
         _peer_arenas.add(self)
 
     def lease(self, offset: int, size: int) -> Lease:
-        """Returns ``size`` bytes of the block at ``offset``, which stay valid while anything refers to them."""
+        """Returns ``size`` bytes of the block at ``offset``, which stay valid while anything refers to them.
+
+        Raises:
+            ValueError: There is no such block.
+        """
+        if not BLOCK_HEADER <= offset <= self._size - size <= self._size:  # NumPy does not notice an overflow
+            raise ValueError(f"the arena of {self._size} bytes has no block at {offset} of {size} bytes")
         lease = _new_array(Lease, (size,), _BYTE, self.memory, offset)
         lease._arena = self
         lease._index = (offset - BLOCK_HEADER) >> 3

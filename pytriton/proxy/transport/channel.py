@@ -88,8 +88,9 @@ class Channel:
         return None
 
     def _check_peer(self) -> None:
-        """Raises EOFError if the other side has gone."""
-        self._receive(socket.MSG_DONTWAIT | socket.MSG_PEEK)
+        """Raises EOFError if the other side has gone, or does not use the doorbell."""
+        if self._receive(socket.MSG_DONTWAIT) is not None:
+            raise EOFError
 
     def _receive(self, flags: int) -> Notification | None:
         try:

@@ -8,6 +8,7 @@ import os
 import pathlib
 import socket
 import threading
+import time
 from collections.abc import Collection
 
 from pytriton.exceptions import PyTritonBadParameterError
@@ -20,6 +21,7 @@ from pytriton.proxy.worker.worker import Worker
 LOGGER = logging.getLogger(__name__)
 
 _MAX_SOCKET_PATH = 107  # bytes in sockaddr_un
+_PAUSE_S = 0.05  # before the next attempt to accept an instance
 
 
 class WorkerListener:
@@ -71,7 +73,12 @@ class WorkerListener:
 
     def accept(self) -> None:
         """Accepts an instance, and connects it to the worker of its ticket in a thread of its own."""
-        connected, _ = self._socket.accept()
+        try:
+            connected, _ = self._socket.accept()
+        except OSError as error:  # mostly: too many open files
+            LOGGER.warning("A model instance cannot be accepted: %s", error)
+            time.sleep(_PAUSE_S)
+            return
         threading.Thread(target=self._handshake, args=(connected,), daemon=True).start()
 
     def close(self) -> None:

@@ -8,10 +8,18 @@ import pathlib
 import socket
 import tempfile
 
+import numpy as np
 import psutil
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from peer_codecs import encode_batch
+from wiring import Wire
 
-from pytriton.proxy.transport.arena import Arena, PeerArena
+from pytriton.model_config import Tensor
+from pytriton.proxy.transport.arena import BLOCK_HEADER, Arena, PeerArena
+from pytriton.proxy.wire.encoding import ProtocolError, TensorColumn, TensorLocation
+from pytriton.proxy.wire.inference import BatchMessage
 from pytriton.proxy.wire.notification import NOTIFICATION, NotificationKind
 from pytriton.proxy.worker.listener import WorkerListener
 
@@ -32,6 +40,42 @@ def test_memory_that_may_shrink_is_not_mapped(is_file, tmp_path):
         PeerArena(fd)
     with pytest.raises(OSError):
         os.fstat(fd)  # it was closed
+
+
+WORDS = st.integers(-(1 << 63), (1 << 63) - 1) | st.sampled_from([-1, 0, 1, 64, 65, 65_536, (1 << 63) - 1, -(1 << 63)])
+
+
+@given(offset=WORDS | st.integers(0, 70_000), size=WORDS | st.integers(0, 70_000))
+def test_a_block_lies_within_the_other_sides_memory_or_is_refused(offset, size):
+    arena = Arena(65_536)
+    peer = PeerArena(os.dup(arena.fd))
+    try:
+        lease = peer.lease(offset, size)
+    except ValueError:
+        assert not (offset >= BLOCK_HEADER and 0 <= size <= 65_536 - offset)
+    else:
+        start = np.frombuffer(peer.memory, np.uint8).__array_interface__["data"][0]
+        assert lease.__array_interface__["data"][0] == start + offset
+        assert len(lease) == size and offset + size <= 65_536
+    finally:
+        arena.close()
+
+
+@given(offset=st.integers(-(1 << 63), (1 << 63) - 1))
+def test_a_tensor_lies_within_its_batch_or_is_refused(offset):
+    wire = Wire([Tensor((-1,), np.float32, "x")], [Tensor((-1,), np.float32, "y")])
+    data = encode_batch(BatchMessage(1, [1], [TensorColumn(0, 11, True, [TensorLocation(offset, 4, (1, 1))])], []))
+    message = data.to_bytes() + bytes(64)
+    start = wire.arena.allocate(len(message))
+    wire.arena.memory[start : start + len(message)] = message
+    try:
+        array = wire.batch_at(start, len(message)).inputs_of(0)["x"]
+    except (ProtocolError, TypeError):
+        assert not 0 <= offset <= 60
+    else:
+        assert array.tolist() == [[0.0]] and 0 <= offset <= 60
+    finally:
+        wire.close()
 
 
 def _descriptors(kinds):
