@@ -1,6 +1,6 @@
 """Hours of mixed load: every response is right, memory and descriptors stay as they are.
 
-By hand for an hour: ``PYTRITON_SOAK_S=3600 pytest -m slow -s tests/integration/test_soak.py``.
+By hand for an hour: ``SOAK_S=3600 pytest -m slow -s tests/integration/test_soak.py``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from worker_models import write_model
 
 from pytriton.triton import Triton
 
-DURATION_S = float(os.environ.get("PYTRITON_SOAK_S", "600"))
+DURATION_S = float(os.environ.get("SOAK_S", "600"))
 LIFE_S = 60.0  # of a server, which is killed then
 SAMPLE_S = 5.0
 GROWTH_MIB = 30
@@ -48,8 +48,8 @@ def test_memory_and_descriptors_stay_as_they_are_under_mixed_load(tmp_path):
             theirs.append(sample(server))
             passed = time.monotonic() - start
             print(
-                f"{passed:.0f} s: {load.responses} responses, the slowest after {load.slowest_s:.1f} s; MiB and files of "
-                f"this process {own[-1][0]:.0f}, {own[-1][1]}, of the server {theirs[-1][0]:.0f}, {theirs[-1][1]}",
+                f"{passed:.0f} s: {load.responses} responses, the slowest after {load.slowest_s:.1f} s; "
+                f"MiB and files of this process {own[-1][0]:.0f}, {own[-1][1]}, of the server {theirs[-1][0]:.0f}, {theirs[-1][1]}",
                 flush=True,
             )
             server.kill()
