@@ -47,9 +47,10 @@ def test_memory_and_descriptors_stay_as_they_are_under_mixed_load(tmp_path):
                 own.append(sample(ours))
             theirs.append(sample(server))
             passed = time.monotonic() - start
+            (memory, files), (server_memory, server_files) = own[-1], theirs[-1]
             print(
                 f"{passed:.0f} s: {load.responses} responses, the slowest after {load.slowest_s:.1f} s; "
-                f"MiB and files of this process {own[-1][0]:.0f}, {own[-1][1]}, of the server {theirs[-1][0]:.0f}, {theirs[-1][1]}",
+                f"this process {memory:.0f} MiB, {files} files; server {server_memory:.0f} MiB, {server_files} files",
                 flush=True,
             )
             server.kill()
