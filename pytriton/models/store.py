@@ -71,7 +71,7 @@ class FolderStore:
 def _write(path: pathlib.Path, content: bytes) -> None:
     """Writes a file, unless it has that content: a server can be started again while the disk is full."""
     with contextlib.suppress(FileNotFoundError):
-        if path.read_bytes() == content:
+        if path.stat().st_size == len(content) and path.read_bytes() == content:
             return
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)

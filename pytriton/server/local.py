@@ -8,6 +8,7 @@ import dataclasses
 import logging
 import os
 import pathlib
+import shutil
 import sys
 import threading
 import time
@@ -378,7 +379,8 @@ def _server_environment(files: ServerFiles, workspace: pathlib.Path) -> dict[str
         environment["PYTRITON_LIBZMQ"] = libzmq
     # What the backend "python" starts worker processes with.
     folder = workspace / "python"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)  # of a server that was killed
+    folder.mkdir(mode=0o700)
     environment["PYTRITON_BACKEND_FOLDER"] = str(folder)
     environment["PYTRITON_HOST"] = str(pathlib.Path(pytriton.python_backend.__file__).with_name("bootstrap.py"))
     environment["PYTRITON_LIBRARY_PATH"] = own_libraries

@@ -38,6 +38,7 @@ from serving import (
     token_of,
     wait_until,
 )
+from worker_models import send_request, write_model
 
 from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonRuntimeError
@@ -248,6 +249,17 @@ def test_the_response_cache_works_again():
 
         assert [send_floats(triton, "cached", [5]) for _ in range(3)] == [[5]] * 3
         assert len(calls) == 1
+
+
+def test_models_of_a_repository_come_back_at_the_first_attempt(tmp_path, caplog):
+    write_model(tmp_path, "repository")
+    with running_triton(model_repository=tmp_path) as triton:
+        triton.run()
+        for _ in range(3):
+            assert send_request(triton, "repository", 4)[0] == 8
+            kill(triton)
+        assert send_request(triton, "repository", 5)[0] == 10
+    assert caplog.text.count("exited unexpectedly") == 3
 
 
 def test_models_of_a_remote_process_come_back_by_themselves(triton):

@@ -8,6 +8,7 @@ import os
 import random
 import socket
 import stat
+import struct
 import sys
 import threading
 import time
@@ -17,13 +18,16 @@ import numpy as np
 import psutil
 import pytest
 import zmq
-from peer_codecs import encode_registration
+from peer_codecs import encode_batch, encode_registration
 from serving import Load, bind_floats, running_triton, send_floats, wait_until
 
 from pytriton.decorators import batch
+from pytriton.model_config.datatypes import CODE_BY_DTYPE
 from pytriton.process import ProcessInstance
 from pytriton.proxy.transport.arena import Arena
 from pytriton.proxy.transport.channel import Channel
+from pytriton.proxy.wire.encoding import TensorColumn, TensorLocation
+from pytriton.proxy.wire.inference import BatchMessage
 from pytriton.proxy.wire.notification import NOTIFICATION, PROTOCOL_VERSION, Notification, NotificationKind
 from pytriton.proxy.wire.registration import RegistrationMessage, decode_admission
 
@@ -130,14 +134,22 @@ class Intruder:
                         _, fds, _, _ = socket.recv_fds(peer, NOTIFICATION.size, 4)
                         for fd in fds:
                             os.close(fd)
-                    noise = self._random.randbytes(4096)
-                    arena.memory[: len(noise)] = noise
+                    noise = self._random.choice((self._random.randbytes(4096), self._damaged_batch()))
+                    arena.memory[64 : 64 + len(noise)] = noise
                     for _ in range(self._random.randrange(4)):
                         kind = self._random.choice((NotificationKind.BATCH, NotificationKind.BATCH, 0, 99))
-                        words = [self._random.choice((*WORDS, 128, 1000)) for _ in range(3)]
+                        words = [self._random.choice((*WORDS, 64, 64, 1000)) for _ in range(3)]
                         peer.send(NOTIFICATION.pack(kind, *words)[: self._random.choice((32, 32, 32, 5))])
         finally:
             arena.close()
+
+    def _damaged_batch(self):
+        tensor = TensorColumn(0, CODE_BY_DTYPE[np.dtype(np.float32)], True, [TensorLocation(8, 4, (1, 1))])
+        message = bytearray(encode_batch(BatchMessage(1, [1], [tensor], [])).to_bytes())
+        for _ in range(self._random.randrange(3)):
+            word = self._random.choice((*WORDS, self._random.randrange(1 << 40)))
+            struct.pack_into("<q", message, 8 * self._random.randrange(len(message) // 8), word)
+        return bytes(message) + bytes(512)
 
     def _sockets(self):
         return [path for path in self._folder.rglob("*") if stat.S_ISSOCK(path.lstat().st_mode)]

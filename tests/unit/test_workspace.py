@@ -7,6 +7,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import warnings
 
 import pytest
@@ -58,11 +59,19 @@ def test_without_a_path_a_folder_is_made_for_its_owner_alone(home):
     assert workspace.path.stat().st_mode & 0o777 == 0o700
 
 
-def test_without_home_the_folder_is_among_the_temporary_ones(monkeypatch, tmp_path):
+def test_without_home_the_folder_is_among_the_temporary_ones(monkeypatch):
     monkeypatch.delenv("PYTRITON_HOME")
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with tempfile.TemporaryDirectory(prefix="pt-") as folder:
+        monkeypatch.setattr("tempfile.tempdir", folder)
 
-    assert Workspace().path.parent == tmp_path
+        assert str(Workspace().path.parent) == folder
+
+
+def test_a_temporary_folder_whose_path_is_too_long_for_sockets_is_not_used(monkeypatch, tmp_path):
+    monkeypatch.delenv("PYTRITON_HOME")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / ("x" * 100)))
+
+    assert str(Workspace().path.parent) in ("/tmp", "/var/tmp", "/dev/shm")
 
 
 def test_workspaces_without_a_path_are_different_folders():

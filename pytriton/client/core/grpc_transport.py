@@ -205,13 +205,17 @@ class AsyncioGrpcTransport:
         call = asyncio.ensure_future(client.infer(*args, client_timeout=timeout_s + _ABANDONED_S, **kwargs))
         try:
             done, _ = await asyncio.wait([call], timeout=timeout_s)
-        finally:
-            if not call.done():
-                self._abandoned.add(call)
-                call.add_done_callback(self._forget)
+        except asyncio.CancelledError:
+            self._abandon(call)
+            raise
         if not done:
+            self._abandon(call)
             raise failures.timed_out(self.url.with_scheme, timeout_s)
         return call.result()
+
+    def _abandon(self, call: asyncio.Future[Any]) -> None:
+        self._abandoned.add(call)
+        call.add_done_callback(self._forget)
 
     def _forget(self, call: asyncio.Future[Any]) -> None:
         self._abandoned.discard(call)

@@ -49,6 +49,8 @@ class Batch:
         """The block that holds the batch."""
         self.request_count = self._message.request_count
         """Number of requests."""
+        if self.request_count > lease.nbytes - self._data_offset:  # there is a cancel flag for each
+            raise ProtocolError(f"a batch cannot have {self.request_count} requests")
         self.rows = self._message.rows
         """First dimension of each request; empty if the model does not batch."""
         self._metadata_read: list[RequestMetadata] | None = None if self._metadata_start else []

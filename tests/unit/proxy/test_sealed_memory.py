@@ -6,6 +6,7 @@ import mmap
 import os
 import pathlib
 import socket
+import struct
 import tempfile
 
 import numpy as np
@@ -76,6 +77,19 @@ def test_a_tensor_lies_within_its_batch_or_is_refused(offset):
         assert array.tolist() == [[0.0]] and 0 <= offset <= 60
     finally:
         wire.close()
+
+
+@pytest.mark.parametrize("count", [73, 1 << 40, (1 << 63) - 1])
+def test_a_batch_cannot_have_more_requests_than_it_has_cancel_flags(count):
+    wire = Wire([Tensor((-1,), np.float32, "x")], [Tensor((-1,), np.float32, "y")])
+    message = bytearray(encode_batch(BatchMessage(1, [], [], [])).to_bytes())
+    struct.pack_into("<q", message, 8 * [*struct.unpack(f"<{len(message) // 8}q", message)].index(1, 3), count)
+    message += bytes(64)
+    start = wire.arena.allocate(len(message))
+    wire.arena.memory[start : start + len(message)] = bytes(message)
+    with pytest.raises(ProtocolError, match=f"cannot have {count} requests"):
+        wire.batch_at(start, len(message))
+    wire.close()
 
 
 def _descriptors(kinds):

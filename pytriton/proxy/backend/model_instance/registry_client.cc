@@ -73,8 +73,16 @@ class ZeroMq {
 };
 
 constexpr size_t kMaxFrame = size_t{1} << 20;
+constexpr int kAttemptMs = 2000;
 
-std::vector<std::string> Call(const std::string& endpoint, const std::vector<std::string>& request, int timeout_ms) {
+// There was no reply in time.
+class NoReply : public RegistrationError {
+ public:
+  using RegistrationError::RegistrationError;
+};
+
+std::vector<std::string> CallOnce(const std::string& endpoint, const std::vector<std::string>& request,
+                                  int timeout_ms) {
   const ZeroMq& zmq = ZeroMq::Get();
   const std::unique_ptr<void, int (*)(void*)> context(zmq.ctx_new(), zmq.ctx_term);
   const std::unique_ptr<void, int (*)(void*)> socket(zmq.socket(context.get(), ZeroMq::kRequestSocket), zmq.close);
@@ -95,13 +103,25 @@ std::vector<std::string> Call(const std::string& endpoint, const std::vector<std
   while (more != 0) {
     std::string frame(kMaxFrame, '\0');
     const int size = zmq.recv(socket.get(), frame.data(), frame.size(), 0);
-    if (size < 0) fail("no reply from");
+    if (size < 0) throw NoReply("no reply from the registry at " + endpoint + ": " + zmq.strerror(zmq.error()));
     frame.resize(std::min<size_t>(size, frame.size()));
     response.push_back(std::move(frame));
     size_t more_size = sizeof(more);
     zmq.getsockopt(socket.get(), ZeroMq::kReceiveMore, &more, &more_size);
   }
   return response;
+}
+
+// Workaround for ZeroMQ 4.3: a request may get lost while peers disconnect that sent something else than ZeroMQ's
+// frames.
+std::vector<std::string> Call(const std::string& endpoint, const std::vector<std::string>& request, int timeout_ms) {
+  for (;; timeout_ms -= kAttemptMs) {
+    try {
+      return CallOnce(endpoint, request, std::min(timeout_ms, kAttemptMs));
+    } catch (const NoReply&) {
+      if (timeout_ms <= kAttemptMs) throw;
+    }
+  }
 }
 
 }  // namespace
