@@ -39,25 +39,30 @@ def test_memory_and_descriptors_stay_as_they_are_under_mixed_load(tmp_path):
         bind_all(triton)
         triton.run()
         load = Load(triton, repository=2)
-        start = time.monotonic()
-        while time.monotonic() - start < DURATION_S:
-            server, born = server_of(triton), time.monotonic()
-            while time.monotonic() - born < LIFE_S:
-                time.sleep(SAMPLE_S)
-                own.append(sample(ours))
-            theirs.append(sample(server))
-            passed = time.monotonic() - start
-            (memory, files), (server_memory, server_files) = own[-1], theirs[-1]
-            print(
-                f"{passed:.0f} s: {load.responses} responses, the slowest after {load.slowest_s:.1f} s; "
-                f"this process {memory:.0f} MiB, {files} files; server {server_memory:.0f} MiB, {server_files} files",
-                flush=True,
-            )
-            server.kill()
-            wait_until(lambda server=server: not is_running(server))
-            wait_until(triton.is_connected, 30)
-        load.end()
+        start, ended_by_itself = time.monotonic(), []
+        try:
+            while (passed := time.monotonic() - start) < DURATION_S:
+                server, born = server_of(triton), time.monotonic()
+                while time.monotonic() - born < LIFE_S and is_running(server):
+                    time.sleep(SAMPLE_S)
+                    own.append(sample(ours))
+                if is_running(server):
+                    theirs.append(sample(server))
+                    server.kill()
+                    wait_until(lambda server=server: not is_running(server))
+                else:
+                    ended_by_itself.append(passed)
+                wait_until(triton.is_connected, 30)
+                (memory, files), (server_memory, server_files) = own[-1], theirs[-1]
+                print(
+                    f"{passed:.0f} s: {load.responses} responses, the slowest after {load.slowest_s:.1f} s; "
+                    f"this process {memory:.0f} MiB, {files} files; server {server_memory:.0f} MiB, {server_files} files",
+                    flush=True,
+                )
+        finally:
+            load.end()
         assert not load.faults, load.faults[:5]
+        assert not ended_by_itself
     assert not servers()
     for samples in (own, theirs):
         half = samples[len(samples) // 4 : len(samples) // 2], samples[-len(samples) // 4 :]
