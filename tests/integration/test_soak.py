@@ -26,7 +26,7 @@ GROWTH_FILES = 30
 
 def sample(process):
     """Memory of its own in MiB, and open files."""
-    return process.memory_full_info().uss / (1 << 20), process.num_fds()
+    return process.memory_full_info().uss >> 20, process.num_fds()
 
 
 @pytest.mark.slow
@@ -53,10 +53,9 @@ def test_memory_and_descriptors_stay_as_they_are_under_mixed_load(tmp_path):
                 else:
                     ended_by_itself.append(passed)
                 wait_until(triton.is_connected, 30)
-                (memory, files), (server_memory, server_files) = own[-1], theirs[-1]
                 print(
                     f"{passed:.0f} s: {load.responses} responses, the slowest after {load.slowest_s:.1f} s; "
-                    f"this process {memory:.0f} MiB, {files} files; server {server_memory:.0f} MiB, {server_files} files",
+                    f"MiB and files: {own[-1]} here, {theirs[-1:]} of the server",
                     flush=True,
                 )
         finally:
