@@ -227,10 +227,15 @@ def wait_until(condition, timeout_s=10.0, what="the condition"):
 
 
 def server_of(triton):
-    """The process of a running server."""
+    """The process of a running server, or of one that is just being started."""
     ports = triton.config
     flag = f"--http-port={ports.http_port}" if ports.allow_http is not False else f"--grpc-port={ports.grpc_port}"
-    (server,) = (server for server in servers() if flag in server.cmdline())
+
+    def find():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return [server for server in servers() if flag in server.cmdline()]
+
+    (server,) = wait_until(find, what="a running server")
     return server
 
 
