@@ -1,8 +1,8 @@
 // The decoders of the wire's messages, for libFuzzer. The first byte of the input chooses the kind of message.
 //
-// Whatever comes, a decoder reads nothing outside of the input, and throws nothing but ProtocolError; what it accepts is
-// the same after it was encoded and decoded again. With the argument `--corpus FOLDER`, the program writes messages to
-// start from.
+// Whatever comes, a decoder reads nothing outside of the input, and throws nothing but ProtocolError; what it accepts
+// is the same after it was encoded and decoded again. With the argument `--corpus FOLDER`, the program writes messages
+// to start from.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
