@@ -139,8 +139,8 @@ class Worker:
                 if server_client is not None:
                     server_client.close()
                 return
+            thread.start()  # before `close` can wait for its end
             self._threads[thread] = channel
-        thread.start()
 
     def retire(self) -> None:
         """Frees what new instances would need, once all connected ones have disconnected."""
