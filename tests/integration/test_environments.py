@@ -185,6 +185,30 @@ def test_with_too_little_address_space_it_names_the_limit(environment, size_kib)
     environment.fails(f"ulimit -v {size_kib}; exec", text)
 
 
+def shared_memory_that_is_dumped(process):
+    """The mappings of models' memory that the kernel would write to a core file when the process crashes."""
+    mapping, dumped = "", []
+    for line in pathlib.Path(f"/proc/{process.pid}/smaps").read_text().splitlines():
+        if "memfd:pytriton (" in line:
+            mapping = line
+        elif mapping and line.startswith("VmFlags"):
+            if "dd" not in line.split():
+                dumped.append(mapping)
+            mapping = ""
+    return dumped
+
+
+def test_a_core_file_has_no_shared_memory():
+    with running_triton() as triton:
+        bind_floats(triton, "double", double)
+        triton.run()
+        assert send_floats(triton, "double", [1]) == [2]
+
+        for process in (psutil.Process(), server_of(triton)):
+            assert "memfd:pytriton (" in pathlib.Path(f"/proc/{process.pid}/maps").read_text()
+            assert shared_memory_that_is_dumped(process) == []
+
+
 def test_the_server_takes_more_connections_than_the_soft_limit_on_open_files():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))

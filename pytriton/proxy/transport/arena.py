@@ -68,6 +68,7 @@ class Arena:
         os.ftruncate(self.fd, self.capacity)
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEALS)
         self.memory = mmap.mmap(self.fd, self.capacity)
+        self.memory.madvise(mmap.MADV_DONTDUMP)
         self._words = memoryview(self.memory).cast("q")
         # Per order: (offset, when it was freed, whether it has pages); the block freed last is used first.
         self._free: list[list[tuple[int, float, bool]]] = [[] for _ in range(self.capacity.bit_length())]
@@ -236,7 +237,9 @@ def map_memory(fd: int) -> mmap.mmap:
     try:
         if not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
             raise OSError(errno.EINVAL, "the other side's shared memory may shrink")
-        return mmap.mmap(fd, os.fstat(fd).st_size)
+        memory = mmap.mmap(fd, os.fstat(fd).st_size)
+        memory.madvise(mmap.MADV_DONTDUMP)  # else the kernel writes gigabytes for minutes when a process crashes
+        return memory
     finally:
         os.close(fd)
 

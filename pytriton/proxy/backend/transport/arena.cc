@@ -47,6 +47,7 @@ Mapping::Mapping(int fd, int64_t size) : size_(size) {
   void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (data == MAP_FAILED) throw ArenaError(SystemError("cannot map shared memory"));
   data_ = static_cast<char*>(data);
+  madvise(data, size, MADV_DONTDUMP);  // else the kernel writes gigabytes for minutes when the server crashes
 }
 
 Mapping::~Mapping() {
