@@ -11,7 +11,12 @@ from typing import Any
 
 from pytriton.client.core import failures, fork_safety
 from pytriton.client.core.loop_thread import is_being_cancelled
-from pytriton.client.exceptions import PyTritonClientError, PyTritonClientTimeoutError, PyTritonClientValueError
+from pytriton.client.exceptions import (
+    PyTritonClientClosedError,
+    PyTritonClientError,
+    PyTritonClientTimeoutError,
+    PyTritonClientValueError,
+)
 from pytriton.client.tls import TLSConfig
 from pytriton.client.url import TritonUrl
 
@@ -175,6 +180,7 @@ class AsyncioGrpcTransport:
         self._closed = False
         self._abandoned: set[asyncio.Future[Any]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._closing: asyncio.Future[None] | None = None  # of that loop
 
     outputs_of = staticmethod(outputs_of)
 
@@ -192,7 +198,7 @@ class AsyncioGrpcTransport:
                 response = await self._infer_unless_late(client, timeout_s, *args, **kwargs)
             else:
                 response = await getattr(client, method)(*args, client_timeout=timeout_s, **kwargs)
-        except PyTritonClientTimeoutError:
+        except (PyTritonClientTimeoutError, PyTritonClientClosedError):
             raise
         except asyncio.CancelledError:
             raise self.cancelled() from None
@@ -201,17 +207,18 @@ class AsyncioGrpcTransport:
         return _READ_AS_JSON[method](response) if method in _READ_AS_JSON else response
 
     async def _infer_unless_late(self, client: Any, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
-        """Sends a request, and abandons it if it takes too long or is cancelled; see `GrpcTransport`."""
+        """Sends a request, and abandons it if it takes too long, is cancelled, or the transport is closed."""
+        assert self._closing is not None
         call = asyncio.ensure_future(client.infer(*args, client_timeout=timeout_s + _ABANDONED_S, **kwargs))
         try:
-            done, _ = await asyncio.wait([call], timeout=timeout_s)
+            await asyncio.wait([call, self._closing], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             self._abandon(call)
             raise
-        if not done:
-            self._abandon(call)
-            raise failures.timed_out(self.url.with_scheme, timeout_s)
-        return call.result()
+        if call.done():
+            return call.result()
+        self._abandon(call)
+        raise failures.closed_meanwhile() if self._closed else failures.timed_out(self.url.with_scheme, timeout_s)
 
     def _abandon(self, call: asyncio.Future[Any]) -> None:
         self._abandoned.add(call)
@@ -237,7 +244,8 @@ class AsyncioGrpcTransport:
             import tritonclient.grpc.aio
 
             _check_same_process()
-            self._loop = loop
+            if self._loop is not loop:
+                self._loop, self._closing = loop, loop.create_future()
             self._client = tritonclient.grpc.aio.InferenceServerClient(**self._options)
         return self._client
 
@@ -259,6 +267,9 @@ class AsyncioGrpcTransport:
         self._closed = True
         client, self._client = self._client, None
         if client is not None and self._loop is asyncio.get_running_loop():
+            if self._closing is not None and not self._closing.done():
+                self._closing.set_result(None)
+                await asyncio.sleep(0)  # those who wait abandon their requests
             if self._abandoned:  # closing the connection would cancel them
                 await asyncio.wait(self._abandoned, timeout=_CLOSING_TIMEOUT_S)
             await client.close()

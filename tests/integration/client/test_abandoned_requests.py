@@ -14,7 +14,13 @@ import psutil
 import pytest
 from serving import HOST, bind_floats, held_model, server_of, wait_until
 
-from pytriton.client import AsyncioDecoupledModelClient, AsyncioModelClient, ModelClient, PyTritonClientTimeoutError
+from pytriton.client import (
+    AsyncioDecoupledModelClient,
+    AsyncioModelClient,
+    ModelClient,
+    PyTritonClientClosedError,
+    PyTritonClientTimeoutError,
+)
 from pytriton.model_config import ModelConfig
 
 X = np.ones(4, np.float32)
@@ -110,6 +116,32 @@ def test_streams_left_at_random(triton, name, survives, count):
             await asyncio.gather(*[send(client, left) for _ in range(32)])
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("count", [100, pytest.param(3_000, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
+def test_clients_closed_with_requests_in_flight(triton, name, survives, count):
+    bind_floats(triton, name, now_and_then, config=ModelConfig(max_batch_size=64))
+    ends = {"served": 0, "closed": 0}
+
+    async def send(client):
+        try:
+            assert (await client.infer_sample(X))["y"].tolist() == X.tolist()
+            ends["served"] += 1
+        except PyTritonClientClosedError:
+            ends["closed"] += 1
+
+    async def main():
+        for _ in range(count):
+            client = AsyncioModelClient(url_of(triton), name)
+            await client.infer_sample(X)
+            tasks = [asyncio.ensure_future(send(client)) for _ in range(20)]
+            await asyncio.sleep(random.random() * 0.02)
+            await client.close()
+            await asyncio.gather(*tasks)
+
+    asyncio.run(main())
+    assert ends["served"] + ends["closed"] == 20 * count
+    assert ends["closed"] > 0
 
 
 def test_a_request_that_timed_out_is_finished_and_its_response_dropped(triton, name):
