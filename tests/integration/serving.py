@@ -278,7 +278,12 @@ class Script:
             stderr=(folder / "stderr").open("w"),
             text=True,
             cwd=folder,
-            env={**os.environ, **FREE_PORTS_ENVIRONMENT, "PYTRITON_HOME": str(self.home)},
+            env={
+                **os.environ,
+                **FREE_PORTS_ENVIRONMENT,
+                "PYTRITON_HOME": str(self.home),
+                "PYTHONFAULTHANDLER": "1",  # says where it crashed, if it does
+            },
         )
 
     def __enter__(self):

@@ -21,7 +21,7 @@ from pytriton.decorators import batch
 from pytriton.model_config import DynamicBatcher, ModelConfig
 
 INFER_S = 0.05
-SLACK_S = 0.04
+SLACK_S = 0.1
 PATIENT = ModelConfig(max_batch_size=8, batcher=DynamicBatcher(max_queue_delay_microseconds=200_000))
 
 

@@ -157,6 +157,7 @@ class Load:
         for number in range(self._kills):
             while self.sent < number * self._count // self._kills and self._goes_on:
                 time.sleep(0.01)
+            wait_until(self._triton.is_connected, 30)  # five starts in a row that fail are the end
             kill(self._triton)
             self._left -= 1
             if self._left == 1:
