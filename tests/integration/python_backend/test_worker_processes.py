@@ -387,7 +387,7 @@ def test_nothing_is_left_when_a_process_is_killed(script, victim):
 
 def test_a_process_that_holds_the_servers_output_does_not_hide_that_the_server_has_ended(tmp_path):
     folder = write_model(tmp_path, "model", start=GRANDCHILD)
-    with running_triton(model_repository=tmp_path) as triton:
+    with running_triton(model_repository=tmp_path, restart=False) as triton:
         triton.run()
         child = psutil.Process(int((folder.parent / "child").read_text()))
         server_of(triton).kill()
