@@ -106,7 +106,8 @@ class Worker:
     @property
     def connections(self) -> int:
         """Number of connected model instances."""
-        return len(self._threads) + len(self._executors)
+        with self._lock:
+            return len(self._threads) + len(self._executors)
 
     def idle_since(self) -> float:
         """Returns the ``time.monotonic()`` since which the worker has been idle; now, if it is busy."""
