@@ -226,6 +226,14 @@ def wait_until(condition, timeout_s=10.0, what="the condition"):
         time.sleep(0.005)
 
 
+def is_ready(triton):
+    """Whether the server is running and says that it is ready."""
+    try:
+        return request_json(triton, "GET", "/v2/health/ready")[0] == 200
+    except (OSError, http.client.HTTPException):
+        return False
+
+
 def server_of(triton):
     """The process of a running server, or of one that is just being started."""
     ports = triton.config

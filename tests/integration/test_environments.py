@@ -20,6 +20,7 @@ from serving import (
     HOST,
     Script,
     bind_floats,
+    is_ready,
     request_json,
     running_triton,
     send_floats,
@@ -63,13 +64,6 @@ PROMPT_S = 15
 @batch
 def double(x):
     return [x * 2]
-
-
-def is_ready(triton):
-    try:
-        return request_json(triton, "GET", "/v2/health/ready")[0] == 200
-    except OSError:
-        return False
 
 
 class Environment:

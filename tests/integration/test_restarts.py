@@ -31,6 +31,7 @@ from serving import (
     client_of,
     held_model,
     infer_json,
+    is_ready,
     request_json,
     running_triton,
     send_floats,
@@ -58,13 +59,6 @@ double = batch(lambda x: [x * 2])
 def triton():
     with running_triton() as triton:
         yield triton
-
-
-def is_ready(triton):
-    try:
-        return request_json(triton, "GET", "/v2/health/ready")[0] == 200
-    except (OSError, http.client.HTTPException):
-        return False
 
 
 def echoes(triton):

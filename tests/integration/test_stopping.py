@@ -19,6 +19,7 @@ from serving import (
     client_of,
     held_model,
     infer_json,
+    is_ready,
     json_floats,
     request_json,
     running_triton,
@@ -35,13 +36,6 @@ from pytriton.model_config.model_config import ModelConfig
 
 X = np.ones((1, 1), np.float32)
 double = batch(lambda x: [x * 2])
-
-
-def is_ready(triton):
-    try:
-        return request_json(triton, "GET", "/v2/health/ready")[0] == 200
-    except OSError:
-        return False
 
 
 def is_model_ready(triton, name):

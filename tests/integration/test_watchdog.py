@@ -13,7 +13,7 @@ import urllib.request
 import cloudpickle
 import pytest
 from processes import process_of
-from serving import HOST, Background, bind_floats, request_json, running_triton, send_floats, wait_until
+from serving import HOST, Background, bind_floats, is_ready, request_json, running_triton, send_floats, wait_until
 from streaming import responses
 
 from pytriton.exceptions import PyTritonBadParameterError
@@ -35,10 +35,6 @@ def triton():
 
 def is_model_ready(triton, name):
     return request_json(triton, "GET", f"/v2/models/{name}/ready")[0] == 200
-
-
-def is_ready(triton):
-    return request_json(triton, "GET", "/v2/health/ready")[0] == 200
 
 
 def hangs(triton):

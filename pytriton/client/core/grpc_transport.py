@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -32,6 +33,7 @@ _CHANNEL_OPTIONS = [
 _SAFE_TIMEOUT_S = 10.0
 _ABANDONED_S = 600.0  # how much longer the server may take for a request that nobody waits for
 _CLOSING_TIMEOUT_S = 2.0
+_CLOSING_POLL_S = 0.005
 # Responses that are converted to dictionaries, as over HTTP, and the part of the response that is used.
 _READ_AS_JSON: Mapping[str, Callable[[Any], Any]] = {
     "get_model_config": lambda response: response["config"],
@@ -88,6 +90,8 @@ class GrpcTransport:
         self._client: Any = None
         self._closed = False
         self._lock = threading.Lock()
+        self._in_flight: dict[object, float] = {}
+        """When the requests were sent that the server has not answered yet: `time.monotonic`."""
 
     outputs_of = staticmethod(outputs_of)
 
@@ -104,7 +108,12 @@ class GrpcTransport:
             if method == "infer" and timeout_s < _SAFE_TIMEOUT_S:
                 response = self._infer_unless_late(client, timeout_s, *args, **kwargs)
             else:
-                response = getattr(client, method)(*args, client_timeout=timeout_s, **kwargs)
+                request = object()
+                self._in_flight[request] = time.monotonic()
+                try:
+                    response = getattr(client, method)(*args, client_timeout=timeout_s, **kwargs)
+                finally:
+                    del self._in_flight[request]
         except PyTritonClientTimeoutError:
             raise
         except Exception as error:
@@ -121,13 +130,20 @@ class GrpcTransport:
         responded = threading.Lock()
         responded.acquire()
         outcome: list[Any] = []
+        request = object()
 
         def take(result: Any, error: Any) -> None:
+            self._in_flight.pop(request, None)
             outcome.extend((result, error))
             with contextlib.suppress(RuntimeError):  # nobody waits any more
                 responded.release()
 
-        client.async_infer(*_with_callback(args, take), client_timeout=timeout_s + _ABANDONED_S, **kwargs)
+        self._in_flight[request] = time.monotonic()
+        try:
+            client.async_infer(*_with_callback(args, take), client_timeout=timeout_s + _ABANDONED_S, **kwargs)
+        except BaseException:
+            del self._in_flight[request]
+            raise
         if not responded.acquire(timeout=timeout_s):
             raise failures.timed_out(self.url.with_scheme, timeout_s)
         result, error = outcome
@@ -147,6 +163,9 @@ class GrpcTransport:
             self._closed = True
             client, self._client = self._client, None
         if client is not None:
+            # Closing the channel cancels requests, some of which the server may not have read yet.
+            while any(time.monotonic() - sent < _CLOSING_TIMEOUT_S for sent in list(self._in_flight.values())):
+                time.sleep(_CLOSING_POLL_S)
             client.close()
 
     def _connect(self) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import concurrent.futures
 import contextlib
 import random
@@ -142,6 +143,31 @@ def test_clients_closed_with_requests_in_flight(triton, name, survives, count):
     asyncio.run(main())
     assert ends["served"] + ends["closed"] == 20 * count
     assert ends["closed"] > 0
+
+
+@pytest.mark.parametrize("timeout_s", [0.004, 30])
+@pytest.mark.parametrize("count", [100, pytest.param(3_000, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
+def test_blocking_clients_closed_with_requests_in_flight(triton, name, survives, count, timeout_s):
+    bind_floats(triton, name, now_and_then, config=ModelConfig(max_batch_size=64))
+    ends = collections.Counter()
+
+    def send(client):
+        try:
+            assert client.infer_sample(X)["y"].tolist() == X.tolist()
+            ends["served"] += 1
+        except (PyTritonClientClosedError, PyTritonClientTimeoutError) as error:
+            ends[type(error).__name__] += 1
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for _ in range(count):
+            client = ModelClient(url_of(triton), name, inference_timeout_s=timeout_s)
+            sent = [pool.submit(send, client) for _ in range(8)]
+            time.sleep(random.random() * 0.02)
+            client.close()
+            for each in sent:
+                each.result()
+
+    assert ends.total() == 8 * count
 
 
 def test_a_request_that_timed_out_is_finished_and_its_response_dropped(triton, name):

@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 from client_kinds import open_client
-from serving import HOST, bind_floats, held_model, is_running, running_triton, server_of, wait_until
+from serving import HOST, bind_floats, held_model, is_ready, is_running, running_triton, server_of, wait_until
 
 from pytriton.client import (
     AsyncioModelClient,
@@ -157,7 +157,7 @@ class Load:
         for number in range(self._kills):
             while self.sent < number * self._count // self._kills and self._goes_on:
                 time.sleep(0.01)
-            wait_until(self._triton.is_connected, 30)  # five starts in a row that fail are the end
+            wait_until(lambda: is_ready(self._triton), 30)  # five starts in a row that fail are the end
             kill(self._triton)
             self._left -= 1
             if self._left == 1:
