@@ -137,7 +137,7 @@ class AsyncResponses(AsyncIterator[dict[str, Array]]):
     def cancel(self) -> None:
         """Cancels the request."""
         if not self._ended and self._stream is not None and self._process is fork_safety.process:
-            self._stream.cancel()
+            self._stream.leave()
         self._ended = True
 
     def __del__(self) -> None:

@@ -232,14 +232,15 @@ class AsyncioGrpcTransport:
         try:
             await asyncio.wait([call, self._closing], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            self._abandon(call)
+            self.abandon(call)
             raise
         if call.done():
             return call.result()
-        self._abandon(call)
+        self.abandon(call)
         raise failures.closed_meanwhile() if self._closed else failures.timed_out(self.url.with_scheme, timeout_s)
 
-    def _abandon(self, call: asyncio.Future[Any]) -> None:
+    def abandon(self, call: asyncio.Future[Any]) -> None:
+        """Keeps what nobody waits for until it is done, or the transport is closed."""
         self._abandoned.add(call)
         call.add_done_callback(self._forget)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import logging
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 from pytriton.client.core import failures
 from pytriton.client.core.grpc_transport import AsyncioGrpcTransport
-from pytriton.client.core.loop_thread import is_being_cancelled
 from pytriton.client.core.requests import EncodedRequest, tensors_of, wanted_of
 from pytriton.client.core.sansio import Steps, run_async
 from pytriton.client.core.servers import Server
@@ -19,11 +20,18 @@ from pytriton.client.exceptions import (
     Failure,
     PyTritonClientError,
     PyTritonClientInferenceServerError,
+    PyTritonClientTimeoutError,
     PyTritonClientValueError,
 )
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
+LOGGER = logging.getLogger(__name__)
+
 _REASON_TIMEOUT_S = 1.0
+# Workaround for Triton 2.51: a stream that is cancelled while the server is sending a response may crash it. So one
+# that nobody reads is cancelled when no response has come for a moment, or when it has not ended after this time.
+_QUIET_S = 0.02
+_LEAVING_TIMEOUT_S = 2.0
 
 
 class Stream:
@@ -51,8 +59,10 @@ class Stream:
             **request.settings,
         }
         self._responses = self._client.stream_infer(_once(message), headers=server.headers(request.headers))
+        self._loop = asyncio.get_running_loop()
+        self._next: asyncio.Future[Any] | None = None
+        self._is_left = False
         self._url = server.url
-        self._is_late = False
 
     async def receive(self, timeout_s: float | None = None) -> Any:
         """Waits for the next response.
@@ -68,33 +78,64 @@ class Stream:
             PyTritonClientInferenceServerError: The server or the model failed, or the connection broke.
             PyTritonClientClosedError: The client was closed meanwhile.
         """
-        timeout_s = timeout_s or self._timeout_s
-        # Not `asyncio.wait_for`: up to Python 3.11, it loses a cancellation that arrives together with a response.
-        timer = asyncio.get_running_loop().call_later(timeout_s, self._give_up)
         try:
-            result, error = await self._responses.__anext__()
+            received = await self._receive(timeout_s or self._timeout_s)
+            if received is None:
+                raise failures.timed_out(self._url, self._timeout_s)
+            result, error = received.result()
         except StopAsyncIteration:
             return None
         except asyncio.CancelledError:
-            if self._is_late and not is_being_cancelled():
-                raise failures.timed_out(self._url, self._timeout_s) from None
             raise self._transport.cancelled() from None
+        except PyTritonClientTimeoutError:
+            raise
         except Exception as error:
-            raise self._transport.failed(self._client, error, timeout_s) from error
-        finally:
-            timer.cancel()
+            raise self._transport.failed(self._client, error, timeout_s or self._timeout_s) from error
         if error is not None:
-            self.cancel()
             raise failures.stream_failure(self._url, str(error.message())) from error
         return result
 
-    def cancel(self) -> None:
-        """Cancels the stream on the server."""
-        self._responses.cancel()
+    async def _receive(self, timeout_s: float) -> asyncio.Future[Any] | None:
+        """Waits for what comes next; None if it does not come in time. A cancellation leaves the stream as it is."""
+        if self._next is None:
+            self._next = asyncio.ensure_future(self._responses.__anext__())
+        await asyncio.wait([self._next], timeout=timeout_s)
+        if not self._next.done():
+            return None
+        received, self._next = self._next, None
+        return received
 
-    def _give_up(self) -> None:
-        self._is_late = True
-        self.cancel()
+    def leave(self) -> None:
+        """Ends the stream on the server, in the background; from any thread, and more than once."""
+        if _running_loop() is self._loop:
+            self._start_to_leave()
+            return
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and the connection with it
+            self._loop.call_soon_threadsafe(self._start_to_leave)
+
+    def _start_to_leave(self) -> None:
+        if not self._is_left:
+            self._is_left = True
+            self._transport.abandon(asyncio.ensure_future(self._leave()))
+
+    async def _leave(self) -> None:
+        deadline = time.monotonic() + _LEAVING_TIMEOUT_S
+        try:
+            while time.monotonic() < deadline and (received := await self._receive(_QUIET_S)) is not None:
+                received.result()
+        except Exception:  # it has ended, or is broken
+            LOGGER.debug("A stream that nobody reads has ended.", exc_info=True)
+        finally:
+            self._responses.cancel()
+            if self._next is not None:
+                self._transport.abandon(self._next)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 async def open_stream(session: Session, request: EncodedRequest) -> tuple[Stream, Any]:
@@ -115,7 +156,7 @@ async def open_stream(session: Session, request: EncodedRequest) -> tuple[Stream
         try:
             first = yield functools.partial(stream.receive, deadline.left_s())
         except BaseException as error:
-            stream.cancel()
+            stream.leave()
             if failures.is_cut_short(error):
                 yield from _look_for_reason(
                     server, session.model, request, min(_REASON_TIMEOUT_S, deadline.remaining_s())
@@ -145,8 +186,7 @@ async def results(session: Session, request: EncodedRequest) -> AsyncGenerator[A
             yield result
             result = await stream.receive()
     finally:
-        with contextlib.suppress(Exception):
-            stream.cancel()
+        stream.leave()
 
 
 async def _once(message: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:

@@ -18,6 +18,7 @@ from serving import HOST, bind_floats, held_model, server_of, wait_until
 from pytriton.client import (
     AsyncioDecoupledModelClient,
     AsyncioModelClient,
+    DecoupledModelClient,
     ModelClient,
     PyTritonClientClosedError,
     PyTritonClientTimeoutError,
@@ -117,6 +118,50 @@ def test_streams_left_at_random(triton, name, survives, count):
             await asyncio.gather(*[send(client, left) for _ in range(32)])
 
     asyncio.run(main())
+
+
+class Steps:
+    """A decoupled callable with a response every few milliseconds; notes how far it came, and when it ended."""
+
+    def __init__(self, count):
+        self.count, self.sent, self.ended = count, 0, threading.Event()
+
+    async def __call__(self, requests):
+        try:
+            for _ in range(self.count):
+                self.sent += 1
+                yield [{"y": request["x"]} for request in requests]
+                await asyncio.sleep(0.002)
+        finally:
+            self.ended.set()
+
+
+@pytest.mark.parametrize(("count", "is_cancelled"), [(100, False), (10_000, True)])
+def test_a_stream_that_is_left_goes_on_for_a_moment(triton, name, survives, count, is_cancelled):
+    steps = Steps(count)
+    bind_floats(triton, name, steps, config=ModelConfig(decoupled=True))
+    with DecoupledModelClient(url_of(triton), name) as client:
+        next(client.infer_sample(X))
+        assert steps.ended.wait(10)
+    assert (steps.sent < count) == is_cancelled
+
+
+def test_a_stream_that_is_left_while_nothing_comes_ends_at_once(triton, name, survives):
+    ended = threading.Event()
+
+    async def waits(requests):
+        try:
+            yield [{"y": request["x"]} for request in requests]
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    bind_floats(triton, name, waits, config=ModelConfig(decoupled=True))
+    with DecoupledModelClient(url_of(triton), name) as client:
+        next(client.infer_sample(X))
+        started = time.monotonic()
+        assert ended.wait(10)
+        assert time.monotonic() - started < 1
 
 
 @pytest.mark.parametrize("count", [100, pytest.param(3_000, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
