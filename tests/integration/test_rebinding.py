@@ -23,7 +23,9 @@ from serving import (
     request_json,
     running_triton,
     send_floats,
+    server_of,
     shared_memory,
+    token_of,
     wait_until,
 )
 
@@ -329,3 +331,21 @@ def test_stop_of_a_process_with_functions_of_its_own_waits_for_what_they_were_as
 
     assert request.finish().result == [1]
     assert stopping.finish().result
+
+
+def test_a_model_is_unloaded_a_moment_after_it_was_loaded_at_the_earliest(triton, name):
+    bind_floats(triton, name, constant(1))
+    server = server_of(triton).pid
+
+    def control(verb):
+        return request_json(triton, "POST", f"/v2/repository/models/{name}/{verb}", {}, token_of(triton))[0]
+
+    for _ in range(10):
+        assert control("load") == 200
+        loaded = time.monotonic()
+        assert control("unload") == 200
+        assert time.monotonic() - loaded > 0.09  # or else the server may crash
+        wait_until(lambda: send_floats(triton, name, [1]) != [1])
+    assert control("load") == 200
+    assert send_floats(triton, name, [1]) == [1]
+    assert server_of(triton).pid == server

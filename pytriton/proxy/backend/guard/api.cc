@@ -13,6 +13,7 @@
 #include "guard/interpose.h"
 #include "guard/limits.h"
 #include "guard/metrics.h"
+#include "guard/settling.h"
 
 namespace pytriton::guard {
 
@@ -73,7 +74,35 @@ TRITONSERVER_Error* TRITONSERVER_ServerNew(TRITONSERVER_Server** server, TRITONS
   WatchMemory();
   TRITONSERVER_Error* error = PYTRITON_NEXT(TRITONSERVER_ServerNew)(server, options);
   if (error == nullptr) PublishMetrics();
+  NoteLoaded(nullptr);
   return error;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerLoadModel(TRITONSERVER_Server* server, const char* model_name) {
+  WaitUntilSettled(model_name);
+  TRITONSERVER_Error* error = PYTRITON_NEXT(TRITONSERVER_ServerLoadModel)(server, model_name);
+  NoteLoaded(model_name);
+  return error;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerLoadModelWithParameters(TRITONSERVER_Server* server, const char* model_name,
+                                                               const TRITONSERVER_Parameter** parameters,
+                                                               const uint64_t parameter_count) {
+  WaitUntilSettled(model_name);
+  TRITONSERVER_Error* error =
+      PYTRITON_NEXT(TRITONSERVER_ServerLoadModelWithParameters)(server, model_name, parameters, parameter_count);
+  NoteLoaded(model_name);
+  return error;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerUnloadModel(TRITONSERVER_Server* server, const char* model_name) {
+  WaitUntilSettled(model_name);
+  return PYTRITON_NEXT(TRITONSERVER_ServerUnloadModel)(server, model_name);
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerUnloadModelAndDependents(TRITONSERVER_Server* server, const char* model_name) {
+  WaitUntilSettled(model_name);
+  return PYTRITON_NEXT(TRITONSERVER_ServerUnloadModelAndDependents)(server, model_name);
 }
 
 TRITONSERVER_Error* TRITONSERVER_ServerIsReady(TRITONSERVER_Server* server, bool* ready) {

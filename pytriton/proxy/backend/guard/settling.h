@@ -1,0 +1,16 @@
+// Keeps models from being unloaded in the moment after they were loaded.
+//
+// Workaround for Triton 2.51 (and earlier): the thread of an instance starts while its model becomes ready, and sets up
+// its queue then. A server that unloads or replaces the model before that crashes, in
+// TritonBackendThread::StopBackendThread.
+#pragma once
+
+namespace pytriton::guard {
+
+// Notes that a model was loaded; null for all of them.
+void NoteLoaded(const char* model);
+
+// Waits until the last load of a model is a moment ago.
+void WaitUntilSettled(const char* model);
+
+}  // namespace pytriton::guard
