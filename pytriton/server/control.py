@@ -182,7 +182,12 @@ class GrpcControl:
 
     def is_loaded(self, model: str) -> bool:
         """See `ServerControl`."""
-        return bool(self._client.is_model_ready(model, headers=self._headers))
+        try:
+            return bool(self._client.is_model_ready(model, headers=self._headers))
+        except self._error as error:
+            if error.status() == "StatusCode.NOT_FOUND":  # there is none; a server before 2.69 says that it is not ready
+                return False
+            raise
 
 
 def control_of(config: TritonConfig, access: AccessControl) -> ServerControl:

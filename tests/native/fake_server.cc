@@ -359,7 +359,11 @@ TRITONSERVER_Error* TRITONSERVER_ServerUnloadModelAndDependents(TRITONSERVER_Ser
 TRITONSERVER_Error* TRITONSERVER_ServerModelIsReady(TRITONSERVER_Server*, const char* model_name, const int64_t,
                                                     bool* ready) {
   const std::lock_guard<std::mutex> lock(mutex);
-  *ready = models.find(model_name) != models.end();
+  const std::string name = model_name;
+  if (name == "broken") return ErrorOf(TRITONSERVER_ERROR_INTERNAL, "it is broken");
+  // As current servers do; older ones have no error, and say that it is not ready.
+  if (models.find(name) == models.end()) return ErrorOf(TRITONSERVER_ERROR_NOT_FOUND, "unknown model");
+  *ready = true;
   return nullptr;
 }
 

@@ -233,6 +233,20 @@ void ModelsAreLoadedAndLinesLogged() {
   CheckNothingIsLeft(&client);
 }
 
+void AModelThatIsNotThereIsNotReady() {
+  ServiceThread services(Keep);
+  ServiceClient client(&services);
+  ModelMessage message;
+  message.model = "missing";
+  client.Send(ServiceNotification::kModel, message);
+  const Got got = client.Take();
+  CHECK(got.notification.offset == 0 && got.reply.message.empty());
+  message.model = "broken";
+  client.Send(ServiceNotification::kModel, message);
+  CHECK(Contains(client.Take().reply.message, "it is broken"));
+  CheckNothingIsLeft(&client);
+}
+
 const Behaviours kBehaviours = {
     {"calls_come_back", CallsComeBack},
     {"replies_are_the_workers_until_it_releases_them", RepliesAreTheWorkersUntilItReleasesThem},
@@ -243,6 +257,7 @@ const Behaviours kBehaviours = {
     {"cancelling_reaches_the_server", CancellingReachesTheServer},
     {"cycles_are_refused", CyclesAreRefused},
     {"metrics_go_with_the_last_that_has_them", MetricsGoWithTheLastThatHasThem},
+    {"a_model_that_is_not_there_is_not_ready", AModelThatIsNotThereIsNotReady},
     {"models_are_loaded_and_lines_logged", ModelsAreLoadedAndLinesLogged},
 };
 

@@ -108,6 +108,7 @@ BEHAVIOURS = {
         "cancelling_reaches_the_server",
         "cycles_are_refused",
         "metrics_go_with_the_last_that_has_them",
+        "a_model_that_is_not_there_is_not_ready",
         "models_are_loaded_and_lines_logged",
     ],
     "services_failures": [

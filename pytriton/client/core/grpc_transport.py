@@ -119,6 +119,8 @@ class GrpcTransport:
         except Exception as error:
             if self._closed:
                 raise failures.closed_meanwhile() from None
+            if _is_unknown_model(method, error):
+                return False
             translated = translate(self.url.with_scheme, error, timeout_s)
             if not failures.is_response(translated):
                 self._disconnect(client)
@@ -222,6 +224,8 @@ class AsyncioGrpcTransport:
         except asyncio.CancelledError:
             raise self.cancelled() from None
         except Exception as error:
+            if _is_unknown_model(method, error):
+                return False
             raise self.failed(client, error, timeout_s) from error
         return _READ_AS_JSON[method](response) if method in _READ_AS_JSON else response
 
@@ -299,6 +303,12 @@ def _with_callback(args: Sequence[Any], callback: Callable[[Any, Any], None]) ->
     """Converts positional arguments of tritonclient's ``infer`` to those of ``async_infer``."""
     model, inputs, *others = args
     return (model, inputs, callback, *others)
+
+
+def _is_unknown_model(method: str, error: Exception) -> bool:
+    """Returns whether an error says that a model is not ready because there is none, as current servers do."""
+    status = getattr(error, "status", None)
+    return method == "is_model_ready" and status is not None and status() == "StatusCode.NOT_FOUND"
 
 
 def translate(url: str, error: Exception, timeout_s: float) -> Exception:

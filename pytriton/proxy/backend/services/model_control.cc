@@ -26,6 +26,17 @@ void Load(TRITONSERVER_Server* server, const ModelMessage& message, const char* 
   Check(error);
 }
 
+bool IsReady(TRITONSERVER_Server* server, const ModelMessage& message) {
+  bool ready = false;
+  try {
+    Check(TRITONSERVER_ServerModelIsReady(server, message.model.c_str(), message.version, &ready));
+  } catch (const TritonError& error) {
+    if (error.code() != TRITONSERVER_ERROR_NOT_FOUND) throw;
+    return false;  // current servers' answer for a model that is not there
+  }
+  return ready;
+}
+
 }  // namespace
 
 ModelControl::~ModelControl() {
@@ -59,7 +70,7 @@ bool ModelControl::Do(TRITONSERVER_Server* server, const ModelMessage& message, 
       Check(TRITONSERVER_ServerUnloadModelAndDependents(server, message.model.c_str()));
       break;
     case ModelOperation::kIsReady:
-      Check(TRITONSERVER_ServerModelIsReady(server, message.model.c_str(), message.version, &ready));
+      ready = IsReady(server, message);
       break;
     default:
       throw TritonError(TRITONSERVER_ERROR_UNSUPPORTED, "a worker requested an unknown operation on a model");
