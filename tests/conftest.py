@@ -19,7 +19,7 @@ hypothesis.settings.register_profile("pytriton", deadline=None)
 hypothesis.settings.load_profile("pytriton")
 
 for name in list(os.environ):
-    if name.startswith("PYTRITON_"):
+    if name.startswith("PYTRITON_") and name != "PYTRITON_SERVER_PATH":  # which has the tests run with another server
         del os.environ[name]
 
 

@@ -84,6 +84,12 @@ class TritonConfig:
         cache_directory: Folder with the caches' libraries.
         buffer_manager_thread_count: Threads that copy tensors within the server.
         backend_config: Settings of backends, each ``<backend>,<setting>=<value>``.
+        allow_client_shm: Let clients register shared memory. Servers from 2.69 on do not by default; older ones always
+            do.
+        http_max_input_size: Bytes that the body of an HTTP request may have, also after decompression; for servers that
+            have the flag, whose default is 64 MiB.
+        grpc_infer_thread_count: Threads that handle gRPC requests; for servers that have the flag.
+        grpc_max_response_pool_size: Responses kept for reuse; for servers that have the flag.
         restart: Start the server again when it ends by itself; by default it is. Bound functions and their processes
             stay as they are meanwhile.
         restart_limit: Restarts within ten minutes after which the server stays down; 120 by default.
@@ -147,6 +153,10 @@ class TritonConfig:
     cache_directory: str | None = None
     buffer_manager_thread_count: int | None = None
     backend_config: list[str] | None = None
+    allow_client_shm: bool | None = None
+    http_max_input_size: int | None = None
+    grpc_infer_thread_count: int | None = None
+    grpc_max_response_pool_size: int | None = None
     restart: bool | None = _own()
     restart_limit: int | None = _own()
     drain_secs: int | None = _own()

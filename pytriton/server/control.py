@@ -185,7 +185,8 @@ class GrpcControl:
         try:
             return bool(self._client.is_model_ready(model, headers=self._headers))
         except self._error as error:
-            if error.status() == "StatusCode.NOT_FOUND":  # there is none; a server before 2.69 says that it is not ready
+            # A current server's answer for a model that is not there; an older one says that it is not ready.
+            if "NOT_FOUND" in str(error):
                 return False
             raise
 

@@ -19,6 +19,7 @@ import zmq
 import pytriton.python_backend
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonRuntimeError
+from pytriton.server.capabilities import NEWER_FIELDS, fitting_flags, flags_of
 from pytriton.server.config import TritonConfig, server_flags
 from pytriton.server.control import control_of
 from pytriton.server.files import ServerFiles, find_server
@@ -100,8 +101,8 @@ class LocalServer:
             PyTritonRuntimeError: It cannot be started.
         """
         command = _command(self._files, self.config, self.repository, self._workspace / "backends")
-        command += self._access.flags()
-        command += [f"--load-model={name}" for name in bound or ()]
+        command += [*self._access.flags(), *(f"--load-model={name}" for name in bound or ())]
+        command[1:] = self._fitting(command[1:])
         take(self.config)
         try:
             environment = self._environment()
@@ -332,6 +333,12 @@ class LocalServer:
         # Its output goes there, except for errors of its command line.
         log_file = f"{str(self.config.log_file)!r} (TritonConfig.log_file)"
         return f"{ended}; see its log, {log_file}.\n{lines}".rstrip()
+
+    def _fitting(self, flags: list[str]) -> list[str]:
+        """Leaves out the flags that the server does not have; the bundled one has all but those of newer servers."""
+        if self._files.is_bundled and all(getattr(self.config, name) is None for name in NEWER_FIELDS):
+            return flags
+        return fitting_flags(flags, flags_of(self._files), self.config, str(self._files.root))
 
     def _environment(self) -> dict[str, str]:
         environment = _server_environment(self._files, self._workspace)

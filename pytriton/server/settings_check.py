@@ -63,7 +63,7 @@ def _check_numbers(config: TritonConfig) -> None:
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if field.type == "int | None" and value is not None and not field.name.endswith("_port"):
-            most = MAX_INT64 if field.name == "memory_limit" else MAX_INT32
+            most = MAX_INT64 if field.name in ("memory_limit", "http_max_input_size") else MAX_INT32
             check_integer(f"TritonConfig.{field.name}", value, 0, most)
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.server.capabilities import NEWER_FIELDS
 from pytriton.server.config import ENVIRONMENT_PREFIX, TritonConfig, server_flags
 
 FIELDS = [field.name for field in dataclasses.fields(TritonConfig)]
@@ -44,7 +45,7 @@ def test_nothing_is_set_by_default():
 
 def test_fields_are_those_of_nvidia_pytriton_and_some_more():
     assert (FIELDS[0], FIELDS[49]) == ("model_repository", "buffer_manager_thread_count")
-    assert FIELDS[50:] == ["backend_config", *OWN]
+    assert FIELDS[50:] == ["backend_config", *NEWER_FIELDS, *OWN]
 
 
 @given(CONFIGS)

@@ -80,7 +80,7 @@ def test_every_number_but_a_port_is_looked_at():
     units = ("_count", "_secs", "_ms", "_size", "_strikes", "_limit")
     numbers = [name for name in config.to_dict() if name.endswith(units)]
 
-    assert len(numbers) == 11
+    assert len(numbers) == 14
     for name in numbers:
         check_settings(TritonConfig(**{name: 0}))
         refused(TritonConfig(**{name: -1}), f"TritonConfig.{name} is -1")
