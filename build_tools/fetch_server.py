@@ -25,6 +25,7 @@ REQUIREMENT = "nvidia-pytriton==0.7.0"
 WHEEL = "nvidia_pytriton-0.7.0-py3-none-manylinux_2_35_x86_64.whl"
 SHA256 = "21f063ff93bb426d0c06b7a55e7eb9efcfe62c0dddd9a908e9877e18710128df"
 GLIBC = (2, 35)
+VERSION = "2.51.0"  # of the server in the wheel
 
 # Where the parts of the wheel that the server needs go; everything else in it stays behind.
 _LAYOUT = {
@@ -128,6 +129,7 @@ def fetch(folder: Path, *, tune: bool = True) -> None:
     extract(find_wheel(folder.parent), folder)
     if tune:
         transfer_size.raise_transfer_size(folder / "bin" / "tritonserver")
+    (folder / "TRITON_VERSION").write_text(f"{VERSION}\n")
     stamp.write_text(state)
 
 

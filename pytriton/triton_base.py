@@ -213,6 +213,12 @@ class TritonBase:
             self._woken.set()
             return True
 
+    @property
+    def server_version(self) -> str | None:
+        """The version of the Triton server, like ``2.51.0``; None before it runs."""
+        server = self._server
+        return None if server is None or server.version is None else str(server.version)
+
     def is_alive(self) -> bool:
         """Returns whether the server, or its process if it is a local one, is running."""
         server = self._server

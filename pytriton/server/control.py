@@ -15,6 +15,7 @@ from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
 from pytriton.server.config import TritonConfig
 from pytriton.server.ports import reachable
 from pytriton.server.security import AccessControl
+from pytriton.server.version import ServerVersion
 
 _TIMEOUT_S = 5.0
 
@@ -56,6 +57,9 @@ class ServerControl(Protocol):
 
     def states(self) -> dict[tuple[str, int], str] | None:
         """Returns the state of each model version that the server knows; None if it does not respond."""
+
+    def version(self) -> ServerVersion | None:
+        """Returns the server's version; None if it does not say."""
 
 
 class HttpControl:
@@ -103,6 +107,14 @@ class HttpControl:
                     for entry in json.loads(body)
                     if entry.get("version")
                 }
+        return None
+
+    def version(self) -> ServerVersion | None:
+        """See `ServerControl`."""
+        with contextlib.suppress(OSError, http.client.HTTPException, ValueError, KeyError):
+            status, body = self._request("GET", "/v2", _TIMEOUT_S)
+            if status == http.HTTPStatus.OK:
+                return ServerVersion.parse(json.loads(body)["version"])
         return None
 
     def is_loaded(self, model: str) -> bool:
@@ -178,6 +190,13 @@ class GrpcControl:
             return {
                 (entry.name, int(entry.version)): _state(entry.state, entry.reason) for entry in index if entry.version
             }
+        return None
+
+    def version(self) -> ServerVersion | None:
+        """See `ServerControl`."""
+        with contextlib.suppress(self._error, ValueError):
+            metadata = self._client.get_server_metadata(headers=self._headers, client_timeout=_TIMEOUT_S)
+            return ServerVersion.parse(metadata.version)
         return None
 
     def is_loaded(self, model: str) -> bool:

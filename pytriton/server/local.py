@@ -31,7 +31,9 @@ from pytriton.server.restart import DEFAULT_LIMIT, RestartPolicy
 from pytriton.server.security import AccessControl
 from pytriton.server.settings_check import check_settings
 from pytriton.server.state import ServerState
+from pytriton.server.version import ServerVersion, version_of
 from pytriton.server.vertex_ai import with_vertex_ai
+from pytriton.server.vulnerabilities import summary
 from pytriton.utils.exit_status import describe_exit
 from pytriton.utils.limits import check_limits, limits_hint
 from pytriton.utils.workspace import Workspace
@@ -90,6 +92,7 @@ class LocalServer:
         self._stopping = threading.Event()
         self._state = ServerState.STOPPED
         self._own_models: list[str] | None = None  # once they are loaded
+        self._version = version_of(self._files.root)
 
     def start(self, bound: Sequence[str] | None = None) -> None:
         """Starts the process; it gets ready in the background.
@@ -132,6 +135,11 @@ class LocalServer:
     def is_alive(self) -> bool:
         """Returns whether the process is running."""
         return self._process is not None and self._process.is_alive()
+
+    @property
+    def version(self) -> ServerVersion | None:
+        """The server's version; None if its folder does not say, and it has not been ready yet."""
+        return self._version
 
     @property
     def is_restarted(self) -> bool:
@@ -218,6 +226,7 @@ class LocalServer:
                     f"The server is not ready after {DEFAULT_TRITON_STARTUP_TIMEOUT_S} s. Its last lines:\n"
                     f"{self.process.log.tail()}"
                 )
+        self._version = self.control.version() or self._version
         self._state = ServerState.READY
         if self.config.model_repository is None:
             self._log_urls()
@@ -250,15 +259,23 @@ class LocalServer:
         self._log_urls()
 
     def _log_urls(self) -> None:
-        LOGGER.info("Serving on %s.", ", ".join(self.urls()))
-        settings = exposed(self.config) if self._files.is_bundled else []
-        if settings and not self._has_warned:
-            self._has_warned = True
-            LOGGER.warning(
-                "Other machines reach the server (%s), and the bundled Triton has known vulnerabilities. Set "
-                "TritonConfig(http_address='127.0.0.1', grpc_address='127.0.0.1'), or see docs/security.md.",
-                ", ".join(settings),
-            )
+        LOGGER.info("Serving on %s with Triton %s.", ", ".join(self.urls()), self._version or "of an unknown version")
+        if self._has_warned or self._version is None:
+            return
+        self._has_warned = True
+        holes = summary(self._version)
+        settings = exposed(self.config)
+        if holes is None:
+            return
+        if not settings:
+            LOGGER.info("%s", holes)
+            return
+        LOGGER.warning(
+            "Other machines reach the server (%s), and %s Set TritonConfig(http_address='127.0.0.1', "
+            "grpc_address='127.0.0.1'), or use a newer server.",
+            ", ".join(settings),
+            holes,
+        )
 
     def repository_models(self) -> list[str]:
         """Returns the names of the user's own models."""

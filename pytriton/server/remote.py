@@ -14,6 +14,7 @@ from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonRuntimeError
 from pytriton.server.control import address_of_url, control_of_url
 from pytriton.server.state import ServerState
+from pytriton.server.version import ServerVersion
 
 LOGGER = logging.getLogger(__name__)
 
@@ -44,9 +45,15 @@ class RemoteServer:
         self._stopping, self._stopped = socket.socketpair()
         self._lock = threading.Lock()
         self._connection: socket.socket | None = None
+        self._version: ServerVersion | None = None
 
     def start(self, bound: Sequence[str] | None = None) -> None:
         """Does nothing: the server is running already."""
+
+    @property
+    def version(self) -> ServerVersion | None:
+        """The server's version; None if it has not been ready yet."""
+        return self._version
 
     @property
     def state(self) -> ServerState:
@@ -76,6 +83,7 @@ class RemoteServer:
                 raise PyTritonRuntimeError(f"The server at {self._url} is not ready after {timeout_s:g} s.")
             if self._is_abandoned(_READY_POLL_S):
                 raise PyTritonRuntimeError(f"The server at {self._url} is no longer waited for.")
+        self._version = self.control.version()
         self._state = ServerState.READY
 
     def wait_for_end(self) -> bool:
