@@ -57,6 +57,12 @@ def fetch_server(transfer_size: ModuleType, monkeypatch: pytest.MonkeyPatch) -> 
     return _load("fetch_server")
 
 
+@pytest.fixture
+def vulnerability_tables() -> ModuleType:
+    """The script that writes the tables of the documentation."""
+    return _load("vulnerability_tables")
+
+
 @pytest.fixture(autouse=True)
 def no_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The user's cache folder is an empty one, and pip knows no index but a port where nobody listens."""

@@ -27,6 +27,7 @@ def test_lays_out_the_server_without_what_only_the_python_backend_needs(
         "caches/local/libtritoncache_local.so",
         "lib/libtritonserver-717102f0.so",
         "licenses/nvidia-pytriton/LICENSE",
+        "TRITON_VERSION",
     }
 
 
