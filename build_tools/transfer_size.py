@@ -1,4 +1,4 @@
-"""Workaround for Triton 2.51 with libevent 2.1: raises the HTTP front end's transfer size in the bundled executable.
+"""Workaround for Triton (transfer-size): raises the HTTP front end's transfer size in the bundled executable.
 
 libevent, which is linked into the server, reads 4 KiB and writes 16 KiB of a connection at a time, each time with a
 turn of its event loop. An image of 600 kB needs some 150 turns, which is most of its time in the server. Both sizes

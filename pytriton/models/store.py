@@ -86,7 +86,7 @@ class UploadStore:
 
     def put(self, spec: ModelSpec, versions: Sequence[int], files: Mapping[str, bytes]) -> None:
         """See `ModelStore`."""
-        # Workaround for Triton 2.51 (and earlier): a model whose configuration is the same counts as unchanged.
+        # Workaround for Triton (unchanged-models): a model whose configuration is the same counts as unchanged.
         mark = hashlib.sha256(b"".join(files.values())).hexdigest()
         config = json.dumps(triton_model_config(spec, {"pytriton_files": mark}, versions))
         self._control.load(spec.name, config, files)

@@ -242,7 +242,7 @@ def server_flags(config: TritonConfig) -> list[str]:
     flags = []
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        # Triton 2.51 turns TLS on whenever it sees the flag for mutual TLS, even with `false`.
+        # Workaround for Triton (mutual-tls-flag): it turns TLS on whenever it sees the flag, even with `false`.
         if value is None or field.metadata or (field.name == "grpc_use_ssl_mutual" and not value):
             continue
         for item in value if isinstance(value, (list, tuple)) else [value]:

@@ -19,6 +19,7 @@ import zmq
 import pytriton.python_backend
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonRuntimeError
+from pytriton.server import workarounds
 from pytriton.server.capabilities import NEWER_FIELDS, fitting_flags, flags_of
 from pytriton.server.config import TritonConfig, server_flags
 from pytriton.server.control import control_of
@@ -360,6 +361,7 @@ class LocalServer:
     def _environment(self) -> dict[str, str]:
         environment = _server_environment(self._files, self._workspace)
         environment["PYTRITON_GATE"] = str(self._gate.fd)
+        environment[workarounds.VARIABLE] = workarounds.needed(self._version)
         environment["PYTRITON_SERVER_RESTARTS"] = str(self._policy.restarts)
         limit = self.config.memory_limit
         environment["PYTRITON_MEMORY_LIMIT"] = str(default_memory_limit() if limit is None else limit)

@@ -22,7 +22,7 @@ LAYERS = [
     "",
 ]
 # Programs of their own, and the folders from which they include besides their own.
-PROGRAMS = {"launcher": set(), "guard": {"guard", "triton"}}
+PROGRAMS = {"launcher": {"base"}, "guard": {"guard", "base", "triton"}}
 
 FILES = sorted(path.relative_to(BACKEND) for path in BACKEND.rglob("*") if path.suffix in (".h", ".cc"))
 

@@ -20,6 +20,8 @@ from pytriton.client.exceptions import (
 )
 from pytriton.client.tls import TLSConfig
 from pytriton.client.url import TritonUrl
+from pytriton.server.version import ServerVersion
+from pytriton.server.workarounds import Workaround
 
 _MAX_MESSAGE_BYTES = 2**31 - 1
 _CHANNEL_OPTIONS = [
@@ -28,10 +30,13 @@ _CHANNEL_OPTIONS = [
     # A new channel connects at once, and does not share the pauses between attempts of the one that it replaces.
     ("grpc.use_local_subchannel_pool", 1),
 ]
-# Workaround for Triton 2.51: a request that is cancelled, or whose deadline passes, before the server has read it may
-# crash the server. So nothing is cancelled, and a deadline comes late: after this time, the server has read a request.
+# Workaround for Triton (grpc-cancellation): a request that is cancelled, or whose deadline passes, before the server
+# has read it may crash the server. So nothing is cancelled, and a deadline comes late: after this time, the server has
+# read a request.
 _SAFE_TIMEOUT_S = 10.0
 _ABANDONED_S = 600.0  # how much longer the server may take for a request that nobody waits for
+_FIRST_METHOD = "get_model_config"  # that a client calls; the server's version is looked up after it
+_VERSION_TIMEOUT_S = 1.0
 _CLOSING_TIMEOUT_S = 2.0
 _CLOSING_POLL_S = 0.005
 # Responses that are converted to dictionaries, as over HTTP, and the part of the response that is used.
@@ -40,6 +45,14 @@ _READ_AS_JSON: Mapping[str, Callable[[Any], Any]] = {
     "get_model_repository_index": lambda response: response.get("models", []),
     "get_inference_statistics": lambda response: response,
 }
+
+
+def may_cancel(version: str) -> bool:
+    """Returns whether requests to a server of a version may be cancelled."""
+    try:
+        return not Workaround.GRPC_CANCELLATION.is_needed(ServerVersion.parse(version))
+    except ValueError:
+        return False
 
 
 def outputs_of(result: Any) -> list[tuple[str, str, Sequence[int]]]:
@@ -90,6 +103,7 @@ class GrpcTransport:
         self._client: Any = None
         self._closed = False
         self._lock = threading.Lock()
+        self._may_cancel = False
         self._in_flight: dict[object, float] = {}
         """When the requests were sent that the server has not answered yet: `time.monotonic`."""
 
@@ -105,7 +119,7 @@ class GrpcTransport:
         if method in _READ_AS_JSON:
             kwargs["as_json"] = True
         try:
-            if method == "infer" and timeout_s < _SAFE_TIMEOUT_S:
+            if method == "infer" and timeout_s < _SAFE_TIMEOUT_S and not self._may_cancel:
                 response = self._infer_unless_late(client, timeout_s, *args, **kwargs)
             else:
                 request = object()
@@ -114,6 +128,10 @@ class GrpcTransport:
                     response = getattr(client, method)(*args, client_timeout=timeout_s, **kwargs)
                 finally:
                     del self._in_flight[request]
+            if method == _FIRST_METHOD:
+                with contextlib.suppress(Exception):  # it is restricted: the server may be an old one
+                    metadata = client.get_server_metadata(client_timeout=_VERSION_TIMEOUT_S)
+                    self._may_cancel = may_cancel(metadata.version)
         except PyTritonClientTimeoutError:
             raise
         except Exception as error:
@@ -166,9 +184,12 @@ class GrpcTransport:
             client, self._client = self._client, None
         if client is not None:
             # Closing the channel cancels requests, some of which the server may not have read yet.
-            while any(time.monotonic() - sent < _CLOSING_TIMEOUT_S for sent in list(self._in_flight.values())):
+            while not self._may_cancel and self._has_just_sent():
                 time.sleep(_CLOSING_POLL_S)
             client.close()
+
+    def _has_just_sent(self) -> bool:
+        return any(time.monotonic() - sent < _CLOSING_TIMEOUT_S for sent in list(self._in_flight.values()))
 
     def _connect(self) -> Any:
         with self._lock:
@@ -199,6 +220,7 @@ class AsyncioGrpcTransport:
         self._options = channel_options(url, tls)
         self._client: Any = None
         self._closed = False
+        self._may_cancel = False
         self._abandoned: set[asyncio.Future[Any]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing: asyncio.Future[None] | None = None  # of that loop
@@ -215,10 +237,14 @@ class AsyncioGrpcTransport:
         if method in _READ_AS_JSON:
             kwargs["as_json"] = True
         try:
-            if method == "infer":
+            if method == "infer" and not self._may_cancel:
                 response = await self._infer_unless_late(client, timeout_s, *args, **kwargs)
             else:
                 response = await getattr(client, method)(*args, client_timeout=timeout_s, **kwargs)
+            if method == _FIRST_METHOD:
+                with contextlib.suppress(Exception):  # it is restricted: the server may be an old one
+                    metadata = await client.get_server_metadata(client_timeout=_VERSION_TIMEOUT_S)
+                    self._may_cancel = may_cancel(metadata.version)
         except (PyTritonClientTimeoutError, PyTritonClientClosedError):
             raise
         except asyncio.CancelledError:

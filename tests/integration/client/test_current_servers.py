@@ -4,24 +4,54 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import threading
+import time
 
 import grpc
+import numpy as np
 import pytest
 import tritonclient.grpc
 from peers import HOST
-from tritonclient.grpc import service_pb2, service_pb2_grpc
+from serving import Background
+from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
 
 from pytriton.client import (
     AsyncioModelClient,
     ModelClient,
+    PyTritonClientClosedError,
     PyTritonClientModelUnavailableError,
+    PyTritonClientTimeoutError,
 )
 from pytriton.client.utils import wait_for_model_ready
 from pytriton.server.control import control_of_url
 
+TIMEOUT_S = 0.3
+X = np.ones(1, np.float32)
+CONFIG = model_config_pb2.ModelConfig(
+    name="slow",
+    input=[model_config_pb2.ModelInput(name="x", data_type=model_config_pb2.TYPE_FP32, dims=[1])],
+    output=[model_config_pb2.ModelOutput(name="y", data_type=model_config_pb2.TYPE_FP32, dims=[1])],
+)
+
 
 class CurrentServer(service_pb2_grpc.GRPCInferenceServiceServicer):
-    """Has no models, and does not take shared memory of clients."""
+    """Has one model, which responds to nothing, and does not take shared memory of clients."""
+
+    def __init__(self):
+        self.version = "2.71.0"
+        self.has_request, self.is_cancelled, self.is_released = (threading.Event() for _ in range(3))
+
+    def ServerMetadata(self, request, context):  # noqa: N802
+        return service_pb2.ServerMetadataResponse(name="triton", version=self.version)
+
+    def ModelConfig(self, request, context):  # noqa: N802
+        return service_pb2.ModelConfigResponse(config=CONFIG)
+
+    def ModelInfer(self, request, context):  # noqa: N802
+        context.add_callback(lambda: context.is_active() or self.is_released.is_set() or self.is_cancelled.set())
+        self.has_request.set()
+        self.is_released.wait(20)
+        return service_pb2.ModelInferResponse()
 
     def ServerLive(self, request, context):  # noqa: N802  (gRPC's names)
         return service_pb2.ServerLiveResponse(live=True)
@@ -30,20 +60,28 @@ class CurrentServer(service_pb2_grpc.GRPCInferenceServiceServicer):
         return service_pb2.ServerReadyResponse(ready=True)
 
     def ModelReady(self, request, context):  # noqa: N802
-        context.abort(grpc.StatusCode.NOT_FOUND, f"Request for unknown model: '{request.name}' is not found")
+        if request.name == CONFIG.name:
+            return service_pb2.ModelReadyResponse(ready=True)
+        return context.abort(grpc.StatusCode.NOT_FOUND, f"Request for unknown model: '{request.name}' is not found")
 
     def RepositoryIndex(self, request, context):  # noqa: N802
         return service_pb2.RepositoryIndexResponse()
 
 
-@pytest.fixture(scope="module")
-def url():
+@pytest.fixture
+def current_server():
+    return CurrentServer()
+
+
+@pytest.fixture
+def url(current_server):
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         server = grpc.server(pool)
-        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(CurrentServer(), server)
+        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(current_server, server)
         port = server.add_insecure_port(f"{HOST}:0")
         server.start()
         yield f"grpc://{HOST}:{port}"
+        current_server.is_released.set()
         server.stop(0).wait()
 
 
@@ -74,3 +112,47 @@ def test_waiting_for_a_model_ends_as_unavailable(url):
 
 def test_a_server_that_is_controlled_over_grpc_has_not_loaded_it(url):
     assert not control_of_url(url, None).is_loaded("missing")
+
+
+def send_until_it_times_out(url):
+    with (
+        ModelClient(url, CONFIG.name, inference_timeout_s=TIMEOUT_S) as client,
+        pytest.raises(PyTritonClientTimeoutError),
+    ):
+        client.infer_sample(X)
+
+
+def send_and_cancel(url):
+    async def send():
+        async with AsyncioModelClient(url, CONFIG.name) as client:
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(client.infer_sample(X), TIMEOUT_S)
+
+    asyncio.run(send())
+
+
+def send_and_close(url):
+    client = ModelClient(url, CONFIG.name)
+    sending = Background(lambda: client.infer_sample(X))
+    time.sleep(TIMEOUT_S)
+    start = time.monotonic()
+    client.close()
+    assert isinstance(sending.finish().error, PyTritonClientClosedError)
+    assert time.monotonic() - start < 1
+
+
+@pytest.mark.parametrize("send", [send_until_it_times_out, send_and_cancel, send_and_close])
+def test_a_request_that_nobody_waits_for_is_cancelled(url, current_server, send):
+    send(url)
+    assert current_server.is_cancelled.wait(5)
+
+
+@pytest.mark.parametrize("send", [send_until_it_times_out, send_and_cancel])
+@pytest.mark.parametrize("version", ["2.51.0", "unknown"])
+def test_a_request_that_nobody_waits_for_is_not_cancelled_on_an_older_server(url, current_server, send, version):
+    current_server.version = version
+    start = time.monotonic()
+    send(url)
+    # Closing the client waits for a while: by then, the server has read the request.
+    assert current_server.has_request.is_set()
+    assert time.monotonic() - start >= TIMEOUT_S + 1

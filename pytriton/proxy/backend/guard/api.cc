@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/workarounds.h"
 #include "guard/gate.h"
 #include "guard/interpose.h"
 #include "guard/limits.h"
@@ -171,10 +172,11 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddRequestedOutput(TRITONSERVER
   return PYTRITON_NEXT(TRITONSERVER_InferenceRequestAddRequestedOutput)(request, name);
 }
 
-// Workaround for Triton 2.51: for the classification extension, the front ends divide by the size of the output's
+// Workaround for Triton (classified-bytes): for the classification extension, the front ends divide by the size of the output's
 // items, which is 0 for BYTES. With any other size, they find that BYTES cannot be classified.
 uint32_t TRITONSERVER_DataTypeByteSize(TRITONSERVER_DataType datatype) {
-  if (datatype == TRITONSERVER_TYPE_BYTES && PYTRITON_CALLED_BY_PROGRAM()) return 1;
+  static const bool is_needed = NeedsWorkaround("classified-bytes");
+  if (is_needed && datatype == TRITONSERVER_TYPE_BYTES && PYTRITON_CALLED_BY_PROGRAM()) return 1;
   return PYTRITON_NEXT(TRITONSERVER_DataTypeByteSize)(datatype);
 }
 }

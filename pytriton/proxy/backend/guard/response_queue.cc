@@ -1,6 +1,6 @@
 // Keeps the queues by which the HTTP front end passes responses to its threads from losing any.
 //
-// Workaround for Triton 2.51 (and earlier): such a queue is a pair of sockets, whose buffer holds some 270 messages.
+// Workaround for Triton (lost-responses): such a queue is a pair of sockets, whose buffer holds some 270 messages.
 // The front end ignores that a message did not fit, and its client waits forever. Here, what does not fit is kept and
 // sent once the reader has made room.
 #include <sys/socket.h>

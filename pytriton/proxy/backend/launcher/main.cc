@@ -15,6 +15,8 @@
 #include <cstring>
 #include <string>
 
+#include "base/workarounds.h"
+
 namespace {
 
 // The stack limit before the server's was raised.
@@ -56,11 +58,11 @@ void Restore(int resource, const char* usual) {
   unsetenv(usual);
 }
 
-// Workaround for Triton 2.51 (and earlier): the HTTP front end copies bodies with the content type of a form, which is
+// Workaround for Triton (deep-stacks): the HTTP front end copies bodies with the content type of a form, which is
 // the default of `curl -d` and urllib, to its stack, and parses each level of nested JSON in a call of its own. A few
 // megabytes of either crash a server whose threads have the usual 8 MB. Only the used part of a stack takes memory.
 void AllowDeepStacks() {
-  if (!ReservesStacks()) Raise(RLIMIT_STACK, rlim_t{1} << 30, kUsualStack);
+  if (pytriton::NeedsWorkaround("deep-stacks") && !ReservesStacks()) Raise(RLIMIT_STACK, rlim_t{1} << 30, kUsualStack);
 }
 
 // Each connection is a file, and many systems allow a process 1,024 unless it asks for more.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/workarounds.h"
 #include "model_instance/responses.h"
 #include "triton/error.h"
 
@@ -195,6 +196,7 @@ void ConcurrentExecutor::PollCancelled() {
     in_flight.reserve(in_flight_.size());
     for (const auto& [sequence, batch_in_flight] : in_flight_) in_flight.emplace_back(sequence, batch_in_flight.get());
   }
+  static const bool is_late = NeedsWorkaround("late-responses");
   for (const auto& [sequence, batch_in_flight] : in_flight) {
     bool any = false;
     for (size_t i = 0; i < batch_in_flight->closed.size(); ++i) {
@@ -202,8 +204,8 @@ void ConcurrentExecutor::PollCancelled() {
       const Cancellation cancellation =
           CancellationOf(batch_in_flight->batch.requests()[i], batch_in_flight->timing.exec_start);
       if (cancellation == Cancellation::kNone) continue;
-      if (cancellation == Cancellation::kByClient && !batch_in_flight->leaving[i]) {
-        // Workaround for Triton 2.51 (and earlier): not at once, since a response sent while Triton handles a client's
+      if (cancellation == Cancellation::kByClient && is_late && !batch_in_flight->leaving[i]) {
+        // Workaround for Triton (late-responses): not at once, since a response sent while Triton handles a client's
         // departure may crash the server (https://github.com/triton-inference-server/server/pull/7840).
         batch_in_flight->leaving[i] = true;
       } else {

@@ -136,7 +136,7 @@ void CheckColumns(const Batch& batch, const AdmissionMessage& model, const Resul
   }
 }
 
-// Workaround for Triton 2.51 (and earlier): keeps an error out of the response cache, from which Triton would serve it
+// Workaround for Triton (cached-errors): keeps an error out of the response cache, from which Triton would serve it
 // without error and without outputs. Triton does not cache a response that has an output without a buffer.
 void KeepUncached(TRITONBACKEND_Response* response, const std::string& cached_output) {
   if (cached_output.empty()) return;

@@ -1,4 +1,4 @@
-// Workaround for Triton 2.51 (and earlier): a failed warm-up may crash the server.
+// Workaround for Triton (failed-warmups): a failed warm-up may crash the server.
 #pragma once
 
 #include <pthread.h>
@@ -9,7 +9,7 @@ namespace pytriton {
 
 // Triton's loading thread waits for the warm-up, which runs in the instance's thread. When the warm-up fails, the
 // loading thread destroys the instance at once, and reads a queue that the instance's thread has yet to write: now and
-// then Triton 2.51 crashes in TritonBackendThread::StopBackendThread. So the loading thread is delayed for a moment.
+// then the server crashes in TritonBackendThread::StopBackendThread. So the loading thread is delayed for a moment.
 class WarmupGuard {
  public:
   // To be constructed in the loading thread; `batches` is the number of batches in the warm-up.
