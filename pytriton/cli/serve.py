@@ -8,8 +8,11 @@ import inspect
 import logging
 import os
 import re
+import shlex
 
 from pytriton.server.config import TritonConfig
+from pytriton.server.security import AccessControl, TritonSecurityConfig
+from pytriton.utils.workspace import Workspace
 
 NAME = "serve"
 HELP = "serve a repository of models until SIGINT (Ctrl-C) or SIGTERM"
@@ -32,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser, token_variable: str) -> None:
         default=os.environ.get(token_variable),
         help=f"the access token of restricted endpoints; by default, what {token_variable} holds, or a random one",
     )
+    parser.add_argument("--dry-run", action="store_true", help="print the server's command line, and start nothing")
     settings = parser.add_argument_group("settings of the server")
     texts = {match["name"]: match["text"] for match in _ARGUMENT.finditer(inspect.getdoc(TritonConfig) or "")}
     for field in dataclasses.fields(TritonConfig):
@@ -49,14 +53,29 @@ def add_arguments(parser: argparse.ArgumentParser, token_variable: str) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Serves until a signal arrives."""
-    from pytriton.triton import Triton, TritonSecurityConfig  # which the other commands need not wait for
+    from pytriton.triton import Triton  # which the other commands need not wait for
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     values = {field.name: getattr(options, field.name, None) for field in dataclasses.fields(TritonConfig)}
     values["model_repository"] = options.repository
-    with Triton(
-        config=TritonConfig.from_dict(values),
-        security_config=TritonSecurityConfig(access_token=options.token),
-        server_path=options.server_path,
-    ) as triton:
+    config = TritonConfig.from_dict(values)
+    security = TritonSecurityConfig(access_token=options.token)
+    if options.dry_run:
+        _print_command(config, security, options.server_path)
+        return
+    with Triton(config=config, security_config=security, server_path=options.server_path) as triton:
         triton.serve()
+
+
+def _print_command(config: TritonConfig, security: TritonSecurityConfig, server_path: str | None) -> None:
+    """Prints the command line of the server; the token is hidden."""
+    from pytriton.server.local import LocalServer
+
+    workspace = Workspace()
+    try:
+        access = AccessControl(security, config)
+        server = LocalServer(config, access, workspace, server_path, lambda: None)
+        print(f"# Triton {server.version or 'of an unknown version'}")
+        print(shlex.join(word.replace(access.token, "***") for word in server.command()))
+    finally:
+        workspace.clean()

@@ -104,9 +104,7 @@ class LocalServer:
         Raises:
             PyTritonRuntimeError: It cannot be started.
         """
-        command = _command(self._files, self.config, self.repository, self._workspace / "backends")
-        command += [*self._access.flags(), *(f"--load-model={name}" for name in bound or ())]
-        command[1:] = self._fitting(command[1:])
+        command = self.command(bound or ())
         take(self.config)
         try:
             environment = self._environment()
@@ -117,6 +115,20 @@ class LocalServer:
             give_back(self.config)
             raise
         self._state = ServerState.STARTING
+
+    def command(self, bound: Sequence[str] = ()) -> list[str]:
+        """Returns the command line: the server's program, and its flags.
+
+        Args:
+            bound: Models that the server itself loads before it is ready.
+
+        Raises:
+            PyTritonBadParameterError: The server lacks the flag of a setting.
+            PyTritonRuntimeError: It lacks a flag that restricts its endpoints.
+        """
+        command = _command(self._files, self.config, self.repository, self._workspace / "backends")
+        command += [*self._access.flags(), *(f"--load-model={name}" for name in bound)]
+        return [command[0], *self._fitting(command[1:])]
 
     @property
     def process(self) -> ServerProcess:

@@ -220,7 +220,8 @@ class AsyncioGrpcTransport:
         self._options = channel_options(url, tls)
         self._client: Any = None
         self._closed = False
-        self._may_cancel = False
+        self.may_cancel = False
+        """Whether the server is known to stand cancellations."""
         self._abandoned: set[asyncio.Future[Any]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing: asyncio.Future[None] | None = None  # of that loop
@@ -237,14 +238,14 @@ class AsyncioGrpcTransport:
         if method in _READ_AS_JSON:
             kwargs["as_json"] = True
         try:
-            if method == "infer" and not self._may_cancel:
+            if method == "infer" and not self.may_cancel:
                 response = await self._infer_unless_late(client, timeout_s, *args, **kwargs)
             else:
                 response = await getattr(client, method)(*args, client_timeout=timeout_s, **kwargs)
             if method == _FIRST_METHOD:
                 with contextlib.suppress(Exception):  # it is restricted: the server may be an old one
                     metadata = await client.get_server_metadata(client_timeout=_VERSION_TIMEOUT_S)
-                    self._may_cancel = may_cancel(metadata.version)
+                    self.may_cancel = may_cancel(metadata.version)
         except (PyTritonClientTimeoutError, PyTritonClientClosedError):
             raise
         except asyncio.CancelledError:

@@ -28,8 +28,9 @@ from pytriton.model_config.triton_model_config import TritonModelConfig
 LOGGER = logging.getLogger(__name__)
 
 _REASON_TIMEOUT_S = 1.0
-# Workaround for Triton 2.51: a stream that is cancelled while the server is sending a response may crash it. So one
-# that nobody reads is cancelled when no response has come for a moment, or when it has not ended after this time.
+# Workaround for Triton (grpc-cancellation): a stream that is cancelled while the server is sending a response may crash
+# it. So one that nobody reads is cancelled when no response has come for a moment, or when it has not ended after this
+# time.
 _QUIET_S = 0.02
 _LEAVING_TIMEOUT_S = 2.0
 
@@ -119,7 +120,7 @@ class Stream:
             self._transport.abandon(asyncio.ensure_future(self._leave()))
 
     async def _leave(self) -> None:
-        deadline = time.monotonic() + _LEAVING_TIMEOUT_S
+        deadline = time.monotonic() + (0 if self._transport.may_cancel else _LEAVING_TIMEOUT_S)
         try:
             while time.monotonic() < deadline and (received := await self._receive(_QUIET_S)) is not None:
                 received.result()

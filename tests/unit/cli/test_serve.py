@@ -1,0 +1,55 @@
+"""``pytriton serve --dry-run``: the command line for a server, which is not started."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from pytriton.cli.main import main
+
+TOKEN = "the-token-of-the-test"
+
+
+@pytest.fixture
+def command(capsys, tmp_path, current_server):
+    """Returns the version and the words of the command line; PORTS are free ones."""
+
+    def run(*arguments):
+        repository = tmp_path / "repository"
+        repository.mkdir(exist_ok=True)
+        ports = ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"]
+        assert main(["serve", str(repository), "--dry-run", "--token", TOKEN, *ports, *arguments]) == 0
+        version, line = capsys.readouterr().out.splitlines()
+        return version, shlex.split(line)
+
+    return run
+
+
+def test_the_command_line_for_a_current_server(command, current_server):
+    version, words = command(
+        "--server-path", str(current_server), "--allow-client-shm", "--http-max-input-size", "1000"
+    )
+    assert version == "# Triton 2.71.0"
+    assert words[0] == str(current_server / "bin" / "tritonserver")
+    assert {"--allow-client-shm=true", "--http-max-input-size=1000"} < set(words)
+
+
+def test_flags_that_a_server_lacks_are_left_out(command, current_server, caplog):
+    text = current_server / "help"
+    text.write_text(text.read_text().replace("--repoagent-directory", "--agents"))
+    _, words = command("--server-path", str(current_server))
+    assert not [word for word in words if word.startswith("--repoagent-directory")]
+    assert "has no flag --repoagent-directory" in caplog.text
+
+
+def test_the_token_is_hidden(command):
+    version, words = command()
+    assert version == "# Triton 2.51.0"
+    assert not [word for word in words if TOKEN in word]
+    assert [word for word in words if word.endswith("=***")]
+
+
+def test_nothing_is_started(command, current_server):
+    command("--server-path", str(current_server))
+    assert (current_server / "runs").read_text().splitlines() == ["run"]  # for its flags
