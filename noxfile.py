@@ -39,13 +39,14 @@ def _install(session: nox.Session, *requirements: str) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style and formatting of Python and C++, and the layers of the package."""
+    """Check style and formatting of Python and C++, the layers of the package, and the Dockerfile."""
     _install(session, ".[dev]")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     sources = [*Path("pytriton").rglob("*.cc"), *Path("pytriton").rglob("*.h"), *Path("tests").rglob("*.cc")]
     session.run("clang-format", "--dry-run", "-Werror", *map(str, [*sources, *Path("tests").rglob("*.h")]), silent=True)
     session.run("lint-imports", "--no-cache")
+    session.run("hadolint", "docker/Dockerfile")
 
 
 @nox.session
