@@ -19,18 +19,30 @@ import urllib.request
 
 import numpy as np
 import psutil
+import pytest
 import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException as InferenceServerException
 from tritonclient.utils import np_to_triton_dtype
 
+import pytriton
 from pytriton.model_config import ModelConfig, Tensor
+from pytriton.server.capabilities import flags_of
+from pytriton.server.files import find_server, own_files
+from pytriton.server.version import version_of
 from pytriton.triton import Triton, TritonConfig
 
 HOST = "127.0.0.1"
 FREE_PORTS = {"http_port": 0, "grpc_port": 0, "metrics_port": 0}
 # For scripts, which are run as a user would write them.
 FREE_PORTS_ENVIRONMENT = {f"PYTRITON_TRITON_CONFIG_{name.upper()}": "0" for name in FREE_PORTS}
+
+SERVER = find_server()
+SERVER_FLAGS = flags_of(SERVER)
+# Off by default where it can be off.
+CLIENT_SHM = {"allow_client_shm": True} if "allow-client-shm" in SERVER_FLAGS else {}
+if CLIENT_SHM:
+    FREE_PORTS_ENVIRONMENT["PYTRITON_TRITON_CONFIG_ALLOW_CLIENT_SHM"] = "true"
 
 FLOATS_IN = [Tensor(name="x", shape=(-1,), dtype=np.float32)]
 FLOATS_OUT = [Tensor(name="y", shape=(-1,), dtype=np.float32)]
@@ -39,7 +51,18 @@ NO_BATCHING = ModelConfig(batching=False)
 
 def free_config(**settings):
     """Settings of a server on free ports."""
-    return TritonConfig(**{**FREE_PORTS, **settings})
+    return TritonConfig(**{**FREE_PORTS, **CLIENT_SHM, **settings})
+
+
+def needs_flags(*names):
+    """Skips tests of settings that the server does not have."""
+    missing = [name for name in names if SERVER_FLAGS and name not in SERVER_FLAGS]
+    return pytest.mark.skipif(bool(missing), reason=f"the server has no {', '.join(missing)}")
+
+
+needs_bundled_server = pytest.mark.skipif(
+    version_of(SERVER.root) != version_of(own_files(list(pytriton.__path__)).root), reason="the bundled server's own"
+)
 
 
 def bind_floats(triton, name, infer_func, **arguments):

@@ -18,6 +18,7 @@ from serving import (
     bind_floats,
     client_of,
     connection_to,
+    needs_flags,
     request_json,
     running_triton,
     send_floats,
@@ -132,6 +133,7 @@ def test_metrics_are_those_of_the_metrics_config():
         assert "nv_inference_request_duration_us{" not in text
 
 
+@needs_flags("trace-config")
 @covers("trace_config")
 def test_requests_are_traced_as_the_trace_config_says(tmp_path):
     file = tmp_path / "trace.json"
@@ -179,6 +181,7 @@ def test_caches_are_looked_for_in_their_directory(tmp_path):
         pass
 
 
+@needs_flags("allow-sagemaker")
 @covers("allow_sagemaker", "sagemaker_port", "sagemaker_safe_port_range", "sagemaker_thread_count")
 def test_sagemakers_api_is_served(monkeypatch):
     monkeypatch.setenv("SAGEMAKER_TRITON_DEFAULT_MODEL_NAME", "double")
@@ -191,6 +194,7 @@ def test_sagemakers_api_is_served(monkeypatch):
         assert send_floats(triton, "double", [1]) == [2]
 
 
+@needs_flags("allow-sagemaker")
 @covers("sagemaker_safe_port_range")
 def test_ports_beside_sagemakers_are_within_its_range():
     settings = {"sagemaker_port": 0, "sagemaker_safe_port_range": "1-2"}
@@ -208,6 +212,7 @@ def vertex_ai_routes(monkeypatch):
     monkeypatch.setenv("AIP_PREDICT_ROUTE", "/predict")
 
 
+@needs_flags("allow-vertex-ai")
 @covers("allow_vertex_ai", "vertex_ai_port", "vertex_ai_thread_count", "vertex_ai_default_model")
 def test_vertex_ais_api_is_served_beside_the_others(vertex_ai_routes):
     settings = {"vertex_ai_port": 0, "vertex_ai_thread_count": 2, "vertex_ai_default_model": "double"}
@@ -225,6 +230,7 @@ def test_vertex_ais_api_is_served_beside_the_others(vertex_ai_routes):
             assert client.infer("double", {"x": X})["y"].item() == 2
 
 
+@needs_flags("allow-vertex-ai")
 @covers("vertex_ai_default_model")
 def test_a_default_model_of_vertex_ai_that_is_not_bound_is_told(vertex_ai_routes):
     with running_triton(allow_vertex_ai=True, vertex_ai_port=0, vertex_ai_default_model="triple") as triton:

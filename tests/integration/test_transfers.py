@@ -8,7 +8,7 @@ import json
 
 import numpy as np
 import pytest
-from serving import FLOATS_IN, FLOATS_OUT, connection_to, server_of
+from serving import FLOATS_IN, FLOATS_OUT, connection_to, needs_bundled_server, server_of
 
 from pytriton.decorators import batch
 
@@ -44,6 +44,7 @@ def send_request(connection, model, values, pieces=1):
     return np.frombuffer(content[int(response.headers["Inference-Header-Content-Length"]) :], np.float32)
 
 
+@needs_bundled_server
 def test_an_image_takes_few_calls_of_the_system_each_way(triton, model):
     image = np.zeros(IMAGE, np.float32)
     with connection_to(triton) as connection:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import http.server
+import json
 import threading
 import time
 
@@ -68,6 +70,36 @@ class CurrentServer(service_pb2_grpc.GRPCInferenceServiceServicer):
         return service_pb2.RepositoryIndexResponse()
 
 
+class CurrentHttpServer(http.server.BaseHTTPRequestHandler):
+    """Has no models."""
+
+    def do_GET(self):
+        is_there = self.path.startswith("/v2/health")
+        self.respond(200 if is_there else 404, {} if is_there else {"error": "Request for unknown model is not found"})
+
+    def do_POST(self):
+        self.respond(200, [])
+
+    def respond(self, status, reply):
+        body = json.dumps(reply).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def http_url():
+    with http.server.ThreadingHTTPServer((HOST, 0), CurrentHttpServer) as server:
+        serving = threading.Thread(target=server.serve_forever, daemon=True)
+        serving.start()
+        yield f"http://{HOST}:{server.server_port}"
+        server.shutdown()
+
+
 @pytest.fixture
 def current_server():
     return CurrentServer()
@@ -91,6 +123,18 @@ def test_a_model_that_is_not_there_is_unavailable(url):
         pytest.raises(PyTritonClientModelUnavailableError, match="model 'missing' was not within"),
     ):
         client.wait_for_model(0.5)
+
+
+def test_a_model_that_is_not_there_is_unavailable_over_http(http_url):
+    with (
+        ModelClient(http_url, "missing") as client,
+        pytest.raises(PyTritonClientModelUnavailableError, match="model 'missing' was not within"),
+    ):
+        client.wait_for_model(0.5)
+
+
+def test_a_server_that_is_controlled_over_http_has_not_loaded_it(http_url):
+    assert not control_of_url(http_url, None).is_loaded("missing")
 
 
 def test_a_model_that_is_not_there_is_unavailable_in_asyncio(url):
