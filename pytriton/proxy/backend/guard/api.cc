@@ -172,10 +172,10 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddRequestedOutput(TRITONSERVER
   return PYTRITON_NEXT(TRITONSERVER_InferenceRequestAddRequestedOutput)(request, name);
 }
 
-// Workaround for Triton (classified-bytes): for the classification extension, the front ends divide by the size of the output's
-// items, which is 0 for BYTES. With any other size, they find that BYTES cannot be classified.
+// Workaround for Triton (classified-bytes): for the classification extension, the front ends divide by the size of the
+// output's items, which is 0 for BYTES. With any other size, they find that BYTES cannot be classified.
 uint32_t TRITONSERVER_DataTypeByteSize(TRITONSERVER_DataType datatype) {
-  static const bool is_needed = NeedsWorkaround("classified-bytes");
+  static const bool is_needed = pytriton::NeedsWorkaround("classified-bytes");
   if (is_needed && datatype == TRITONSERVER_TYPE_BYTES && PYTRITON_CALLED_BY_PROGRAM()) return 1;
   return PYTRITON_NEXT(TRITONSERVER_DataTypeByteSize)(datatype);
 }
