@@ -53,6 +53,9 @@ class Workaround(enum.Enum):
     UNCHANGED_MODELS = "unchanged-models", None
     """A model that is loaded again with the same configuration counts as unchanged, whatever its files."""
 
+    UNSETTLED_MODELS = "unsettled-models", None
+    """Unloading or replacing a model right after it was loaded may crash the server."""
+
     def __init__(self, key: str, mended_in: ServerVersion | None) -> None:
         self.key = key
         """The name."""

@@ -26,6 +26,7 @@ PROGRAMS = {
     "cd",
     "conda",
     "curl",
+    "docker",
     "git",
     "ldd",
     "mkdocs",

@@ -48,7 +48,7 @@ def test_a_server_of_the_users_own_is_named_by_a_parameter(own_server):
         assert_serves(triton, own_server)
         backends = triton._workspace.path / "backends"
         assert {path.name for path in backends.iterdir()} == {"other", "python", "pytriton"}
-        assert (backends / "python").resolve() == find_server().root / "backends" / "python"
+        assert (backends / "python").resolve() == find_server().backend.parent / "python"
     assert (own_server / "backends" / "other").is_dir()
 
 

@@ -51,3 +51,9 @@ def current_server(tmp_path):
     program.chmod(0o755)
     (tmp_path / "TRITON_VERSION").write_text("2.71.0\n")
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def no_server_of_the_environment(monkeypatch):
+    """Takes away the server that the whole suite may be run with: unit tests start none."""
+    monkeypatch.delenv("PYTRITON_SERVER_PATH", raising=False)

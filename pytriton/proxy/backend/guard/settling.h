@@ -1,7 +1,7 @@
 // Keeps models from being unloaded in the moment after they were loaded.
 //
-// Workaround for Triton 2.51 (and earlier): the thread of an instance starts while its model becomes ready, and sets up
-// its queue then. A server that unloads or replaces the model before that crashes, in
+// Workaround for Triton (unsettled-models): the thread of an instance starts while its model becomes ready, and sets up
+// its queue only then. A server that unloads or replaces the model before that crashes in
 // TritonBackendThread::StopBackendThread.
 #pragma once
 
