@@ -84,7 +84,8 @@ class DynamicBatcher:
     Args:
         max_queue_delay_microseconds: How long a request may wait for others to fill its batch, in microseconds.
         preferred_batch_size: Batch sizes that are sent off at once; none is preferred by default.
-        preserve_ordering: Responses leave in the order in which requests came.
+        preserve_ordering: Responses leave in the order in which requests came. Triton from 2.61 on keeps the order of
+            each instance's requests alone, so a model whose order counts needs a single instance there.
         priority_levels: How many priorities there are, 1 being the highest; 0 is a queue without priorities.
         default_priority_level: Priority of a request that names none; from 1 to `priority_levels`.
         default_queue_policy: Policy of every queue without one of its own.
