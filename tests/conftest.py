@@ -43,11 +43,13 @@ def home():
 
 @pytest.fixture
 def grants_time_slices():
-    """Skips the test if the kernel does not support requests for time slices, or does not show them."""
+    """Skips the test if threads get no time slices on request, or the kernel does not show them."""
     release = tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2])
     state = pathlib.Path("/proc/self/sched")
     if release < (6, 12) or not state.exists() or "se.slice" not in state.read_text():
         pytest.skip("the kernel does not support requests for time slices, or does not show them")
+    if os.getpriority(os.PRIO_PROCESS, 0):
+        pytest.skip("threads with a nice value of their own are left alone")
 
 
 @pytest.fixture
