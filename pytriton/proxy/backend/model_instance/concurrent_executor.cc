@@ -81,7 +81,7 @@ bool ConcurrentExecutor::Submit(TRITONBACKEND_Request** requests, uint32_t reque
   try {
     connection_->Send(sequence, block.offset, size);
   } catch (const ChannelError&) {
-    // The receiving thread notices, and fails all requests in batch_in_flight.
+    // The receiving thread notices, and fails all requests in flight.
   }
   std::unique_lock<std::mutex> lock(mutex_);
   const auto limit = static_cast<size_t>(connection_->model().max_in_flight);

@@ -127,7 +127,7 @@ void ServiceChannel::Open(const Notification& notification, FileDescriptor file)
   const std::lock_guard<std::mutex> lock(send_mutex_);
   const Notification opened = {ToWord(ServiceNotification::kOpened), 0, doorbell.offset, Doorbell::kSize};
   if (!SendNotification(socket_.get(), opened, MSG_DONTWAIT, arena_->fd(), context_->wake_flag.fd())) {
-    throw ChannelError("the worker cancelled a call that is not in batch_in_flight");
+    throw ChannelError("the worker closed the channel before it was opened");
   }
   doorbell_ = Doorbell(doorbell.data);
 }

@@ -45,7 +45,7 @@ class ServiceChannel : public std::enable_shared_from_this<ServiceChannel> {
   // empty.
   void Began(int64_t batch, const CallChain& call_chain);
   void Ended(int64_t batch);
-  // Closes the channel, and cancels all calls in batch_in_flight.
+  // Closes the channel, and cancels all calls in flight.
   void Close();
 
   // Called by the service thread.
@@ -57,7 +57,7 @@ class ServiceChannel : public std::enable_shared_from_this<ServiceChannel> {
   // Continues to send.
   void Flush();
 
-  // Called by calls in batch_in_flight; from any thread.
+  // Called by calls in flight; from any thread.
   TRITONSERVER_Server* server() const { return server_; }
   TRITONSERVER_ResponseAllocator* allocator() const { return context_->allocator.get(); }
   const std::shared_ptr<Arena>& arena() const { return arena_; }

@@ -53,7 +53,7 @@ ServiceThread::~ServiceThread() {
     channels.push_back(channel);
   }
   channels_.clear();
-  // Requests in batch_in_flight hold their channel.
+  // Requests in flight hold their channel.
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   for (const auto& channel : channels) {
     while (!channel.expired() && std::chrono::steady_clock::now() < deadline)

@@ -19,7 +19,7 @@ class ServiceThread {
  public:
   // `on_arena` is called with each new arena, whose free memory is to be trimmed.
   explicit ServiceThread(std::function<void(const std::shared_ptr<Arena>&)> on_arena);
-  // Waits for a while for calls in batch_in_flight.
+  // Waits for a while for calls in flight.
   ~ServiceThread();
   ServiceThread(const ServiceThread&) = delete;
   ServiceThread& operator=(const ServiceThread&) = delete;
