@@ -17,7 +17,9 @@ from pytriton.decorators import batch
 from pytriton.model_config import ModelConfig
 from pytriton.triton import RemoteTriton, Triton
 
-SLOWEST_S = 15.0  # on a machine that runs other tests, too
+# On a machine that runs other tests, too. A process that is killed again and again is started again after 10 s, which
+# may happen twice to a request.
+SLOWEST_S = 25.0
 
 
 def kill_the_server(triton):
