@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import contextlib
+import functools
 import http.client
 import json
 import os
@@ -34,35 +35,43 @@ from pytriton.triton import Triton, TritonConfig
 
 HOST = "127.0.0.1"
 FREE_PORTS = {"http_port": 0, "grpc_port": 0, "metrics_port": 0}
-# For scripts, which are run as a user would write them.
-FREE_PORTS_ENVIRONMENT = {f"PYTRITON_TRITON_CONFIG_{name.upper()}": "0" for name in FREE_PORTS}
-
-SERVER = find_server()
-SERVER_FLAGS = flags_of(SERVER)
-# Off by default where it can be off.
-CLIENT_SHM = {"allow_client_shm": True} if "allow-client-shm" in SERVER_FLAGS else {}
-if CLIENT_SHM:
-    FREE_PORTS_ENVIRONMENT["PYTRITON_TRITON_CONFIG_ALLOW_CLIENT_SHM"] = "true"
-
 FLOATS_IN = [Tensor(name="x", shape=(-1,), dtype=np.float32)]
 FLOATS_OUT = [Tensor(name="y", shape=(-1,), dtype=np.float32)]
 NO_BATCHING = ModelConfig(batching=False)
 
 
+@functools.cache
+def server_flags():
+    """The flags of the server that the tests run."""
+    return flags_of(find_server())
+
+
+def client_shm():
+    """The setting that lets clients register shared memory, where that is off by default."""
+    return {"allow_client_shm": True} if "allow-client-shm" in server_flags() else {}
+
+
 def free_config(**settings):
     """Settings of a server on free ports."""
-    return TritonConfig(**{**FREE_PORTS, **CLIENT_SHM, **settings})
+    return TritonConfig(**{**FREE_PORTS, **client_shm(), **settings})
+
+
+def free_ports_environment():
+    """The same, for scripts that are run as a user would write them."""
+    settings = {**dict.fromkeys(FREE_PORTS, "0"), **dict.fromkeys(client_shm(), "true")}
+    return {f"PYTRITON_TRITON_CONFIG_{name.upper()}": value for name, value in settings.items()}
 
 
 def needs_flags(*names):
     """Skips tests of settings that the server does not have."""
-    missing = [name for name in names if SERVER_FLAGS and name not in SERVER_FLAGS]
+    missing = [name for name in names if server_flags() and name not in server_flags()]
     return pytest.mark.skipif(bool(missing), reason=f"the server has no {', '.join(missing)}")
 
 
-needs_bundled_server = pytest.mark.skipif(
-    version_of(SERVER.root) != version_of(own_files(list(pytriton.__path__)).root), reason="the bundled server's own"
-)
+def needs_bundled_server(test):
+    """Skips a test on a server of another version than the bundled one."""
+    bundled = version_of(own_files(list(pytriton.__path__)).root)
+    return pytest.mark.skipif(version_of(find_server().root) != bundled, reason="the bundled server's own")(test)
 
 
 def bind_floats(triton, name, infer_func, **arguments):
@@ -311,7 +320,7 @@ class Script:
             cwd=folder,
             env={
                 **os.environ,
-                **FREE_PORTS_ENVIRONMENT,
+                **free_ports_environment(),
                 "PYTRITON_HOME": str(self.home),
                 "PYTHONFAULTHANDLER": "1",  # says where it crashed, if it does
             },

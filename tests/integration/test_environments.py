@@ -16,10 +16,10 @@ import numpy as np
 import psutil
 import pytest
 from serving import (
-    FREE_PORTS_ENVIRONMENT,
     HOST,
     Script,
     bind_floats,
+    free_ports_environment,
     is_ready,
     request_json,
     running_triton,
@@ -75,7 +75,7 @@ class Environment:
         self._script.write_text(SERVE_ONCE)
 
     def run(self, prefix="exec", **variables):
-        environment = {**os.environ, **FREE_PORTS_ENVIRONMENT, "PYTRITON_HOME": None, "TMPDIR": str(self.home)}
+        environment = {**os.environ, **free_ports_environment(), "PYTRITON_HOME": None, "TMPDIR": str(self.home)}
         environment |= variables
         environment = {name: value for name, value in environment.items() if value is not None}
         command = f'{prefix} "$@"'

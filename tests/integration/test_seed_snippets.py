@@ -13,10 +13,10 @@ import types
 import numpy as np
 import pytest
 from serving import (
-    FREE_PORTS_ENVIRONMENT,
     InferenceServerException,
     bind_floats,
     client_of,
+    free_ports_environment,
     infer_json,
     json_floats,
     request_json,
@@ -33,7 +33,7 @@ SNIPPETS = pathlib.Path(__file__).parent / "seed_snippets"
 
 @pytest.fixture(autouse=True)
 def free_ports(monkeypatch):
-    for name, value in FREE_PORTS_ENVIRONMENT.items():
+    for name, value in free_ports_environment().items():
         monkeypatch.setenv(name, value)
 
 
