@@ -102,7 +102,7 @@ class _Lease(np.ndarray[Any, np.dtype[np.uint8]]):
 
 
 # What servers from 2.69 on answer unless they are started with --allow-client-shm.
-_IS_OFF = re.compile(r"disabled|disallowed|not (?:allowed|enabled|supported|permitted)|allow-client-shm", re.IGNORECASE)
+_IS_OFF = re.compile(r"disabled|disallowed|not (?:allowed|enabled|supported|permitted)|allow.client.shm", re.IGNORECASE)
 
 
 class RegionServer(Protocol):
@@ -149,14 +149,14 @@ class RegionPool:
         except PyTritonClientInferenceServerError as error:
             if error.failure is not Failure.LOST:
                 self._known.discard(region.name)
-            if "shared memory" not in error.message.lower() and "shm" not in error.message:
-                raise
-            if _IS_OFF.search(error.message):
+            if error.failure is not Failure.RESTRICTED and _IS_OFF.search(error.message):
                 raise server_error(
                     f"{error.message.rstrip('.')}: the server does not take shared memory of clients; start it with "
                     "TritonConfig(allow_client_shm=True), or use shared_memory=False.",
                     Failure.REFUSED,
                 ) from error
+            if "shared memory" not in error.message.lower() and "shm" not in error.message:
+                raise
             raise server_error(
                 f"{error.message.rstrip('.')}: the server cannot open the client's shared memory; is it on this host, "
                 "under the same user, and with the same /dev/shm? Use shared_memory=False where it is not.",

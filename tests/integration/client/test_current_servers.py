@@ -21,6 +21,7 @@ from pytriton.client import (
     AsyncioModelClient,
     ModelClient,
     PyTritonClientClosedError,
+    PyTritonClientInferenceServerError,
     PyTritonClientModelUnavailableError,
     PyTritonClientTimeoutError,
 )
@@ -31,7 +32,7 @@ TIMEOUT_S = 0.3
 X = np.ones(1, np.float32)
 CONFIG = model_config_pb2.ModelConfig(
     name="slow",
-    input=[model_config_pb2.ModelInput(name="x", data_type=model_config_pb2.TYPE_FP32, dims=[1])],
+    input=[model_config_pb2.ModelInput(name="x", data_type=model_config_pb2.TYPE_FP32, dims=[-1])],
     output=[model_config_pb2.ModelOutput(name="y", data_type=model_config_pb2.TYPE_FP32, dims=[1])],
 )
 
@@ -40,7 +41,7 @@ class CurrentServer(service_pb2_grpc.GRPCInferenceServiceServicer):
     """Has one model, which responds to nothing, and does not take shared memory of clients."""
 
     def __init__(self):
-        self.version = "2.71.0"
+        self.version, self.refusal = "2.71.0", ""
         self.has_request, self.is_cancelled, self.is_released = (threading.Event() for _ in range(3))
 
     def ServerMetadata(self, request, context):  # noqa: N802
@@ -65,6 +66,9 @@ class CurrentServer(service_pb2_grpc.GRPCInferenceServiceServicer):
         if request.name == CONFIG.name:
             return service_pb2.ModelReadyResponse(ready=True)
         return context.abort(grpc.StatusCode.NOT_FOUND, f"Request for unknown model: '{request.name}' is not found")
+
+    def SystemSharedMemoryRegister(self, request, context):  # noqa: N802
+        return context.abort(grpc.StatusCode.UNAVAILABLE, self.refusal)
 
     def RepositoryIndex(self, request, context):  # noqa: N802
         return service_pb2.RepositoryIndexResponse()
@@ -123,6 +127,23 @@ def test_a_model_that_is_not_there_is_unavailable(url):
         pytest.raises(PyTritonClientModelUnavailableError, match="model 'missing' was not within"),
     ):
         client.wait_for_model(0.5)
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        "system shared memory is disabled (--allow-client-shm=false)",
+        "Client shared memory registration is not allowed",
+        "the server was started without allow_client_shm",
+    ],
+)
+def test_a_server_that_does_not_take_shared_memory_is_explained(url, current_server, refusal):
+    current_server.refusal = refusal
+    with (
+        ModelClient(url, "slow", shared_memory=True) as client,
+        pytest.raises(PyTritonClientInferenceServerError, match=r"TritonConfig\(allow_client_shm=True\)"),
+    ):
+        client.infer_sample(np.ones(1 << 20, np.float32))
 
 
 def test_a_model_that_is_not_there_is_unavailable_over_http(http_url):
