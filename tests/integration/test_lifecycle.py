@@ -180,6 +180,7 @@ def test_is_connected_tells_whether_the_server_answers():
         server = server_of(triton)
         server.suspend()
         try:
+            wait_until(lambda: server.status() == psutil.STATUS_STOPPED)
             assert triton.is_alive()
             connected = []
             thread = threading.Thread(target=lambda: connected.append(triton.is_connected()))

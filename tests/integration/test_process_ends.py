@@ -128,7 +128,7 @@ def test_twenty_runs_leave_nothing(own_home):
 
 
 FORKING = """
-import os, sys
+import os, signal, sys, threading, time
 import numpy as np
 from pytriton.model_config import Tensor
 from pytriton.process import ProcessInstance
@@ -148,7 +148,13 @@ if fork == 0:
     os._exit(0)
 if sys.argv[1] == "forgetful":
     os.waitpid(fork, 0)
-print(fork, flush=True)
+
+def report(before):
+    while signal.getsignal(signal.SIGTERM) == before:
+        time.sleep(0.01)
+    print(fork, flush=True)
+
+threading.Thread(target=report, args=[signal.getsignal(signal.SIGTERM)], daemon=True).start()
 triton.serve()
 print("after", flush=True)
 """

@@ -63,6 +63,19 @@ class HttpTransport:
     def call(self, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
         """Calls a method of tritonclient's client; see `Transport.call`."""
         client = self._client()
+        if client is self._given:
+            return self._call(client, method, timeout_s, *args, **kwargs)
+        client.calls += 1
+        try:
+            return self._call(client, method, timeout_s, *args, **kwargs)
+        finally:
+            client.calls -= 1
+            if client.calls == 0 and getattr(self._threads, "client", None) is not client:
+                # The garbage collector may do so in another thread, which would get a hub for it.
+                with contextlib.suppress(Exception):
+                    client.close()
+
+    def _call(self, client: Any, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
         gevent = self._gevent
         gevent_hub.THREADS.lookup_timeout_s = timeout_s
         timeout = gevent.Timeout.start_new(timeout_s)
@@ -178,7 +191,9 @@ def _client_class() -> Any:
     import tritonclient.http
 
     class Client(tritonclient.http.InferenceServerClient):  # type: ignore[misc]
-        """A client that is not closed in a forked process."""
+        """A client that is not closed in a forked process, and counts the calls that are using it."""
+
+        calls = 0
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             self._pid = os.getpid()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import gc
 import threading
 import time
 
@@ -19,6 +20,7 @@ from pytriton.client import (
     PyTritonClientInferenceServerError,
     PyTritonClientValueError,
 )
+from pytriton.client.core.gevent_hub import get_hub_if_exists
 from pytriton.decorators import batch
 from pytriton.model_config import ModelConfig
 
@@ -66,6 +68,23 @@ def test_a_request_in_flight_is_sent_again(triton, kind, protocol):
             assert request.result(20)["y"] == [2]
 
 
+def test_connections_that_broke_are_closed_where_they_were_used(triton):
+    """Not by the garbage collector, in any thread, which would get a hub of gevent's for it, and keep it."""
+    gc.collect()
+    gc.disable()
+    try:
+        with ModelClient(url_of(triton, "http"), "double") as client:
+            for number in range(5):
+                assert client.infer_sample(np.float32([number]))["y"] == [2 * number]
+                kill(triton)
+            client.infer_sample(np.float32([1]))
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                pool.submit(gc.collect).result()
+                assert pool.submit(get_hub_if_exists).result() is None
+    finally:
+        gc.enable()
+
+
 def test_a_server_that_stays_away_is_given_up_after_a_while(triton, protocol):
     url = url_of(triton, protocol)
     with ModelClient(url, "double", restart_timeout_s=0.5) as client:
@@ -109,10 +128,10 @@ class Load:
         self.wrong, self.slowest_s, self.sent = [], 0.0, 0
         self._triton, self._count, self._kills = triton, count, kills
         self._lock = threading.Lock()
-        self._left = kills
+        self._left, self._work = kills, []
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             senders = (self._send, self._send_asynchronously)
-            self._work = [pool.submit(send, protocol) for send in senders for protocol in ("http", "grpc")]
+            self._work += [pool.submit(send, protocol) for send in senders for protocol in ("http", "grpc")]
             try:
                 self._kill_now_and_then()
             finally:

@@ -114,7 +114,8 @@ def test_a_model_that_does_not_load_ends_the_command(tmp_path):
 
 
 def test_what_is_wrong_is_said_in_one_line(tmp_path, capsys):
-    assert main(["serve", str(tmp_path / "missing")]) == 1
+    ports = [word for name in FREE_PORTS for word in (f"--{name.replace('_', '-')}", "0")]
+    assert main(["serve", str(tmp_path / "missing"), *ports]) == 1
     assert re.match(r"pytriton: TritonConfig.model_repository is '.*/missing'.*\n$", capsys.readouterr().err)
     assert main(["serve", str(tmp_path), "--http-port", "many"]) == 1
     assert capsys.readouterr().err == "pytriton: TritonConfig.http_port is 'many'; use an integer.\n"
