@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonRuntimeError, PyTritonUnrecoverableError
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.model_config.tensor import Tensor
+from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.models.manager import Deployment, ModelManager
 from pytriton.models.model import BoundModel
 from pytriton.models.store import FolderStore, UploadStore
 from pytriton.process.instance import ProcessInstance
 from pytriton.proxy.context import MODEL
 from pytriton.proxy.registry import Registry
+from pytriton.proxy.services.client import ServerClient
 from pytriton.server.lifecycle import DEFAULT_POLICY, TritonLifecyclePolicy
 from pytriton.server.local import LocalServer
 from pytriton.server.remote import RemoteServer
@@ -28,11 +31,16 @@ from pytriton.utils.interpreter_exit import let_threads_hang_at_exit
 from pytriton.utils.signals import wake_on_signals
 from pytriton.utils.workspace import Workspace
 
+if TYPE_CHECKING:
+    from pytriton.client.in_process import AsyncioInProcessClient, InProcessClient
+
 LOGGER = logging.getLogger("pytriton.triton")
 
 MONITORING_PERIOD_S = 10.0
 
 _DEFAULT_EXIT_TIMEOUT_S = 25  # Kubernetes kills after 30 s
+
+_NOT_RUNNING = "The server does not run: call run() or serve() first."
 
 _DOWN = (ServerState.STOPPED, ServerState.RESTARTING)  # the server loads its models when it starts
 
@@ -71,6 +79,7 @@ class TritonBase:
         self._woken = threading.Event()  # serve() has something to look at
         self._unrecoverable: PyTritonUnrecoverableError | None = None
         self._supervised: LocalServer | RemoteServer | None = None
+        self._generation = 0  # counts changes of models, and starts of the server
         self._lost: list[str] = []  # models with requests that the last stop did not wait for
 
     def __enter__(self: _Self) -> _Self:
@@ -213,6 +222,61 @@ class TritonBase:
             self._woken.set()
             return True
 
+    def client(
+        self,
+        model_name: str,
+        model_version: int | None = None,
+        *,
+        inference_timeout_s: float = 60.0,
+        convert_dtypes: bool = False,
+    ) -> InProcessClient:
+        """Returns a client of a model, for this process: requests go through shared memory, without a network.
+
+        Args:
+            model_name: The model's name: one that is bound, or another of the server's, provided that one is bound.
+            model_version: Its version; None is the latest.
+            inference_timeout_s: How long a response may take, in seconds.
+            convert_dtypes: Convert arrays of another dtype if no value can change, such as int32 to int64.
+
+        Raises:
+            PyTritonClientModelUnavailableError: The model is not ready.
+            PyTritonClientInferenceServerError: The server does not run.
+            PyTritonClientValueError: An argument has a value that cannot work.
+
+        Examples:
+            >>> triton.client("Double").infer_sample([1.0, 2.0])  # doctest: +SKIP
+            {'doubled': array([2., 4.], dtype=float32)}
+        """
+        from pytriton.client.in_process import InProcessClient
+
+        return InProcessClient(_ServerAccess(self), model_name, model_version, inference_timeout_s, convert_dtypes)
+
+    async def aclient(
+        self,
+        model_name: str,
+        model_version: int | None = None,
+        *,
+        inference_timeout_s: float = 60.0,
+        convert_dtypes: bool = False,
+    ) -> AsyncioInProcessClient:
+        """Returns a client of a model for asyncio; arguments and errors are those of `client`.
+
+        Examples:
+            >>> client = await triton.aclient("Double")  # doctest: +SKIP
+            >>> await client.infer_sample([1.0, 2.0])  # doctest: +SKIP
+            {'doubled': array([2., 4.], dtype=float32)}
+        """
+        from pytriton.client.in_process import AsyncioInProcessClient
+
+        return await asyncio.to_thread(
+            AsyncioInProcessClient,
+            _ServerAccess(self),
+            model_name,
+            model_version,
+            inference_timeout_s,
+            convert_dtypes,
+        )
+
     @property
     def server_version(self) -> str | None:
         """The version of the Triton server, like ``2.51.0``; None before it runs."""
@@ -267,6 +331,7 @@ class TritonBase:
 
     def _add(self, spec: ModelSpec, infer_funcs: Sequence[Callable[..., Any] | ProcessInstance]) -> None:
         """Adds a model, and loads it if there is a server, which may end meanwhile; called with the lock held."""
+        self._generation += 1
         if self._server is not None:
             self._connect()
         try:
@@ -278,6 +343,7 @@ class TritonBase:
             self._models.add(BoundModel(spec, infer_funcs))
         if self._server is not None and self._server.state is ServerState.RESTARTING:
             self._connect()
+        self._generation += 1
 
     def _supervise(self, server: LocalServer | RemoteServer) -> None:
         """Brings the server back each time that it ends by itself."""
@@ -352,6 +418,29 @@ class TritonBase:
         """Returns the server to which models are deployed."""
         return RemoteServer(self._url, self._access_token)
 
+    def _services(self, timeout_s: float) -> ServerClient:
+        """See `pytriton.client.in_process.Server`."""
+        registry = self._registry
+        if registry is None or self._server is None:
+            raise PyTritonInvalidOperationError(_NOT_RUNNING)
+        return registry.services.client() or registry.services.wait_for_client(timeout_s)
+
+    def _model_config(self, name: str, version: int | None) -> TritonModelConfig:
+        """See `pytriton.client.in_process.Server`."""
+        from pytriton.client.core.failures import server_error
+        from pytriton.client.exceptions import Failure, PyTritonClientModelUnavailableError
+
+        server = self._server
+        if server is None:
+            raise server_error(_NOT_RUNNING, Failure.UNREACHABLE)
+        try:
+            config = server.control.model_config(name, version)
+        except PyTritonRuntimeError as error:
+            raise PyTritonClientModelUnavailableError(f"Model {name!r} is not ready: {error}") from error
+        except OSError as error:
+            raise server_error(f"{_NOT_RUNNING} ({error})", Failure.UNREACHABLE) from error
+        return TritonModelConfig.from_dict(config, None if version is None else str(version))
+
     def _deploy(self, server: LocalServer | RemoteServer, registry: Registry) -> None:
         store = (
             FolderStore(server.repository, server.control, lambda: server.state not in _DOWN)
@@ -370,3 +459,16 @@ class TritonBase:
         self._unrecoverable = error
         # Not in this thread: it is the worker's, for which stop() waits.
         threading.Thread(target=self.stop, name="pytriton-stop", daemon=True).start()
+
+
+class _ServerAccess:
+    """What clients in this process see of the server."""
+
+    def __init__(self, triton: TritonBase) -> None:
+        self.services = triton._services
+        self.model_config = triton._model_config
+        self._triton = triton
+
+    @property
+    def generation(self) -> int:
+        return self._triton._generation

@@ -21,6 +21,8 @@ from typing import NamedTuple, Protocol
 
 import zmq
 
+from pytriton.proxy.services.listener import ServiceListener
+from pytriton.proxy.transport.socket_path import check_socket_path
 from pytriton.proxy.wire.notification import PROTOCOL_VERSION
 from pytriton.proxy.wire.registration import (
     AdmissionMessage,
@@ -28,7 +30,7 @@ from pytriton.proxy.wire.registration import (
     decode_registration,
     encode_admission,
 )
-from pytriton.proxy.worker.listener import WorkerListener, check_socket_path
+from pytriton.proxy.worker.listener import WorkerListener
 from pytriton.proxy.worker.worker import Worker
 
 LOGGER = logging.getLogger(__name__)
@@ -61,7 +63,7 @@ class Registry:
     """Maps bindings to workers, and admits model instances to them.
 
     Args:
-        folder: The folder of its two sockets, of mode 0700.
+        folder: The folder of its sockets, of mode 0700.
 
     Raises:
         PyTritonBadParameterError: The folder's path is too long for sockets.
@@ -79,6 +81,8 @@ class Registry:
         self.endpoint = f"ipc://{registry_path}"
         """The ZeroMQ endpoint for model instances."""
         self._listener = WorkerListener(folder / "workers")
+        self.services = ServiceListener(folder / "controller")
+        """Where the server opens the controller's own service channel."""
         self._context = zmq.Context()
         self._requests = self._context.socket(zmq.REP)
         self._requests.linger = 0
@@ -113,6 +117,7 @@ class Registry:
         poller = zmq.Poller()
         poller.register(self._requests, zmq.POLLIN)
         poller.register(self._listener, zmq.POLLIN)
+        poller.register(self.services, zmq.POLLIN)
         poller.register(self._stopped, zmq.POLLIN)
         try:
             while True:
@@ -123,9 +128,12 @@ class Registry:
                     self._requests.send_multipart(self._respond(self._requests.recv_multipart()))
                 if self._listener.fileno() in ready:
                     self._listener.accept()
+                if self.services.fileno() in ready:
+                    self.services.accept()
         finally:
             self._stopped.close()
             self._listener.close()
+            self.services.close()
             self._requests.close()
             self._context.term()
 

@@ -52,6 +52,14 @@ class ServerControl(Protocol):
             PyTritonRuntimeError: The server cannot, or not in time.
         """
 
+    def model_config(self, model: str, version: int | None = None) -> Mapping[str, Any]:
+        """Returns a model's configuration as the server reports it, for `TritonModelConfig.from_dict`.
+
+        Raises:
+            PyTritonRuntimeError: The server does not have the model, or restricts the request.
+            OSError: The server does not respond.
+        """
+
     def is_loaded(self, model: str) -> bool:
         """Returns whether a model takes requests."""
 
@@ -116,6 +124,15 @@ class HttpControl:
             if status == http.HTTPStatus.OK:
                 return ServerVersion.parse(json.loads(body)["version"])
         return None
+
+    def model_config(self, model: str, version: int | None = None) -> Mapping[str, Any]:
+        """See `ServerControl`."""
+        at = "" if version is None else f"/versions/{version}"
+        status, body = self._request("GET", f"/v2/models/{urllib.parse.quote(model, safe='')}{at}/config", _TIMEOUT_S)
+        if status != http.HTTPStatus.OK:
+            raise PyTritonRuntimeError(_error_text(body))
+        config: Mapping[str, Any] = json.loads(body)
+        return config
 
     def is_loaded(self, model: str) -> bool:
         """See `ServerControl`."""
@@ -198,6 +215,18 @@ class GrpcControl:
             metadata = self._client.get_server_metadata(headers=self._headers, client_timeout=_TIMEOUT_S)
             return ServerVersion.parse(metadata.version)
         return None
+
+    def model_config(self, model: str, version: int | None = None) -> Mapping[str, Any]:
+        """See `ServerControl`."""
+        at = "" if version is None else str(version)
+        try:
+            message = self._client.get_model_config(
+                model, at, headers=self._headers, as_json=True, client_timeout=_TIMEOUT_S
+            )
+        except self._error as error:
+            raise PyTritonRuntimeError(str(error)) from error
+        config: Mapping[str, Any] = message["config"]
+        return config
 
     def is_loaded(self, model: str) -> bool:
         """See `ServerControl`."""

@@ -106,7 +106,7 @@ def http_failure(url: str, error: Any) -> PyTritonClientError:
         return PyTritonClientValueError(str(error.message()))
     if error.debug_details() is not None:  # the body, which was not the JSON that Triton answers with
         return malformed(url, f"status {error.status()}, {_shortened(error.debug_details())}")
-    return _server_failure(url, str(error.message()))
+    return server_failure(f"The server at {url}", str(error.message()))
 
 
 def grpc_failure(url: str, status: str | None, message: str, timeout_s: float) -> PyTritonClientError:
@@ -134,30 +134,36 @@ def grpc_failure(url: str, status: str | None, message: str, timeout_s: float) -
         return lost(url, message)
     if code == "UNIMPLEMENTED" and not message:
         return malformed(url, "it speaks gRPC, but not Triton's")
-    return _server_failure(url, message)
+    return server_failure(f"The server at {url}", message)
 
 
 def stream_failure(url: str, message: str) -> PyTritonClientError:
     """Translates an error that the server sent in a stream."""
-    return _server_failure(url, message)
+    return server_failure(f"The server at {url}", message)
 
 
-def _server_failure(url: str, message: str) -> PyTritonClientError:
+def server_failure(server: str, message: str) -> PyTritonClientError:
+    """Translates an error of the server or of a model.
+
+    Args:
+        server: What to call the server, at the beginning of a sentence.
+        message: Its words.
+    """
     restricted = _RESTRICTED.match(message)
     if restricted:
         return server_error(
-            f"The server at {url} restricts this endpoint to clients with its access token (header "
+            f"{server} restricts this endpoint to clients with its access token (header "
             f"{restricted[1]!r}); pass the token as access_token.",
             Failure.RESTRICTED,
         )
     if _EXPIRED.match(message):
-        return PyTritonClientTimeoutError(_sentence(f"The server at {url} answered: {message}"))
+        return PyTritonClientTimeoutError(_sentence(f"{server} answered: {message}"))
     failure = Failure.REFUSED
     if _NO_MODEL.match(message):
         failure = Failure.NOT_SERVED
     elif _NOT_TAKEN.match(message):
         failure = Failure.BUSY
-    return server_error(_sentence(f"The server at {url} answered: {message}"), failure)
+    return server_error(_sentence(f"{server} answered: {message}"), failure)
 
 
 def _sentence(text: str) -> str:

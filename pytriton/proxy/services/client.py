@@ -97,11 +97,18 @@ class ServerClient:
 
     Args:
         fd: The socket, which the client then owns.
+        of_instance: Whether it belongs to a model instance, whose threads outside of calls may then use it.
     """
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, *, of_instance: bool = True) -> None:
         self._dispatcher = ReplyDispatcher(socket.socket(fileno=fd))
-        _open.add(self)
+        if of_instance:
+            _open.add(self)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the channel is known to be closed."""
+        return self._dispatcher.closed
 
     def infer(self, call: InferenceCall, timeout_s: float | None = None) -> InferenceReply:
         """Sends a request to a model and waits for its only response.
@@ -119,28 +126,11 @@ class ServerClient:
             PyTritonBadParameterError: An input is not an array, or has a dtype that Triton lacks.
             ArenaError: There is no room for the inputs.
         """
-        stream = self.stream(call, timeout_s)
-        try:
-            first = next(stream, None)
-            if first is not None and first.final:
-                return first
-            second = next(stream, None)
-        finally:
-            stream.cancel()
-        return _only_reply([reply for reply in (first, second) if reply is not None], call)
+        return only_reply(self.stream(call, timeout_s), call)
 
     async def ainfer(self, call: InferenceCall, timeout_s: float | None = None) -> InferenceReply:
         """`infer` for event loops. Cancelling the task cancels the request."""
-        stream = self.astream(call, timeout_s)
-        replies: list[InferenceReply] = []
-        try:
-            async for reply in stream:
-                replies.append(reply)
-                if len(replies) == 2:
-                    break
-        finally:
-            stream.cancel()
-        return _only_reply(replies, call)
+        return await only_reply_async(self.astream(call, timeout_s), call)
 
     def stream(self, call: InferenceCall, timeout_s: float | None = None) -> ReplyStream:
         """Sends a request to a model, decoupled or not, and iterates over the responses as they arrive.
@@ -321,6 +311,31 @@ class ServerClient:
             raise PyTritonInferenceError("the server replied with nothing", ErrorCode.INTERNAL)
         assert result is not None
         return result
+
+
+def only_reply(stream: ReplyStream, call: InferenceCall) -> InferenceReply:
+    """Waits for the only response of a stream; see `ServerClient.infer`."""
+    try:
+        first = next(stream, None)
+        if first is not None and first.final:
+            return first
+        second = next(stream, None)
+    finally:
+        stream.cancel()
+    return _only_reply([reply for reply in (first, second) if reply is not None], call)
+
+
+async def only_reply_async(stream: AsyncReplyStream, call: InferenceCall) -> InferenceReply:
+    """Waits for the only response of a stream, in the running event loop."""
+    replies: list[InferenceReply] = []
+    try:
+        async for reply in stream:
+            replies.append(reply)
+            if reply.final or len(replies) == 2:
+                break
+    finally:
+        stream.cancel()
+    return _only_reply(replies, call)
 
 
 def _only_reply(replies: list[InferenceReply], call: InferenceCall) -> InferenceReply:

@@ -38,6 +38,7 @@ LOGGER = logging.getLogger(__name__)
 _HANDSHAKE_S = 5.0
 _NAP_S = 0.25  # and then it looks whether the server is there
 _NOTHING = np.empty(0, np.uint8)
+_TIMER_MARGIN_S = 0.002  # the clock of an event loop may be this coarse
 _GONE = "the server is gone, or has unloaded the model"
 
 
@@ -67,6 +68,11 @@ class ReplyDispatcher:
         self._loops: dict[asyncio.AbstractEventLoop, int] = {}  # and how many wait there
         self._is_read = False
         self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether the channel is known to be closed."""
+        return self._closed
 
     def submit(
         self,
@@ -142,25 +148,26 @@ class ReplyDispatcher:
         """Waits for a reply like `wait`, in the event loop of the caller."""
         import asyncio
 
-        while True:
-            with self._lock:
-                reply, is_gone = self._taken(pending)
-                if reply is not None:
-                    return reply
-                if is_gone:
-                    raise PyTritonInvalidOperationError(_GONE)
-                future = pending.future = asyncio.get_running_loop().create_future()
-            try:
-                if deadline is None:
-                    await future
-                else:
-                    await asyncio.wait_for(future, max(0.0, deadline - time.monotonic()))
-            except asyncio.TimeoutError:
+        loop = asyncio.get_running_loop()
+        timer = None
+        try:
+            while True:
                 with self._lock:
-                    if not pending.replies:
+                    reply, is_gone = self._taken(pending)
+                    if reply is not None:
+                        return reply
+                    if is_gone:
+                        raise PyTritonInvalidOperationError(_GONE)
+                    if deadline is not None and time.monotonic() >= deadline:
                         return None
-            finally:
-                pending.future = None
+                    pending.future = loop.create_future()
+                if deadline is not None and timer is None:  # far cheaper than asyncio.wait_for
+                    timer = loop.call_later(deadline - time.monotonic() + _TIMER_MARGIN_S, pending.expire)
+                await pending.future
+        finally:
+            pending.future = None
+            if timer is not None:
+                timer.cancel()
 
     def cancel(self, pending: PendingCall) -> None:
         """Cancels a call; its replies are discarded."""

@@ -50,6 +50,10 @@ class PendingCall:
             with contextlib.suppress(RuntimeError):  # the loop is closed, so nothing waits any more
                 self.loop.call_soon_threadsafe(self._set)
 
+    def expire(self) -> None:
+        """Wakes the waiting task, in its loop: the deadline has passed."""
+        self._set()
+
     def _set(self) -> None:
         if self.future is not None and not self.future.done():
             self.future.set_result(None)

@@ -12,6 +12,10 @@ from pytriton.proxy.services.pending_call import PendingCall
 from pytriton.proxy.wire.error_code import ErrorCode
 
 
+class NoResponseError(PyTritonInferenceError):
+    """No response came in time; the request was cancelled."""
+
+
 class _ReplyStreamBase:
     """The replies to one call."""
 
@@ -45,7 +49,7 @@ class _ReplyStreamBase:
                 f"model {self._call.model!r} sent no response within {self._timeout_s:g} s; the request was cancelled. "
                 "(If every instance of the model is waiting for this request, it would wait forever.)"
             )
-            return InferenceReply(error=PyTritonInferenceError(message, ErrorCode.UNAVAILABLE))
+            return InferenceReply(error=NoResponseError(message, ErrorCode.UNAVAILABLE))
         assert isinstance(reply, InferenceReply)
         if reply.final:
             self._ended = True

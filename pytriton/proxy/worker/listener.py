@@ -11,16 +11,15 @@ import threading
 import time
 from collections.abc import Collection
 
-from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.proxy.services.client import ServerClient
 from pytriton.proxy.transport.channel import Channel
+from pytriton.proxy.transport.socket_path import check_socket_path
 from pytriton.proxy.wire.notification import NotificationKind
 from pytriton.proxy.wire.registration import AdmissionMessage
 from pytriton.proxy.worker.worker import Worker
 
 LOGGER = logging.getLogger(__name__)
 
-_MAX_SOCKET_PATH = 107  # bytes in sockaddr_un
 _PAUSE_S = 0.05  # before the next attempt to accept an instance
 
 
@@ -111,16 +110,3 @@ class WorkerListener:
             os.close(peer_fd)
             return
         worker.start(channel, peer_fd, server_client, notification.offset)
-
-
-def check_socket_path(path: pathlib.Path) -> None:
-    """Checks that a path is short enough for a socket.
-
-    Raises:
-        PyTritonBadParameterError: The path is too long.
-    """
-    if len(str(path).encode()) > _MAX_SOCKET_PATH:
-        raise PyTritonBadParameterError(
-            f"The path {path} is too long for a socket, whose path may have {_MAX_SOCKET_PATH} bytes: choose "
-            "another folder by workspace= or by the environment variable PYTRITON_HOME."
-        )

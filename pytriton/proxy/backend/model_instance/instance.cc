@@ -74,6 +74,7 @@ Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, S
 void Instance::ReadWorkerFile(const std::string& path) {
   const WorkerFile file = WorkerFile::Read(path);
   registry_ = file.registry;
+  controller_ = file.controller;
   identity_.binding = file.binding;
   cached_output_ = file.cached_output;
   warmup_ = std::make_unique<WarmupGuard>(file.warmups);
@@ -135,6 +136,7 @@ void Instance::Connect(int timeout_ms, const std::function<bool()>& wanted) {
     FileDescriptor worker_end;
     service_ = services_->Open(server_, identity_.model, identity_.version, &worker_end);
     connection_ = ConnectToBound(worker_end.get(), timeout_ms, wanted);
+    services_->ConnectController(server_, controller_);
   }
   input_ranks_ = InputRanks(identity_.config, connection_->model());
   service_->SetCapacity(connection_->model().max_in_flight);

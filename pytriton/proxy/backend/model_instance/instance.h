@@ -55,6 +55,7 @@ class Instance {
   const RequestStatistics statistics_;
   const std::unique_ptr<WorkerSupervisor> supervisor_;
   TRITONSERVER_Server* server_ = nullptr;
+  std::string controller_;
   std::string registry_;
   RegistrationMessage identity_;
   std::string cached_output_;

@@ -138,6 +138,7 @@ WorkerFile WorkerFile::Read(const std::string& path) {
     if (equals == std::string::npos) continue;
     const std::string key = line.substr(0, equals);
     if (key == "registry") result.registry = line.substr(equals + 1);
+    if (key == "controller") result.controller = line.substr(equals + 1);
     if (key == "binding") result.binding = line.substr(equals + 1);
     if (key == "cached_output") result.cached_output = line.substr(equals + 1);
     if (key == "warmups") result.warmups = std::atoi(line.c_str() + equals + 1);

@@ -50,6 +50,7 @@ class ServiceChannel : public std::enable_shared_from_this<ServiceChannel> {
 
   // Called by the service thread.
   int socket() const { return socket_.get(); }
+  bool closed() const { return closed_; }
   // Handles a notification of the worker. Returns whether it is still connected.
   bool Receive();
   // Closes the channel, and deletes the worker's metrics.

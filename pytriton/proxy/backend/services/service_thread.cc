@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
@@ -24,6 +25,18 @@ constexpr std::chrono::seconds kPatience(5);
 constexpr std::chrono::milliseconds kPollInterval(10);
 constexpr std::chrono::seconds kBusyFor(1);  // after the last notification
 constexpr int kNapMs = 10;                   // some events do not wake a thread that sleeps at the wake flag
+
+FileDescriptor ConnectTo(const std::string& path) {
+  FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (!socket.valid() || path.size() >= sizeof(address.sun_path)) throw ChannelError("cannot create a socket");
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    throw ChannelError("cannot connect to " + path + ": " + std::strerror(errno));
+  }
+  return socket;
+}
 
 std::string SystemError(const char* what) { return std::string(what) + ": " + std::strerror(errno); }
 
@@ -70,19 +83,32 @@ std::shared_ptr<ServiceChannel> ServiceThread::Open(TRITONSERVER_Server* server,
   FileDescriptor mine(ends[0]);
   worker_end->Reset(ends[1]);
   const std::lock_guard<std::mutex> lock(mutex_);
+  auto channel = Add(std::move(mine), server, model, version);
+  channel->SetCapacity(1);
+  ServiceChannel* raw = channel.get();
+  return {raw, [channel = std::move(channel)](ServiceChannel*) { channel->Close(); }};
+}
+
+void ServiceThread::ConnectController(TRITONSERVER_Server* server, const std::string& path) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::shared_ptr<ServiceChannel> connected = controllers_[path].lock();
+  if (connected != nullptr && !connected->closed()) return;
+  controllers_[path] = Add(ConnectTo(path), server, "", -1);
+}
+
+std::shared_ptr<ServiceChannel> ServiceThread::Add(FileDescriptor socket, TRITONSERVER_Server* server,
+                                                   const std::string& model, int64_t version) {
   const int64_t number = ++last_;
-  auto channel = std::make_shared<ServiceChannel>(context_, number, std::move(mine), server, model, version);
+  auto channel = std::make_shared<ServiceChannel>(context_, number, std::move(socket), server, model, version);
   epoll_event event = {};
   event.events = EPOLLIN;
   event.data.u64 = static_cast<uint64_t>(number);
   if (epoll_ctl(context_->poll.get(), EPOLL_CTL_ADD, channel->socket(), &event) != 0) {
     throw ChannelError(SystemError("cannot wait for a socket"));
   }
-  channel->SetCapacity(1);
   channels_[number] = channel;
   if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
-  ServiceChannel* raw = channel.get();
-  return {raw, [channel = std::move(channel)](ServiceChannel*) { channel->Close(); }};
+  return channel;
 }
 
 std::shared_ptr<ServiceChannel> ServiceThread::Find(int64_t number) {

@@ -28,8 +28,13 @@ class ServiceThread {
   // instance releases it.
   std::shared_ptr<ServiceChannel> Open(TRITONSERVER_Server* server, const std::string& model, int64_t version,
                                        FileDescriptor* worker_end);
+  // Connects a channel for the controller's own requests to the socket on which it listens, unless there is one.
+  // It stays open until the controller closes it, whatever happens to the models.
+  void ConnectController(TRITONSERVER_Server* server, const std::string& path);
 
  private:
+  std::shared_ptr<ServiceChannel> Add(FileDescriptor socket, TRITONSERVER_Server* server, const std::string& model,
+                                      int64_t version);
   void Run();
   std::shared_ptr<ServiceChannel> Find(int64_t number);
 
@@ -39,6 +44,7 @@ class ServiceThread {
   std::mutex mutex_;  // guards the members below
   int64_t last_ = 0;
   std::map<int64_t, std::shared_ptr<ServiceChannel>> channels_;
+  std::map<std::string, std::weak_ptr<ServiceChannel>> controllers_;  // by the path of the socket
   std::thread thread_;
 };
 

@@ -1,0 +1,393 @@
+"""Clients in the process that runs the server: requests go through shared memory, without a network."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from pytriton.client.core.deadlines import check_timeout
+from pytriton.client.core.failures import server_error, server_failure
+from pytriton.client.core.inputs import Array
+from pytriton.client.core.requests import EncodedRequest, Options, make_request, options_of
+from pytriton.client.exceptions import (
+    Failure,
+    PyTritonClientError,
+    PyTritonClientTimeoutError,
+    PyTritonClientValueError,
+)
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonInferenceError, PyTritonInvalidOperationError
+from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.proxy.services.client import ServerClient, only_reply, only_reply_async
+from pytriton.proxy.services.messages import InferenceCall, InferenceReply
+from pytriton.proxy.services.reply_stream import AsyncReplyStream, NoResponseError, ReplyStream
+from pytriton.proxy.transport.arena import ArenaError
+
+DEFAULT_TIMEOUT_S = 60.0
+"""How long a response may take by default."""
+
+
+class Server(Protocol):
+    """The server that this process runs."""
+
+    def services(self, timeout_s: float) -> ServerClient:
+        """Returns the channel to the server; waits for a server that is being restarted.
+
+        Raises:
+            PyTritonInvalidOperationError: There is none in time, or the server does not run.
+        """
+
+    def model_config(self, name: str, version: int | None) -> TritonModelConfig:
+        """Returns the configuration of a model that is ready.
+
+        Raises:
+            PyTritonClientError: The model is not ready, or the server does not run.
+        """
+
+    @property
+    def generation(self) -> int:
+        """A number that changes when a model may have got another configuration."""
+
+
+class _Prepared(NamedTuple):
+    call: InferenceCall
+    single: bool
+    timeout_s: float
+
+
+class _InProcessClientBase:
+    """What both clients share: the model, and the translation of requests and replies."""
+
+    def __init__(
+        self,
+        server: Server,
+        model_name: str,
+        model_version: int | None,
+        inference_timeout_s: float,
+        convert_dtypes: bool,
+    ) -> None:
+        self._server = server
+        self._name = model_name
+        self._version = model_version
+        self._timeout_s = check_timeout("inference_timeout_s", inference_timeout_s)
+        self._convert = convert_dtypes
+        self._generation = server.generation
+        self._config = server.model_config(model_name, model_version)
+
+    @property
+    def model_name(self) -> str:
+        """The model's name."""
+        return self._name
+
+    @property
+    def model_config(self) -> TritonModelConfig:
+        """The model's configuration."""
+        generation = self._server.generation
+        if generation != self._generation:
+            self._config = self._server.model_config(self._name, self._version)
+            self._generation = generation
+        return self._config
+
+    def _prepare(self, batch: bool, inputs: Sequence[Any], named: dict[str, Any], options: Options | None) -> _Prepared:
+        request = make_request(
+            self.model_config,
+            inputs,
+            named,
+            options,
+            batch=batch,
+            convert=self._convert,
+        )
+        timeout_s = self._timeout_s if request.timeout_s is None else request.timeout_s
+        return _Prepared(self._call(request), request.single, timeout_s)
+
+    def _call(self, request: EncodedRequest) -> InferenceCall:
+        settings = request.settings
+        return InferenceCall(
+            self._name,
+            {spec.name: array for spec, array in request.arrays},
+            -1 if self._version is None else self._version,
+            request.outputs,
+            request_id=settings.get("request_id", ""),
+            priority=settings.get("priority", 0),
+            timeout_us=settings.get("timeout", 0),
+            parameters=settings.get("parameters", {}),
+        )
+
+    def _services(self, timeout_s: float) -> ServerClient:
+        try:
+            return self._server.services(timeout_s)
+        except PyTritonInvalidOperationError as error:
+            raise server_error(str(error), Failure.UNREACHABLE) from error
+
+
+class InProcessClient(_InProcessClientBase):
+    """Sends requests to a model of the server that this process runs. Created by `Triton.client`.
+
+    Requests and responses go through shared memory; Triton queues, batches, caches and counts them as it does those of
+    any other client. Any number of threads may use a client at the same time. It needs no closing.
+    """
+
+    def infer_sample(
+        self,
+        /,
+        *inputs: Any,
+        parameters: Mapping[str, str | int | float | bool] | None = None,
+        outputs: Sequence[str] | None = None,
+        request_id: str | None = None,
+        priority: int | None = None,
+        timeout_s: float | None = None,
+        **named_inputs: Any,
+    ) -> dict[str, Array]:
+        """Sends a request with one sample.
+
+        Args:
+            inputs: Inputs in the model's order: arrays, or what NumPy makes arrays of.
+            parameters: For the model; strings, numbers and booleans.
+            outputs: Names of the requested outputs; None is all.
+            request_id: Name of the request in the server's logs and in the model.
+            priority: 1 is the highest; 0 is the model's default.
+            timeout_s: How long the response may take, in seconds.
+            named_inputs: Inputs by name, in place of ``inputs``.
+
+        Returns:
+            The outputs by name, without the batch dimension. They are views of shared memory, which is released with
+            the last of them.
+
+        Raises:
+            PyTritonClientValueError: Something does not fit the model; nothing was sent.
+            PyTritonClientTimeoutError: There was no response in time; the request was cancelled.
+            PyTritonClientInferenceServerError: The server or the model responded with an error, or has ended.
+        """
+        options = _options(parameters, outputs, request_id, priority, timeout_s)
+        return self._infer(self._prepare(False, inputs, named_inputs, options))
+
+    def infer_batch(
+        self,
+        /,
+        *inputs: Any,
+        parameters: Mapping[str, str | int | float | bool] | None = None,
+        outputs: Sequence[str] | None = None,
+        request_id: str | None = None,
+        priority: int | None = None,
+        timeout_s: float | None = None,
+        **named_inputs: Any,
+    ) -> dict[str, Array]:
+        """Sends a request with a batch; arguments are those of `infer_sample`, with the batch dimension first.
+
+        Raises:
+            PyTritonClientModelDoesntSupportBatchingError: The model does not batch.
+            PyTritonClientError: As `infer_sample` does.
+        """
+        options = _options(parameters, outputs, request_id, priority, timeout_s)
+        return self._infer(self._prepare(True, inputs, named_inputs, options))
+
+    def stream_sample(
+        self,
+        /,
+        *inputs: Any,
+        parameters: Mapping[str, str | int | float | bool] | None = None,
+        outputs: Sequence[str] | None = None,
+        request_id: str | None = None,
+        priority: int | None = None,
+        timeout_s: float | None = None,
+        **named_inputs: Any,
+    ) -> Iterator[dict[str, Array]]:
+        """Sends a request with one sample, and iterates over the responses as they arrive.
+
+        Dropping the iterator cancels the request.
+
+        Args:
+            inputs: As in `infer_sample`, and so are the rest.
+            parameters: For the model.
+            outputs: Names of the requested outputs.
+            request_id: Name of the request.
+            priority: 1 is the highest.
+            timeout_s: How long each response may take, in seconds.
+            named_inputs: Inputs by name.
+
+        Raises:
+            PyTritonClientError: As `infer_sample` does; errors of the model come from the iterator.
+        """
+        options = _options(parameters, outputs, request_id, priority, timeout_s)
+        return self._stream(self._prepare(False, inputs, named_inputs, options))
+
+    def stream_batch(
+        self,
+        /,
+        *inputs: Any,
+        parameters: Mapping[str, str | int | float | bool] | None = None,
+        outputs: Sequence[str] | None = None,
+        request_id: str | None = None,
+        priority: int | None = None,
+        timeout_s: float | None = None,
+        **named_inputs: Any,
+    ) -> Iterator[dict[str, Array]]:
+        """Sends a request with a batch, and iterates over the responses; see `stream_sample`."""
+        options = _options(parameters, outputs, request_id, priority, timeout_s)
+        return self._stream(self._prepare(True, inputs, named_inputs, options))
+
+    def _infer(self, prepared: _Prepared) -> dict[str, Array]:
+        stream = self._send(prepared)
+        try:
+            reply = only_reply(stream, prepared.call)
+        except PyTritonInvalidOperationError as error:
+            raise _lost(prepared.call) from error
+        return _outputs(reply, prepared.single)
+
+    def _stream(self, prepared: _Prepared) -> Iterator[dict[str, Array]]:
+        return _responses(self._send(prepared), prepared)
+
+    def _send(self, prepared: _Prepared) -> ReplyStream:
+        deadline = time.monotonic() + prepared.timeout_s
+        while True:
+            services = self._services(max(0.0, deadline - time.monotonic()))
+            with _translated(services):
+                return services.stream(prepared.call, prepared.timeout_s)
+
+
+class AsyncioInProcessClient(_InProcessClientBase):
+    """`InProcessClient` for asyncio. Created by `Triton.aclient`; usable in any event loop of the process."""
+
+    async def infer_sample(
+        self,
+        /,
+        *inputs: Any,
+        parameters: Mapping[str, str | int | float | bool] | None = None,
+        outputs: Sequence[str] | None = None,
+        request_id: str | None = None,
+        priority: int | None = None,
+        timeout_s: float | None = None,
+        **named_inputs: Any,
+    ) -> dict[str, Array]:
+        """Sends a request with one sample, as `InProcessClient.infer_sample`. Cancelling the task cancels it."""
+        options = _options(parameters, outputs, request_id, priority, timeout_s)
+        return await self._infer(self._prepare(False, inputs, named_inputs, options))
+
+    async def infer_batch(
+        self,
+        /,
+        *inputs: Any,
+        parameters: Mapping[str, str | int | float | bool] | None = None,
+        outputs: Sequence[str] | None = None,
+        request_id: str | None = None,
+        priority: int | None = None,
+        timeout_s: float | None = None,
+        **named_inputs: Any,
+    ) -> dict[str, Array]:
+        """Sends a request with a batch, as `InProcessClient.infer_batch`."""
+        options = _options(parameters, outputs, request_id, priority, timeout_s)
+        return await self._infer(self._prepare(True, inputs, named_inputs, options))
+
+    def stream_sample(
+        self,
+        /,
+        *inputs: Any,
+        parameters: Mapping[str, str | int | float | bool] | None = None,
+        outputs: Sequence[str] | None = None,
+        request_id: str | None = None,
+        priority: int | None = None,
+        timeout_s: float | None = None,
+        **named_inputs: Any,
+    ) -> AsyncIterator[dict[str, Array]]:
+        """Sends a request with one sample, and iterates over the responses, as `InProcessClient.stream_sample`."""
+        options = _options(parameters, outputs, request_id, priority, timeout_s)
+        return self._stream(self._prepare(False, inputs, named_inputs, options))
+
+    def stream_batch(
+        self,
+        /,
+        *inputs: Any,
+        parameters: Mapping[str, str | int | float | bool] | None = None,
+        outputs: Sequence[str] | None = None,
+        request_id: str | None = None,
+        priority: int | None = None,
+        timeout_s: float | None = None,
+        **named_inputs: Any,
+    ) -> AsyncIterator[dict[str, Array]]:
+        """Sends a request with a batch, and iterates over the responses, as `InProcessClient.stream_batch`."""
+        options = _options(parameters, outputs, request_id, priority, timeout_s)
+        return self._stream(self._prepare(True, inputs, named_inputs, options))
+
+    async def _infer(self, prepared: _Prepared) -> dict[str, Array]:
+        stream = await self._send(prepared)
+        try:
+            reply = await only_reply_async(stream, prepared.call)
+        except PyTritonInvalidOperationError as error:
+            raise _lost(prepared.call) from error
+        return _outputs(reply, prepared.single)
+
+    async def _stream(self, prepared: _Prepared) -> AsyncIterator[dict[str, Array]]:
+        stream = await self._send(prepared)
+        try:
+            async for reply in stream:
+                yield _outputs(reply, prepared.single)
+        except PyTritonInvalidOperationError as error:
+            raise _lost(prepared.call) from error
+        finally:
+            stream.cancel()
+
+    async def _send(self, prepared: _Prepared) -> AsyncReplyStream:
+        """Sends a request, which does not block; waits in another thread for a server that is being restarted."""
+        deadline = time.monotonic() + prepared.timeout_s
+        while True:
+            try:
+                services = self._server.services(0.0)
+            except PyTritonInvalidOperationError:
+                services = await asyncio.to_thread(self._services, max(0.0, deadline - time.monotonic()))
+            with _translated(services):
+                return services.astream(prepared.call, prepared.timeout_s)
+
+
+@contextlib.contextmanager
+def _translated(services: ServerClient) -> Iterator[None]:
+    """Translates errors of sending. One that calls for another channel is suppressed: the server has just ended."""
+    try:
+        yield
+    except PyTritonInvalidOperationError as error:
+        if not services.closed:  # this is a fork
+            raise server_error(f"{error}.", Failure.UNREACHABLE) from error
+    except PyTritonBadParameterError as error:
+        raise PyTritonClientValueError(str(error)) from error
+    except ArenaError as error:
+        raise server_error(f"{error}.", Failure.BUSY) from error
+
+
+def _options(
+    parameters: Mapping[str, Any] | None,
+    outputs: Sequence[str] | None,
+    request_id: str | None,
+    priority: int | None,
+    timeout_s: float | None,
+) -> Options | None:
+    return options_of(parameters, None, outputs, request_id, priority, timeout_s)
+
+
+def _responses(stream: ReplyStream, prepared: _Prepared) -> Iterator[dict[str, Array]]:
+    try:
+        for reply in stream:
+            yield _outputs(reply, prepared.single)
+    except PyTritonInvalidOperationError as error:
+        raise _lost(prepared.call) from error
+    finally:
+        stream.cancel()
+
+
+def _outputs(reply: InferenceReply, single: bool) -> dict[str, Array]:
+    if reply.error is not None:
+        raise _failure(reply.error) from reply.error
+    outputs = reply.outputs
+    if not single:
+        return outputs
+    return {name: array[0] if array.shape[:1] == (1,) else array for name, array in outputs.items()}
+
+
+def _failure(error: PyTritonInferenceError) -> PyTritonClientError:
+    if isinstance(error, NoResponseError):
+        return PyTritonClientTimeoutError(str(error))
+    return server_failure("The server", str(error))
+
+
+def _lost(call: InferenceCall) -> PyTritonClientError:
+    return server_error(f"The server ended before model {call.model!r} responded.", Failure.LOST)
