@@ -140,6 +140,17 @@ class Triton(TritonBase):
         ended = server.how_it_ended() if isinstance(server, LocalServer) and server.state.has_failed else ""
         return triton_html(model_rows((model.spec for model in self._models), states or {}, urls), urls, alive, ended)
 
+    def _listen_on_loopback(self) -> None:
+        config = dataclasses.replace(
+            self._config,
+            http_address=self._config.http_address or TRITON_LOCAL_IP,
+            grpc_address=self._config.grpc_address or TRITON_LOCAL_IP,
+            metrics_address=self._config.metrics_address or self._config.http_address or TRITON_LOCAL_IP,
+        )
+        if config != self._config:
+            self.stop()  # it may have been started, at the default addresses
+            self._config = config
+
     def _check(self, spec: ModelSpec) -> None:
         check_model(spec, self._config)
 

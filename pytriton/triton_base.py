@@ -33,6 +33,8 @@ from pytriton.utils.workspace import Workspace
 
 if TYPE_CHECKING:
     from pytriton.client.in_process import AsyncioInProcessClient, InProcessClient
+    from pytriton.gateway import GatewayConfig
+    from pytriton.gateway.server import GatewayServer
 
 LOGGER = logging.getLogger("pytriton.triton")
 
@@ -80,6 +82,7 @@ class TritonBase:
         self._unrecoverable: PyTritonUnrecoverableError | None = None
         self._supervised: LocalServer | RemoteServer | None = None
         self._generation = 0  # counts changes of models, and starts of the server
+        self._gateway: GatewayServer | None = None
         self._lost: list[str] = []  # models with requests that the last stop did not wait for
 
     def __enter__(self: _Self) -> _Self:
@@ -148,23 +151,29 @@ class TritonBase:
         with self._lock:
             self._connect().open_gate()
 
-    def serve(self, monitoring_period_s: float = MONITORING_PERIOD_S) -> None:
+    def serve(self, monitoring_period_s: float = MONITORING_PERIOD_S, *, gateway: GatewayConfig | None = None) -> None:
         """Serves until Ctrl-C, SIGTERM or `stop`; stops before it returns.
 
         Args:
             monitoring_period_s: How often, in seconds, to check whether the server still responds. The exit of a local
                 server is noticed at once.
+            gateway: Serve the models through a gateway, too: as JSON, for the internet. Triton's own ports then listen
+                on loopback alone, unless `TritonConfig` names their addresses.
 
         Raises:
             PyTritonRuntimeError: The server exited unexpectedly and stays down, or requests in flight were lost because
                 they took longer than the exit timeout.
             PyTritonUnrecoverableError: An inference callable raised it.
         """
+        if gateway is not None:
+            self._listen_on_loopback()
         self._run()
         server = self._server
         assert server is not None
         failed = False
         try:
+            if gateway is not None:
+                self._start_gateway(gateway)
             with wake_on_signals(self._woken):
                 while server is self._server and not server.state.has_failed:
                     if self._woken.wait(monitoring_period_s):
@@ -201,6 +210,9 @@ class TritonBase:
             server = self._server
             threading.Thread(target=self.stop, name="pytriton-stop", daemon=True).start()
             return server is not None
+        gateway, self._gateway = self._gateway, None
+        if gateway is not None:
+            gateway.stop(self._exit_timeout_s)
         if (restarting := self._server) is not None:
             restarting.abandon()
         with self._lock:
@@ -276,6 +288,12 @@ class TritonBase:
             inference_timeout_s,
             convert_dtypes,
         )
+
+    def ready_models(self) -> list[tuple[str, int]]:
+        """Returns the names and versions of all models of the server that are ready."""
+        server = self._server
+        states = None if server is None else server.control.states()
+        return [model for model, state in (states or {}).items() if state == "READY"]
 
     @property
     def server_version(self) -> str | None:
@@ -417,6 +435,21 @@ class TritonBase:
     def _open(self) -> LocalServer | RemoteServer:
         """Returns the server to which models are deployed."""
         return RemoteServer(self._url, self._access_token)
+
+    def _listen_on_loopback(self) -> None:
+        """Has a local server listen where other machines do not reach it, unless its settings say otherwise."""
+
+    def _start_gateway(self, config: GatewayConfig) -> None:
+        try:
+            from pytriton.gateway import Gateway
+            from pytriton.gateway.server import GatewayServer
+        except ImportError as error:
+            raise PyTritonRuntimeError(
+                f"The gateway needs more packages: pip install 'pytriton[gateway]' ({error})."
+            ) from error
+        gateway = GatewayServer(Gateway(self, config), config)
+        gateway.start()
+        self._gateway = gateway
 
     def _services(self, timeout_s: float) -> ServerClient:
         """See `pytriton.client.in_process.Server`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from pytriton.client.core.deadlines import check_timeout
@@ -310,6 +310,35 @@ class AsyncioInProcessClient(_InProcessClientBase):
         options = _options(parameters, outputs, request_id, priority, timeout_s)
         return self._stream(self._prepare(True, inputs, named_inputs, options))
 
+    async def infer_arrays(
+        self, arrays: Mapping[str, Array], *, request_id: str = "", timeout_s: float | None = None
+    ) -> dict[str, Array]:
+        """Sends arrays that have been checked already, with the batch dimension if the model batches.
+
+        Args:
+            arrays: All inputs by name.
+            request_id: Name of the request in the server's logs and in the model.
+            timeout_s: How long the response may take, in seconds.
+
+        Returns:
+            The outputs by name, with the batch dimension.
+
+        Raises:
+            PyTritonClientError: As `infer_sample` does.
+        """
+        return await self._infer(self._prepared(arrays, request_id, timeout_s))
+
+    def stream_arrays(
+        self, arrays: Mapping[str, Array], *, request_id: str = "", timeout_s: float | None = None
+    ) -> AsyncGenerator[dict[str, Array], None]:
+        """Sends arrays as `infer_arrays` does, and iterates over the responses."""
+        return self._stream(self._prepared(arrays, request_id, timeout_s))
+
+    def _prepared(self, arrays: Mapping[str, Array], request_id: str, timeout_s: float | None) -> _Prepared:
+        version = -1 if self._version is None else self._version
+        call = InferenceCall(self._name, arrays, version, request_id=request_id)
+        return _Prepared(call, False, self._timeout_s if timeout_s is None else timeout_s)
+
     async def _infer(self, prepared: _Prepared) -> dict[str, Array]:
         stream = await self._send(prepared)
         try:
@@ -318,7 +347,7 @@ class AsyncioInProcessClient(_InProcessClientBase):
             raise _lost(prepared.call) from error
         return _outputs(reply, prepared.single)
 
-    async def _stream(self, prepared: _Prepared) -> AsyncIterator[dict[str, Array]]:
+    async def _stream(self, prepared: _Prepared) -> AsyncGenerator[dict[str, Array], None]:
         stream = await self._send(prepared)
         try:
             async for reply in stream:

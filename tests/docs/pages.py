@@ -115,6 +115,8 @@ class PageRun:
             self._run(block, self._namespace)
 
     def _patch(self) -> None:
+        from pytriton.gateway import Gateway, GatewayConfig
+        from pytriton.gateway.server import GatewayServer
         from pytriton.triton import Triton, TritonConfig
 
         initialize, serve = Triton.__init__, Triton.serve
@@ -126,8 +128,14 @@ class PageRun:
             for setting, default in _PORT_SETTINGS.items():
                 self._ports[str(getattr(wanted, setting) or default)] = str(getattr(triton.config, setting))
 
-        def serve_for_a_while(triton: Triton, monitoring_period_s: float = 10.0) -> None:
+        def serve_for_a_while(
+            triton: Triton, monitoring_period_s: float = 10.0, *, gateway: GatewayConfig | None = None
+        ) -> None:
             triton.run()
+            if gateway is not None:
+                gateway_server = GatewayServer(Gateway(triton), dataclasses.replace(gateway, port=0))
+                gateway_server.start()
+                self._ports[str(gateway.port)] = gateway_server.url.rpartition(":")[2]
             while self._blocks and self._blocks[0].test in ("while serving", "output"):
                 self._run(self._blocks.popleft(), {"__name__": "__main__"})
             threading.Thread(target=_interrupt, args=(signal.getsignal(signal.SIGINT),), daemon=True).start()

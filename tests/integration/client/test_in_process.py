@@ -8,6 +8,7 @@ import threading
 import time
 
 import numpy as np
+import processes
 import pytest
 import serving
 from serving import server_of
@@ -22,7 +23,6 @@ from pytriton.client import (
 from pytriton.decorators import batch
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.process import ProcessInstance
-from pytriton.triton import Triton
 
 LIMIT_S = 20
 NUMBERS = [Tensor(name="x", dtype=np.float32, shape=(-1,))]
@@ -37,10 +37,6 @@ def double(x):
 @batch
 def triple(x):
     return {"y": x * 3}
-
-
-def factory_of_double():
-    return double
 
 
 def bind_double(triton, name, function=double, **settings):
@@ -181,8 +177,10 @@ def test_unknown_model(triton):
 
 
 def test_without_a_server():
+    triton = serving.running_triton()
+    triton.stop()
     with pytest.raises(PyTritonClientInferenceServerError, match=r"call run\(\) or serve\(\) first"):
-        Triton(config=serving.free_config()).client("Nobody")
+        triton.client("Nobody")
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -266,7 +264,7 @@ def test_rebinding_one_model_loses_no_request_to_another(triton, name):
 
 
 def test_model_in_a_process_of_its_own(triton, name):
-    triton.bind(name, ProcessInstance(factory_of_double), NUMBERS, DOUBLED, config=ModelConfig(max_batch_size=4))
+    triton.bind(name, ProcessInstance(processes.function), NUMBERS, DOUBLED, config=ModelConfig(max_batch_size=4))
     assert triton.client(name).infer_sample(np.ones(1, np.float32))["y"].tolist() == [2]
 
 

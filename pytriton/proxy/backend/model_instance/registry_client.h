@@ -23,8 +23,8 @@ class RegistrationError : public std::runtime_error {
 // The file `worker` that the controller writes into the model's version folder: one `key=value` per line.
 struct WorkerFile {
   std::string registry;         // ZeroMQ endpoint
-  std::string controller;       // the socket on which the controller waits for a service channel of its own
   std::string binding;          // the controller's key of the binding
+  std::string controller{};     // the socket on which the controller waits for a service channel; empty if it does not
   std::string cached_output{};  // one of its outputs if Triton caches its responses; else empty
   int warmups = 0;              // number of batches in the warm-up of each instance
 

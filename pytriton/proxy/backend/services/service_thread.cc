@@ -90,6 +90,7 @@ std::shared_ptr<ServiceChannel> ServiceThread::Open(TRITONSERVER_Server* server,
 }
 
 void ServiceThread::ConnectController(TRITONSERVER_Server* server, const std::string& path) {
+  if (path.empty()) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   const std::shared_ptr<ServiceChannel> connected = controllers_[path].lock();
   if (connected != nullptr && !connected->closed()) return;

@@ -1,0 +1,52 @@
+"""The settings of the gateway."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from pytriton.exceptions import PyTritonBadParameterError
+
+_HIGHEST_PORT = 65535
+
+
+@dataclasses.dataclass(frozen=True)
+class GatewayConfig:
+    """Where the gateway listens, and its limits.
+
+    Attributes:
+        host: The address to listen at; ``0.0.0.0`` for every IPv4 address of the machine.
+        port: The port; 0 chooses a free one.
+        tls_certificate: Path of the certificate chain (PEM); with it, the gateway speaks HTTPS.
+        tls_key: Path of the certificate's private key (PEM).
+        cors_origins: Origins whose pages may send requests from a browser, like ``https://example.com``; ``*`` is any.
+        max_body_size: Bytes that the body of a request may have.
+        max_samples: Samples that a request may have.
+        max_requests: Requests that may be in flight at a time; others are refused with status 503.
+        request_timeout_s: How long a response, or the next response of a stream, may take, in seconds.
+
+    Raises:
+        PyTritonBadParameterError: A setting has a value that cannot work.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    cors_origins: tuple[str, ...] = ()
+    max_body_size: int = 64 << 20
+    max_samples: int = 10_000
+    max_requests: int = 10_000
+    request_timeout_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        """Checks the settings."""
+        if not isinstance(self.port, int) or not 0 <= self.port <= _HIGHEST_PORT:
+            raise PyTritonBadParameterError(f"port is {self.port!r}; give a number from 0 to {_HIGHEST_PORT}.")
+        for name in ("max_body_size", "max_samples", "max_requests", "request_timeout_s"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+                raise PyTritonBadParameterError(f"{name} is {value!r}; give a positive number.")
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise PyTritonBadParameterError("TLS takes both tls_certificate and tls_key.")
+        if isinstance(self.cors_origins, str):
+            raise PyTritonBadParameterError(f"cors_origins is {self.cors_origins!r}; give a tuple of origins.")

@@ -1,0 +1,73 @@
+"""Errors of requests to the gateway, and what clients get to see of errors."""
+
+from __future__ import annotations
+
+import http
+from collections.abc import Mapping
+from typing import Any
+
+from pytriton.client.exceptions import (
+    Failure,
+    PyTritonClientError,
+    PyTritonClientInferenceServerError,
+    PyTritonClientModelUnavailableError,
+    PyTritonClientTimeoutError,
+    PyTritonClientValueError,
+)
+
+_RETRY = {"retry-after": "1"}
+_STATUS_OF_FAILURE = {
+    Failure.NOT_SERVED: http.HTTPStatus.NOT_FOUND,
+    Failure.BUSY: http.HTTPStatus.SERVICE_UNAVAILABLE,
+    Failure.UNREACHABLE: http.HTTPStatus.SERVICE_UNAVAILABLE,
+    Failure.LOST: http.HTTPStatus.BAD_GATEWAY,
+    Failure.MALFORMED: http.HTTPStatus.BAD_GATEWAY,
+}
+
+
+class RequestError(Exception):
+    """A request that the gateway refuses, or that failed.
+
+    Args:
+        status: The status of the response.
+        message: What was wrong, and what to do.
+        field: The part of the request that was wrong, like ``x`` or ``[3].x``; None is the whole.
+        headers: Headers of the response.
+    """
+
+    def __init__(
+        self, status: int, message: str, field: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.field = field
+        self.headers = dict(headers or {})
+
+    def body(self) -> dict[str, Any]:
+        """Returns the response's body."""
+        error: dict[str, Any] = {"message": self.message}
+        if self.field is not None:
+            error["field"] = self.field
+        return {"error": error}
+
+
+def misfit(field: str, message: str) -> RequestError:
+    """Returns the error of an input that does not fit the model."""
+    return RequestError(http.HTTPStatus.UNPROCESSABLE_ENTITY, message, field)
+
+
+def translated(error: PyTritonClientError) -> RequestError:
+    """Translates an error of an inference request to that of an HTTP request."""
+    status: http.HTTPStatus = http.HTTPStatus.INTERNAL_SERVER_ERROR  # a model's own
+    if isinstance(error, PyTritonClientValueError):
+        status = http.HTTPStatus.UNPROCESSABLE_ENTITY
+    elif isinstance(error, PyTritonClientModelUnavailableError):
+        status = http.HTTPStatus.NOT_FOUND
+    elif isinstance(error, PyTritonClientTimeoutError):
+        status = http.HTTPStatus.GATEWAY_TIMEOUT
+    elif isinstance(error, PyTritonClientInferenceServerError):
+        status = _STATUS_OF_FAILURE.get(error.failure, status)
+    return RequestError(
+        status, error.message, headers=_RETRY if status == http.HTTPStatus.SERVICE_UNAVAILABLE else None
+    )

@@ -1,0 +1,219 @@
+"""Converts JSON as a person would write it to arrays, and arrays to JSON."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import http
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from pytriton.client.core.inputs import Array, arrays_of_batch, arrays_of_sample
+from pytriton.client.exceptions import PyTritonClientError
+from pytriton.gateway.errors import RequestError, misfit
+from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+
+_BASE64 = "b64"
+_decode = msgspec.json.Decoder().decode
+encode = msgspec.json.Encoder().encode
+
+
+class Samples(NamedTuple):
+    """The inputs of a request.
+
+    Attributes:
+        arrays: For each inference request, its inputs by name, with the batch dimension if the model batches.
+        layout: How the samples were given, which is how the response lists them: ``sample`` is one, ``batch`` is arrays
+            with the batch dimension, ``list`` is a list of samples.
+    """
+
+    arrays: list[dict[str, Array]]
+    layout: str
+
+
+def parse(body: bytes) -> Any:
+    """Parses JSON.
+
+    Raises:
+        RequestError: It is no JSON, or nested too deeply.
+    """
+    try:
+        return _decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        message = f"The body is no valid JSON: {error}" if not isinstance(error, RecursionError) else "JSON too deep"
+        raise RequestError(http.HTTPStatus.BAD_REQUEST, f"{message}.") from error
+
+
+def samples_of(config: TritonModelConfig, given: Any, max_samples: int) -> Samples:
+    """Converts a sample, a batch or a list of samples.
+
+    Args:
+        config: The model.
+        given: Parsed JSON.
+        max_samples: The largest number of samples.
+
+    Raises:
+        RequestError: Something does not fit the model; the error names the field, what was expected and what came.
+    """
+    if isinstance(given, list):
+        if len(given) > max_samples:
+            raise RequestError(
+                http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                f"The request has {len(given)} samples, and may have {max_samples}: send several requests.",
+            )
+        samples = [_sample(config, each, f"[{number}].", batch=False) for number, each in enumerate(given)]
+        return Samples(_joined(config, samples), "list")
+    is_batch = isinstance(given, Mapping) and config.batching and bool(given) and _has_batch_dimension(config, given)
+    arrays = _sample(config, given, "", batch=is_batch)
+    if not is_batch:
+        return Samples([arrays], "sample")
+    return Samples(_split(arrays, config.max_batch_size), "batch")
+
+
+def json_of(outputs: Sequence[Mapping[str, Array]], config: TritonModelConfig, layout: str) -> Any:
+    """Converts the outputs of all inference requests to what JSON is made of."""
+    if layout == "sample":
+        return _of_sample(outputs[0], config)
+    if layout == "batch":
+        joined = (
+            outputs[0]
+            if len(outputs) == 1
+            else {name: np.concatenate([each[name] for each in outputs]) for name in outputs[0]}
+        )
+        return {name: values_of(array) for name, array in joined.items()}
+    if not config.batching:
+        return [_of_sample(each, config) for each in outputs]
+    return [
+        _of_sample({name: array[row : row + 1] for name, array in each.items()}, config)
+        for each in outputs
+        for row in range(len(next(iter(each.values()), ())))
+    ]
+
+
+def values_of(array: Array) -> Any:
+    """Returns an array's values as numbers, strings and lists of them."""
+    if array.dtype == object or array.dtype.kind in "SU":
+        return _text(array.tolist())
+    if array.dtype.kind not in "biuf" or array.dtype.name == "bfloat16":
+        array = array.astype(np.float32)
+    return array.tolist()
+
+
+def _of_sample(outputs: Mapping[str, Array], config: TritonModelConfig) -> dict[str, Any]:
+    scalars = {spec.name for spec in config.outputs if spec.shape == (1,)}
+    sample = {}
+    for name, array in outputs.items():
+        values = values_of(array[0] if config.batching and array.shape[:1] == (1,) else array)
+        sample[name] = values[0] if name in scalars and isinstance(values, list) and len(values) == 1 else values
+    return sample
+
+
+def _text(values: Any) -> Any:
+    if isinstance(values, list):
+        return [_text(each) for each in values]
+    if isinstance(values, bytes):
+        try:
+            return values.decode()
+        except UnicodeDecodeError:
+            return {_BASE64: base64.b64encode(values).decode()}
+    return values
+
+
+def _sample(config: TritonModelConfig, given: Any, where: str, *, batch: bool) -> dict[str, Array]:
+    if not isinstance(given, Mapping):
+        wanted = ", ".join(f'"{spec.name}": …' for spec in config.inputs)
+        raise misfit(where.rstrip("."), f"Give an object with the inputs, {{{wanted}}}, in place of {_shown(given)}.")
+    known = {spec.name: spec for spec in config.inputs}
+    for name in given:
+        if name not in known:
+            has = ", ".join(map(str, config.inputs))
+            raise misfit(f"{where}{name}", f"Model {config.model_name!r} has no input {name!r}; it has {has}.")
+    arrays = {}
+    for spec in config.inputs:
+        if spec.name in given:
+            arrays[spec.name] = _array(config, spec, given[spec.name], f"{where}{spec.name}", batch=batch)
+        elif not spec.optional:
+            raise misfit(f"{where}{spec.name}", f"Input {spec} of model {config.model_name!r} is missing.")
+    return arrays
+
+
+def _array(config: TritonModelConfig, spec: TensorSpec, value: Any, field: str, *, batch: bool) -> Array:
+    if spec.datatype.name == "BYTES":
+        value = _with_bytes(value, field)
+    elif spec.datatype.name.startswith(("FP", "BF")):
+        value = _with_nan(value)
+    convert = arrays_of_batch if batch else arrays_of_sample
+    try:
+        [(_, array)] = convert(config, [(spec, value)], True)
+    except PyTritonClientError as error:
+        raise misfit(field, error.message) from error
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise misfit(field, f"Input {spec} cannot be made of {_shown(value)}: {error}.") from error
+    return array
+
+
+def _with_bytes(value: Any, field: str) -> Any:
+    if isinstance(value, list):
+        return [_with_bytes(each, field) for each in value]
+    if isinstance(value, Mapping) and set(value) == {_BASE64} and isinstance(value[_BASE64], str):
+        try:
+            return base64.b64decode(value[_BASE64], validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise misfit(field, f"The value of {_BASE64!r} is no base64: {error}.") from error
+    return value
+
+
+def _with_nan(value: Any) -> Any:
+    """Replaces null, by which JSON stands for a number that is none."""
+    if isinstance(value, list):
+        return [_with_nan(each) for each in value] if (value and isinstance(value[0], list)) or None in value else value
+    return float("nan") if value is None else value
+
+
+def _has_batch_dimension(config: TritonModelConfig, given: Mapping[str, Any]) -> bool:
+    ranks = {spec.name: len(spec.shape) for spec in config.inputs}
+    return all(name in ranks and _rank(value) == ranks[name] + 1 for name, value in given.items())
+
+
+def _rank(value: Any) -> int:
+    if isinstance(value, np.ndarray):
+        return value.ndim
+    rank = 0
+    while isinstance(value, list):
+        rank += 1
+        value = value[0] if value else None
+    return rank
+
+
+def _split(arrays: dict[str, Array], max_batch_size: int) -> list[dict[str, Array]]:
+    rows = max((len(array) for array in arrays.values()), default=0)
+    starts = range(0, rows, max_batch_size)
+    if len(starts) <= 1:
+        return [arrays]
+    return [{name: array[at : at + max_batch_size] for name, array in arrays.items()} for at in starts]
+
+
+def _joined(config: TritonModelConfig, samples: list[dict[str, Array]]) -> list[dict[str, Array]]:
+    """Joins neighbours with the same inputs of the same shapes to batches, in order."""
+    if not config.batching:
+        return samples
+    joined: list[list[dict[str, Array]]] = []
+    for sample in samples:
+        group = joined[-1] if joined else None
+        if group is None or len(group) >= config.max_batch_size or _shapes(group[0]) != _shapes(sample):
+            joined.append([sample])
+        else:
+            group.append(sample)
+    return [{name: np.concatenate([each[name] for each in group]) for name in group[0]} for group in joined]
+
+
+def _shapes(sample: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+    return {name: array.shape for name, array in sample.items()}
+
+
+def _shown(value: Any) -> str:
+    shown = encode(value).decode(errors="replace") if not isinstance(value, np.ndarray) else repr(value)
+    return shown if len(shown) <= 60 else f"{shown[:60]}…"

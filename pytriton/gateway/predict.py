@@ -1,0 +1,150 @@
+"""``POST /v1/models/<name>``: JSON or an array in, JSON, an array or a stream out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from pytriton.client.core.inputs import Array
+from pytriton.gateway import npy
+from pytriton.gateway.config import GatewayConfig
+from pytriton.gateway.errors import RequestError, misfit
+from pytriton.gateway.json_tensors import Samples, encode, json_of, parse, samples_of
+from pytriton.gateway.models import Model
+from pytriton.gateway.request import Request
+from pytriton.gateway.responses import Send, send_bytes, send_json, send_part, start_stream
+
+_EVENTS = "text/event-stream"
+_LINES = "application/x-ndjson"
+_JSON = ("application/json", "text/json", "", "application/x-www-form-urlencoded")  # the last is what curl -d says
+
+
+async def predict(model: Model, request: Request, send: Send, config: GatewayConfig) -> None:
+    """Responds to an inference request.
+
+    Raises:
+        RequestError: It is refused, or fails before the response begins.
+    """
+    samples = _samples(model, request, await request.body(), config.max_samples)
+    streams = _stream_type(model, request)
+    if streams is not None:
+        await _stream(model, samples, request, send, streams)
+        return
+    if not samples.arrays:
+        await send_json(send, [])
+        return
+    if len(samples.arrays) == 1:
+        outputs = [await model.infer(samples.arrays[0], request.id)]
+    else:
+        outputs = await _all(model, samples, request.id)
+    if request.media_type == npy.MEDIA_TYPE or request.accepts(npy.MEDIA_TYPE):
+        array = _only_array(outputs, samples, request)
+        if array is not None:
+            await send_bytes(send, npy.write(array), npy.MEDIA_TYPE)
+            return
+    await send_json(send, json_of(outputs, model.config, samples.layout))
+
+
+def _samples(model: Model, request: Request, body: bytes, max_samples: int) -> Samples:
+    media_type = request.media_type
+    if media_type == npy.MEDIA_TYPE:
+        inputs = model.config.inputs
+        name = request.query.get("input") or (inputs[0].name if len(inputs) == 1 else None)
+        if name is None:
+            names = ", ".join(spec.name for spec in inputs)
+            raise misfit("input", f"The model has several inputs: say which one this is by ?input= ({names}).")
+        return samples_of(model.config, {name: npy.read(body)}, max_samples)
+    if media_type not in _JSON:
+        raise RequestError(
+            http.HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            f"The body is {media_type!r}; send application/json or {npy.MEDIA_TYPE}.",
+        )
+    return samples_of(model.config, parse(body), max_samples)
+
+
+def _stream_type(model: Model, request: Request) -> str | None:
+    for media_type in (_EVENTS, _LINES):
+        if request.accepts(media_type):
+            return media_type
+    return _LINES if model.config.decoupled else None
+
+
+async def _all(model: Model, samples: Samples, request_id: str) -> list[dict[str, Array]]:
+    """Sends all requests at a time; cancels the rest if one fails."""
+    tasks = [asyncio.ensure_future(model.infer(arrays, request_id)) for arrays in samples.arrays]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _only_array(outputs: list[dict[str, Array]], samples: Samples, request: Request) -> Array | None:
+    """Returns the output for a response that is an array; None if JSON will do as well."""
+    name = request.query.get("output")
+    names = list(outputs[0])
+    if name is None and len(names) == 1:
+        name = names[0]
+    if name not in names or samples.layout == "list":
+        if request.accepts(npy.MEDIA_TYPE) or name is not None:
+            raise RequestError(
+                http.HTTPStatus.NOT_ACCEPTABLE,
+                f"A response as {npy.MEDIA_TYPE} has one output: name it by ?output= ({', '.join(names)}).",
+            )
+        return None
+    if samples.layout == "sample":
+        array = outputs[0][name]
+        return array[0] if array.ndim and array.shape[0] == 1 else array
+    import numpy as np
+
+    return np.concatenate([each[name] for each in outputs])
+
+
+async def _stream(model: Model, samples: Samples, request: Request, send: Send, media_type: str) -> None:
+    if len(samples.arrays) != 1:
+        raise RequestError(http.HTTPStatus.UNPROCESSABLE_ENTITY, "A stream takes one sample: send several requests.")
+    responses = model.stream(samples.arrays[0], request.id)
+    # The first response comes before the headers, so that an error at the beginning has a status of its own.
+    first = await anext(responses, None)
+    await start_stream(send, media_type)
+    frame = _event if media_type == _EVENTS else _line
+    sending = asyncio.ensure_future(_send_all(model, samples.layout, first, responses, send, frame))
+    leaving = asyncio.ensure_future(request.wait_for_disconnect())
+    try:
+        await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (sending, leaving):
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await sending
+        await responses.aclose()  # type: ignore[attr-defined]
+
+
+async def _send_all(
+    model: Model,
+    layout: str,
+    first: dict[str, Array] | None,
+    responses: AsyncIterator[dict[str, Array]],
+    send: Send,
+    frame: Any,
+) -> None:
+    try:
+        if first is not None:
+            await send_part(send, frame(json_of([first], model.config, layout)))
+            async for outputs in responses:
+                await send_part(send, frame(json_of([outputs], model.config, layout)))
+    except RequestError as error:
+        await send_part(send, frame(error.body(), "error"))
+    await send_part(send, b"event: done\ndata: {}\n\n" if frame is _event else b"", more=False)
+
+
+def _event(body: Mapping[str, Any], kind: str = "") -> bytes:
+    name = b"event: %s\n" % kind.encode() if kind else b""
+    return b"%sdata: %s\n\n" % (name, encode(body))
+
+
+def _line(body: Mapping[str, Any], kind: str = "") -> bytes:
+    return encode(body) + b"\n"

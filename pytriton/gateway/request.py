@@ -1,0 +1,105 @@
+"""A request to the gateway."""
+
+from __future__ import annotations
+
+import http
+import urllib.parse
+from collections.abc import Awaitable, Callable, MutableMapping
+from functools import cached_property
+from typing import Any
+
+from pytriton.gateway.errors import RequestError
+
+
+class Request:
+    """A request whose body is read once, up to a limit.
+
+    Args:
+        scope: Of ASGI.
+        receive: Of ASGI.
+        max_body_size: Bytes that the body may have.
+    """
+
+    def __init__(
+        self,
+        scope: MutableMapping[str, Any],
+        receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
+        max_body_size: int,
+    ) -> None:
+        self._receive = receive
+        self._max_body_size = max_body_size
+        self._scope = scope
+        self.id = ""
+        """The request's name in logs and in the model."""
+        self.method: str = scope["method"]
+        """``GET``, ``POST`` and so on."""
+        prefix = scope.get("root_path", "")
+        path: str = scope["path"]
+        self.path = path[len(prefix) :] if prefix and path.startswith(prefix) else path
+        """The path below that at which the application is mounted."""
+        self.headers: dict[str, str] = {
+            name.decode("latin1"): value.decode("latin1") for name, value in scope["headers"]
+        }
+        """Headers by their names in lower case."""
+
+    @cached_property
+    def query(self) -> dict[str, str]:
+        """The query's parameters."""
+        return dict(urllib.parse.parse_qsl(self._scope["query_string"].decode("latin1"), keep_blank_values=True))
+
+    @property
+    def media_type(self) -> str:
+        """The body's type, without parameters."""
+        content_type: str = self.headers.get("content-type", "")
+        return content_type.partition(";")[0].strip().lower()
+
+    def accepts(self, media_type: str) -> bool:
+        """Returns whether the client names a type of response."""
+        return media_type in self.headers.get("accept", "").lower()
+
+    async def body(self) -> bytes:
+        """Reads the body.
+
+        Raises:
+            RequestError: It is too large or compressed, or the client has left.
+        """
+        headers = self.headers
+        if headers.get("content-encoding", "identity") != "identity":
+            raise RequestError(http.HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Send the body without compression.")
+        length = headers.get("content-length", "")
+        if length.isdecimal() and int(length[:18]) > self._max_body_size:
+            raise self._too_large()
+        message = await self._next()
+        body: bytes = message.get("body", b"")
+        if message.get("more_body"):
+            parts, size = [body], len(body)
+            while message.get("more_body"):
+                message = await self._next()
+                part: bytes = message.get("body", b"")
+                size += len(part)
+                if size > self._max_body_size:
+                    raise self._too_large()
+                if part:
+                    parts.append(part)
+            body = b"".join(parts)
+        if len(body) > self._max_body_size:
+            raise self._too_large()
+        return body
+
+    async def wait_for_disconnect(self) -> None:
+        """Waits until the client leaves; only after `body`."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def _next(self) -> MutableMapping[str, Any]:
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise RequestError(http.HTTPStatus.BAD_REQUEST, "The client has left.")
+        return message
+
+    def _too_large(self) -> RequestError:
+        return RequestError(
+            http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            f"The body has more than {self._max_body_size} bytes, which is the limit (GatewayConfig.max_body_size).",
+            headers={"connection": "close"},
+        )

@@ -1,0 +1,117 @@
+"""Runs the gateway in a thread, on uvicorn."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from typing import Any
+
+import uvicorn
+
+from pytriton.exceptions import PyTritonRuntimeError
+from pytriton.gateway.app import Gateway
+from pytriton.gateway.config import GatewayConfig
+
+LOGGER = logging.getLogger(__name__)
+
+_BACKLOG = 2048
+_START_S = 30.0
+
+
+class GatewayServer:
+    """Serves an application from its start to its stop.
+
+    Args:
+        app: The application.
+        config: Where to listen.
+
+    Raises:
+        PyTritonRuntimeError: The address is taken, or is none of this machine's.
+    """
+
+    def __init__(self, app: Gateway, config: GatewayConfig) -> None:
+        self._app = app
+        self._socket = _bound(config)
+        self._scheme = "http" if config.tls_certificate is None else "https"
+        self._host = config.host
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                lifespan="off",
+                ws="none",
+                ssl_certfile=config.tls_certificate,
+                ssl_keyfile=config.tls_key,
+            )
+        )
+        self._thread = threading.Thread(target=self._run, name="pytriton-gateway", daemon=True)
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{self._scheme}://{host}:{self._socket.getsockname()[1]}"
+
+    def start(self) -> None:
+        """Starts to accept requests."""
+        self._thread.start()
+        if not self._server.begun.wait(_START_S):
+            raise PyTritonRuntimeError(f"The gateway at {self.url} did not start.")
+        LOGGER.info("The gateway serves at %s.", self.url)
+
+    def stop(self, timeout_s: float) -> None:
+        """Refuses new requests, waits for those in flight, and stops.
+
+        Args:
+            timeout_s: How long to wait for requests in flight.
+        """
+        self._app.drain()
+        self._server.config.timeout_graceful_shutdown = max(1, int(timeout_s))
+        self._server.should_exit = True
+        self._thread.join(timeout_s + 1)
+        self._socket.close()
+
+    def _run(self) -> None:
+        try:
+            self._server.run(sockets=[self._socket])
+        except Exception:
+            LOGGER.exception("The gateway has failed.")
+        finally:
+            self._server.begun.set()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, which says when it accepts requests."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.begun = threading.Event()
+
+    async def startup(self, sockets: list[Any] | None = None) -> None:
+        """Starts to listen."""
+        await super().startup(sockets)
+        self.begun.set()
+
+
+def _bound(config: GatewayConfig) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        bound = socket.socket(family, kind, protocol)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+            bound.listen(_BACKLOG)
+        except BaseException:
+            bound.close()
+            raise
+    except OSError as error:
+        raise PyTritonRuntimeError(
+            f"The gateway cannot listen at {config.host}, port {config.port}: {error}. Choose another port or host."
+        ) from error
+    bound.set_inheritable(False)
+    return bound

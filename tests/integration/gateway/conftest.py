@@ -1,0 +1,27 @@
+"""A server with a gateway, shared by all tests of a module."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+
+import pytest
+import serving
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+from gateways import bind_all, gateway_of
+
+
+@pytest.fixture(scope="module")
+def served():
+    with serving.running_triton() as triton:
+        bind_all(triton)
+        triton.run()
+        yield triton
+
+
+@pytest.fixture(scope="module")
+def gateway(served):
+    with gateway_of(served) as client:
+        yield client

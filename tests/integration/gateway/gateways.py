@@ -1,0 +1,129 @@
+"""Models of every kind, gateways in front of them, and a client."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import json
+import threading
+
+import numpy as np
+
+from pytriton.decorators import batch
+from pytriton.gateway import Gateway, GatewayConfig
+from pytriton.gateway.server import GatewayServer
+from pytriton.model_config import ModelConfig, Tensor
+
+LIMIT_S = 20
+NUMBERS = [Tensor(name="x", dtype=np.float32, shape=(-1,))]
+DOUBLED = [Tensor(name="y", dtype=np.float32, shape=(-1,))]
+sizes: list[int] = []  # of the batches that Double has had
+
+
+@batch
+def double(x):
+    sizes.append(len(x))
+    return {"y": x * 2}
+
+
+@batch
+def greet(who, greeting=None):
+    words = [b"hello"] * len(who) if greeting is None else greeting[:, 0]
+    return {"text": np.array([[word + b" " + name] for word, name in zip(words, who[:, 0], strict=True)], object)}
+
+
+@batch
+def fail(x):
+    raise ValueError("no such luck")
+
+
+@batch
+def count(n):
+    for i in range(int(n[0, 0])):
+        if i == 100:
+            raise ValueError("that is a hundred")
+        yield {"i": np.full((len(n), 1), i, np.int32)}
+
+
+waiting, release, cancelled = threading.Event(), threading.Event(), threading.Event()
+
+
+async def wait(requests):
+    waiting.set()
+    try:
+        while not release.is_set():
+            await asyncio.sleep(0.01)
+            yield [{"y": request["x"]} for request in requests]
+    except (asyncio.CancelledError, GeneratorExit):
+        cancelled.set()
+        raise
+
+
+def bind_all(triton):
+    batching = ModelConfig(max_batch_size=8)
+    decoupled = ModelConfig(max_batch_size=8, decoupled=True)
+    text = Tensor(name="text", dtype=bytes, shape=(1,))
+    triton.bind("Double", double, NUMBERS, DOUBLED, config=batching)
+    triton.bind("Fail", fail, NUMBERS, DOUBLED, config=batching)
+    who = [
+        Tensor(name="who", dtype=bytes, shape=(1,)),
+        Tensor(name="greeting", dtype=bytes, shape=(1,), optional=True),
+    ]
+    triton.bind("Greet", greet, who, [text], config=batching)
+    numbers = [Tensor(name="n", dtype=np.int32, shape=(1,))], [Tensor(name="i", dtype=np.int32, shape=(1,))]
+    triton.bind("Count", count, *numbers, config=decoupled)
+    triton.bind("Wait", wait, NUMBERS, DOUBLED, config=ModelConfig(batching=False, decoupled=True))
+    triton.bind(
+        "Single",
+        lambda requests: [{"y": request["x"] * 2} for request in requests],
+        NUMBERS,
+        DOUBLED,
+        config=ModelConfig(batching=False),
+    )
+
+
+@contextlib.contextmanager
+def gateway_of(triton, **settings):
+    config = GatewayConfig(port=0, **settings)
+    server = GatewayServer(Gateway(triton, config), config)
+    server.start()
+    try:
+        yield Client(server.url)
+    finally:
+        server.stop(5)
+
+
+class Response:
+    def __init__(self, response):
+        self.status = response.status
+        self.headers = response.headers
+        self.body = response.read()
+
+    def json(self):
+        return json.loads(self.body)
+
+
+class Client:
+    """Sends one request per connection."""
+
+    def __init__(self, url):
+        self.url = url
+
+    def connection(self):
+        return http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=LIMIT_S)
+
+    def send(self, method, path, body=None, **headers):
+        with contextlib.closing(self.connection()) as connection:
+            fields = {name.replace("_", "-"): value for name, value in headers.items()}
+            connection.request(method, path, body, fields)
+            return Response(connection.getresponse())
+
+    def get(self, path, **headers):
+        return self.send("GET", path, **headers)
+
+    def post(self, model, body, **headers):
+        if not isinstance(body, bytes):
+            headers.setdefault("content_type", "application/json")
+            body = json.dumps(body).encode()
+        return self.send("POST", f"/v1/models/{model}", body, **headers)

@@ -1,0 +1,140 @@
+"""Limits, readiness, and how the gateway stops."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import threading
+
+import gateways
+import pytest
+import serving
+from gateways import LIMIT_S, gateway_of
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.testclient import TestClient
+
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
+from pytriton.gateway import Gateway, GatewayConfig
+from pytriton.gateway.server import GatewayServer
+
+
+def test_large_bodies_are_refused(served):
+    with gateway_of(served, max_body_size=1000) as gateway:
+        assert gateway.post("Double", {"x": [1] * 1000}).status == 413
+        chunks = iter([b" " * 600] * 2)
+        assert gateway.send("POST", "/v1/models/Double", chunks).status == 413
+        assert gateway.post("Double", {"x": [1]}).status == 200
+
+
+def test_compressed_bodies_are_refused(gateway):
+    assert gateway.post("Double", {"x": [1]}, content_encoding="gzip").status == 415
+
+
+def test_many_samples_are_refused(served):
+    with gateway_of(served, max_samples=2) as gateway:
+        assert gateway.post("Double", [{"x": [1]}] * 3).status == 413
+
+
+def test_many_requests_at_a_time_are_refused(served):
+    with gateway_of(served, max_requests=1) as gateway, contextlib.closing(gateway.connection()) as connection:
+        connection.request("POST", "/v1/models/Wait", b'{"x": [1]}')
+        connection.getresponse().readline()
+        refused = gateway.post("Double", {"x": [1]})
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+
+
+def test_time_is_limited(served):
+    with gateway_of(served, request_timeout_s=0.2) as gateway:
+        gateways.release.clear()
+        started = threading.Event()
+
+        def slow(requests):
+            started.wait(1)
+            return [{"y": request["x"]} for request in requests]
+
+        served.bind("Slow", slow, gateways.NUMBERS, gateways.DOUBLED)
+        assert gateway.post("Slow", {"x": [1]}).status == 504
+        started.set()
+
+
+def test_cors(served):
+    with gateway_of(served, cors_origins=("https://example.com",)) as gateway:
+        allowed = gateway.post("Double", {"x": [1]}, origin="https://example.com").headers
+        assert allowed["access-control-allow-origin"] == "https://example.com"
+        assert (
+            "access-control-allow-origin" not in gateway.post("Double", {"x": [1]}, origin="https://other.com").headers
+        )
+
+
+def test_readiness(served):
+    config = GatewayConfig(port=0)
+    app = Gateway(served, config)
+    server = GatewayServer(app, config)
+    server.start()
+    client = gateways.Client(server.url)
+    assert client.get("/health/live").json() == {"live": True}
+    assert client.get("/health/ready").status == 200
+    app.drain()
+    assert client.get("/health/ready").status == 503
+    server.stop(5)
+
+
+def test_mounted_in_another_application(served):
+    app = Starlette(routes=[Mount("/models", Gateway(served))])
+    with TestClient(app) as client:
+        assert client.post("/models/v1/models/Double", json={"x": [1]}).json() == {"y": [2]}
+        assert client.get("/models/health/ready").status_code == 200
+
+
+def test_a_port_that_is_taken(served):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        config = GatewayConfig(port=taken.getsockname()[1])
+        with pytest.raises(PyTritonRuntimeError, match="Choose another port"):
+            GatewayServer(Gateway(served, config), config)
+
+
+@pytest.mark.parametrize("setting", [{"port": -1}, {"max_body_size": 0}, {"tls_key": "k"}, {"cors_origins": "*"}])
+def test_bad_settings(setting):
+    with pytest.raises(PyTritonBadParameterError, match=next(iter(setting)).split("_")[0]):
+        GatewayConfig(**setting)
+
+
+def test_serve_with_a_gateway_finishes_what_is_in_flight(unused_port):
+    entered, release = threading.Event(), threading.Event()
+
+    def slow(requests):
+        entered.set()
+        release.wait(LIMIT_S)
+        return [{"y": request["x"]} for request in requests]
+
+    results = []
+    triton = serving.running_triton()
+    triton.bind("Slow", slow, gateways.NUMBERS, gateways.DOUBLED)
+    serving_thread = threading.Thread(target=lambda: triton.serve(gateway=GatewayConfig(port=unused_port)))
+    serving_thread.start()
+    client = gateways.Client(f"http://127.0.0.1:{unused_port}")
+
+    def is_ready():
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            return client.get("/health/ready").status == 200
+
+    serving.wait_until(is_ready)
+    assert triton.config.http_address == triton.config.grpc_address == triton.config.metrics_address == "127.0.0.1"
+    sending = threading.Thread(target=lambda: results.append(client.post("Slow", {"x": [1]}).json()))
+    sending.start()
+    assert entered.wait(LIMIT_S)
+    stopping = threading.Thread(target=triton.stop)
+    stopping.start()
+    release.set()
+    for thread in (sending, stopping, serving_thread):
+        thread.join(LIMIT_S)
+        assert not thread.is_alive()
+    assert results == [{"y": [1.0]}]
+
+
+@pytest.fixture
+def unused_port():
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return found.getsockname()[1]

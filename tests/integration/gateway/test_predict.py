@@ -1,0 +1,165 @@
+"""``POST /v1/models/<name>``."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+
+import numpy as np
+import pytest
+from gateways import sizes
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pytriton.gateway import npy
+
+
+def npy_of(array):
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def test_one_sample(gateway):
+    response = gateway.post("Double", {"x": [1, 2, 3]})
+    assert response.status == 200
+    assert response.headers["content-type"] == "application/json"
+    assert response.body == b'{"y":[2.0,4.0,6.0]}'
+
+
+def test_a_batch(gateway):
+    assert gateway.post("Double", {"x": [[1, 2], [3, 4]]}).json() == {"y": [[2, 4], [6, 8]]}
+
+
+def test_a_list_of_samples_becomes_batches(gateway):
+    sizes.clear()
+    response = gateway.post("Double", [{"x": [i]} for i in range(20)])
+    assert response.json() == [{"y": [2 * i]} for i in range(20)]
+    assert max(sizes) == 8
+
+
+def test_samples_of_several_shapes(gateway):
+    samples = [{"x": [1.0] * (1 + i % 3)} for i in range(9)]
+    assert gateway.post("Double", samples).json() == [{"y": [2.0] * (1 + i % 3)} for i in range(9)]
+
+
+def test_an_empty_list(gateway):
+    assert gateway.post("Double", []).json() == []
+
+
+def test_a_model_without_batching(gateway):
+    assert gateway.post("Single", {"x": [1, 2]}).json() == {"y": [2, 4]}
+    assert gateway.post("Single", [{"x": [1]}, {"x": [2, 3]}]).json() == [{"y": [2]}, {"y": [4, 6]}]
+
+
+def test_text_and_an_optional_input(gateway):
+    assert gateway.post("Greet", {"who": "Zoë"}).json() == {"text": "hello Zoë"}
+    assert gateway.post("Greet", {"who": ["Zoë"], "greeting": "bye"}).json() == {"text": "bye Zoë"}
+
+
+def test_bytes_that_are_no_text(gateway):
+    raw = bytes(range(128, 256))
+    response = gateway.post("Greet", {"who": {"b64": base64.b64encode(raw).decode()}})
+    assert base64.b64decode(response.json()["text"]["b64"]) == b"hello " + raw
+
+
+def test_numbers_that_are_none(gateway):
+    assert gateway.post("Double", {"x": [None, 1]}).json() == {"y": [None, 2]}
+
+
+def test_a_version(gateway):
+    assert gateway.post("Double/versions/1", {"x": [1]}).json() == {"y": [2]}
+    assert gateway.post("Double/versions/7", {"x": [1]}).status == 404
+
+
+def test_npy(gateway):
+    x = np.arange(6, dtype=np.float32)
+    response = gateway.post("Double", npy_of(x), content_type="application/x-npy")
+    assert response.headers["content-type"] == "application/x-npy"
+    np.testing.assert_array_equal(np.load(io.BytesIO(response.body)), x * 2)
+    response = gateway.post("Double", npy_of(x.reshape(2, 3)), content_type="application/x-npy")
+    np.testing.assert_array_equal(np.load(io.BytesIO(response.body)), x.reshape(2, 3) * 2)
+    response = gateway.post("Double", {"x": [1]}, accept="application/x-npy")
+    np.testing.assert_array_equal(np.load(io.BytesIO(response.body)), [2])
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "words"),
+    [
+        ({"x": "one"}, "x", "FP32"),
+        ({"x": [[[1]]]}, "x", "shape"),
+        ({"x": [1], "z": 2}, "z", "no input 'z'"),
+        ({}, "x", "missing"),
+        ([{"x": [1]}, {"x": ["one"]}], "[1].x", "FP32"),
+        ([{"x": [1]}, 2], "[1]", "in place of 2"),
+        ("hello", "", 'in place of "hello"'),
+    ],
+)
+def test_the_error_of_an_input_names_it(gateway, body, field, words):
+    response = gateway.post("Double", body)
+    error = response.json()["error"]
+    assert (response.status, error["field"]) == (422, field)
+    assert words in error["message"]
+
+
+def test_other_errors(gateway):
+    assert gateway.post("Nobody", {}).status == 404
+    assert gateway.post("Double", b"{", content_type="application/json").status == 400
+    assert gateway.post("Double", b"[" * 100_000, content_type="application/json").status == 400
+    assert gateway.post("Double", b"x", content_type="application/pdf").status == 415
+    assert gateway.post("Double", b"\x93NUMPY", content_type="application/x-npy").status == 400
+    assert gateway.send("DELETE", "/v1/models/Double").status == 405
+    assert gateway.get("/nothing").status == 404
+    response = gateway.post("Fail", {"x": [1]})
+    assert response.status == 500
+    assert "no such luck" in response.json()["error"]["message"]
+
+
+def test_curl_needs_no_header(gateway):
+    body = b'{"x": [1]}'
+    assert gateway.post("Double", body, content_type="application/x-www-form-urlencoded").json() == {"y": [2]}
+
+
+def test_request_ids(gateway):
+    assert gateway.post("Double", {"x": [1]}, x_request_id="abc").headers["x-request-id"] == "abc"
+    made = gateway.post("Double", {"x": [1]}).headers["x-request-id"]
+    assert len(made) == 32
+
+
+def test_descriptions(gateway):
+    listed = gateway.get("/v1/models").json()
+    assert {"Double", "Greet", "Count"} <= {model["id"] for model in listed["data"]}
+    assert gateway.get("/v1/models/Greet").json() == {
+        "name": "Greet",
+        "inputs": [
+            {"name": "who", "datatype": "BYTES", "shape": [1]},
+            {"name": "greeting", "datatype": "BYTES", "shape": [1], "optional": True},
+        ],
+        "outputs": [{"name": "text", "datatype": "BYTES", "shape": [1]}],
+        "max_batch_size": 8,
+        "streams": False,
+    }
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["x", "who", "n", "b64", ""]), inner),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=200, suppress_health_check=list(HealthCheck))
+@given(model=st.sampled_from(["Double", "Single", "Greet"]), body=anything | st.binary())
+def test_no_body_causes_an_internal_error(gateway, model, body):
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    assert gateway.post(model, raw, content_type="application/json").status in (200, 400, 422)
+
+
+@settings(max_examples=200, suppress_health_check=list(HealthCheck))
+@given(changes=st.lists(st.tuples(st.integers(0, 90), st.integers(0, 255)), max_size=4), cut=st.integers(0, 300))
+def test_no_array_causes_an_internal_error(gateway, changes, cut):
+    raw = bytearray(npy_of(np.ones(4, np.float32)))
+    for at, value in changes:
+        raw[at] = value
+    assert gateway.post("Double", bytes(raw[:cut]), content_type=npy.MEDIA_TYPE).status in (200, 400, 422)

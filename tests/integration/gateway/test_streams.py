@@ -1,0 +1,76 @@
+"""Streams as server-sent events and as newline-delimited JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+
+import gateways
+from gateways import LIMIT_S, gateway_of
+
+EVENTS = "text/event-stream"
+
+
+def events_of(body):
+    for block in body.decode().split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.splitlines())
+        if fields:
+            yield fields.get("event", "message"), json.loads(fields["data"])
+
+
+def test_lines_are_the_default(gateway):
+    response = gateway.post("Count", {"n": 3})
+    assert response.headers["content-type"] == "application/x-ndjson"
+    assert [json.loads(line) for line in response.body.splitlines()] == [{"i": 0}, {"i": 1}, {"i": 2}]
+
+
+def test_events(gateway):
+    response = gateway.post("Count", {"n": 2}, accept=EVENTS)
+    assert response.headers["content-type"] == EVENTS
+    assert list(events_of(response.body)) == [("message", {"i": 0}), ("message", {"i": 1}), ("done", {})]
+
+
+def test_a_stream_of_nothing(gateway):
+    assert list(events_of(gateway.post("Count", {"n": 0}, accept=EVENTS).body)) == [("done", {})]
+
+
+def test_an_error_within_a_stream(gateway):
+    events = list(events_of(gateway.post("Count", {"n": 101}, accept=EVENTS).body))
+    assert [kind for kind, _ in events] == ["message"] * 100 + ["error", "done"]
+    assert "that is a hundred" in events[100][1]["error"]["message"]
+
+
+def test_a_model_that_is_not_decoupled_streams_its_only_response(gateway):
+    events = list(events_of(gateway.post("Double", {"x": [1]}, accept=EVENTS).body))
+    assert events == [("message", {"y": [2]}), ("done", {})]
+    assert gateway.post("Fail", {"x": [1]}, accept=EVENTS).status == 500
+
+
+def test_a_client_that_leaves_cancels_the_request(served):
+    gateways.cancelled.clear()
+    with gateway_of(served) as gateway, contextlib.closing(gateway.connection()) as connection:
+        connection.request("POST", "/v1/models/Wait", b'{"x": [1]}')
+        assert json.loads(connection.getresponse().readline()) == {"y": [1]}
+        connection.close()
+        assert gateways.cancelled.wait(LIMIT_S)
+
+
+async def lines(host, port, n):
+    reader, writer = await asyncio.open_connection(host, port)
+    body = json.dumps({"n": n}).encode()
+    head = f"POST /v1/models/Count HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body)
+    data = await reader.read()
+    writer.close()
+    assert data.endswith(b"0\r\n\r\n")
+    return data.count(b'{"i":')
+
+
+def test_many_streams_lose_nothing(gateway):
+    host, port = gateway.url.removeprefix("http://").split(":")
+
+    async def main():
+        return await asyncio.gather(*(lines(host, int(port), 50) for _ in range(300)))
+
+    assert asyncio.run(main()) == [50] * 300
