@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonRuntimeError, PyTritonUnrecoverableError
@@ -23,6 +23,7 @@ from pytriton.process.instance import ProcessInstance
 from pytriton.proxy.context import MODEL
 from pytriton.proxy.registry import Registry
 from pytriton.proxy.services.client import ServerClient
+from pytriton.server.control import ServerControl
 from pytriton.server.lifecycle import DEFAULT_POLICY, TritonLifecyclePolicy
 from pytriton.server.local import LocalServer
 from pytriton.server.remote import RemoteServer
@@ -295,6 +296,23 @@ class TritonBase:
         states = None if server is None else server.control.states()
         return [model for model, state in (states or {}).items() if state == "READY"]
 
+    def model_configuration(self, model_name: str, model_version: int | None = None) -> Mapping[str, Any]:
+        """Returns a model's configuration as the server reports it; raises as `model_statistics` does."""
+        return self._reported(lambda control: control.model_config(model_name, model_version), model_name)
+
+    def model_statistics(self, model_name: str | None = None, model_version: int | None = None) -> Mapping[str, Any]:
+        """Returns the statistics of a model, or of all, as the server reports them.
+
+        Args:
+            model_name: The model's name; None is every model.
+            model_version: Its version; None is every version.
+
+        Raises:
+            PyTritonClientModelUnavailableError: The model is not ready.
+            PyTritonClientInferenceServerError: The server does not run.
+        """
+        return self._reported(lambda control: control.statistics(model_name, model_version), model_name)
+
     @property
     def server_version(self) -> str | None:
         """The version of the Triton server, like ``2.51.0``; None before it runs."""
@@ -460,6 +478,10 @@ class TritonBase:
 
     def _model_config(self, name: str, version: int | None) -> TritonModelConfig:
         """See `pytriton.client.in_process.Server`."""
+        config = self.model_configuration(name, version)
+        return TritonModelConfig.from_dict(config, None if version is None else str(version))
+
+    def _reported(self, report: Callable[[ServerControl], Mapping[str, Any]], name: str | None) -> Mapping[str, Any]:
         from pytriton.client.core.failures import server_error
         from pytriton.client.exceptions import Failure, PyTritonClientModelUnavailableError
 
@@ -467,12 +489,11 @@ class TritonBase:
         if server is None:
             raise server_error(_NOT_RUNNING, Failure.UNREACHABLE)
         try:
-            config = server.control.model_config(name, version)
+            return report(server.control)
         except PyTritonRuntimeError as error:
             raise PyTritonClientModelUnavailableError(f"Model {name!r} is not ready: {error}") from error
         except OSError as error:
             raise server_error(f"{_NOT_RUNNING} ({error})", Failure.UNREACHABLE) from error
-        return TritonModelConfig.from_dict(config, None if version is None else str(version))
 
     def _deploy(self, server: LocalServer | RemoteServer, registry: Registry) -> None:
         store = (

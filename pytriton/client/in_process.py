@@ -310,52 +310,44 @@ class AsyncioInProcessClient(_InProcessClientBase):
         options = _options(parameters, outputs, request_id, priority, timeout_s)
         return self._stream(self._prepare(True, inputs, named_inputs, options))
 
-    async def infer_arrays(
-        self, arrays: Mapping[str, Array], *, request_id: str = "", timeout_s: float | None = None
-    ) -> dict[str, Array]:
-        """Sends arrays that have been checked already, with the batch dimension if the model batches.
+    async def infer_call(self, call: InferenceCall, timeout_s: float) -> InferenceReply:
+        """Sends a request whose inputs have been checked, and returns the response as it came.
 
         Args:
-            arrays: All inputs by name.
-            request_id: Name of the request in the server's logs and in the model.
+            call: The request. Its inputs have the batch dimension if the model batches.
             timeout_s: How long the response may take, in seconds.
-
-        Returns:
-            The outputs by name, with the batch dimension.
 
         Raises:
             PyTritonClientError: As `infer_sample` does.
         """
-        return await self._infer(self._prepared(arrays, request_id, timeout_s))
+        stream = await self._send(_Prepared(call, False, timeout_s))
+        try:
+            reply = await only_reply_async(stream, call)
+        except PyTritonInvalidOperationError as error:
+            raise _lost(call) from error
+        return _checked(reply)
 
-    def stream_arrays(
-        self, arrays: Mapping[str, Array], *, request_id: str = "", timeout_s: float | None = None
-    ) -> AsyncGenerator[dict[str, Array], None]:
-        """Sends arrays as `infer_arrays` does, and iterates over the responses."""
-        return self._stream(self._prepared(arrays, request_id, timeout_s))
-
-    def _prepared(self, arrays: Mapping[str, Array], request_id: str, timeout_s: float | None) -> _Prepared:
-        version = -1 if self._version is None else self._version
-        call = InferenceCall(self._name, arrays, version, request_id=request_id)
-        return _Prepared(call, False, self._timeout_s if timeout_s is None else timeout_s)
+    async def stream_call(self, call: InferenceCall, timeout_s: float) -> AsyncGenerator[InferenceReply, None]:
+        """Sends a request as `infer_call` does, and iterates over the responses."""
+        stream = await self._send(_Prepared(call, False, timeout_s))
+        try:
+            async for reply in stream:
+                yield _checked(reply)
+        except PyTritonInvalidOperationError as error:
+            raise _lost(call) from error
+        finally:
+            stream.cancel()
 
     async def _infer(self, prepared: _Prepared) -> dict[str, Array]:
-        stream = await self._send(prepared)
-        try:
-            reply = await only_reply_async(stream, prepared.call)
-        except PyTritonInvalidOperationError as error:
-            raise _lost(prepared.call) from error
-        return _outputs(reply, prepared.single)
+        return _outputs(await self.infer_call(prepared.call, prepared.timeout_s), prepared.single)
 
     async def _stream(self, prepared: _Prepared) -> AsyncGenerator[dict[str, Array], None]:
-        stream = await self._send(prepared)
+        stream = self.stream_call(prepared.call, prepared.timeout_s)
         try:
             async for reply in stream:
                 yield _outputs(reply, prepared.single)
-        except PyTritonInvalidOperationError as error:
-            raise _lost(prepared.call) from error
         finally:
-            stream.cancel()
+            await stream.aclose()
 
     async def _send(self, prepared: _Prepared) -> AsyncReplyStream:
         """Sends a request, which does not block; waits in another thread for a server that is being restarted."""
@@ -403,10 +395,14 @@ def _responses(stream: ReplyStream, prepared: _Prepared) -> Iterator[dict[str, A
         stream.cancel()
 
 
-def _outputs(reply: InferenceReply, single: bool) -> dict[str, Array]:
+def _checked(reply: InferenceReply) -> InferenceReply:
     if reply.error is not None:
         raise _failure(reply.error) from reply.error
-    outputs = reply.outputs
+    return reply
+
+
+def _outputs(reply: InferenceReply, single: bool) -> dict[str, Array]:
+    outputs = _checked(reply).outputs
     if not single:
         return outputs
     return {name: array[0] if array.shape[:1] == (1,) else array for name, array in outputs.items()}

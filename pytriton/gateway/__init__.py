@@ -7,7 +7,8 @@ Examples:
 
 from __future__ import annotations
 
+from pytriton.gateway.access import create_key
 from pytriton.gateway.app import Gateway
 from pytriton.gateway.config import GatewayConfig
 
-__all__ = ["Gateway", "GatewayConfig"]
+__all__ = ["Gateway", "GatewayConfig", "create_key"]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import http
 import logging
-import urllib.parse
 import uuid
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any
 
 from starlette.middleware.cors import CORSMiddleware
 
-from pytriton.gateway import describe, predict
+from pytriton.gateway import describe, open_inference, predict
+from pytriton.gateway.access import ApiKey, KeyStore
 from pytriton.gateway.config import GatewayConfig
 from pytriton.gateway.errors import RequestError
 from pytriton.gateway.models import Models, Server
@@ -26,6 +26,9 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _MAX_REQUEST_ID = 128
+_MODELS = "/v1/models/"
+_PROTOCOL = "/v2"
+_HEALTH = ("/health/live", "/health/ready", "/v2/health/live", "/v2/health/ready")
 
 
 class Gateway:
@@ -45,6 +48,7 @@ class Gateway:
     def __init__(self, triton: Server, config: GatewayConfig | None = None) -> None:
         self._config = config or GatewayConfig()
         self._models = Models(triton, self._config.request_timeout_s)
+        self._keys = None if self._config.api_keys is None else KeyStore(self._config.api_keys)
         self._in_flight = 0
         self._draining = False
         self._app: Application = self._respond
@@ -90,7 +94,8 @@ class Gateway:
         except RequestError as error:
             if started:
                 raise
-            await send_json(send_with_id, error.body(), error.status, error.headers)
+            body = error.body_of_protocol() if request.path.startswith(_PROTOCOL) else error.body()
+            await send_json(send_with_id, body, error.status, error.headers)
         except asyncio.CancelledError:
             raise
         except Exception:
@@ -101,46 +106,122 @@ class Gateway:
 
     async def _route(self, request: Request, send: Send) -> None:
         path, method = request.path, request.method
-        if path.startswith("/v1/models/"):
-            name, version = _model_of(path[len("/v1/models/") :])
-            if method == "POST":
-                return await self._limited(predict.predict, await self._models.find(name, version), request, send)
-            if method == "GET":
-                return await describe.model(await self._models.find(name, version), send)
-        elif method == "GET" and path in ("/v1/models", "/v1/models/"):
-            return await describe.models(self._models, send)
-        elif method == "GET" and path == "/health/live":
-            return await send_json(send, {"live": True})
-        elif method == "GET" and path == "/health/ready":
-            ready = not self._draining and await self._models.is_ready()
-            return await send_json(send, {"ready": ready}, 200 if ready else 503)
-        else:
-            raise RequestError(http.HTTPStatus.NOT_FOUND, f"There is nothing at {path!r}; models are at /v1/models.")
-        raise RequestError(
-            http.HTTPStatus.METHOD_NOT_ALLOWED,
-            f"{method} is not possible here: GET describes a model, POST sends it a request.",
-            headers={"allow": "GET, POST"},
-        )
+        if method == "GET" and path in _HEALTH:
+            await self._health(path, send)
+            return
+        key = None if self._keys is None else self._keys.find(request.headers)
+        if path.startswith(_MODELS):
+            await self._to_model(path[len(_MODELS) :], request, send, key)
+            return
+        if path.startswith(_PROTOCOL):
+            await self._to_protocol(path, request, send, key)
+            return
+        if path.rstrip("/") == "/v1/models":
+            _allow(method, "GET")
+            await describe.models(self._models, send, key)
+            return
+        raise RequestError(http.HTTPStatus.NOT_FOUND, f"There is nothing at {path[:200]!r}; models are at /v1/models.")
 
-    async def _limited(self, handle: Any, model: Any, request: Request, send: Send) -> None:
-        if self._in_flight >= self._config.max_requests:
-            raise RequestError(
-                http.HTTPStatus.SERVICE_UNAVAILABLE,
-                f"{self._in_flight} requests are in flight, which is the limit: try again.",
-                headers={"retry-after": "1"},
-            )
-        self._in_flight += 1
+    async def _to_model(self, path: str, request: Request, send: Send, key: ApiKey | None) -> None:
+        _allow(request.method, "GET", "POST")
+        name, version, action = _split(path)
+        if action:
+            raise RequestError(http.HTTPStatus.NOT_FOUND, f"There is nothing at {request.path[:200]!r}.")
+        if key is not None:
+            key.check_model(name)
+        model = await self._models.find(name, version)
+        if request.method == "GET":
+            await describe.model(model, send)
+            return
+        await self._limited(predict.predict(model, request, send, self._config), key)
+
+    async def _to_protocol(self, path: str, request: Request, send: Send, key: ApiKey | None) -> None:
+        rest = path[len(_PROTOCOL) :].rstrip("/")
+        if rest == "":
+            _allow(request.method, "GET")
+            await open_inference.server_metadata(self._models, send)
+            return
+        if rest == "/repository/index":
+            _allow(request.method, "POST")
+            await open_inference.index(self._models, send, key)
+            return
+        if not rest.startswith("/models/"):
+            raise RequestError(http.HTTPStatus.NOT_FOUND, f"The gateway has nothing at {path[:200]!r}.")
+        name, version, action = _split(rest[len("/models/") :])
+        if (name, version, action) == ("stats", None, ""):
+            _allow(request.method, "GET")
+            await open_inference.statistics(self._models, None, None, send, key)
+            return
+        if key is not None:
+            key.check_model(name)
+        _allow(request.method, "POST" if action == "infer" else "GET")
+        model = await self._models.find(name, version)
+        match action:
+            case "infer":
+                await self._limited(open_inference.infer(model, request, send, self._config), key)
+                return
+            case "":
+                await open_inference.model_metadata(self._models, model, send)
+                return
+            case "ready":
+                await open_inference.model_readiness(self._models, name, version, send)
+                return
+            case "config":
+                await open_inference.model_config(self._models, name, version, send)
+                return
+            case "stats":
+                await open_inference.statistics(self._models, name, version, send, key)
+                return
+        raise RequestError(http.HTTPStatus.NOT_FOUND, f"The gateway has nothing at {path[:200]!r}.")
+
+    async def _health(self, path: str, send: Send) -> None:
+        if path.endswith("/live"):
+            await send_json(send, {"live": True})
+            return
+        ready = not self._draining and await self._models.is_ready()
+        await send_json(send, {"ready": ready}, 200 if ready else 503)
+
+    async def _limited(self, response: Coroutine[Any, Any, None], key: ApiKey | None) -> None:
         try:
-            await handle(model, request, send, self._config)
+            if self._in_flight >= self._config.max_requests:
+                raise RequestError(
+                    http.HTTPStatus.SERVICE_UNAVAILABLE,
+                    f"{self._in_flight} requests are in flight, which is the limit: try again.",
+                    headers={"retry-after": "1"},
+                )
+            if key is not None:
+                key.take()
+        except RequestError:
+            response.close()
+            raise
+        self._in_flight += 1
+        if key is not None:
+            key.in_flight += 1
+        try:
+            await response
         finally:
             self._in_flight -= 1
+            if key is not None:
+                key.in_flight -= 1
 
 
-def _model_of(path: str) -> tuple[str, str | None]:
-    name, separator, version = path.rstrip("/").partition("/versions/")
-    if "/" in name:
-        raise RequestError(http.HTTPStatus.NOT_FOUND, f"There is nothing at {path!r} of a model.")
-    return urllib.parse.unquote(name), version if separator else None
+def _split(path: str) -> tuple[str, str | None, str]:
+    """Splits ``<name>[/versions/<version>][/<action>]``."""
+    name, _, rest = path.rstrip("/").partition("/")
+    version = None
+    if rest.startswith("versions/"):
+        version, _, rest = rest.removeprefix("versions/").partition("/")
+    return name, version, rest
+
+
+def _allow(method: str, *methods: str) -> None:
+    if method not in methods:
+        allowed = ", ".join(methods)
+        raise RequestError(
+            http.HTTPStatus.METHOD_NOT_ALLOWED,
+            f"{method[:20]} is not possible here: use {allowed}.",
+            headers={"allow": allowed},
+        )
 
 
 async def _live(receive: Receive, send: Send) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 
 from pytriton.exceptions import PyTritonBadParameterError
 
@@ -18,6 +19,7 @@ class GatewayConfig:
         port: The port; 0 chooses a free one.
         tls_certificate: Path of the certificate chain (PEM); with it, the gateway speaks HTTPS.
         tls_key: Path of the certificate's private key (PEM).
+        api_keys: Path of a file with the API keys, made by `create_key`; None lets anybody in.
         cors_origins: Origins whose pages may send requests from a browser, like ``https://example.com``; ``*`` is any.
         max_body_size: Bytes that the body of a request may have.
         max_samples: Samples that a request may have.
@@ -32,6 +34,7 @@ class GatewayConfig:
     port: int = 8080
     tls_certificate: str | None = None
     tls_key: str | None = None
+    api_keys: str | os.PathLike[str] | None = None
     cors_origins: tuple[str, ...] = ()
     max_body_size: int = 64 << 20
     max_samples: int = 10_000

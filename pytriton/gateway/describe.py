@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from pytriton.gateway.access import ApiKey
 from pytriton.gateway.errors import RequestError
 from pytriton.gateway.models import Model, Models
 from pytriton.gateway.responses import Send, send_json
 from pytriton.model_config.triton_model_config import TensorSpec
 
 
-async def models(models: Models, send: Send) -> None:
-    """Sends the list of models that are ready, as OpenAI's API does."""
+async def models(models: Models, send: Send, key: ApiKey | None) -> None:
+    """Sends the list of models that are ready and that an API key may use, as OpenAI's API does."""
     data = []
-    for name in dict.fromkeys(name for name, _ in await models.names()):
+    for name in dict.fromkeys(name for name, _ in await models.names() if key is None or key.may_use(name)):
         try:
             data.append(
                 {"id": name, "object": "model", "created": 0, "owned_by": "pytriton"} | await _model(models, name)

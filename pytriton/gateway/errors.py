@@ -51,6 +51,10 @@ class RequestError(Exception):
             error["field"] = self.field
         return {"error": error}
 
+    def body_of_protocol(self) -> dict[str, Any]:
+        """Returns the body as the Open Inference Protocol has it."""
+        return {"error": self.message}
+
 
 def misfit(field: str, message: str) -> RequestError:
     """Returns the error of an input that does not fit the model."""

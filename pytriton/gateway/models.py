@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import http
-from collections.abc import AsyncIterator, Mapping
-from typing import Protocol
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, Protocol
 
 from pytriton.client.core.inputs import Array
 from pytriton.client.exceptions import PyTritonClientError
 from pytriton.client.in_process import AsyncioInProcessClient
 from pytriton.gateway.errors import RequestError, translated
 from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.proxy.services.messages import InferenceCall, InferenceReply
 
 _MAX_NAME = 256
+_MAX_DIGITS = 18
 
 
 class Server(Protocol):
@@ -25,6 +27,16 @@ class Server(Protocol):
     def ready_models(self) -> list[tuple[str, int]]:
         """Returns the names and versions of all models that are ready."""
 
+    def model_configuration(self, model_name: str, model_version: int | None = None) -> Mapping[str, Any]:
+        """Returns a model's configuration as the server reports it."""
+
+    def model_statistics(self, model_name: str | None = None, model_version: int | None = None) -> Mapping[str, Any]:
+        """Returns the statistics of a model, or of all."""
+
+    @property
+    def server_version(self) -> str | None:
+        """The version of the server."""
+
     def is_connected(self) -> bool:
         """Returns whether the server accepts requests."""
 
@@ -34,11 +46,13 @@ class Model:
 
     Args:
         client: Its client.
+        version: The version; None is the latest.
         timeout_s: How long a response may take.
     """
 
-    def __init__(self, client: AsyncioInProcessClient, timeout_s: float) -> None:
+    def __init__(self, client: AsyncioInProcessClient, version: int | None, timeout_s: float) -> None:
         self._client = client
+        self._version = version
         self._timeout_s = timeout_s
 
     @property
@@ -53,27 +67,32 @@ class Model:
         except PyTritonClientError as error:
             raise translated(error) from error
 
-    async def infer(self, arrays: Mapping[str, Array], request_id: str) -> dict[str, Array]:
-        """Sends a request with inputs that fit the model, and returns the outputs.
+    def call(self, arrays: Mapping[str, Array], request_id: str) -> InferenceCall:
+        """Returns a request with inputs that fit the model."""
+        version = -1 if self._version is None else self._version
+        return InferenceCall(self._client.model_name, arrays, version, request_id=request_id)
+
+    async def infer(self, call: InferenceCall) -> InferenceReply:
+        """Sends a request, and returns the response.
 
         Raises:
             RequestError: It failed.
         """
         try:
-            return await self._client.infer_arrays(arrays, request_id=request_id, timeout_s=self._timeout_s)
+            return await self._client.infer_call(call, self._timeout_s)
         except PyTritonClientError as error:
             raise translated(error) from error
 
-    async def stream(self, arrays: Mapping[str, Array], request_id: str) -> AsyncIterator[dict[str, Array]]:
-        """Sends a request with inputs that fit the model, and yields the outputs of each response.
+    async def stream(self, call: InferenceCall) -> AsyncGenerator[InferenceReply, None]:
+        """Sends a request, and yields the responses.
 
         Raises:
             RequestError: It failed.
         """
-        stream = self._client.stream_arrays(arrays, request_id=request_id, timeout_s=self._timeout_s)
+        stream = self._client.stream_call(call, self._timeout_s)
         try:
-            async for outputs in stream:
-                yield outputs
+            async for reply in stream:
+                yield reply
         except PyTritonClientError as error:
             raise translated(error) from error
         finally:
@@ -99,9 +118,7 @@ class Models:
         Raises:
             RequestError: There is none of that name and version.
         """
-        if version is not None and not version.isdecimal():
-            raise RequestError(http.HTTPStatus.NOT_FOUND, f"The version is {version[:20]!r}: give a number.")
-        number = None if version is None else int(version[:18])
+        number = _number(version)
         known = self._known.get((name, number))
         if known is not None:
             return known
@@ -111,7 +128,7 @@ class Models:
             client = await self._triton.aclient(name, number)
         except PyTritonClientError as error:
             raise translated(error) from error
-        return self._known.setdefault((name, number), Model(client, self._timeout_s))
+        return self._known.setdefault((name, number), Model(client, number, self._timeout_s))
 
     async def names(self) -> list[tuple[str, int]]:
         """Returns the names and versions of all models that are ready."""
@@ -120,3 +137,38 @@ class Models:
     async def is_ready(self) -> bool:
         """Returns whether the server accepts requests."""
         return await asyncio.to_thread(self._triton.is_connected)
+
+    async def config(self, name: str, version: str | None) -> Mapping[str, Any]:
+        """Returns the configuration of a model as the server reports it.
+
+        Raises:
+            RequestError: The model is not ready.
+        """
+        try:
+            return await asyncio.to_thread(self._triton.model_configuration, name, _number(version))
+        except PyTritonClientError as error:
+            raise translated(error) from error
+
+    async def statistics(self, name: str | None, version: str | None) -> Mapping[str, Any]:
+        """Returns the statistics of a model, or of all.
+
+        Raises:
+            RequestError: The model is not ready.
+        """
+        try:
+            return await asyncio.to_thread(self._triton.model_statistics, name, _number(version))
+        except PyTritonClientError as error:
+            raise translated(error) from error
+
+    @property
+    def server_version(self) -> str:
+        """The version of the server."""
+        return self._triton.server_version or ""
+
+
+def _number(version: str | None) -> int | None:
+    if version is None:
+        return None
+    if not (version.isascii() and version.isdecimal() and len(version) <= _MAX_DIGITS):
+        raise RequestError(http.HTTPStatus.NOT_FOUND, f"The version is {version[:20]!r}: give a number.")
+    return int(version)

@@ -8,6 +8,8 @@ import http
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from pytriton.client.core.inputs import Array
 from pytriton.gateway import npy
 from pytriton.gateway.config import GatewayConfig
@@ -16,6 +18,7 @@ from pytriton.gateway.json_tensors import Samples, encode, json_of, parse, sampl
 from pytriton.gateway.models import Model
 from pytriton.gateway.request import Request
 from pytriton.gateway.responses import Send, send_bytes, send_json, send_part, start_stream
+from pytriton.proxy.services.messages import InferenceReply
 
 _EVENTS = "text/event-stream"
 _LINES = "application/x-ndjson"
@@ -37,7 +40,7 @@ async def predict(model: Model, request: Request, send: Send, config: GatewayCon
         await send_json(send, [])
         return
     if len(samples.arrays) == 1:
-        outputs = [await model.infer(samples.arrays[0], request.id)]
+        outputs = [(await model.infer(model.call(samples.arrays[0], request.id))).outputs]
     else:
         outputs = await _all(model, samples, request.id)
     if request.media_type == npy.MEDIA_TYPE or request.accepts(npy.MEDIA_TYPE):
@@ -74,9 +77,9 @@ def _stream_type(model: Model, request: Request) -> str | None:
 
 async def _all(model: Model, samples: Samples, request_id: str) -> list[dict[str, Array]]:
     """Sends all requests at a time; cancels the rest if one fails."""
-    tasks = [asyncio.ensure_future(model.infer(arrays, request_id)) for arrays in samples.arrays]
+    tasks = [asyncio.ensure_future(model.infer(model.call(arrays, request_id))) for arrays in samples.arrays]
     try:
-        return await asyncio.gather(*tasks)
+        return [reply.outputs for reply in await asyncio.gather(*tasks)]
     finally:
         for task in tasks:
             task.cancel()
@@ -98,15 +101,13 @@ def _only_array(outputs: list[dict[str, Array]], samples: Samples, request: Requ
     if samples.layout == "sample":
         array = outputs[0][name]
         return array[0] if array.ndim and array.shape[0] == 1 else array
-    import numpy as np
-
     return np.concatenate([each[name] for each in outputs])
 
 
 async def _stream(model: Model, samples: Samples, request: Request, send: Send, media_type: str) -> None:
     if len(samples.arrays) != 1:
         raise RequestError(http.HTTPStatus.UNPROCESSABLE_ENTITY, "A stream takes one sample: send several requests.")
-    responses = model.stream(samples.arrays[0], request.id)
+    responses = model.stream(model.call(samples.arrays[0], request.id))
     # The first response comes before the headers, so that an error at the beginning has a status of its own.
     first = await anext(responses, None)
     await start_stream(send, media_type)
@@ -120,22 +121,22 @@ async def _stream(model: Model, samples: Samples, request: Request, send: Send, 
             task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await sending
-        await responses.aclose()  # type: ignore[attr-defined]
+        await responses.aclose()
 
 
 async def _send_all(
     model: Model,
     layout: str,
-    first: dict[str, Array] | None,
-    responses: AsyncIterator[dict[str, Array]],
+    first: InferenceReply | None,
+    responses: AsyncIterator[InferenceReply],
     send: Send,
     frame: Any,
 ) -> None:
     try:
         if first is not None:
-            await send_part(send, frame(json_of([first], model.config, layout)))
-            async for outputs in responses:
-                await send_part(send, frame(json_of([outputs], model.config, layout)))
+            await send_part(send, frame(json_of([first.outputs], model.config, layout)))
+            async for reply in responses:
+                await send_part(send, frame(json_of([reply.outputs], model.config, layout)))
     except RequestError as error:
         await send_part(send, frame(error.body(), "error"))
     await send_part(send, b"event: done\ndata: {}\n\n" if frame is _event else b"", more=False)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import http
 import urllib.parse
+import zlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import cached_property
 from typing import Any
 
 from pytriton.gateway.errors import RequestError
+
+_WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
 
 class Request:
@@ -61,12 +64,30 @@ class Request:
         """Reads the body.
 
         Raises:
-            RequestError: It is too large or compressed, or the client has left.
+            RequestError: It is too large, also when decompressed, or the client has left.
         """
-        headers = self.headers
-        if headers.get("content-encoding", "identity") != "identity":
-            raise RequestError(http.HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Send the body without compression.")
-        length = headers.get("content-length", "")
+        encoding = self.headers.get("content-encoding", "identity").strip().lower()
+        if encoding != "identity" and encoding not in _WINDOW_BITS:
+            raise RequestError(
+                http.HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"The body's encoding is {encoding!r}: use gzip or deflate."
+            )
+        body = await self._raw_body()
+        return body if encoding == "identity" else self._decompressed(body, _WINDOW_BITS[encoding])
+
+    def _decompressed(self, body: bytes, window_bits: int) -> bytes:
+        decompressor = zlib.decompressobj(window_bits)
+        try:
+            data = decompressor.decompress(body, self._max_body_size + 1)
+        except zlib.error as error:
+            raise RequestError(http.HTTPStatus.BAD_REQUEST, f"The body cannot be decompressed: {error}.") from error
+        if len(data) > self._max_body_size:
+            raise self._too_large()
+        if not decompressor.eof or decompressor.unused_data:
+            raise RequestError(http.HTTPStatus.BAD_REQUEST, "The body is not one whole compressed stream.")
+        return data
+
+    async def _raw_body(self) -> bytes:
+        length = self.headers.get("content-length", "")
         if length.isdecimal() and int(length[:18]) > self._max_body_size:
             raise self._too_large()
         message = await self._next()

@@ -60,6 +60,9 @@ class ServerControl(Protocol):
             OSError: The server does not respond.
         """
 
+    def statistics(self, model: str | None = None, version: int | None = None) -> Mapping[str, Any]:
+        """Returns the statistics of a model, or of all; raises as `model_config` does."""
+
     def is_loaded(self, model: str) -> bool:
         """Returns whether a model takes requests."""
 
@@ -133,6 +136,16 @@ class HttpControl:
             raise PyTritonRuntimeError(_error_text(body))
         config: Mapping[str, Any] = json.loads(body)
         return config
+
+    def statistics(self, model: str | None = None, version: int | None = None) -> Mapping[str, Any]:
+        """See `ServerControl`."""
+        of = "" if model is None else f"/{urllib.parse.quote(model, safe='')}"
+        at = "" if version is None else f"/versions/{version}"
+        status, body = self._request("GET", f"/v2/models{of}{at}/stats", _TIMEOUT_S)
+        if status != http.HTTPStatus.OK:
+            raise PyTritonRuntimeError(_error_text(body))
+        statistics: Mapping[str, Any] = json.loads(body)
+        return statistics
 
     def is_loaded(self, model: str) -> bool:
         """See `ServerControl`."""
@@ -227,6 +240,17 @@ class GrpcControl:
             raise PyTritonRuntimeError(str(error)) from error
         config: Mapping[str, Any] = message["config"]
         return config
+
+    def statistics(self, model: str | None = None, version: int | None = None) -> Mapping[str, Any]:
+        """See `ServerControl`."""
+        at = "" if version is None else str(version)
+        try:
+            statistics: Mapping[str, Any] = self._client.get_inference_statistics(
+                model or "", at, headers=self._headers, as_json=True, client_timeout=_TIMEOUT_S
+            )
+        except self._error as error:
+            raise PyTritonRuntimeError(str(error)) from error
+        return statistics
 
     def is_loaded(self, model: str) -> bool:
         """See `ServerControl`."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import http.client
 import socket
 import threading
+import zlib
 
 import gateways
 import pytest
@@ -28,8 +30,18 @@ def test_large_bodies_are_refused(served):
         assert gateway.post("Double", {"x": [1]}).status == 200
 
 
-def test_compressed_bodies_are_refused(gateway):
-    assert gateway.post("Double", {"x": [1]}, content_encoding="gzip").status == 415
+@pytest.mark.parametrize(("encoding", "compress"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
+def test_compressed_bodies(served, encoding, compress):
+    with gateway_of(served, max_body_size=1000) as gateway:
+        assert gateway.post("Double", compress(b'{"x": [1]}'), content_encoding=encoding).json() == {"y": [2]}
+        bomb = compress(b" " * 1_000_000)
+        assert gateway.post("Double", bomb, content_encoding=encoding).status == 413
+        assert gateway.post("Double", compress(b'{"x": [1]}')[:-1], content_encoding=encoding).status == 400
+        assert gateway.post("Double", b'{"x": [1]}', content_encoding=encoding).status == 400
+
+
+def test_other_encodings_are_refused(gateway):
+    assert gateway.post("Double", {"x": [1]}, content_encoding="br").status == 415
 
 
 def test_many_samples_are_refused(served):

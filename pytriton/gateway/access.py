@@ -1,0 +1,216 @@
+"""API keys: who gets in, to which models, and how often. Keys are hashed at rest."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import http
+import json
+import logging
+import math
+import os
+import pathlib
+import secrets
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.gateway.errors import RequestError
+
+LOGGER = logging.getLogger(__name__)
+
+_PREFIX = "pt-"
+_RELOAD_S = 1.0  # how often the file is looked at
+
+
+@dataclasses.dataclass
+class ApiKey:
+    """One API key, and what it may do.
+
+    Attributes:
+        name: Whose it is; it appears in the log.
+        hash: SHA-256 of the key, in hexadecimal digits. The key itself has 256 random bits, so that no salt is needed.
+        models: Names of the models that it may use; None is all.
+        rate: Requests per second; None is any number. Bursts may have as many requests as a second.
+        max_requests: Requests that may be in flight at a time; None is any number.
+    """
+
+    name: str
+    hash: str
+    models: list[str] | None = None
+    rate: float | None = None
+    max_requests: int | None = None
+    in_flight: int = dataclasses.field(default=0, compare=False, repr=False)
+    _tokens: float = dataclasses.field(default=math.inf, compare=False, repr=False)
+    _filled: float = dataclasses.field(default=0.0, compare=False, repr=False)
+
+    def check_model(self, name: str) -> None:
+        """Checks that it may use a model.
+
+        Raises:
+            RequestError: It may not.
+        """
+        if not self.may_use(name):
+            raise RequestError(http.HTTPStatus.FORBIDDEN, f"The API key is not for model {name!r}.")
+
+    def may_use(self, name: str) -> bool:
+        """Returns whether it may use a model."""
+        return self.models is None or name in self.models
+
+    def take(self) -> None:
+        """Counts a request.
+
+        Raises:
+            RequestError: There have been too many.
+        """
+        if self.max_requests is not None and self.in_flight >= self.max_requests:
+            raise _too_many(f"The API key has {self.in_flight} requests in flight, which is its limit", 1)
+        if self.rate is None:
+            return
+        now, burst = time.monotonic(), max(1.0, self.rate)
+        self._tokens = min(burst, self._tokens + (now - self._filled) * self.rate)
+        self._filled = now
+        if self._tokens < 1:
+            raise _too_many(f"The API key allows {self.rate:g} requests per second", (1 - self._tokens) / self.rate)
+        self._tokens -= 1
+
+
+class KeyStore:
+    """The keys of a file, which is read again when it changes.
+
+    Args:
+        path: The file; see `create_key`.
+
+    Raises:
+        PyTritonBadParameterError: The file cannot be read, or has something else.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = pathlib.Path(path)
+        self._lock = threading.Lock()
+        self._stamp = _stamp(self._path)
+        self._keys = {key.hash: key for key in _read(self._path)}
+        self._looked = time.monotonic()
+
+    def find(self, headers: Mapping[str, str]) -> ApiKey:
+        """Returns the key that a request has, as ``Authorization: Bearer <key>`` or ``X-API-Key: <key>``.
+
+        Raises:
+            RequestError: It has none, or an unknown one.
+        """
+        self._reload()
+        scheme, _, credentials = headers.get("authorization", "").partition(" ")
+        given = credentials.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+        key = self._keys.get(_hash(given)) if given else None
+        if key is None:
+            what = "The API key is not valid" if given else "Send an API key: 'Authorization: Bearer <key>'"
+            raise RequestError(http.HTTPStatus.UNAUTHORIZED, f"{what}.", headers={"www-authenticate": "Bearer"})
+        return key
+
+    def _reload(self) -> None:
+        now = time.monotonic()
+        if now - self._looked < _RELOAD_S:
+            return
+        with self._lock:
+            self._looked = now
+            try:
+                stamp = _stamp(self._path)
+                if stamp == self._stamp:
+                    return
+                keys = {key.hash: key for key in _read(self._path)}
+            except PyTritonBadParameterError as error:
+                LOGGER.error("The API keys stay as they were: %s", error)
+                return
+            for hashed, key in self._keys.items():  # limits go on counting
+                if keys.get(hashed) == key:
+                    keys[hashed] = key
+            self._keys, self._stamp = keys, stamp
+
+
+def create_key(
+    path: str | os.PathLike[str],
+    name: str,
+    models: list[str] | None = None,
+    rate: float | None = None,
+    max_requests: int | None = None,
+) -> str:
+    """Creates an API key, and adds its hash to a file, which is created if it is not there.
+
+    Args:
+        path: The file. Only its owner may read it.
+        name: Whose key it is.
+        models: Names of the models that it may use; None is all.
+        rate: Requests per second; None is any number.
+        max_requests: Requests that may be in flight at a time; None is any number.
+
+    Returns:
+        The key, which is stored nowhere.
+
+    Raises:
+        PyTritonBadParameterError: The file has something else, or another key of that name.
+
+    Examples:
+        >>> from pytriton.gateway import create_key
+        >>> key = create_key("keys.json", "alice", models=["Double"], rate=10)  # doctest: +SKIP
+    """
+    target = pathlib.Path(path)
+    keys = _read(target) if target.exists() else []
+    if any(key.name == name for key in keys):
+        raise PyTritonBadParameterError(f"{target} already has a key named {name!r}: remove it first.")
+    created = _PREFIX + secrets.token_urlsafe(32)
+    entry: dict[str, Any] = {"name": name, "hash": _hash(created)}
+    entry |= {"models": models, "rate": rate, "max_requests": max_requests}
+    keys.append(_key(entry, target))
+    entries = [
+        {
+            name: value
+            for name in ("name", "hash", "models", "rate", "max_requests")
+            if (value := getattr(key, name)) is not None
+        }
+        for key in keys
+    ]
+    with tempfile.NamedTemporaryFile("w", dir=target.parent, prefix=f".{target.name}.", delete=False) as file:
+        json.dump({"keys": entries}, file, indent=2)
+    pathlib.Path(file.name).replace(target)  # nobody reads half of it; its mode is 0600
+    return created
+
+
+def _read(path: pathlib.Path) -> list[ApiKey]:
+    try:
+        entries = json.loads(path.read_text())["keys"]
+        return [_key(entry, path) for entry in entries]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise PyTritonBadParameterError(f"{path} cannot be read as a file of API keys: {error!r}.") from error
+
+
+def _key(entry: Mapping[str, Any], path: pathlib.Path) -> ApiKey:
+    key = ApiKey(**entry)
+    fits = isinstance(key.name, str) and isinstance(key.hash, str) and len(key.hash) == 64
+    fits = fits and (
+        key.models is None or (isinstance(key.models, list) and all(isinstance(n, str) for n in key.models))
+    )
+    for limit in (key.rate, key.max_requests):
+        fits = fits and (limit is None or (isinstance(limit, int | float) and limit > 0))
+    if not fits:
+        raise PyTritonBadParameterError(f"{path}: key {entry.get('name')!r} has a setting that cannot work: {entry}.")
+    return key
+
+
+def _stamp(path: pathlib.Path) -> tuple[int, int, int]:
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise PyTritonBadParameterError(f"{path} cannot be read as a file of API keys: {error}.") from error
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _hash(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def _too_many(message: str, wait_s: float) -> RequestError:
+    headers = {"retry-after": str(max(1, math.ceil(wait_s)))}
+    return RequestError(http.HTTPStatus.TOO_MANY_REQUESTS, f"{message}: try again later.", headers=headers)

@@ -1,0 +1,332 @@
+"""The Open Inference Protocol below ``/v2``, which KServe and Triton speak: JSON, and tensors as bytes."""
+
+from __future__ import annotations
+
+import http
+import math
+import struct
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pytriton.client.core.inputs import Array
+from pytriton.gateway.access import ApiKey
+from pytriton.gateway.config import GatewayConfig
+from pytriton.gateway.errors import RequestError
+from pytriton.gateway.json_tensors import encode, parse, values_of
+from pytriton.gateway.models import Model, Models
+from pytriton.gateway.request import Request
+from pytriton.gateway.responses import Send, send_bytes, send_json
+from pytriton.model_config.datatypes import DATATYPES
+from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+from pytriton.proxy.services.messages import InferenceReply
+from pytriton.proxy.tensors.bytes_tensor import encode_elements
+from pytriton.proxy.wire.service import SEQUENCE_END, SEQUENCE_START
+
+HEADER_LENGTH = "inference-header-content-length"
+"""The header with the size of the JSON that precedes the tensors."""
+
+_EXTENSIONS = ["binary_tensor_data", "sequence", "parameters", "model_configuration", "statistics", "model_repository"]
+_MAX_RANK = 32
+_NAMES = {datatype.code: datatype.name for datatype in DATATYPES}
+_LENGTH = struct.Struct("<I")
+_OWN_PARAMETERS = ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output")
+
+
+class _Wanted(NamedTuple):
+    """The outputs that a client wants: None is all; and those that it wants as bytes."""
+
+    names: list[str] | None
+    binary: dict[str, bool]
+    binary_by_default: bool
+
+
+async def server_metadata(models: Models, send: Send) -> None:
+    """Sends the server's metadata."""
+    await send_json(send, {"name": "triton", "version": models.server_version, "extensions": _EXTENSIONS})
+
+
+async def model_metadata(models: Models, model: Model, send: Send) -> None:
+    """Sends a model's metadata."""
+    config = model.config
+    versions = [str(version) for name, version in await models.names() if name == config.model_name]
+    batch = [-1] if config.batching else []
+    await send_json(
+        send,
+        {
+            "name": config.model_name,
+            "versions": versions,
+            "platform": config.backend,
+            "inputs": [_metadata(spec, batch) for spec in config.inputs],
+            "outputs": [_metadata(spec, batch) for spec in config.outputs],
+        },
+    )
+
+
+async def model_readiness(models: Models, name: str, version: str | None, send: Send) -> None:
+    """Responds with status 200 if a model is ready, else 400."""
+    ready = await models.names()
+    found = any(each == name and version in (None, str(number)) for each, number in ready)
+    await send_bytes(send, b"", "application/json", 200 if found else 400)
+
+
+async def model_config(models: Models, name: str, version: str | None, send: Send) -> None:
+    """Sends a model's configuration as Triton has it."""
+    await send_json(send, await models.config(name, version))
+
+
+async def statistics(models: Models, name: str | None, version: str | None, send: Send, key: ApiKey | None) -> None:
+    """Sends Triton's statistics of a model, or of all that an API key may use."""
+    found = dict(await models.statistics(name, version))
+    found["model_stats"] = [each for each in found.get("model_stats", []) if key is None or key.may_use(each["name"])]
+    await send_json(send, found)
+
+
+async def index(models: Models, send: Send, key: ApiKey | None) -> None:
+    """Sends the list of models that are ready and that an API key may use."""
+    ready = [
+        {"name": name, "version": str(version), "state": "READY"}
+        for name, version in await models.names()
+        if key is None or key.may_use(name)
+    ]
+    await send_json(send, ready)
+
+
+async def infer(model: Model, request: Request, send: Send, config: GatewayConfig) -> None:
+    """Responds to an inference request.
+
+    Raises:
+        RequestError: It is refused, or fails.
+    """
+    body = await request.body()
+    message, tail = _parts(body, request)
+    model_config = model.config
+    if model_config.decoupled:
+        name = model_config.model_name
+        raise _bad(f"Model {name!r} sends streams of responses: send the request to /v1/models/{name}.")
+    given = _list(message, "inputs", required=True)
+    arrays = _arrays(model_config, given, tail, config.max_samples)
+    wanted = _wanted(model_config, message)
+    call = model.call(arrays, _text(message.get("id", ""), "id") or request.id)
+    call.outputs = wanted.names
+    _add_parameters(call, message.get("parameters", {}))
+    reply = await model.infer(call)
+    await _send_reply(reply, message.get("id"), wanted, send)
+
+
+def _parts(body: bytes, request: Request) -> tuple[dict[str, Any], memoryview]:
+    length = request.headers.get(HEADER_LENGTH)
+    if length is None:
+        header, tail = body, memoryview(b"")
+    else:
+        if not (length.isascii() and length.isdecimal() and len(length) < 18 and int(length) <= len(body)):
+            raise _bad(f"Header {HEADER_LENGTH!r} is {length[:20]!r}, and the body has {len(body)} bytes.")
+        header, tail = body[: int(length)], memoryview(body)[int(length) :]
+    message = parse(header)
+    if not isinstance(message, dict):
+        raise _bad("The request is no object.")
+    return message, tail
+
+
+def _arrays(
+    config: TritonModelConfig, given: list[dict[str, Any]], tail: memoryview, max_samples: int
+) -> dict[str, Array]:
+    known = {spec.name: spec for spec in config.inputs}
+    arrays: dict[str, Array] = {}
+    for each in given:
+        name = _text(each.get("name"), "name of an input")
+        spec = known.get(name)
+        if spec is None:
+            has = ", ".join(map(str, config.inputs))
+            raise _bad(f"Model {config.model_name!r} has no input {name[:100]!r}; it has {has}.")
+        if name in arrays:
+            raise _bad(f"Input {name!r} is given twice.")
+        shape = _shape(config, spec, each)
+        size = _object(each.get("parameters", {}), "parameters").get("binary_data_size")
+        if size is None:
+            arrays[name] = _from_json(spec, shape, each.get("data"))
+        else:
+            if type(size) is not int or not 0 <= size <= len(tail):
+                raise _bad(f"binary_data_size of input {name!r} is {size!r}, and {len(tail)} bytes are left.")
+            arrays[name] = _from_bytes(spec, shape, tail[:size])
+            tail = tail[size:]
+    if len(tail):
+        raise _bad(f"{len(tail)} bytes at the end of the body belong to no input.")
+    missing = [str(spec) for spec in config.inputs if not spec.optional and spec.name not in arrays]
+    if missing:
+        raise _bad(f"Model {config.model_name!r} also needs {', '.join(missing)}.")
+    if config.batching:
+        rows = {array.shape[0] for array in arrays.values()}
+        if len(rows) > 1:
+            raise _bad(f"The inputs have batches of {sorted(rows)} samples.")
+        if rows and not 1 <= max(rows) <= min(config.max_batch_size, max_samples):
+            raise _bad(f"The batch has {max(rows)} samples; the model takes 1 to {config.max_batch_size}.")
+    return arrays
+
+
+def _shape(config: TritonModelConfig, spec: TensorSpec, given: Mapping[str, Any]) -> tuple[int, ...]:
+    shape, datatype = given.get("shape"), given.get("datatype")
+    wanted = (-1, *spec.shape) if config.batching else tuple(spec.shape)
+    if datatype != spec.datatype.name:
+        raise _bad(f"Input {spec.name!r} is {spec.datatype.name}, and the request says {str(datatype)[:20]!r}.")
+    if not isinstance(shape, list) or len(shape) > _MAX_RANK or not all(type(n) is int and n >= 0 for n in shape):
+        raise _bad(f"The shape of input {spec.name!r} is {str(shape)[:100]}: give a list of numbers.")
+    if len(shape) != len(wanted) or any(have not in (size, -1) for have, size in zip(wanted, shape, strict=True)):
+        raise _bad(f"The shape of input {spec.name!r} is {shape}, and the model takes {list(wanted)}.")
+    return tuple(shape)
+
+
+def _from_json(spec: TensorSpec, shape: tuple[int, ...], data: Any) -> Array:
+    flat: list[Any] = []
+    _flatten(data, flat)
+    if len(flat) != math.prod(shape):
+        raise _bad(f"Input {spec.name!r} of shape {list(shape)} has {len(flat)} values.")
+    if spec.datatype.name == "BYTES":
+        if not all(isinstance(value, str) for value in flat):
+            raise _bad(f"Input {spec.name!r} is BYTES: give strings.")
+        array = np.empty(len(flat), object)
+        array[:] = [value.encode() for value in flat]
+        return array.reshape(shape)
+    kind = spec.dtype.kind
+    allowed: tuple[type, ...] = {"b": (bool,), "i": (int,), "u": (int,)}.get(kind, (int, float))
+    for value in flat:
+        if type(value) not in allowed and not (kind == "b" and value in (0, 1)):
+            raise _bad(f"Input {spec.name!r} is {spec.datatype.name}, and has the value {str(value)[:50]!r}.")
+    try:
+        with np.errstate(over="ignore"):
+            return np.array(flat, spec.dtype).reshape(shape)
+    except (OverflowError, ValueError, TypeError) as error:
+        raise _bad(f"Input {spec.name!r} is {spec.datatype.name}: {error}.") from error
+
+
+def _flatten(data: Any, flat: list[Any]) -> None:
+    if not isinstance(data, list):
+        raise _bad(f"The data of an input is {str(data)[:50]!r}: give a list.")
+    for each in data:
+        if isinstance(each, list):
+            _flatten(each, flat)
+        else:
+            flat.append(each)
+
+
+def _from_bytes(spec: TensorSpec, shape: tuple[int, ...], data: memoryview) -> Array:
+    count = math.prod(shape)
+    if spec.datatype.name != "BYTES":
+        if len(data) != count * spec.dtype.itemsize:
+            raise _bad(f"Input {spec.name!r} of shape {list(shape)} has {len(data)} bytes.")
+        return np.frombuffer(data, spec.dtype).reshape(shape)
+    elements: list[bytes] = []
+    at = 0
+    while at < len(data) and len(elements) < count:
+        if at + _LENGTH.size > len(data):
+            break
+        (length,) = _LENGTH.unpack_from(data, at)
+        at += _LENGTH.size
+        elements.append(bytes(data[at : at + length]))
+        at += length
+    if at != len(data) or len(elements) != count:
+        raise _bad(f"The {len(data)} bytes of input {spec.name!r} are not {count} elements, each behind its length.")
+    array = np.empty(count, object)
+    array[:] = elements
+    return array.reshape(shape)
+
+
+def _wanted(config: TritonModelConfig, message: Mapping[str, Any]) -> _Wanted:
+    parameters = _object(message.get("parameters", {}), "parameters")
+    by_default = parameters.get("binary_data_output") is True
+    outputs = _list(message, "outputs")
+    if not outputs:
+        return _Wanted(None, {}, by_default)
+    known = {spec.name for spec in config.outputs}
+    binary = {}
+    for each in outputs:
+        name = _text(each.get("name"), "name of an output")
+        if name not in known:
+            raise _bad(f"Model {config.model_name!r} has no output {name[:100]!r}; it has {', '.join(sorted(known))}.")
+        settings = _object(each.get("parameters", {}), "parameters")
+        if unknown := set(settings) - {"binary_data"}:
+            raise _bad(f"Parameter {sorted(unknown)[0][:50]!r} of output {name!r} is not supported by the gateway.")
+        binary[name] = settings.get("binary_data", by_default) is True
+    return _Wanted(list(binary), binary, by_default)
+
+
+def _add_parameters(call: Any, given: Any) -> None:
+    parameters = _object(given, "parameters")
+    for name, value in parameters.items():
+        fits = isinstance(value, str | float) or (isinstance(value, int) and -(1 << 63) <= value < 1 << 63)
+        if not fits or name.startswith("shared_memory") or name == "pytriton_callers":
+            raise _bad(f"Parameter {name[:50]!r} has a value that cannot be sent, or is not for clients.")
+    call.parameters = {name: value for name, value in parameters.items() if name not in _OWN_PARAMETERS}
+    sequence = parameters.get("sequence_id", 0)
+    if not isinstance(sequence, str) and (type(sequence) is not int or sequence < 0):
+        raise _bad("sequence_id is a number or a string.")
+    call.correlation_id = sequence
+    call.flags = (SEQUENCE_START if parameters.get("sequence_start") is True else 0) | (
+        SEQUENCE_END if parameters.get("sequence_end") is True else 0
+    )
+    for name, limit in (("priority", 1 << 32), ("timeout", 1 << 62)):
+        value = parameters.get(name, 0)
+        if type(value) is not int or not 0 <= value < limit:
+            raise _bad(f"{name} is no positive number.")
+    call.priority, call.timeout_us = parameters.get("priority", 0), parameters.get("timeout", 0)
+
+
+async def _send_reply(reply: InferenceReply, request_id: Any, wanted: _Wanted, send: Send) -> None:
+    outputs, tail = [], []
+    for name, tensor in reply.tensors.items():
+        array = tensor.array()
+        shape = list(tensor.shape)
+        output: dict[str, Any] = {"name": name, "datatype": _NAMES[tensor.datatype], "shape": shape}
+        if wanted.binary.get(name, wanted.binary_by_default):
+            data = encode_elements(array.ravel().tolist()) if array.dtype == object else _raw(array)
+            output["parameters"] = {"binary_data_size": len(data)}
+            tail.append(data)
+        else:
+            values = values_of(array.reshape(-1))
+            if any(isinstance(value, dict) for value in values):
+                raise RequestError(http.HTTPStatus.NOT_ACCEPTABLE, f"Output {name!r} is no text: take it as bytes.")
+            output["data"] = values
+        outputs.append(output)
+    message: dict[str, Any] = {"model_name": reply.model, "model_version": str(reply.version), "outputs": outputs}
+    if request_id:
+        message["id"] = request_id
+    if reply.parameters:
+        message["parameters"] = reply.parameters
+    header = encode(message)
+    if not tail:
+        await send_bytes(send, header, "application/json")
+        return
+    body = b"".join([header, *tail])
+    await send_bytes(send, body, "application/octet-stream", headers={HEADER_LENGTH: str(len(header))})
+
+
+def _raw(array: Array) -> bytes:
+    return np.ascontiguousarray(array).tobytes()
+
+
+def _metadata(spec: TensorSpec, batch: list[int]) -> dict[str, Any]:
+    return {"name": spec.name, "datatype": spec.datatype.name, "shape": [*batch, *spec.shape]}
+
+
+def _list(message: Mapping[str, Any], name: str, *, required: bool = False) -> list[dict[str, Any]]:
+    given = message.get(name, None if required else [])
+    if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
+        raise _bad(f"{name!r} of the request is no list of objects.")
+    return given
+
+
+def _object(given: Any, name: str) -> dict[str, Any]:
+    if not isinstance(given, dict):
+        raise _bad(f"{name!r} is no object.")
+    return given
+
+
+def _text(given: Any, name: str) -> str:
+    if not isinstance(given, str):
+        raise _bad(f"The {name} is {str(given)[:50]!r}: give a string.")
+    return given
+
+
+def _bad(message: str) -> RequestError:
+    return RequestError(http.HTTPStatus.BAD_REQUEST, message)

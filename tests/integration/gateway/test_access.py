@@ -1,0 +1,107 @@
+"""API keys."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import pytest
+import serving
+from gateways import gateway_of
+
+from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.gateway import create_key
+from pytriton.gateway.access import ApiKey, KeyStore
+from pytriton.gateway.errors import RequestError
+
+SAMPLE = {"x": [1]}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "keys.json"
+
+
+def bearer(key):
+    return {"authorization": f"Bearer {key}"}
+
+
+def test_only_keys_get_in(served, path):
+    key = create_key(path, "alice")
+    with gateway_of(served, api_keys=path) as gateway:
+        refused = gateway.post("Double", SAMPLE)
+        assert (refused.status, refused.headers["www-authenticate"]) == (401, "Bearer")
+        assert gateway.post("Double", SAMPLE, **bearer("wrong")).status == 401
+        assert gateway.post("Double", SAMPLE, **bearer(key)).json() == {"y": [2]}
+        assert gateway.post("Double", SAMPLE, x_api_key=key).status == 200
+        assert gateway.get("/v1/models").status == 401
+        assert gateway.get("/v2/models/Double").status == 401
+        assert gateway.get("/health/ready").status == 200
+
+
+def test_a_key_for_some_models(served, path):
+    key = create_key(path, "alice", models=["Double"])
+    with gateway_of(served, api_keys=path) as gateway:
+        assert gateway.post("Double", SAMPLE, **bearer(key)).status == 200
+        assert gateway.post("Single", SAMPLE, **bearer(key)).status == 403
+        assert gateway.get("/v2/models/Single/config", **bearer(key)).status == 403
+        assert [model["id"] for model in gateway.get("/v1/models", **bearer(key)).json()["data"]] == ["Double"]
+        index = json.loads(gateway.send("POST", "/v2/repository/index", **bearer(key)).body)
+        assert [model["name"] for model in index] == ["Double"]
+        statistics = gateway.get("/v2/models/stats", **bearer(key)).json()["model_stats"]
+        assert {model["name"] for model in statistics} == {"Double"}
+
+
+def test_a_rate(served, path):
+    key = create_key(path, "alice", rate=0.01)
+    with gateway_of(served, api_keys=path) as gateway:
+        assert gateway.post("Double", SAMPLE, **bearer(key)).status == 200
+        refused = gateway.post("Double", SAMPLE, **bearer(key))
+        assert refused.status == 429
+        assert 90 <= int(refused.headers["retry-after"]) <= 100
+
+
+def test_a_number_of_requests_in_flight(served, path):
+    key = create_key(path, "alice", max_requests=1)
+    with gateway_of(served, api_keys=path) as gateway, contextlib.closing(gateway.connection()) as connection:
+        connection.request("POST", "/v1/models/Wait", b'{"x": [1]}', bearer(key))
+        connection.getresponse().readline()
+        assert gateway.post("Double", SAMPLE, **bearer(key)).status == 429
+
+
+def test_keys_are_hashed_and_for_their_owner_alone(path):
+    key = create_key(path, "alice")
+    assert key not in path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(PyTritonBadParameterError, match="already has a key named 'alice'"):
+        create_key(path, "alice")
+
+
+def test_a_changed_file_is_read_again(served, path):
+    alice = create_key(path, "alice")
+    with gateway_of(served, api_keys=path) as gateway:
+        bob = create_key(path, "bob")
+        serving.wait_until(lambda: gateway.post("Double", SAMPLE, **bearer(bob)).status == 200)
+        assert gateway.post("Double", SAMPLE, **bearer(alice)).status == 200
+        path.write_text('{"keys": []}')
+        serving.wait_until(lambda: gateway.post("Double", SAMPLE, **bearer(alice)).status == 401)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"keys": [{"name": "a"}]}', '{"keys": [{"name": "a", "hash": "b"}]}'])
+def test_a_file_with_something_else(path, text):
+    path.write_text(text)
+    with pytest.raises(PyTritonBadParameterError, match=r"keys\.json"):
+        KeyStore(path)
+
+
+def test_a_rate_recovers(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("pytriton.gateway.access.time.monotonic", lambda: now[0])
+    key = ApiKey("a", "0" * 64, rate=2)
+    for _ in range(2):
+        key.take()
+    with pytest.raises(RequestError) as refused:
+        key.take()
+    assert refused.value.headers["retry-after"] == "1"
+    now[0] = 0.5
+    key.take()
