@@ -296,6 +296,10 @@ class TritonBase:
         states = None if server is None else server.control.states()
         return [model for model, state in (states or {}).items() if state == "READY"]
 
+    def model_description(self, model_name: str) -> str:
+        """Returns the docstring of the function that a model is bound to; empty if it has none."""
+        return next((model.description for model in self._models if model.spec.name == model_name), "")
+
     def model_configuration(self, model_name: str, model_version: int | None = None) -> Mapping[str, Any]:
         """Returns a model's configuration as the server reports it; raises as `model_statistics` does."""
         return self._reported(lambda control: control.model_config(model_name, model_version), model_name)

@@ -11,7 +11,7 @@ from typing import Any
 
 from starlette.middleware.cors import CORSMiddleware
 
-from pytriton.gateway import describe, open_inference, predict
+from pytriton.gateway import describe, open_inference, openapi, pages, predict
 from pytriton.gateway.access import ApiKey, KeyStore
 from pytriton.gateway.config import GatewayConfig
 from pytriton.gateway.errors import RequestError
@@ -28,6 +28,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 _MAX_REQUEST_ID = 128
 _MODELS = "/v1/models/"
 _PROTOCOL = "/v2"
+_ASSETS = "/assets/"
 _HEALTH = ("/health/live", "/health/ready", "/v2/health/live", "/v2/health/ready")
 
 
@@ -109,6 +110,12 @@ class Gateway:
         if method == "GET" and path in _HEALTH:
             await self._health(path, send)
             return
+        if method == "GET" and path == "/docs":
+            await pages.send_page("docs", send)
+            return
+        if method == "GET" and path.startswith(_ASSETS):
+            await pages.send_asset(path[len(_ASSETS) :], send)
+            return
         key = None if self._keys is None else self._keys.find(request.headers)
         if path.startswith(_MODELS):
             await self._to_model(path[len(_MODELS) :], request, send, key)
@@ -116,11 +123,19 @@ class Gateway:
         if path.startswith(_PROTOCOL):
             await self._to_protocol(path, request, send, key)
             return
+        if path == "/openapi.json":
+            _allow(method, "GET")
+            document = await openapi.document(self._models, key, request.prefix, self._keys is not None)
+            await send_json(send, document)
+            return
         if path.rstrip("/") == "/v1/models":
             _allow(method, "GET")
             await describe.models(self._models, send, key)
             return
-        raise RequestError(http.HTTPStatus.NOT_FOUND, f"There is nothing at {path[:200]!r}; models are at /v1/models.")
+        raise RequestError(
+            http.HTTPStatus.NOT_FOUND,
+            f"There is nothing at {path[:200]!r}; models are at /v1/models, their API is at /docs.",
+        )
 
     async def _to_model(self, path: str, request: Request, send: Send, key: ApiKey | None) -> None:
         _allow(request.method, "GET", "POST")

@@ -33,6 +33,9 @@ class Server(Protocol):
     def model_statistics(self, model_name: str | None = None, model_version: int | None = None) -> Mapping[str, Any]:
         """Returns the statistics of a model, or of all."""
 
+    def model_description(self, model_name: str) -> str:
+        """Returns the docstring of a bound function."""
+
     @property
     def server_version(self) -> str | None:
         """The version of the server."""
@@ -159,6 +162,10 @@ class Models:
             return await asyncio.to_thread(self._triton.model_statistics, name, _number(version))
         except PyTritonClientError as error:
             raise translated(error) from error
+
+    def description(self, name: str) -> str:
+        """Returns the docstring of the function that a model is bound to."""
+        return self._triton.model_description(name)
 
     @property
     def server_version(self) -> str:

@@ -36,7 +36,9 @@ class Request:
         """The request's name in logs and in the model."""
         self.method: str = scope["method"]
         """``GET``, ``POST`` and so on."""
-        prefix = scope.get("root_path", "")
+        prefix: str = scope.get("root_path", "").rstrip("/")
+        self.prefix = prefix
+        """The path at which the application is mounted."""
         path: str = scope["path"]
         self.path = path[len(prefix) :] if prefix and path.startswith(prefix) else path
         """The path below that at which the application is mounted."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import time
 from collections.abc import Callable, Sequence
@@ -52,6 +53,17 @@ class BoundModel:
         self._binding = f"{spec.name}-{spec.version}-{next(_numbers)}"
         self._workers: list[Worker | WorkerSupervisor] = []
         self._loop: EventLoop | None = None
+
+    @property
+    def description(self) -> str:
+        """The docstring of the first inference callable; empty if it has none."""
+        source = self._sources[0]
+        if isinstance(source, ProcessSpec):
+            return ""
+        function = inspect.unwrap(source)
+        if not inspect.isroutine(function):
+            function = type(function).__call__  # of an instance, whose class describes something else
+        return inspect.cleandoc(function.__doc__ or "")
 
     @property
     def connections(self) -> int:

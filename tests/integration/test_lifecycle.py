@@ -380,7 +380,7 @@ def test_sockets_are_for_their_owner_alone(own_home):
         sockets = workspace / "sockets"
 
         assert sockets.stat().st_mode & 0o777 == 0o700
-        assert {path.name for path in sockets.iterdir()} == {"registry", "workers"}
+        assert {path.name for path in sockets.iterdir()} == {"controller", "registry", "workers"}
 
 
 def test_clients_of_a_stopped_server_fail():

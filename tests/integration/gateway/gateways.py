@@ -6,9 +6,12 @@ import asyncio
 import contextlib
 import http.client
 import json
+import socket
 import threading
 
 import numpy as np
+import serving
+import uvicorn
 
 from pytriton.decorators import batch
 from pytriton.gateway import Gateway, GatewayConfig
@@ -23,6 +26,10 @@ sizes: list[int] = []  # of the batches that Double has had
 
 @batch
 def double(x):
+    """Doubles numbers.
+
+    They are sent as floats.
+    """
     sizes.append(len(x))
     return {"y": x * 2}
 
@@ -92,6 +99,21 @@ def gateway_of(triton, **settings):
         yield Client(server.url)
     finally:
         server.stop(5)
+
+
+@contextlib.contextmanager
+def running(app):
+    """Runs an ASGI application as `uvicorn` would from its command line."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="on"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        serving.wait_until(lambda: server.started)
+        try:
+            yield Client(f"http://127.0.0.1:{listening.getsockname()[1]}")
+        finally:
+            server.should_exit = True
+            thread.join(LIMIT_S)
 
 
 class Response:

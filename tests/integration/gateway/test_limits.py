@@ -12,10 +12,9 @@ import zlib
 import gateways
 import pytest
 import serving
-from gateways import LIMIT_S, gateway_of
+from gateways import LIMIT_S, gateway_of, running
 from starlette.applications import Starlette
 from starlette.routing import Mount
-from starlette.testclient import TestClient
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
 from pytriton.gateway import Gateway, GatewayConfig
@@ -95,9 +94,15 @@ def test_readiness(served):
 
 def test_mounted_in_another_application(served):
     app = Starlette(routes=[Mount("/models", Gateway(served))])
-    with TestClient(app) as client:
-        assert client.post("/models/v1/models/Double", json={"x": [1]}).json() == {"y": [2]}
-        assert client.get("/models/health/ready").status_code == 200
+    with running(app) as client:
+        response = client.send("POST", "/models/v1/models/Double", b'{"x": [1]}')
+        assert response.json() == {"y": [2]}
+        assert client.get("/models/health/ready").status == 200
+
+
+def test_run_by_uvicorn(served):
+    with running(Gateway(served)) as client:
+        assert client.post("Double", {"x": [1]}).json() == {"y": [2]}
 
 
 def test_a_port_that_is_taken(served):

@@ -1,0 +1,19 @@
+// The API page: Swagger UI on the document of this server.
+"use strict";
+
+withKey(async () => {
+  const response = await fetch("openapi.json", { headers: apiKey.headers() });
+  if (response.ok) {
+    SwaggerUIBundle({
+      spec: await response.json(),
+      dom_id: "#api",
+      deepLinking: true,
+      tryItOutEnabled: true,
+      requestInterceptor: (request) => {
+        Object.assign(request.headers, apiKey.headers());
+        return request;
+      },
+    });
+  }
+  return response;
+});

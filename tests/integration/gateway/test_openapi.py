@@ -1,0 +1,97 @@
+"""The OpenAPI document, and the API page."""
+
+from __future__ import annotations
+
+import jsonschema
+import openapi_spec_validator
+import pytest
+from gateways import gateway_of, running
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from pytriton.gateway import Gateway, create_key
+
+
+@pytest.fixture(scope="module")
+def document(gateway):
+    return gateway.get("/openapi.json").json()
+
+
+def schema_of(document, model):
+    operation = document["paths"][f"/v1/models/{model}"]["post"]
+    return operation["requestBody"]["content"]["application/json"]["schema"]
+
+
+def test_it_is_valid(document):
+    assert document["openapi"] == "3.1.0"
+    openapi_spec_validator.validate(document)
+
+
+def test_it_has_the_docstrings(document):
+    operation = document["paths"]["/v1/models/Double"]["post"]
+    assert operation["summary"] == "Doubles numbers."
+    assert "as floats" in operation["description"]
+
+
+def test_examples_are_accepted(gateway, document):
+    for path, operations in document["paths"].items():
+        model = path.rpartition("/")[2]
+        if model in ("models", "Fail", "Wait"):
+            continue
+        example = operations["post"]["requestBody"]["content"]["application/json"]["example"]
+        jsonschema.validate(example, schema_of(document, model))
+        assert gateway.post(model, example).status == 200
+
+
+@pytest.mark.parametrize(
+    ("model", "body", "fits"),
+    [
+        ("Double", {"x": [1, None]}, True),
+        ("Double", [{"x": [1]}], True),
+        ("Double", {"x": [[1], [2]]}, True),
+        ("Double", {"x": "one"}, False),
+        ("Double", {}, False),
+        ("Double", {"x": [1], "z": 1}, False),
+        ("Greet", {"who": "Bob"}, True),
+        ("Greet", {"who": ["Bob"], "greeting": {"b64": "aGk="}}, True),
+        ("Greet", {"who": ["Bob", "Eve"]}, False),
+        ("Count", {"n": 3}, True),
+        ("Count", {"n": 1 << 31}, False),
+    ],
+)
+def test_the_schema_accepts_what_the_gateway_does(gateway, document, model, body, fits):
+    assert jsonschema.Draft202012Validator(schema_of(document, model)).is_valid(body) == fits
+    assert gateway.post(model, body).status == (200 if fits else 422)
+
+
+def test_responses_fit_their_schema(gateway, document):
+    content = document["paths"]["/v1/models/Double"]["post"]["responses"]["200"]["content"]
+    for body in ({"x": [1]}, [{"x": [1]}], {"x": [[1]]}):
+        jsonschema.validate(gateway.post("Double", body).json(), content["application/json"]["schema"])
+
+
+def test_the_page_and_its_assets_come_from_the_gateway(gateway):
+    page = gateway.get("/docs")
+    assert page.headers["content-type"].startswith("text/html")
+    assert b"//" not in page.body.replace(b"<!doctype", b"")
+    for name in ("swagger-ui-bundle.js", "swagger-ui.css", "key.js", "docs.js", "pages.css"):
+        assert name.encode() in page.body
+        assert gateway.get(f"/assets/{name}").status == 200
+    assert gateway.get("/assets/../config.py").status == 404
+
+
+def test_a_key_decides_what_the_document_has(served, tmp_path):
+    path = tmp_path / "keys.json"
+    key = create_key(path, "alice", models=["Double"])
+    with gateway_of(served, api_keys=path) as gateway:
+        assert gateway.get("/docs").status == 200
+        assert gateway.get("/openapi.json").status == 401
+        document = gateway.get("/openapi.json", authorization=f"Bearer {key}").json()
+        assert sorted(document["paths"]) == ["/v1/models", "/v1/models/Double"]
+        assert document["security"] == [{"key": []}]
+
+
+def test_a_mounted_application_says_where_it_is(served):
+    with running(Starlette(routes=[Mount("/models", Gateway(served))])) as client:
+        assert client.get("/models/openapi.json").json()["servers"] == [{"url": "/models"}]
+        assert client.get("/models/docs").status == 200
