@@ -300,6 +300,20 @@ class TritonBase:
         """Returns the docstring of the function that a model is bound to; empty if it has none."""
         return next((model.description for model in self._models if model.spec.name == model_name), "")
 
+    def model_instances(self, model_name: str) -> tuple[int, int] | None:
+        """Returns the number of instances of a bound model, and how often their processes were restarted.
+
+        None if no model of that name is bound.
+        """
+        bound = [model for model in self._models if model.spec.name == model_name]
+        return (sum(model.instances for model in bound), sum(model.restarts for model in bound)) if bound else None
+
+    @property
+    def server_restarts(self) -> int:
+        """How often the server was restarted after it had ended by itself."""
+        server = self._server
+        return server.restarts if isinstance(server, LocalServer) else 0
+
     def model_configuration(self, model_name: str, model_version: int | None = None) -> Mapping[str, Any]:
         """Returns a model's configuration as the server reports it; raises as `model_statistics` does."""
         return self._reported(lambda control: control.model_config(model_name, model_version), model_name)

@@ -10,5 +10,6 @@ from __future__ import annotations
 from pytriton.gateway.access import create_key
 from pytriton.gateway.app import Gateway
 from pytriton.gateway.config import GatewayConfig
+from pytriton.gateway.openai import OpenAIChat, OpenAICompletion, OpenAIEmbeddings
 
-__all__ = ["Gateway", "GatewayConfig", "create_key"]
+__all__ = ["Gateway", "GatewayConfig", "OpenAIChat", "OpenAICompletion", "OpenAIEmbeddings", "create_key"]

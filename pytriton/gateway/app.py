@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import http
 import logging
+import time
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any
 
 from starlette.middleware.cors import CORSMiddleware
 
-from pytriton.gateway import describe, open_inference, openapi, pages, predict
+from pytriton.gateway import describe, open_inference, openapi, pages, predict, status
 from pytriton.gateway.access import ApiKey, KeyStore
 from pytriton.gateway.config import GatewayConfig
 from pytriton.gateway.errors import RequestError
 from pytriton.gateway.models import Models, Server
+from pytriton.gateway.openai.endpoints import PATHS, OpenAIEndpoints, error_body
 from pytriton.gateway.request import Request
 from pytriton.gateway.responses import Send, send_json
+from pytriton.gateway.streams import EVENTS
+from pytriton.gateway.traffic import Traffic
 
 LOGGER = logging.getLogger(__name__)
 
@@ -29,6 +33,7 @@ _MAX_REQUEST_ID = 128
 _MODELS = "/v1/models/"
 _PROTOCOL = "/v2"
 _ASSETS = "/assets/"
+_PAGES = {"": "live", "/": "live", "/docs": "docs"}
 _HEALTH = ("/health/live", "/health/ready", "/v2/health/live", "/v2/health/ready")
 
 
@@ -50,6 +55,8 @@ class Gateway:
         self._config = config or GatewayConfig()
         self._models = Models(triton, self._config.request_timeout_s)
         self._keys = None if self._config.api_keys is None else KeyStore(self._config.api_keys)
+        self._openai = OpenAIEndpoints(self._config.openai, self._models, self._config.max_samples)
+        self._traffic = Traffic()
         self._in_flight = 0
         self._draining = False
         self._app: Application = self._respond
@@ -95,8 +102,7 @@ class Gateway:
         except RequestError as error:
             if started:
                 raise
-            body = error.body_of_protocol() if request.path.startswith(_PROTOCOL) else error.body()
-            await send_json(send_with_id, body, error.status, error.headers)
+            await send_json(send_with_id, _body_of(error, request.path), error.status, error.headers)
         except asyncio.CancelledError:
             raise
         except Exception:
@@ -110,8 +116,8 @@ class Gateway:
         if method == "GET" and path in _HEALTH:
             await self._health(path, send)
             return
-        if method == "GET" and path == "/docs":
-            await pages.send_page("docs", send)
+        if method == "GET" and path in _PAGES:
+            await pages.send_page(_PAGES[path], send)
             return
         if method == "GET" and path.startswith(_ASSETS):
             await pages.send_asset(path[len(_ASSETS) :], send)
@@ -123,6 +129,14 @@ class Gateway:
         if path.startswith(_PROTOCOL):
             await self._to_protocol(path, request, send, key)
             return
+        if path in PATHS:
+            _allow(method, "POST")
+            await self._limited(self._openai.respond(request, send, key), key)
+            return
+        if path == "/status":
+            _allow(method, "GET")
+            await send_json(send, await status.status(self._models, self._traffic, key))
+            return
         if path == "/openapi.json":
             _allow(method, "GET")
             document = await openapi.document(self._models, key, request.prefix, self._keys is not None)
@@ -130,7 +144,7 @@ class Gateway:
             return
         if path.rstrip("/") == "/v1/models":
             _allow(method, "GET")
-            await describe.models(self._models, send, key)
+            await describe.models(self._models, self._openai, send, key)
             return
         raise RequestError(
             http.HTTPStatus.NOT_FOUND,
@@ -142,13 +156,16 @@ class Gateway:
         name, version, action = _split(path)
         if action:
             raise RequestError(http.HTTPStatus.NOT_FOUND, f"There is nothing at {request.path[:200]!r}.")
+        describes = request.method == "GET" and not request.accepts(EVENTS)
+        if describes:
+            name, public_name = self._openai.model_of(name), name
         if key is not None:
             key.check_model(name)
         model = await self._models.find(name, version)
-        if request.method == "GET":
-            await describe.model(model, send)
+        if describes:
+            await describe.model(model, public_name, send)
             return
-        await self._limited(predict.predict(model, request, send, self._config), key)
+        await self._recorded(name, predict.predict(model, request, send, self._config), key)
 
     async def _to_protocol(self, path: str, request: Request, send: Send, key: ApiKey | None) -> None:
         rest = path[len(_PROTOCOL) :].rstrip("/")
@@ -173,7 +190,7 @@ class Gateway:
         model = await self._models.find(name, version)
         match action:
             case "infer":
-                await self._limited(open_inference.infer(model, request, send, self._config), key)
+                await self._recorded(name, open_inference.infer(model, request, send, self._config), key)
                 return
             case "":
                 await open_inference.model_metadata(self._models, model, send)
@@ -195,6 +212,15 @@ class Gateway:
             return
         ready = not self._draining and await self._models.is_ready()
         await send_json(send, {"ready": ready}, 200 if ready else 503)
+
+    async def _recorded(self, model: str, response: Coroutine[Any, Any, None], key: ApiKey | None) -> None:
+        started = time.monotonic()
+        try:
+            await self._limited(response, key)
+        except RequestError as error:
+            self._traffic.record(model, started, error.status, error.message)
+            raise
+        self._traffic.record(model, started)
 
     async def _limited(self, response: Coroutine[Any, Any, None], key: ApiKey | None) -> None:
         try:
@@ -218,6 +244,12 @@ class Gateway:
             self._in_flight -= 1
             if key is not None:
                 key.in_flight -= 1
+
+
+def _body_of(error: RequestError, path: str) -> dict[str, Any]:
+    if path in PATHS:
+        return error_body(error)
+    return error.body_of_protocol() if path.startswith(_PROTOCOL) else error.body()
 
 
 def _split(path: str) -> tuple[str, str | None, str]:

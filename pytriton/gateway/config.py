@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Sequence
 
 from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.gateway.openai.models import OpenAIModel
 
 _HIGHEST_PORT = 65535
+_LIMITS = (
+    "max_header_size",
+    "max_connections",
+    "read_timeout_s",
+    "max_body_size",
+    "max_samples",
+    "max_requests",
+    "request_timeout_s",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +31,11 @@ class GatewayConfig:
         tls_certificate: Path of the certificate chain (PEM); with it, the gateway speaks HTTPS.
         tls_key: Path of the certificate's private key (PEM).
         api_keys: Path of a file with the API keys, made by `create_key`; None lets anybody in.
+        openai: Models that clients of OpenAI's API may use, as `OpenAIChat`, `OpenAICompletion` or `OpenAIEmbeddings`.
         cors_origins: Origins whose pages may send requests from a browser, like ``https://example.com``; ``*`` is any.
+        max_header_size: Bytes that the URL and the headers of a request may have.
+        max_connections: Connections that may be open at a time; others are closed at once.
+        read_timeout_s: How long a client may take to send a request, in seconds.
         max_body_size: Bytes that the body of a request may have.
         max_samples: Samples that a request may have.
         max_requests: Requests that may be in flight at a time; others are refused with status 503.
@@ -35,7 +50,11 @@ class GatewayConfig:
     tls_certificate: str | None = None
     tls_key: str | None = None
     api_keys: str | os.PathLike[str] | None = None
+    openai: Sequence[OpenAIModel] = ()
     cors_origins: tuple[str, ...] = ()
+    max_header_size: int = 32 << 10
+    max_connections: int = 10_000
+    read_timeout_s: float = 60.0
     max_body_size: int = 64 << 20
     max_samples: int = 10_000
     max_requests: int = 10_000
@@ -45,11 +64,14 @@ class GatewayConfig:
         """Checks the settings."""
         if not isinstance(self.port, int) or not 0 <= self.port <= _HIGHEST_PORT:
             raise PyTritonBadParameterError(f"port is {self.port!r}; give a number from 0 to {_HIGHEST_PORT}.")
-        for name in ("max_body_size", "max_samples", "max_requests", "request_timeout_s"):
+        for name in _LIMITS:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
                 raise PyTritonBadParameterError(f"{name} is {value!r}; give a positive number.")
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise PyTritonBadParameterError("TLS takes both tls_certificate and tls_key.")
+        for declared in self.openai:
+            if not isinstance(declared, OpenAIModel):
+                raise PyTritonBadParameterError(f"openai has {declared!r}; give OpenAIChat(...) and the like.")
         if isinstance(self.cors_origins, str):
             raise PyTritonBadParameterError(f"cors_origins is {self.cors_origins!r}; give a tuple of origins.")

@@ -36,6 +36,13 @@ class Server(Protocol):
     def model_description(self, model_name: str) -> str:
         """Returns the docstring of a bound function."""
 
+    def model_instances(self, model_name: str) -> tuple[int, int] | None:
+        """Returns the number of instances of a bound model, and how often their processes were restarted."""
+
+    @property
+    def server_restarts(self) -> int:
+        """How often the server was restarted."""
+
     @property
     def server_version(self) -> str | None:
         """The version of the server."""
@@ -166,6 +173,15 @@ class Models:
     def description(self, name: str) -> str:
         """Returns the docstring of the function that a model is bound to."""
         return self._triton.model_description(name)
+
+    def instances(self, name: str) -> tuple[int | None, int | None]:
+        """Returns the number of instances of a model, and how often they were restarted; None if it is not bound."""
+        return self._triton.model_instances(name) or (None, None)
+
+    @property
+    def server_restarts(self) -> int:
+        """How often the server was restarted."""
+        return self._triton.server_restarts
 
     @property
     def server_version(self) -> str:

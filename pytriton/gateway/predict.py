@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import http
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,9 @@ from pytriton.gateway.errors import RequestError, misfit
 from pytriton.gateway.json_tensors import Samples, encode, json_of, parse, samples_of
 from pytriton.gateway.models import Model
 from pytriton.gateway.request import Request
-from pytriton.gateway.responses import Send, send_bytes, send_json, send_part, start_stream
-from pytriton.proxy.services.messages import InferenceReply
+from pytriton.gateway.responses import Send, send_bytes, send_json
+from pytriton.gateway.streams import EVENTS, send_stream
 
-_EVENTS = "text/event-stream"
 _LINES = "application/x-ndjson"
 _JSON = ("application/json", "text/json", "", "application/x-www-form-urlencoded")  # the last is what curl -d says
 
@@ -31,10 +29,18 @@ async def predict(model: Model, request: Request, send: Send, config: GatewayCon
     Raises:
         RequestError: It is refused, or fails before the response begins.
     """
-    samples = _samples(model, request, await request.body(), config.max_samples)
+    if request.method == "GET":
+        samples = samples_of(model.config, _sample_of_query(model, request), config.max_samples)
+        await request.body()
+    else:
+        samples = _samples(model, request, await request.body(), config.max_samples)
     streams = _stream_type(model, request)
     if streams is not None:
-        await _stream(model, samples, request, send, streams)
+        if len(samples.arrays) != 1:
+            raise RequestError(
+                http.HTTPStatus.UNPROCESSABLE_ENTITY, "A stream takes one sample: send several requests."
+            )
+        await send_stream(request, send, streams, _parts(model, samples, request.id, streams))
         return
     if not samples.arrays:
         await send_json(send, [])
@@ -68,8 +74,14 @@ def _samples(model: Model, request: Request, body: bytes, max_samples: int) -> S
     return samples_of(model.config, parse(body), max_samples)
 
 
+def _sample_of_query(model: Model, request: Request) -> dict[str, Any]:
+    """Returns the sample of an ``EventSource``, which can send nothing but a URL: text as it is, all else as JSON."""
+    text = {spec.name for spec in model.config.inputs if spec.datatype.name == "BYTES"}
+    return {name: value if name in text else parse(value.encode()) for name, value in request.query.items()}
+
+
 def _stream_type(model: Model, request: Request) -> str | None:
-    for media_type in (_EVENTS, _LINES):
+    for media_type in (EVENTS, _LINES):
         if request.accepts(media_type):
             return media_type
     return _LINES if model.config.decoupled else None
@@ -104,42 +116,22 @@ def _only_array(outputs: list[dict[str, Array]], samples: Samples, request: Requ
     return np.concatenate([each[name] for each in outputs])
 
 
-async def _stream(model: Model, samples: Samples, request: Request, send: Send, media_type: str) -> None:
-    if len(samples.arrays) != 1:
-        raise RequestError(http.HTTPStatus.UNPROCESSABLE_ENTITY, "A stream takes one sample: send several requests.")
-    responses = model.stream(model.call(samples.arrays[0], request.id))
-    # The first response comes before the headers, so that an error at the beginning has a status of its own.
-    first = await anext(responses, None)
-    await start_stream(send, media_type)
-    frame = _event if media_type == _EVENTS else _line
-    sending = asyncio.ensure_future(_send_all(model, samples.layout, first, responses, send, frame))
-    leaving = asyncio.ensure_future(request.wait_for_disconnect())
+async def _parts(model: Model, samples: Samples, request_id: str, media_type: str) -> AsyncGenerator[bytes, None]:
+    frame = _event if media_type == EVENTS else _line
+    has_begun = False
+    responses = model.stream(model.call(samples.arrays[0], request_id))
     try:
-        await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in (sending, leaving):
-            task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await sending
-        await responses.aclose()
-
-
-async def _send_all(
-    model: Model,
-    layout: str,
-    first: InferenceReply | None,
-    responses: AsyncIterator[InferenceReply],
-    send: Send,
-    frame: Any,
-) -> None:
-    try:
-        if first is not None:
-            await send_part(send, frame(json_of([first.outputs], model.config, layout)))
-            async for reply in responses:
-                await send_part(send, frame(json_of([reply.outputs], model.config, layout)))
+        async for reply in responses:
+            has_begun = True
+            yield frame(json_of([reply.outputs], model.config, samples.layout))
     except RequestError as error:
-        await send_part(send, frame(error.body(), "error"))
-    await send_part(send, b"event: done\ndata: {}\n\n" if frame is _event else b"", more=False)
+        if not has_begun:
+            raise
+        yield frame(error.body(), "error")
+    finally:
+        await responses.aclose()
+    if media_type == EVENTS:
+        yield _event({}, "done")
 
 
 def _event(body: Mapping[str, Any], kind: str = "") -> bytes:

@@ -12,6 +12,7 @@ import uvicorn
 from pytriton.exceptions import PyTritonRuntimeError
 from pytriton.gateway.app import Gateway
 from pytriton.gateway.config import GatewayConfig
+from pytriton.gateway.protocol import protocol_of
 
 LOGGER = logging.getLogger(__name__)
 
@@ -27,12 +28,11 @@ class GatewayServer:
         config: Where to listen.
 
     Raises:
-        PyTritonRuntimeError: The address is taken, or is none of this machine's.
+        PyTritonRuntimeError: The address is taken or none of this machine's, or the certificate cannot be used.
     """
 
     def __init__(self, app: Gateway, config: GatewayConfig) -> None:
         self._app = app
-        self._socket = _bound(config)
         self._scheme = "http" if config.tls_certificate is None else "https"
         self._host = config.host
         self._server = _Server(
@@ -41,12 +41,20 @@ class GatewayServer:
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                http=protocol_of(config),
                 lifespan="off",
                 ws="none",
                 ssl_certfile=config.tls_certificate,
                 ssl_keyfile=config.tls_key,
             )
         )
+        try:
+            self._server.config.load()
+        except OSError as error:  # SSLError, too
+            raise PyTritonRuntimeError(
+                f"The gateway cannot use certificate {config.tls_certificate} with key {config.tls_key}: {error}."
+            ) from error
+        self._socket = _bound(config)
         self._thread = threading.Thread(target=self._run, name="pytriton-gateway", daemon=True)
 
     @property

@@ -66,6 +66,16 @@ class BoundModel:
         return inspect.cleandoc(function.__doc__ or "")
 
     @property
+    def instances(self) -> int:
+        """Number of its inference callables."""
+        return len(self._sources)
+
+    @property
+    def restarts(self) -> int:
+        """How often processes of its instances were restarted."""
+        return sum(worker.restarts for worker in self._workers if isinstance(worker, WorkerSupervisor))
+
+    @property
     def connections(self) -> int:
         """Number of connected model instances."""
         return sum(worker.connections for worker in self._workers)

@@ -57,6 +57,11 @@ class WorkerSupervisor:
         self._thread = threading.Thread(target=self._run, name=f"pytriton-process-{spec.model.name}", daemon=True)
         self._thread.start()
 
+    @property
+    def restarts(self) -> int:
+        """How often the process was started again."""
+        return self._restarts
+
     def wait_until_loaded(self) -> None:
         """Waits until the inference callable has been created.
 

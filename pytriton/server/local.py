@@ -155,6 +155,11 @@ class LocalServer:
         return self._version
 
     @property
+    def restarts(self) -> int:
+        """How often the server was started again."""
+        return self._policy.restarts
+
+    @property
     def is_restarted(self) -> bool:
         """Whether the server is started again when it ends by itself."""
         return self._restarts

@@ -8,6 +8,7 @@ import http.client
 import json
 import socket
 import threading
+import time
 
 import numpy as np
 import serving
@@ -53,6 +54,12 @@ def count(n):
         yield {"i": np.full((len(n), 1), i, np.int32)}
 
 
+@batch
+def sleep(x):
+    time.sleep(0.5)
+    return {"y": x}
+
+
 waiting, release, cancelled = threading.Event(), threading.Event(), threading.Event()
 
 
@@ -72,6 +79,7 @@ def bind_all(triton):
     decoupled = ModelConfig(max_batch_size=8, decoupled=True)
     text = Tensor(name="text", dtype=bytes, shape=(1,))
     triton.bind("Double", double, NUMBERS, DOUBLED, config=batching)
+    triton.bind("Sleep", sleep, NUMBERS, DOUBLED, config=batching)
     triton.bind("Fail", fail, NUMBERS, DOUBLED, config=batching)
     who = [
         Tensor(name="who", dtype=bytes, shape=(1,)),

@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import gzip
 import http.client
+import shutil
 import socket
+import ssl
+import subprocess
 import threading
+import urllib.request
 import zlib
 
 import gateways
@@ -68,6 +72,80 @@ def test_time_is_limited(served):
         served.bind("Slow", slow, gateways.NUMBERS, gateways.DOUBLED)
         assert gateway.post("Slow", {"x": [1]}).status == 504
         started.set()
+
+
+def raw(gateway, data):
+    """Sends bytes, and returns all that comes until the connection is closed."""
+    host, port = gateway.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=LIMIT_S) as connection:
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(data)
+        received = b""
+        with contextlib.suppress(ConnectionError):
+            while part := connection.recv(1 << 16):
+                received += part
+        return received
+
+
+def test_large_headers_are_refused(served):
+    with gateway_of(served, max_header_size=2000) as gateway:
+        complete = b"GET /v1/models HTTP/1.1\r\nhost: a\r\nx: " + b"a" * 3000 + b"\r\n\r\n"
+        endless = b"GET /v1/models HTTP/1.1\r\n" + b"x: y\r\n" * 1000
+        for data in (complete, endless):
+            assert raw(gateway, data).startswith(b"HTTP/1.1 431 ")
+        assert gateway.get("/v1/models", x="a" * 1000).status == 200
+
+
+def test_requests_that_do_not_end_are_ended(served):
+    with gateway_of(served, read_timeout_s=0.3) as gateway:
+        assert raw(gateway, b"GET /v1/mod").startswith(b"HTTP/1.1 408 ")
+        assert raw(gateway, b"") == b""
+        assert raw(gateway, b"POST /v1/models/Double HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n{") == b""
+        assert gateway.post("Double", {"x": [1]}).status == 200
+
+
+def test_a_response_may_take_longer_than_its_request(served):
+    with gateway_of(served, read_timeout_s=0.1) as gateway:
+        assert gateway.post("Sleep", {"x": [1]}).status == 200
+
+
+def test_many_connections_are_refused(served):
+    with gateway_of(served, max_connections=2) as gateway:
+        host, port = gateway.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))), socket.create_connection((host, int(port))):
+            assert raw(gateway, b"GET /health/live HTTP/1.1\r\nhost: a\r\n\r\n") == b""
+        serving.wait_until(lambda: raw(gateway, b"GET /health/live HTTP/1.0\r\n\r\n"))
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made with openssl")
+def test_https(served, tmp_path):
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    made = [
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=localhost",
+        "-keyout",
+        key,
+        "-out",
+        certificate,
+    ]
+    named = ["-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(["openssl", "req", "-x509", *made, *named], check=True, capture_output=True)
+    with gateway_of(served, tls_certificate=str(certificate), tls_key=str(key)) as gateway:
+        context = ssl.create_default_context(cafile=certificate)
+        with urllib.request.urlopen(f"{gateway.url}/health/live", context=context) as response:
+            assert gateway.url.startswith("https://")
+            assert response.status == 200
+
+
+def test_a_certificate_that_cannot_be_used(served, tmp_path):
+    config = GatewayConfig(port=0, tls_certificate="nothing.pem", tls_key="nothing.key")
+    with pytest.raises(PyTritonRuntimeError, match=r"nothing\.pem"):
+        GatewayServer(Gateway(served, config), config)
 
 
 def test_cors(served):

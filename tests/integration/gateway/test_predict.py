@@ -131,6 +131,10 @@ def test_descriptions(gateway):
     listed = gateway.get("/v1/models").json()
     assert {"Double", "Greet", "Count"} <= {model["id"] for model in listed["data"]}
     assert gateway.get("/v1/models/Greet").json() == {
+        "id": "Greet",
+        "object": "model",
+        "created": 0,
+        "owned_by": "pytriton",
         "name": "Greet",
         "inputs": [
             {"name": "who", "datatype": "BYTES", "shape": [1]},

@@ -47,6 +47,15 @@ def test_a_model_that_is_not_decoupled_streams_its_only_response(gateway):
     assert gateway.post("Fail", {"x": [1]}, accept=EVENTS).status == 500
 
 
+def test_an_event_source_has_its_inputs_in_the_url(gateway):
+    events = list(events_of(gateway.get("/v1/models/Count?n=2", accept=EVENTS).body))
+    assert events == [("message", {"i": 0}), ("message", {"i": 1}), ("done", {})]
+    events = list(events_of(gateway.get("/v1/models/Greet?who=Zo%C3%AB", accept=EVENTS).body))
+    assert events[0] == ("message", {"text": "hello Zoë"})
+    assert gateway.get("/v1/models/Count?n=a", accept=EVENTS).status == 400
+    assert gateway.get("/v1/models/Count?m=1", accept=EVENTS).status == 422
+
+
 def test_a_client_that_leaves_cancels_the_request(served):
     gateways.cancelled.clear()
     with gateway_of(served) as gateway, contextlib.closing(gateway.connection()) as connection:

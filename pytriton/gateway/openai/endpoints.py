@@ -1,0 +1,396 @@
+"""``/v1/chat/completions``, ``/v1/completions`` and ``/v1/embeddings``.
+
+The interface is that of https://platform.openai.com/docs/api-reference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import codecs
+import http
+import time
+import uuid
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+
+from pytriton.gateway.access import ApiKey
+from pytriton.gateway.errors import RequestError
+from pytriton.gateway.json_tensors import encode, samples_of
+from pytriton.gateway.models import Model, Models
+from pytriton.gateway.openai.models import OpenAIChat, OpenAICompletion, OpenAIEmbeddings, OpenAIModel
+from pytriton.gateway.openai.stop import StopSequences
+from pytriton.gateway.request import Request
+from pytriton.gateway.responses import Send, send_json
+from pytriton.gateway.streams import EVENTS, send_stream
+from pytriton.model_config.triton_model_config import TritonModelConfig
+
+CHAT, COMPLETIONS, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
+PATHS = {CHAT: OpenAIChat, COMPLETIONS: OpenAICompletion, EMBEDDINGS: OpenAIEmbeddings}
+"""The endpoints, and the kind of model that each takes."""
+
+_DONE = b"data: [DONE]\n\n"
+_MAX_CHOICES = 128
+_MAX_STOPS = 4
+_REASON = "finish_reason"  # an output that a model may have
+
+_BodyT = TypeVar("_BodyT", bound="_Body")
+_ModelT = TypeVar("_ModelT", bound=OpenAIModel)
+
+
+class _Body(msgspec.Struct):
+    """What all requests have."""
+
+    model: str
+
+
+class _Generation(_Body):
+    """What both endpoints that generate text take."""
+
+    stream: bool | None = None
+    n: int | None = None
+    stop: str | list[str] | None = None
+    stream_options: dict[str, Any] | None = None
+
+
+class _Chat(_Generation, kw_only=True):
+    messages: list[dict[str, Any]]
+
+
+class _Completion(_Generation, kw_only=True):
+    prompt: str | list[str] = ""
+
+
+class _Embeddings(_Body, kw_only=True):
+    input: str | list[str]
+    encoding_format: str | None = None
+    dimensions: int | None = None
+
+
+class OpenAIEndpoints:
+    """Translates requests of OpenAI's API to requests to models, and back.
+
+    Args:
+        declared: The text models.
+        models: All models.
+        max_samples: Texts that a request may have.
+    """
+
+    def __init__(self, declared: Sequence[OpenAIModel], models: Models, max_samples: int) -> None:
+        self._declared = declared
+        self._models = models
+        self._max_samples = max_samples
+
+    def names(self, model: str) -> list[str]:
+        """Returns the names by which clients of OpenAI's API know a model."""
+        return list(dict.fromkeys(each.public_name for each in self._declared if each.model == model))
+
+    def model_of(self, name: str) -> str:
+        """Returns the model that has a name in OpenAI's API; a name that none has is returned."""
+        return next((each.model for each in self._declared if each.public_name == name), name)
+
+    async def respond(self, request: Request, send: Send, key: ApiKey | None) -> None:
+        """Responds to a request to one of the endpoints.
+
+        Raises:
+            RequestError: It is refused, or fails before the response begins.
+        """
+        body = await request.body()
+        if request.path == CHAT:
+            await self._chat(body, request, send, key)
+        elif request.path == COMPLETIONS:
+            await self._completions(body, request, send, key)
+        else:
+            await self._embeddings(body, request, send, key)
+
+    async def _chat(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
+        asked, fields = _parsed(body, _Chat)
+        declared, model = await self._find(asked.model, OpenAIChat, key)
+        if declared.template is None:
+            prompt, inputs = encode(asked.messages).decode(), {declared.messages: encode(asked.messages).decode()}
+        else:
+            prompt = _prompt(declared, asked.messages)
+            inputs = {declared.prompt: prompt}
+        sample = _sample(model.config, fields, inputs)
+        await self._generate(asked, declared, declared.output, model, [(prompt, sample)], request, send, _ChatShape())
+
+    async def _completions(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
+        asked, fields = _parsed(body, _Completion)
+        declared, model = await self._find(asked.model, OpenAICompletion, key)
+        prompts = [asked.prompt] if isinstance(asked.prompt, str) else asked.prompt
+        self._check_count(len(prompts))
+        samples = [(prompt, _sample(model.config, fields, {declared.prompt: prompt})) for prompt in prompts]
+        await self._generate(asked, declared, declared.output, model, samples, request, send, _CompletionShape())
+
+    async def _embeddings(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
+        asked, fields = _parsed(body, _Embeddings)
+        declared, model = await self._find(asked.model, OpenAIEmbeddings, key)
+        texts = [asked.input] if isinstance(asked.input, str) else asked.input
+        self._check_count(len(texts))
+        if asked.encoding_format not in (None, "float", "base64"):
+            raise _bad(
+                f"encoding_format is {asked.encoding_format[:20]!r}: use 'float' or 'base64'.", "encoding_format"
+            )
+        samples = [_sample(model.config, fields, {declared.input: text}) for text in texts]
+        calls = samples_of(model.config, samples, self._max_samples).arrays
+        replies = await asyncio.gather(*(model.infer(model.call(arrays, request.id)) for arrays in calls))
+        vectors = [
+            np.asarray(row, np.float32).reshape(-1)
+            for reply in replies
+            for row in (reply.outputs[declared.output] if model.config.batching else [reply.outputs[declared.output]])
+        ]
+        if asked.dimensions is not None and any(len(vector) != asked.dimensions for vector in vectors):
+            raise _bad(f"The model makes vectors of {len(vectors[0])} dimensions.", "dimensions")
+        is_base64 = asked.encoding_format == "base64"
+        data = [
+            {"object": "embedding", "index": index, "embedding": _base64(vector) if is_base64 else vector.tolist()}
+            for index, vector in enumerate(vectors)
+        ]
+        response: dict[str, Any] = {"object": "list", "data": data, "model": asked.model}
+        if declared.count_tokens is not None:
+            tokens = sum(map(declared.count_tokens, texts))
+            response["usage"] = {"prompt_tokens": tokens, "total_tokens": tokens}
+        await send_json(send, response)
+
+    async def _generate(
+        self,
+        asked: _Generation,
+        declared: OpenAIModel,
+        output: str,
+        model: Model,
+        samples: list[tuple[str, dict[str, Any]]],
+        request: Request,
+        send: Send,
+        shape: _ChatShape | _CompletionShape,
+    ) -> None:
+        n = 1 if asked.n is None else asked.n
+        if not 1 <= n <= _MAX_CHOICES:
+            raise _bad(f"n is {n}: use 1 to {_MAX_CHOICES}.", "n")
+        stops = [asked.stop] if isinstance(asked.stop, str) else asked.stop or []
+        if len(stops) > _MAX_STOPS or not all(stops):
+            raise _bad(f"stop has up to {_MAX_STOPS} texts, none of which is empty.", "stop")
+        texts = [
+            _Text(model, sample, output, stops, request.id, self._max_samples)
+            for _, sample in samples
+            for _ in range(n)
+        ]
+        usage = _Usage(declared, [prompt for prompt, _ in samples])
+        head = {
+            "id": shape.prefix + uuid.uuid4().hex,
+            "created": int(time.time()),  # noqa: TID251 - it is the date that clients want
+            "model": asked.model,
+        }
+        if asked.stream:
+            wants_usage = bool((asked.stream_options or {}).get("include_usage"))
+            await send_stream(request, send, EVENTS, _events(texts, shape, head, usage if wants_usage else None))
+            return
+        generated = await asyncio.gather(*(text.whole() for text in texts))
+        choices = [shape.choice(index, text, texts[index].reason) for index, text in enumerate(generated)]
+        await send_json(send, head | {"object": shape.whole, "choices": choices} | usage.of(generated))
+
+    async def _find(self, name: str, kind: type[_ModelT], key: ApiKey | None) -> tuple[_ModelT, Model]:
+        for declared in self._declared:
+            if declared.public_name == name and isinstance(declared, kind):
+                if key is not None:
+                    key.check_model(declared.model)
+                return declared, await self._models.find(declared.model)
+        raise RequestError(http.HTTPStatus.NOT_FOUND, f"There is no model {name[:100]!r} for this endpoint.", "model")
+
+    def _check_count(self, count: int) -> None:
+        if not 1 <= count <= self._max_samples:
+            raise _bad(f"The request has {count} texts, and may have 1 to {self._max_samples}.", "input")
+
+
+class _Text:
+    """One text that is being generated."""
+
+    def __init__(
+        self, model: Model, sample: dict[str, Any], output: str, stops: list[str], request_id: str, max_samples: int
+    ) -> None:
+        self._model = model
+        self._output = output
+        self._stop = StopSequences(stops)
+        (arrays,) = samples_of(model.config, sample, max_samples).arrays
+        self._call = model.call(arrays, request_id)
+        self.reason = "stop"
+
+    async def pieces(self) -> AsyncGenerator[str, None]:
+        """Yields the text piece by piece."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        stream = self._model.stream(self._call)
+        try:
+            async for reply in stream:
+                array = reply.outputs.get(self._output)
+                if array is None:
+                    raise RequestError(
+                        http.HTTPStatus.INTERNAL_SERVER_ERROR, f"The model has no output {self._output!r}."
+                    )
+                if (reason := reply.outputs.get(_REASON)) is not None and reason.size:
+                    self.reason = _decoded(reason.ravel()[-1])
+                raw = b"".join(each if isinstance(each, bytes) else str(each).encode() for each in array.ravel())
+                if piece := self._stop.add(decoder.decode(raw)):
+                    yield piece
+                if self._stop.found:
+                    return
+            if piece := self._stop.add(decoder.decode(b"", True)) + self._stop.rest():
+                yield piece
+        finally:
+            await stream.aclose()
+
+    async def whole(self) -> str:
+        """Waits for the whole text."""
+        return "".join([piece async for piece in self.pieces()])
+
+
+class _ChatShape:
+    """How chat completions look."""
+
+    prefix, whole, chunk = "chatcmpl-", "chat.completion", "chat.completion.chunk"
+
+    def choice(self, index: int, text: str, reason: str) -> dict[str, Any]:
+        message = {"role": "assistant", "content": text}
+        return {"index": index, "message": message, "finish_reason": reason, "logprobs": None}
+
+    def first(self, index: int) -> dict[str, Any] | None:
+        return {"index": index, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
+
+    def piece(self, index: int, text: str) -> dict[str, Any]:
+        return {"index": index, "delta": {"content": text}, "finish_reason": None}
+
+    def last(self, index: int, reason: str) -> dict[str, Any]:
+        return {"index": index, "delta": {}, "finish_reason": reason}
+
+
+class _CompletionShape:
+    """How completions look."""
+
+    prefix, whole, chunk = "cmpl-", "text_completion", "text_completion"
+
+    def choice(self, index: int, text: str, reason: str | None) -> dict[str, Any]:
+        return {"index": index, "text": text, "finish_reason": reason, "logprobs": None}
+
+    def first(self, index: int) -> dict[str, Any] | None:
+        return None
+
+    def piece(self, index: int, text: str) -> dict[str, Any]:
+        return self.choice(index, text, None)
+
+    def last(self, index: int, reason: str) -> dict[str, Any]:
+        return self.choice(index, "", reason)
+
+
+class _Usage:
+    """Counts tokens, if the model can."""
+
+    def __init__(self, declared: OpenAIModel, prompts: Sequence[str]) -> None:
+        self._count = declared.count_tokens
+        self._prompts = prompts
+
+    def of(self, texts: Sequence[str]) -> dict[str, Any]:
+        if self._count is None:
+            return {}
+        prompt, completion = sum(map(self._count, self._prompts)), sum(map(self._count, texts))
+        counts = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+        return {"usage": counts}
+
+
+async def _events(
+    texts: Sequence[_Text], shape: _ChatShape | _CompletionShape, head: Mapping[str, Any], usage: _Usage | None
+) -> AsyncGenerator[bytes, None]:
+    """Yields the events of all texts, as their pieces come."""
+
+    def event(choices: list[dict[str, Any]], more: Mapping[str, Any] | None = None) -> bytes:
+        return b"data: %s\n\n" % encode({**head, "object": shape.chunk, "choices": choices, **(more or {})})
+
+    pieces: asyncio.Queue[tuple[int, str | RequestError | None]] = asyncio.Queue(maxsize=len(texts))
+
+    async def collect(index: int, text: _Text) -> None:
+        try:
+            async for piece in text.pieces():
+                await pieces.put((index, piece))
+            await pieces.put((index, None))
+        except RequestError as error:
+            await pieces.put((index, error))
+
+    tasks = [asyncio.ensure_future(collect(index, text)) for index, text in enumerate(texts)]
+    generated: list[list[str]] = [[] for _ in texts]
+    begun: set[int] = set()
+    left = len(texts)
+    try:
+        while left:
+            index, piece = await pieces.get()
+            if isinstance(piece, RequestError):
+                if not begun:
+                    raise piece
+                yield b"data: %s\n\n" % encode(error_body(piece))
+                return
+            if index not in begun and (first := shape.first(index)) is not None:
+                yield event([first])
+            begun.add(index)
+            if piece is None:
+                left -= 1
+                yield event([shape.last(index, texts[index].reason)])
+            else:
+                generated[index].append(piece)
+                yield event([shape.piece(index, piece)])
+        if usage is not None:
+            yield event([], usage.of(["".join(text) for text in generated]))
+        yield _DONE
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def error_body(error: RequestError) -> dict[str, Any]:
+    """Returns an error as OpenAI's API has it."""
+    kind = "invalid_request_error" if error.status < http.HTTPStatus.INTERNAL_SERVER_ERROR else "server_error"
+    return {"error": {"message": error.message, "type": kind, "param": error.field, "code": None}}
+
+
+def _parsed(body: bytes, kind: type[_BodyT]) -> tuple[_BodyT, dict[str, Any]]:
+    try:
+        fields = msgspec.json.decode(body)
+        return msgspec.convert(fields, kind), fields
+    except msgspec.ValidationError as error:
+        raise _bad(f"{error}.", None) from error
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise _bad(f"The body is no valid JSON: {error}.", None) from error
+
+
+def _sample(config: TritonModelConfig, fields: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the model's inputs: the text, and the fields of the request that the model knows."""
+    given = dict(fields)
+    if given.get("max_tokens") is None:
+        given["max_tokens"] = given.get("max_completion_tokens")
+    sample = {
+        spec.name: encode(value).decode() if isinstance(value, dict | list) else value
+        for spec in config.inputs
+        if (value := given.get(spec.name)) is not None and spec.name not in inputs
+    }
+    return sample | dict(inputs)
+
+
+def _prompt(declared: OpenAIChat, messages: list[dict[str, Any]]) -> str:
+    assert declared.template is not None
+    try:
+        return declared.template(messages)
+    except Exception as error:
+        raise _bad(
+            f"The messages do not fit the model's template: {type(error).__name__}: {error}.", "messages"
+        ) from error
+
+
+def _decoded(text: Any) -> str:
+    return text.decode(errors="replace") if isinstance(text, bytes) else str(text)
+
+
+def _base64(vector: np.ndarray[Any, Any]) -> str:
+    return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+
+
+def _bad(message: str, field: str | None) -> RequestError:
+    return RequestError(http.HTTPStatus.BAD_REQUEST, message, field)

@@ -1,0 +1,50 @@
+"""Ends a text at stop sequences, also if they come in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class StopSequences:
+    """Cuts a text that comes in pieces at the first of some sequences, which is left out.
+
+    Args:
+        sequences: The sequences; none of them is empty.
+
+    Examples:
+        >>> stop = StopSequences(["END"])
+        >>> stop.add("one E"), stop.add("ND two"), stop.found
+        ('one ', '', True)
+    """
+
+    def __init__(self, sequences: Sequence[str]) -> None:
+        self._sequences = sequences
+        self._held = ""
+        self.found = False
+        """Whether the text has ended at a sequence."""
+
+    def add(self, piece: str) -> str:
+        """Adds a piece, and returns the text that surely belongs to no sequence."""
+        if self.found:
+            return ""
+        text = self._held + piece
+        ends = [at for sequence in self._sequences if (at := text.find(sequence)) >= 0]
+        if ends:
+            self.found, self._held = True, ""
+            return text[: min(ends)]
+        keep = max((_overlap(text, sequence) for sequence in self._sequences), default=0)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+    def rest(self) -> str:
+        """Returns what was held back, at the end of the text."""
+        held, self._held = self._held, ""
+        return held
+
+
+def _overlap(text: str, sequence: str) -> int:
+    """Returns how many characters at the end of the text begin the sequence."""
+    for size in range(min(len(text), len(sequence) - 1), 0, -1):
+        if text.endswith(sequence[:size]):
+            return size
+    return 0

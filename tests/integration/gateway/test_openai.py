@@ -1,0 +1,213 @@
+"""OpenAI's endpoints, with OpenAI's own client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import numpy as np
+import openai
+import pytest
+from gateways import gateway_of
+
+from pytriton.decorators import batch
+from pytriton.gateway import OpenAIChat, OpenAICompletion, OpenAIEmbeddings, create_key
+from pytriton.model_config import ModelConfig, Tensor
+
+HELLO = [{"role": "user", "content": "one two three"}]
+
+
+def text(name, **settings):
+    return Tensor(name=name, dtype=bytes, shape=(1,), **settings)
+
+
+@batch
+def parrot(messages, max_tokens=None):
+    words = json.loads(messages[0, 0])[-1]["content"].split(" ")
+    if words == ["fail"]:
+        raise ValueError("no such luck")
+    limit = len(words) if max_tokens is None else int(max_tokens[0, 0])
+    for number, word in enumerate(words[:limit]):
+        reason = "length" if number + 1 == limit < len(words) else "stop"
+        yield {"text": np.array([[f"{word} ".encode()]]), "finish_reason": np.array([[reason.encode()]])}
+        if word == "break":
+            raise ValueError("broken")
+
+
+@batch
+def upper(prompt, temperature=None):
+    heat = b"" if temperature is None else b"%g" % temperature[0, 0]
+    return {"text": np.array([[each.upper() + heat] for each in prompt[:, 0]], object)}
+
+
+@batch
+def embed(text):
+    return {"embedding": np.array([[len(each), 0.5] for each in text[:, 0]], np.float32)}
+
+
+def bind_text_models(triton):
+    max_tokens = Tensor(name="max_tokens", dtype=np.int32, shape=(1,), optional=True)
+    temperature = Tensor(name="temperature", dtype=np.float32, shape=(1,), optional=True)
+    one = ModelConfig(max_batch_size=1, decoupled=True)
+    triton.bind("Parrot", parrot, [text("messages"), max_tokens], [text("text"), text("finish_reason")], config=one)
+    triton.bind("Upper", upper, [text("prompt"), temperature], [text("text")], config=ModelConfig(max_batch_size=8))
+    vector = Tensor(name="embedding", dtype=np.float32, shape=(2,))
+    triton.bind("Embed", embed, [text("text")], [vector], config=ModelConfig(max_batch_size=8))
+
+
+def last_message(messages):
+    return messages[-1]["content"]
+
+
+def words_of(given):
+    return len(given.split())
+
+
+DECLARED = (
+    OpenAIChat("Parrot", count_tokens=words_of),
+    OpenAIChat("Upper", name="shout", template=last_message),
+    OpenAICompletion("Upper", count_tokens=words_of),
+    OpenAIEmbeddings("Embed", name="vectors", count_tokens=words_of),
+)
+
+
+@pytest.fixture(scope="module")
+def text_gateway(served):
+    bind_text_models(served)
+    with gateway_of(served, openai=DECLARED) as gateway:
+        yield gateway
+
+
+@pytest.fixture(scope="module")
+def client(text_gateway):
+    with openai.OpenAI(base_url=f"{text_gateway.url}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+def test_chat(client):
+    response = client.chat.completions.create(model="Parrot", messages=HELLO)
+    assert response.choices[0].message.content == "one two three "
+    assert response.choices[0].finish_reason == "stop"
+    assert response.usage.completion_tokens == 3
+    assert response.model == "Parrot"
+
+
+def test_chat_stream(client):
+    stream = client.chat.completions.create(
+        model="Parrot", messages=HELLO, stream=True, stream_options={"include_usage": True}
+    )
+    chunks = list(stream)
+    assert chunks[0].choices[0].delta.role == "assistant"
+    pieces = [chunk.choices[0].delta.content for chunk in chunks if chunk.choices and chunk.choices[0].delta.content]
+    assert pieces == ["one ", "two ", "three "]
+    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "stop"
+    assert chunks[-1].usage.completion_tokens == 3
+
+
+def test_chat_with_the_asyncio_client(text_gateway):
+    async def main():
+        async with openai.AsyncOpenAI(base_url=f"{text_gateway.url}/v1", api_key="none") as client:
+            stream = await client.chat.completions.create(model="Parrot", messages=HELLO, stream=True)
+            return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+
+    assert asyncio.run(main()) == "one two three "
+
+
+def test_fields_go_to_inputs_of_their_names(client):
+    for name in ("max_tokens", "max_completion_tokens"):
+        response = client.chat.completions.create(model="Parrot", messages=HELLO, **{name: 2})
+        assert response.choices[0].message.content == "one two "
+        assert response.choices[0].finish_reason == "length"
+    response = client.completions.create(model="Upper", prompt="a", temperature=0.5)
+    assert response.choices[0].text == "A0.5"
+
+
+def test_stop_sequences_are_found_across_pieces(client):
+    response = client.chat.completions.create(model="Parrot", messages=HELLO, stop=["o th", "zzz"])
+    assert response.choices[0].message.content == "one tw"
+    stream = client.chat.completions.create(model="Parrot", messages=HELLO, stop="o th", stream=True)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == "one tw"
+
+
+def test_several_choices(client):
+    response = client.chat.completions.create(model="Parrot", messages=HELLO, n=3)
+    assert [choice.index for choice in response.choices] == [0, 1, 2]
+    assert {choice.message.content for choice in response.choices} == {"one two three "}
+    texts = ["", ""]
+    for chunk in client.chat.completions.create(model="Parrot", messages=HELLO, n=2, stream=True):
+        for choice in chunk.choices:
+            texts[choice.index] += choice.delta.content or ""
+    assert texts == ["one two three "] * 2
+
+
+def test_a_template_makes_the_prompt(client):
+    response = client.chat.completions.create(model="shout", messages=HELLO)
+    assert response.choices[0].message.content == "ONE TWO THREE"
+    assert response.usage is None
+    with pytest.raises(openai.BadRequestError, match="template"):
+        client.chat.completions.create(model="shout", messages=[{"role": "user"}])
+
+
+def test_completions(client):
+    response = client.completions.create(model="Upper", prompt=["a b", "c"])
+    assert [choice.text for choice in response.choices] == ["A B", "C"]
+    assert response.usage.total_tokens == 6
+    stream = client.completions.create(model="Upper", prompt="a", stream=True)
+    assert "".join(chunk.choices[0].text for chunk in stream) == "A"
+
+
+@pytest.mark.parametrize("encoding", [None, "float", "base64"])
+def test_embeddings(client, encoding):
+    settings = {} if encoding is None else {"encoding_format": encoding}
+    response = client.embeddings.create(model="vectors", input=["a", "bcd"], **settings)
+    vectors = [each.embedding for each in response.data]
+    if encoding == "base64":
+        import base64
+
+        vectors = [np.frombuffer(base64.b64decode(vector), "<f4").tolist() for vector in vectors]
+    assert vectors == [[1, 0.5], [3, 0.5]]
+    assert response.usage.total_tokens == 2
+
+
+def test_models(client):
+    names = {model.id for model in client.models.list()}
+    assert {"Parrot", "shout", "Upper", "vectors", "Double"} <= names
+    assert "Embed" not in names
+    assert client.models.retrieve("vectors").id == "vectors"
+
+
+def test_errors(client):
+    with pytest.raises(openai.NotFoundError, match="no model 'Nobody'"):
+        client.chat.completions.create(model="Nobody", messages=HELLO)
+    with pytest.raises(openai.NotFoundError, match="for this endpoint"):
+        client.completions.create(model="Parrot", prompt="a")
+    with pytest.raises(openai.BadRequestError, match="n is 0"):
+        client.chat.completions.create(model="Parrot", messages=HELLO, n=0)
+    with pytest.raises(openai.BadRequestError, match="messages"):
+        client.chat.completions.create(model="Parrot", messages="hello")
+    with pytest.raises(openai.BadRequestError, match="2 dimensions"):
+        client.embeddings.create(model="vectors", input="a", dimensions=7)
+    fail = [{"role": "user", "content": "fail"}]
+    for stream in (False, True):
+        with pytest.raises(openai.InternalServerError, match="no such luck"):
+            client.chat.completions.create(model="Parrot", messages=fail, stream=stream)
+
+
+def test_an_error_within_a_stream(client):
+    messages = [{"role": "user", "content": "one break"}]
+    with pytest.raises(openai.APIError, match="broken"):
+        list(client.chat.completions.create(model="Parrot", messages=messages, stream=True))
+
+
+def test_keys(served, text_gateway, tmp_path):
+    path = tmp_path / "keys.json"
+    key = create_key(path, "alice", models=["Parrot"])
+    with gateway_of(served, openai=DECLARED, api_keys=path) as gateway:
+        with openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=key, max_retries=0) as client:
+            assert [model.id for model in client.models.list()] == ["Parrot"]
+            assert client.chat.completions.create(model="Parrot", messages=HELLO).choices
+            with pytest.raises(openai.PermissionDeniedError):
+                client.completions.create(model="Upper", prompt="a")
+        stranger = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="wrong", max_retries=0)
+        with stranger, pytest.raises(openai.AuthenticationError):
+            stranger.models.list()
