@@ -20,7 +20,8 @@ from pytriton.gateway.responses import Send, send_bytes, send_json
 from pytriton.gateway.streams import EVENTS, send_stream
 
 _LINES = "application/x-ndjson"
-_JSON = ("application/json", "text/json", "", "application/x-www-form-urlencoded")  # the last is what curl -d says
+_DEFAULT_TYPES = ("application/x-www-form-urlencoded", "text/plain")  # what curl -d and fetch say of a string
+_JSON = ("application/json", "text/json", "", *_DEFAULT_TYPES)
 
 
 async def predict(model: Model, request: Request, send: Send, config: GatewayConfig) -> None:
