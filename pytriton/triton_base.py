@@ -492,7 +492,7 @@ class TritonBase:
         registry = self._registry
         if registry is None or self._server is None:
             raise PyTritonInvalidOperationError(_NOT_RUNNING)
-        return registry.services.client() or registry.services.wait_for_client(timeout_s)
+        return registry.services.client(timeout_s)
 
     def _model_config(self, name: str, version: int | None) -> TritonModelConfig:
         """See `pytriton.client.in_process.Server`."""

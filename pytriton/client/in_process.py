@@ -25,9 +25,6 @@ from pytriton.proxy.services.messages import InferenceCall, InferenceReply
 from pytriton.proxy.services.reply_stream import AsyncReplyStream, NoResponseError, ReplyStream
 from pytriton.proxy.transport.arena import ArenaError
 
-DEFAULT_TIMEOUT_S = 60.0
-"""How long a response may take by default."""
-
 
 class Server(Protocol):
     """The server that this process runs."""
@@ -90,6 +87,10 @@ class _InProcessClientBase:
             self._generation = generation
         return self._config
 
+    def call(self, arrays: Mapping[str, Array]) -> InferenceCall:
+        """Returns a request with inputs that have been checked, with the batch dimension if the model batches."""
+        return InferenceCall(self._name, arrays, -1 if self._version is None else self._version)
+
     def _prepare(self, batch: bool, inputs: Sequence[Any], named: dict[str, Any], options: Options | None) -> _Prepared:
         request = make_request(
             self.model_config,
@@ -104,16 +105,14 @@ class _InProcessClientBase:
 
     def _call(self, request: EncodedRequest) -> InferenceCall:
         settings = request.settings
-        return InferenceCall(
-            self._name,
-            {spec.name: array for spec, array in request.arrays},
-            -1 if self._version is None else self._version,
-            request.outputs,
-            request_id=settings.get("request_id", ""),
-            priority=settings.get("priority", 0),
-            timeout_us=settings.get("timeout", 0),
-            parameters=settings.get("parameters", {}),
-        )
+        call = self.call({spec.name: array for spec, array in request.arrays})
+        call.outputs = request.outputs
+        if settings:
+            call.request_id = settings.get("request_id", "")
+            call.priority = settings.get("priority", 0)
+            call.timeout_us = settings.get("timeout", 0)
+            call.parameters = settings.get("parameters", {})
+        return call
 
     def _services(self, timeout_s: float) -> ServerClient:
         try:
@@ -234,7 +233,7 @@ class InProcessClient(_InProcessClientBase):
             reply = only_reply(stream, prepared.call)
         except PyTritonInvalidOperationError as error:
             raise _lost(prepared.call) from error
-        return _outputs(reply, prepared.single)
+        return _outputs(_checked(reply), prepared.single)
 
     def _stream(self, prepared: _Prepared) -> Iterator[dict[str, Array]]:
         return _responses(self._send(prepared), prepared)
@@ -314,7 +313,7 @@ class AsyncioInProcessClient(_InProcessClientBase):
         """Sends a request whose inputs have been checked, and returns the response as it came.
 
         Args:
-            call: The request. Its inputs have the batch dimension if the model batches.
+            call: The request, made by `call`.
             timeout_s: How long the response may take, in seconds.
 
         Raises:
@@ -388,7 +387,7 @@ def _options(
 def _responses(stream: ReplyStream, prepared: _Prepared) -> Iterator[dict[str, Array]]:
     try:
         for reply in stream:
-            yield _outputs(reply, prepared.single)
+            yield _outputs(_checked(reply), prepared.single)
     except PyTritonInvalidOperationError as error:
         raise _lost(prepared.call) from error
     finally:
@@ -402,7 +401,7 @@ def _checked(reply: InferenceReply) -> InferenceReply:
 
 
 def _outputs(reply: InferenceReply, single: bool) -> dict[str, Array]:
-    outputs = _checked(reply).outputs
+    outputs = reply.outputs
     if not single:
         return outputs
     return {name: array[0] if array.shape[:1] == (1,) else array for name, array in outputs.items()}

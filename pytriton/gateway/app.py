@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import http
 import logging
 import time
@@ -15,7 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 from pytriton.gateway import describe, open_inference, openapi, pages, predict, status
 from pytriton.gateway.access import ApiKey, KeyStore
 from pytriton.gateway.config import GatewayConfig
-from pytriton.gateway.errors import RequestError
+from pytriton.gateway.errors import RETRY, RequestError
 from pytriton.gateway.models import Models, Server
 from pytriton.gateway.openai.endpoints import PATHS, OpenAIEndpoints, error_body
 from pytriton.gateway.request import Request
@@ -103,8 +102,6 @@ class Gateway:
             if started:
                 raise
             await send_json(send_with_id, _body_of(error, request.path), error.status, error.headers)
-        except asyncio.CancelledError:
-            raise
         except Exception:
             if started:
                 raise
@@ -228,7 +225,7 @@ class Gateway:
                 raise RequestError(
                     http.HTTPStatus.SERVICE_UNAVAILABLE,
                     f"{self._in_flight} requests are in flight, which is the limit: try again.",
-                    headers={"retry-after": "1"},
+                    headers=RETRY,
                 )
             if key is not None:
                 key.take()

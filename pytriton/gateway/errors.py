@@ -15,7 +15,9 @@ from pytriton.client.exceptions import (
     PyTritonClientValueError,
 )
 
-_RETRY = {"retry-after": "1"}
+RETRY = {"retry-after": "1"}
+"""The headers of a refusal that is over soon."""
+
 _STATUS_OF_FAILURE = {
     Failure.NOT_SERVED: http.HTTPStatus.NOT_FOUND,
     Failure.BUSY: http.HTTPStatus.SERVICE_UNAVAILABLE,
@@ -72,6 +74,4 @@ def translated(error: PyTritonClientError) -> RequestError:
         status = http.HTTPStatus.GATEWAY_TIMEOUT
     elif isinstance(error, PyTritonClientInferenceServerError):
         status = _STATUS_OF_FAILURE.get(error.failure, status)
-    return RequestError(
-        status, error.message, headers=_RETRY if status == http.HTTPStatus.SERVICE_UNAVAILABLE else None
-    )
+    return RequestError(status, error.message, headers=RETRY if status == http.HTTPStatus.SERVICE_UNAVAILABLE else None)

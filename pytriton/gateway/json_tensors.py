@@ -74,16 +74,11 @@ def samples_of(config: TritonModelConfig, given: Any, max_samples: int) -> Sampl
 
 
 def json_of(outputs: Sequence[Mapping[str, Array]], config: TritonModelConfig, layout: str) -> Any:
-    """Converts the outputs of all inference requests to what JSON is made of."""
+    """Converts the outputs of all inference requests to what JSON is made of; a batch is one, joined of its parts."""
     if layout == "sample":
         return _of_sample(outputs[0], config)
     if layout == "batch":
-        joined = (
-            outputs[0]
-            if len(outputs) == 1
-            else {name: np.concatenate([each[name] for each in outputs]) for name in outputs[0]}
-        )
-        return {name: values_of(array) for name, array in joined.items()}
+        return {name: values_of(array) for name, array in outputs[0].items()}
     if not config.batching:
         return [_of_sample(each, config) for each in outputs]
     return [

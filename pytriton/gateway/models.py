@@ -56,13 +56,11 @@ class Model:
 
     Args:
         client: Its client.
-        version: The version; None is the latest.
         timeout_s: How long a response may take.
     """
 
-    def __init__(self, client: AsyncioInProcessClient, version: int | None, timeout_s: float) -> None:
+    def __init__(self, client: AsyncioInProcessClient, timeout_s: float) -> None:
         self._client = client
-        self._version = version
         self._timeout_s = timeout_s
 
     @property
@@ -79,8 +77,9 @@ class Model:
 
     def call(self, arrays: Mapping[str, Array], request_id: str) -> InferenceCall:
         """Returns a request with inputs that fit the model."""
-        version = -1 if self._version is None else self._version
-        return InferenceCall(self._client.model_name, arrays, version, request_id=request_id)
+        call = self._client.call(arrays)
+        call.request_id = request_id
+        return call
 
     async def infer(self, call: InferenceCall) -> InferenceReply:
         """Sends a request, and returns the response.
@@ -138,7 +137,7 @@ class Models:
             client = await self._triton.aclient(name, number)
         except PyTritonClientError as error:
             raise translated(error) from error
-        return self._known.setdefault((name, number), Model(client, number, self._timeout_s))
+        return self._known.setdefault((name, number), Model(client, self._timeout_s))
 
     async def names(self) -> list[tuple[str, int]]:
         """Returns the names and versions of all models that are ready."""

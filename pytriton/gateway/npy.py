@@ -54,5 +54,5 @@ def write(array: Array) -> bytes:
     if array.dtype.name == "bfloat16":
         array = array.astype(np.float32)
     file = io.BytesIO()
-    np.lib.format.write_array(file, np.ascontiguousarray(array).reshape(array.shape), allow_pickle=False)
+    np.lib.format.write_array(file, array, allow_pickle=False)
     return file.getvalue()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import http
 import math
-import struct
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from pytriton.client.core.inputs import Array
+from pytriton.client.core.inputs import Array, fits
 from pytriton.gateway.access import ApiKey
 from pytriton.gateway.config import GatewayConfig
 from pytriton.gateway.errors import RequestError
@@ -21,7 +20,7 @@ from pytriton.gateway.responses import Send, send_bytes, send_json
 from pytriton.model_config.datatypes import DATATYPES
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 from pytriton.proxy.services.messages import InferenceReply
-from pytriton.proxy.tensors.bytes_tensor import encode_elements
+from pytriton.proxy.tensors.bytes_tensor import decode_elements, encode_elements
 from pytriton.proxy.wire.service import SEQUENCE_END, SEQUENCE_START
 
 HEADER_LENGTH = "inference-header-content-length"
@@ -30,7 +29,6 @@ HEADER_LENGTH = "inference-header-content-length"
 _EXTENSIONS = ["binary_tensor_data", "sequence", "parameters", "model_configuration", "statistics", "model_repository"]
 _MAX_RANK = 32
 _NAMES = {datatype.code: datatype.name for datatype in DATATYPES}
-_LENGTH = struct.Struct("<I")
 _OWN_PARAMETERS = ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output")
 
 
@@ -172,7 +170,7 @@ def _shape(config: TritonModelConfig, spec: TensorSpec, given: Mapping[str, Any]
         raise _bad(f"Input {spec.name!r} is {spec.datatype.name}, and the request says {str(datatype)[:20]!r}.")
     if not isinstance(shape, list) or len(shape) > _MAX_RANK or not all(type(n) is int and n >= 0 for n in shape):
         raise _bad(f"The shape of input {spec.name!r} is {str(shape)[:100]}: give a list of numbers.")
-    if len(shape) != len(wanted) or any(have not in (size, -1) for have, size in zip(wanted, shape, strict=True)):
+    if not fits(tuple(shape), wanted):
         raise _bad(f"The shape of input {spec.name!r} is {shape}, and the model takes {list(wanted)}.")
     return tuple(shape)
 
@@ -185,9 +183,7 @@ def _from_json(spec: TensorSpec, shape: tuple[int, ...], data: Any) -> Array:
     if spec.datatype.name == "BYTES":
         if not all(isinstance(value, str) for value in flat):
             raise _bad(f"Input {spec.name!r} is BYTES: give strings.")
-        array = np.empty(len(flat), object)
-        array[:] = [value.encode() for value in flat]
-        return array.reshape(shape)
+        return _objects([value.encode() for value in flat], shape)
     kind = spec.dtype.kind
     allowed: tuple[type, ...] = {"b": (bool,), "i": (int,), "u": (int,)}.get(kind, (int, float))
     for value in flat:
@@ -216,18 +212,17 @@ def _from_bytes(spec: TensorSpec, shape: tuple[int, ...], data: memoryview) -> A
         if len(data) != count * spec.dtype.itemsize:
             raise _bad(f"Input {spec.name!r} of shape {list(shape)} has {len(data)} bytes.")
         return np.frombuffer(data, spec.dtype).reshape(shape)
-    elements: list[bytes] = []
-    at = 0
-    while at < len(data) and len(elements) < count:
-        if at + _LENGTH.size > len(data):
-            break
-        (length,) = _LENGTH.unpack_from(data, at)
-        at += _LENGTH.size
-        elements.append(bytes(data[at : at + length]))
-        at += length
-    if at != len(data) or len(elements) != count:
-        raise _bad(f"The {len(data)} bytes of input {spec.name!r} are not {count} elements, each behind its length.")
-    array = np.empty(count, object)
+    try:
+        elements = decode_elements(bytes(data))
+    except ValueError as error:
+        raise _bad(f"Input {spec.name!r}: {error}.") from error
+    if len(elements) != count:
+        raise _bad(f"Input {spec.name!r} of shape {list(shape)} has {len(elements)} elements.")
+    return _objects(elements, shape)
+
+
+def _objects(elements: list[bytes], shape: tuple[int, ...]) -> Array:
+    array = np.empty(len(elements), object)
     array[:] = elements
     return array.reshape(shape)
 
@@ -279,7 +274,7 @@ async def _send_reply(reply: InferenceReply, request_id: Any, wanted: _Wanted, s
         shape = list(tensor.shape)
         output: dict[str, Any] = {"name": name, "datatype": _NAMES[tensor.datatype], "shape": shape}
         if wanted.binary.get(name, wanted.binary_by_default):
-            data = encode_elements(array.ravel().tolist()) if array.dtype == object else _raw(array)
+            data = encode_elements(array.ravel().tolist()) if array.dtype == object else array.tobytes()
             output["parameters"] = {"binary_data_size": len(data)}
             tail.append(data)
         else:
@@ -299,10 +294,6 @@ async def _send_reply(reply: InferenceReply, request_id: Any, wanted: _Wanted, s
         return
     body = b"".join([header, *tail])
     await send_bytes(send, body, "application/octet-stream", headers={HEADER_LENGTH: str(len(header))})
-
-
-def _raw(array: Array) -> bytes:
-    return np.ascontiguousarray(array).tobytes()
 
 
 def _metadata(spec: TensorSpec, batch: list[int]) -> dict[str, Any]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import http
+import itertools
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-import numpy as np
-
+from pytriton.client.core.chunking import joined, send_several
 from pytriton.client.core.inputs import Array
+from pytriton.client.exceptions import PyTritonClientError
 from pytriton.gateway import npy
 from pytriton.gateway.config import GatewayConfig
-from pytriton.gateway.errors import RequestError, misfit
+from pytriton.gateway.errors import RequestError, misfit, translated
 from pytriton.gateway.json_tensors import Samples, encode, json_of, parse, samples_of
 from pytriton.gateway.models import Model
 from pytriton.gateway.request import Request
@@ -46,10 +46,7 @@ async def predict(model: Model, request: Request, send: Send, config: GatewayCon
     if not samples.arrays:
         await send_json(send, [])
         return
-    if len(samples.arrays) == 1:
-        outputs = [(await model.infer(model.call(samples.arrays[0], request.id))).outputs]
-    else:
-        outputs = await _all(model, samples, request.id)
+    outputs = await _outputs(model, samples, request.id)
     if request.media_type == npy.MEDIA_TYPE or request.accepts(npy.MEDIA_TYPE):
         array = _only_array(outputs, samples, request)
         if array is not None:
@@ -88,14 +85,19 @@ def _stream_type(model: Model, request: Request) -> str | None:
     return _LINES if model.config.decoupled else None
 
 
-async def _all(model: Model, samples: Samples, request_id: str) -> list[dict[str, Array]]:
-    """Sends all requests at a time; cancels the rest if one fails."""
-    tasks = [asyncio.ensure_future(model.infer(model.call(arrays, request_id))) for arrays in samples.arrays]
+async def _outputs(model: Model, samples: Samples, request_id: str) -> list[dict[str, Array]]:
+    """Sends all requests, and returns their outputs: those of a batch as one, whatever its parts."""
+    if len(samples.arrays) == 1:
+        return [(await model.infer(model.call(samples.arrays[0], request_id))).outputs]
+    replies = await send_several([model.call(arrays, request_id) for arrays in samples.arrays], model.infer)
+    outputs = [reply.outputs for reply in replies]
+    if samples.layout != "batch":
+        return outputs
+    ends = list(itertools.accumulate(max(map(len, arrays.values())) for arrays in samples.arrays))
     try:
-        return [reply.outputs for reply in await asyncio.gather(*tasks)]
-    finally:
-        for task in tasks:
-            task.cancel()
+        return [joined(outputs, list(zip([0, *ends], ends, strict=False)))]
+    except PyTritonClientError as error:
+        raise translated(error) from error
 
 
 def _only_array(outputs: list[dict[str, Array]], samples: Samples, request: Request) -> Array | None:
@@ -111,10 +113,8 @@ def _only_array(outputs: list[dict[str, Array]], samples: Samples, request: Requ
                 f"A response as {npy.MEDIA_TYPE} has one output: name it by ?output= ({', '.join(names)}).",
             )
         return None
-    if samples.layout == "sample":
-        array = outputs[0][name]
-        return array[0] if array.ndim and array.shape[0] == 1 else array
-    return np.concatenate([each[name] for each in outputs])
+    array = outputs[0][name]
+    return array[0] if samples.layout == "sample" and array.ndim and array.shape[0] == 1 else array
 
 
 async def _parts(model: Model, samples: Samples, request_id: str, media_type: str) -> AsyncGenerator[bytes, None]:

@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 import zmq
 
 from pytriton.proxy.services.listener import ServiceListener
-from pytriton.proxy.transport.socket_path import check_socket_path
+from pytriton.proxy.transport.unix_socket import check_socket_path
 from pytriton.proxy.wire.notification import PROTOCOL_VERSION
 from pytriton.proxy.wire.registration import (
     AdmissionMessage,

@@ -7,7 +7,7 @@ import contextlib
 import http.client
 import json
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from pytriton.constants import DEFAULT_GRPC_PORT, DEFAULT_HTTP_PORT, TRITON_ACCESS_HEADER
@@ -130,22 +130,18 @@ class HttpControl:
 
     def model_config(self, model: str, version: int | None = None) -> Mapping[str, Any]:
         """See `ServerControl`."""
-        at = "" if version is None else f"/versions/{version}"
-        status, body = self._request("GET", f"/v2/models/{urllib.parse.quote(model, safe='')}{at}/config", _TIMEOUT_S)
-        if status != http.HTTPStatus.OK:
-            raise PyTritonRuntimeError(_error_text(body))
-        config: Mapping[str, Any] = json.loads(body)
-        return config
+        return self._report(f"{_path(model, version)}/config")
 
     def statistics(self, model: str | None = None, version: int | None = None) -> Mapping[str, Any]:
         """See `ServerControl`."""
-        of = "" if model is None else f"/{urllib.parse.quote(model, safe='')}"
-        at = "" if version is None else f"/versions/{version}"
-        status, body = self._request("GET", f"/v2/models{of}{at}/stats", _TIMEOUT_S)
+        return self._report("/v2/models/stats" if model is None else f"{_path(model, version)}/stats")
+
+    def _report(self, path: str) -> Mapping[str, Any]:
+        status, body = self._request("GET", path, _TIMEOUT_S)
         if status != http.HTTPStatus.OK:
             raise PyTritonRuntimeError(_error_text(body))
-        statistics: Mapping[str, Any] = json.loads(body)
-        return statistics
+        report: Mapping[str, Any] = json.loads(body)
+        return report
 
     def is_loaded(self, model: str) -> bool:
         """See `ServerControl`."""
@@ -231,26 +227,22 @@ class GrpcControl:
 
     def model_config(self, model: str, version: int | None = None) -> Mapping[str, Any]:
         """See `ServerControl`."""
-        at = "" if version is None else str(version)
-        try:
-            message = self._client.get_model_config(
-                model, at, headers=self._headers, as_json=True, client_timeout=_TIMEOUT_S
-            )
-        except self._error as error:
-            raise PyTritonRuntimeError(str(error)) from error
-        config: Mapping[str, Any] = message["config"]
+        config: Mapping[str, Any] = self._report(self._client.get_model_config, model, version)["config"]
         return config
 
     def statistics(self, model: str | None = None, version: int | None = None) -> Mapping[str, Any]:
         """See `ServerControl`."""
+        return self._report(self._client.get_inference_statistics, model or "", version)
+
+    def _report(self, method: Callable[..., Any], model: str, version: int | None) -> Mapping[str, Any]:
         at = "" if version is None else str(version)
         try:
-            statistics: Mapping[str, Any] = self._client.get_inference_statistics(
-                model or "", at, headers=self._headers, as_json=True, client_timeout=_TIMEOUT_S
+            report: Mapping[str, Any] = method(
+                model, at, headers=self._headers, as_json=True, client_timeout=_TIMEOUT_S
             )
         except self._error as error:
             raise PyTritonRuntimeError(str(error)) from error
-        return statistics
+        return report
 
     def is_loaded(self, model: str) -> bool:
         """See `ServerControl`."""
@@ -321,6 +313,11 @@ def _parts(url: str) -> tuple[type[HttpControl] | type[GrpcControl], str, int]:
         )
     kind, default_port = kinds[parts.scheme]
     return kind, parts.hostname, port or default_port
+
+
+def _path(model: str, version: int | None) -> str:
+    at = "" if version is None else f"/versions/{version}"
+    return f"/v2/models/{urllib.parse.quote(model, safe='')}{at}"
 
 
 def _state(state: str | None, reason: str | None) -> str:

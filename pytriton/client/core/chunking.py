@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from pytriton.client.core.requests import EncodedRequest
 from pytriton.client.exceptions import Failure, PyTritonClientValueError
 
 MAX_PARTS_IN_FLIGHT = 16
+
+_RequestT = TypeVar("_RequestT")
+_ResponseT = TypeVar("_ResponseT")
 
 
 async def infer_in_parts(
@@ -30,27 +33,54 @@ async def infer_in_parts(
         infer: Sends a part.
     """
     slices = [(start, min(start + rows, request.rows)) for start in range(0, request.rows, rows)]
-    responses: list[dict[str, Array]] = [{}] * len(slices)
-    waiting = iter(enumerate(slices))
 
-    async def send_parts() -> None:
-        for index, (start, stop) in waiting:  # each takes the next part
-            responses[index] = await infer(request.slice(start, stop))
-            advance(stop - start)
+    async def send(part: tuple[int, int]) -> dict[str, Array]:
+        response = await infer(request.slice(*part))
+        advance(part[1] - part[0])
+        return response
 
     with _progress_bar(request.rows, request.progress) as advance:
-        senders = [asyncio.ensure_future(send_parts()) for _ in range(min(MAX_PARTS_IN_FLIGHT, len(slices)))]
-        try:
-            await asyncio.gather(*senders)
-        finally:
-            for sender in senders:
-                sender.cancel()
-            await asyncio.gather(*senders, return_exceptions=True)
-    return _joined(responses, slices)
+        responses = await send_several(slices, send)
+    return joined(responses, slices)
 
 
-def _joined(responses: list[dict[str, Array]], slices: list[tuple[int, int]]) -> dict[str, Array]:
-    joined = {}
+async def send_several(
+    requests: Sequence[_RequestT], send: Callable[[_RequestT], Awaitable[_ResponseT]]
+) -> list[_ResponseT]:
+    """Sends requests, several at a time, and returns the responses in order. The first error cancels the rest.
+
+    Args:
+        requests: The requests.
+        send: Sends one.
+    """
+    responses: dict[int, _ResponseT] = {}
+    waiting = iter(enumerate(requests))
+
+    async def send_next() -> None:
+        for index, request in waiting:  # each takes the next one
+            responses[index] = await send(request)
+
+    senders = [asyncio.ensure_future(send_next()) for _ in range(min(MAX_PARTS_IN_FLIGHT, len(requests)))]
+    try:
+        await asyncio.gather(*senders)
+    finally:
+        for sender in senders:
+            sender.cancel()
+        await asyncio.gather(*senders, return_exceptions=True)
+    return [responses[index] for index in range(len(requests))]
+
+
+def joined(responses: Sequence[Mapping[str, Array]], slices: Sequence[tuple[int, int]]) -> dict[str, Array]:
+    """Joins the responses to the parts of a batch.
+
+    Args:
+        responses: Outputs by name, for each part.
+        slices: The first row of each part, and the one after its last.
+
+    Raises:
+        PyTritonClientInferenceServerError: An output's parts have different shapes.
+    """
+    whole = {}
     for name in responses[0]:
         arrays = [response[name] for response in responses]
         for array, (start, stop) in zip(arrays, slices, strict=True):
@@ -60,8 +90,8 @@ def _joined(responses: list[dict[str, Array]], slices: list[tuple[int, int]]) ->
                     f"and the first ones {arrays[0].shape}; send batches of equal output shapes.",
                     Failure.REFUSED,
                 )
-        joined[name] = np.concatenate(arrays)
-    return joined
+        whole[name] = np.concatenate(arrays)
+    return whole
 
 
 @contextlib.contextmanager

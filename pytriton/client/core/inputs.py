@@ -73,7 +73,7 @@ def arrays_of_sample(
             array = _as_array(value, spec, convert)
             if array.ndim == 0 and spec.shape and all(dim in (-1, 1) for dim in spec.shape):
                 array = array.reshape((1,) * len(spec.shape))
-            if not _fits(array.shape, spec.shape):
+            if not fits(array.shape, spec.shape):
                 is_batch = config.max_batch_size and array.ndim == len(spec.shape) + 1
                 raise _MisfitError(
                     f"the value has shape {array.shape}{'; infer_batch takes batches' if is_batch else ''}"
@@ -107,7 +107,7 @@ def arrays_of_batch(
     for spec, value in given:
         try:
             array = _as_array(value, spec, convert)
-            if array.ndim == 0 or not _fits(array.shape[1:], spec.shape):
+            if array.ndim == 0 or not fits(array.shape[1:], spec.shape):
                 sample = array.ndim == len(spec.shape)
                 raise _MisfitError(
                     f"the value has shape {array.shape}{'; infer_sample takes one sample' if sample else ''}"
@@ -150,7 +150,8 @@ def _error(config: TritonModelConfig, spec: TensorSpec, misfit: _MisfitError, wh
     )
 
 
-def _fits(shape: tuple[int, ...], dims: tuple[int, ...]) -> bool:
+def fits(shape: tuple[int, ...], dims: tuple[int, ...]) -> bool:
+    """Returns whether a shape is one that ``dims`` allow, where -1 is any size."""
     if len(shape) != len(dims):
         return False
     for dim, size in zip(dims, shape, strict=True):  # noqa: SIM110  (on every request: a generator takes longer)

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
+from pytriton.client.core.chunking import send_several
 from pytriton.gateway.access import ApiKey
 from pytriton.gateway.errors import RequestError
 from pytriton.gateway.json_tensors import encode, samples_of
@@ -136,7 +137,7 @@ class OpenAIEndpoints:
             )
         samples = [_sample(model.config, fields, {declared.input: text}) for text in texts]
         calls = samples_of(model.config, samples, self._max_samples).arrays
-        replies = await asyncio.gather(*(model.infer(model.call(arrays, request.id)) for arrays in calls))
+        replies = await send_several([model.call(arrays, request.id) for arrays in calls], model.infer)
         vectors = [
             np.asarray(row, np.float32).reshape(-1)
             for reply in replies
@@ -187,7 +188,7 @@ class OpenAIEndpoints:
             wants_usage = bool((asked.stream_options or {}).get("include_usage"))
             await send_stream(request, send, EVENTS, _events(texts, shape, head, usage if wants_usage else None))
             return
-        generated = await asyncio.gather(*(text.whole() for text in texts))
+        generated = await send_several(texts, _Text.whole)
         choices = [shape.choice(index, text, texts[index].reason) for index, text in enumerate(generated)]
         await send_json(send, head | {"object": shape.whole, "choices": choices} | usage.of(generated))
 

@@ -38,7 +38,6 @@ LOGGER = logging.getLogger(__name__)
 _HANDSHAKE_S = 5.0
 _NAP_S = 0.25  # and then it looks whether the server is there
 _NOTHING = np.empty(0, np.uint8)
-_TIMER_MARGIN_S = 0.002  # the clock of an event loop may be this coarse
 _GONE = "the server is gone, or has unloaded the model"
 
 
@@ -149,25 +148,25 @@ class ReplyDispatcher:
         import asyncio
 
         loop = asyncio.get_running_loop()
-        timer = None
-        try:
-            while True:
-                with self._lock:
-                    reply, is_gone = self._taken(pending)
-                    if reply is not None:
-                        return reply
-                    if is_gone:
-                        raise PyTritonInvalidOperationError(_GONE)
-                    if deadline is not None and time.monotonic() >= deadline:
-                        return None
-                    pending.future = loop.create_future()
-                if deadline is not None and timer is None:  # far cheaper than asyncio.wait_for
-                    timer = loop.call_later(deadline - time.monotonic() + _TIMER_MARGIN_S, pending.expire)
+        while True:
+            left_s = None if deadline is None else deadline - time.monotonic()
+            with self._lock:
+                reply, is_gone = self._taken(pending)
+                if reply is not None:
+                    return reply
+                if is_gone:
+                    raise PyTritonInvalidOperationError(_GONE)
+                if left_s is not None and left_s <= 0:
+                    return None
+                pending.future = loop.create_future()
+            # Far cheaper than asyncio.wait_for. A timer may fire early, by the resolution of the loop's clock.
+            timer = None if left_s is None else loop.call_later(left_s, pending.wake)
+            try:
                 await pending.future
-        finally:
-            pending.future = None
-            if timer is not None:
-                timer.cancel()
+            finally:
+                pending.future = None
+                if timer is not None:
+                    timer.cancel()
 
     def cancel(self, pending: PendingCall) -> None:
         """Cancels a call; its replies are discarded."""

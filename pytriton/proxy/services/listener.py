@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import pathlib
-import socket
 import threading
 
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.proxy.services.client import ServerClient
-from pytriton.proxy.transport.socket_path import check_socket_path
+from pytriton.proxy.transport.unix_socket import listen_at
 
 LOGGER = logging.getLogger(__name__)
 
@@ -27,16 +26,12 @@ class ServiceListener:
     """
 
     def __init__(self, path: pathlib.Path) -> None:
-        check_socket_path(path)
         self.path = path
         """The path of the socket."""
         self._changed = threading.Condition()
         self._client: ServerClient | None = None
         self._closed = False
-        path.unlink(missing_ok=True)  # left behind by a killed process
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket.bind(str(path))
-        self._socket.listen()
+        self._socket = listen_at(path)
 
     def fileno(self) -> int:
         """Returns the socket's descriptor, which is readable when the server is connecting."""
@@ -56,23 +51,24 @@ class ServiceListener:
         if previous is not None:
             previous.close()
 
-    def client(self) -> ServerClient | None:
-        """Returns the client of the channel; None while there is none."""
-        client = self._client
-        return None if client is None or client.closed else client
-
-    def wait_for_client(self, timeout_s: float) -> ServerClient:
-        """Waits until there is a channel.
+    def client(self, timeout_s: float) -> ServerClient:
+        """Returns the client of the channel; waits while there is none.
 
         Raises:
             PyTritonInvalidOperationError: There is none in time, or the server is stopped.
         """
+        client = self._client
+        if client is not None and not client.closed:
+            return client
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self.client() is not None, timeout_s)
-            client = self.client()
-        if client is None or self._closed:
+            self._changed.wait_for(self._is_settled, timeout_s)
+            client = self._client
+        if client is None or client.closed:
             raise PyTritonInvalidOperationError("The server is not running, or has loaded none of the bound models.")
         return client
+
+    def _is_settled(self) -> bool:
+        return self._closed or (self._client is not None and not self._client.closed)
 
     def close(self) -> None:
         """Closes the socket and the channel; calls in flight fail."""

@@ -38,7 +38,7 @@ class PendingCall:
         self.thread = threading.get_ident()
 
     def wake(self) -> None:
-        """Wakes the waiting thread: there is a reply, there will be none, or it becomes the leader."""
+        """Wakes the waiting thread: there is a reply, there will be none, it becomes the leader, or it is late."""
         signal = self.signal
         if signal is not None:
             signal.set()
@@ -49,10 +49,6 @@ class PendingCall:
         else:
             with contextlib.suppress(RuntimeError):  # the loop is closed, so nothing waits any more
                 self.loop.call_soon_threadsafe(self._set)
-
-    def expire(self) -> None:
-        """Wakes the waiting task, in its loop: the deadline has passed."""
-        self._set()
 
     def _set(self) -> None:
         if self.future is not None and not self.future.done():

@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 from pytriton.proxy.services.client import ServerClient
 from pytriton.proxy.transport.channel import Channel
-from pytriton.proxy.transport.socket_path import check_socket_path
+from pytriton.proxy.transport.unix_socket import listen_at
 from pytriton.proxy.wire.notification import NotificationKind
 from pytriton.proxy.wire.registration import AdmissionMessage
 from pytriton.proxy.worker.worker import Worker
@@ -35,14 +35,10 @@ class WorkerListener:
     """
 
     def __init__(self, path: pathlib.Path) -> None:
-        check_socket_path(path)
         self._path = path
         self._tickets: dict[int, Worker] = {}
         self._lock = threading.Lock()
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        path.unlink(missing_ok=True)  # left behind by a killed process
-        self._socket.bind(str(path))
-        self._socket.listen(128)
+        self._socket = listen_at(path)
 
     def fileno(self) -> int:
         """Returns the socket's descriptor, which is readable when an instance is connecting."""

@@ -43,6 +43,19 @@ def bind_double(triton, name, function=double, **settings):
     triton.bind(name, function, NUMBERS, DOUBLED, config=ModelConfig(max_batch_size=16, **settings))
 
 
+def waiting_function():
+    """A function that waits, and the events that it has been called and that it may return."""
+    entered, release = threading.Event(), threading.Event()
+
+    @batch
+    def wait(x):
+        entered.set()
+        release.wait(LIMIT_S)
+        return {"y": x}
+
+    return wait, entered, release
+
+
 def bind_counter(triton, name):
     @batch
     def counter(n):
@@ -185,13 +198,7 @@ def test_without_a_server():
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_timeout_cancels_the_request(triton, name, is_async):
-    release = threading.Event()
-
-    @batch
-    def wait(x):
-        release.wait(LIMIT_S)
-        return {"y": x}
-
+    wait, _, release = waiting_function()
     bind_double(triton, name, wait)
 
     async def main():
@@ -242,14 +249,7 @@ def test_rebinding_keeps_clients(triton, name):
 
 
 def test_rebinding_one_model_loses_no_request_to_another(triton, name):
-    entered, release = threading.Event(), threading.Event()
-
-    @batch
-    def wait(x):
-        entered.set()
-        release.wait(LIMIT_S)
-        return {"y": x}
-
+    wait, entered, release = waiting_function()
     bind_double(triton, name, wait)
     bind_double(triton, f"{name}_other")
     results = []
@@ -286,14 +286,7 @@ def test_restart_of_the_server_is_waited_for():
 
 
 def test_stop_fails_pending_requests():
-    entered, release = threading.Event(), threading.Event()
-
-    @batch
-    def wait(x):
-        entered.set()
-        release.wait(LIMIT_S)
-        return {"y": x}
-
+    wait, entered, release = waiting_function()
     errors = []
     with serving.running_triton() as triton:
         bind_double(triton, "Wait", wait)

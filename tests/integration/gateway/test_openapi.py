@@ -70,16 +70,6 @@ def test_responses_fit_their_schema(gateway, document):
         jsonschema.validate(gateway.post("Double", body).json(), content["application/json"]["schema"])
 
 
-def test_the_page_and_its_assets_come_from_the_gateway(gateway):
-    page = gateway.get("/docs")
-    assert page.headers["content-type"].startswith("text/html")
-    assert b"//" not in page.body.replace(b"<!doctype", b"")
-    for name in ("swagger-ui-bundle.js", "swagger-ui.css", "key.js", "docs.js", "pages.css"):
-        assert name.encode() in page.body
-        assert gateway.get(f"/assets/{name}").status == 200
-    assert gateway.get("/assets/../config.py").status == 404
-
-
 def test_a_key_decides_what_the_document_has(served, tmp_path):
     path = tmp_path / "keys.json"
     key = create_key(path, "alice", models=["Double"])

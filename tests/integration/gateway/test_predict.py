@@ -8,11 +8,13 @@ import json
 
 import numpy as np
 import pytest
-from gateways import sizes
+from gateways import DOUBLED, NUMBERS, sizes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pytriton.decorators import batch
 from pytriton.gateway import npy
+from pytriton.model_config import ModelConfig
 
 
 def npy_of(array):
@@ -46,6 +48,23 @@ def test_samples_of_several_shapes(gateway):
 
 def test_an_empty_list(gateway):
     assert gateway.post("Double", []).json() == []
+
+
+def test_a_batch_larger_than_the_models_is_sent_in_parts(gateway):
+    sizes.clear()
+    assert gateway.post("Double", {"x": [[i] for i in range(20)]}).json() == {"y": [[2 * i] for i in range(20)]}
+    assert max(sizes) == 8
+
+
+def test_parts_that_cannot_be_joined(gateway, served):
+    @batch
+    def grow(x):
+        return {"y": np.ones((len(x), len(x)), np.float32)}
+
+    served.bind("Grow", grow, NUMBERS, DOUBLED, config=ModelConfig(max_batch_size=4))
+    response = gateway.post("Grow", {"x": [[1]] * 6})
+    assert response.status == 500
+    assert "cannot be joined" in response.json()["error"]["message"]
 
 
 def test_a_model_without_batching(gateway):

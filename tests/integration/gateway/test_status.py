@@ -50,15 +50,6 @@ def test_the_server(fresh, served):
     assert fresh.get("/status").json()["server"] == {"version": served.server_version, "restarts": 0}
 
 
-def test_the_page_and_its_assets_come_from_the_gateway(fresh):
-    page = fresh.get("/")
-    assert page.headers["content-type"].startswith("text/html")
-    assert b"//" not in page.body
-    for name in ("live.js", "key.js", "pages.css"):
-        assert name.encode() in page.body
-        assert fresh.get(f"/assets/{name}").status == 200
-
-
 def test_a_key_decides_what_is_shown(served, tmp_path):
     path = tmp_path / "keys.json"
     key = create_key(path, "alice", models=["Double"])

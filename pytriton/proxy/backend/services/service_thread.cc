@@ -3,7 +3,6 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
@@ -25,18 +24,6 @@ constexpr std::chrono::seconds kPatience(5);
 constexpr std::chrono::milliseconds kPollInterval(10);
 constexpr std::chrono::seconds kBusyFor(1);  // after the last notification
 constexpr int kNapMs = 10;                   // some events do not wake a thread that sleeps at the wake flag
-
-FileDescriptor ConnectTo(const std::string& path) {
-  FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (!socket.valid() || path.size() >= sizeof(address.sun_path)) throw ChannelError("cannot create a socket");
-  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
-    throw ChannelError("cannot connect to " + path + ": " + std::strerror(errno));
-  }
-  return socket;
-}
 
 std::string SystemError(const char* what) { return std::string(what) + ": " + std::strerror(errno); }
 
@@ -94,7 +81,7 @@ void ServiceThread::ConnectController(TRITONSERVER_Server* server, const std::st
   const std::lock_guard<std::mutex> lock(mutex_);
   const std::shared_ptr<ServiceChannel> connected = controllers_[path].lock();
   if (connected != nullptr && !connected->closed()) return;
-  controllers_[path] = Add(ConnectTo(path), server, "", -1);
+  controllers_[path] = Add(ConnectTo(path, "controller"), server, "", -1);
 }
 
 std::shared_ptr<ServiceChannel> ServiceThread::Add(FileDescriptor socket, TRITONSERVER_Server* server,

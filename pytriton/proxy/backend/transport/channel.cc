@@ -71,16 +71,21 @@ ssize_t ReceiveNotification(int socket, Notification* notification, int flags, s
   return received;
 }
 
-Channel::Channel(const std::string& path) : socket_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
-  if (!socket_.valid()) throw ChannelError(SystemError("cannot create a socket"));
+FileDescriptor ConnectTo(const std::string& path, const std::string& peer) {
+  FileDescriptor connected(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!connected.valid()) throw ChannelError(SystemError("cannot create a socket"));
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) throw ChannelError("the worker's socket path is too long: " + path);
+  if (path.size() >= sizeof(address.sun_path))
+    throw ChannelError("the " + peer + "'s socket path is too long: " + path);
   std::memcpy(address.sun_path, path.data(), path.size());
-  if (connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
-    throw ChannelError(SystemError("cannot reach the worker at " + path));
+  if (connect(connected.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    throw ChannelError(SystemError("cannot reach the " + peer + " at " + path));
   }
+  return connected;
 }
+
+Channel::Channel(const std::string& path) : socket_(ConnectTo(path, "worker")) {}
 
 void Channel::Send(const Notification& notification, int fd, int other_fd) {
   if (!SendNotification(socket_.get(), notification, 0, fd, other_fd))

@@ -28,6 +28,9 @@ bool SendNotification(int socket, const Notification& notification, int flags, i
 ssize_t ReceiveNotification(int socket, Notification* notification, int flags,
                             std::vector<FileDescriptor>* fds = nullptr);
 
+// Connects to the SEQPACKET socket at `path`, on which `peer` listens. Throws ChannelError if that is impossible.
+FileDescriptor ConnectTo(const std::string& path, const std::string& peer);
+
 class Channel {
  public:
   // Connects to the worker that listens at `path`.

@@ -1,11 +1,13 @@
-"""The limit on the path of a Unix socket."""
+"""Listening Unix sockets, whose paths are limited."""
 
 from __future__ import annotations
 
 import pathlib
+import socket
 
 from pytriton.exceptions import PyTritonBadParameterError
 
+_BACKLOG = 128
 _MAX_SOCKET_PATH = 107  # bytes in sockaddr_un
 
 
@@ -20,3 +22,21 @@ def check_socket_path(path: pathlib.Path) -> None:
             f"The path {path} is too long for a socket, whose path may have {_MAX_SOCKET_PATH} bytes: choose "
             "another folder by workspace= or by the environment variable PYTRITON_HOME."
         )
+
+
+def listen_at(path: pathlib.Path) -> socket.socket:
+    """Returns a SEQPACKET socket that listens at a path.
+
+    Args:
+        path: The path, in a folder of mode 0700.
+
+    Raises:
+        PyTritonBadParameterError: The path is too long for a socket.
+        OSError: The socket cannot be created there.
+    """
+    check_socket_path(path)
+    path.unlink(missing_ok=True)  # left behind by a killed process
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listening.bind(str(path))
+    listening.listen(_BACKLOG)
+    return listening
