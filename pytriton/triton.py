@@ -111,15 +111,6 @@ class Triton(TritonBase):
         server = self._server
         return dataclasses.replace(server.config if isinstance(server, LocalServer) else self._config)
 
-    def run(self) -> None:
-        """Starts the server if it does not run, and returns when all models are ready to serve.
-
-        Raises:
-            PyTritonRuntimeError: The server cannot be started, or ended while starting.
-            PyTritonInvalidOperationError: The server refuses a model.
-        """
-        self._run()
-
     def get_access_token(self) -> str:
         """Returns the token that restricted endpoints require in the header ``triton-access-token``.
 

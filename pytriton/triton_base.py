@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonRuntimeError, PyTritonUnrecoverableError
@@ -23,11 +23,11 @@ from pytriton.process.instance import ProcessInstance
 from pytriton.proxy.context import MODEL
 from pytriton.proxy.registry import Registry
 from pytriton.proxy.services.client import ServerClient
-from pytriton.server.control import ServerControl
 from pytriton.server.lifecycle import DEFAULT_POLICY, TritonLifecyclePolicy
 from pytriton.server.local import LocalServer
 from pytriton.server.remote import RemoteServer
 from pytriton.server.state import ServerState
+from pytriton.server_report import NOT_RUNNING, ServerReport
 from pytriton.utils.interpreter_exit import let_threads_hang_at_exit
 from pytriton.utils.signals import wake_on_signals
 from pytriton.utils.workspace import Workspace
@@ -42,8 +42,6 @@ LOGGER = logging.getLogger("pytriton.triton")
 MONITORING_PERIOD_S = 10.0
 
 _DEFAULT_EXIT_TIMEOUT_S = 25  # Kubernetes kills after 30 s
-
-_NOT_RUNNING = "The server does not run: call run() or serve() first."
 
 _DOWN = (ServerState.STOPPED, ServerState.RESTARTING)  # the server loads its models when it starts
 
@@ -83,6 +81,7 @@ class TritonBase:
         self._unrecoverable: PyTritonUnrecoverableError | None = None
         self._supervised: LocalServer | RemoteServer | None = None
         self._generation = 0  # counts changes of models, and starts of the server
+        self._runs = False  # `run` was called
         self._gateway: GatewayServer | None = None
         self._lost: list[str] = []  # models with requests that the last stop did not wait for
 
@@ -152,6 +151,33 @@ class TritonBase:
         with self._lock:
             self._connect().open_gate()
 
+    def run(self) -> None:
+        """Starts the server if it does not run, and returns when all models are ready to serve.
+
+        Raises:
+            PyTritonRuntimeError: The server cannot be started or reached, or ended while starting.
+            PyTritonInvalidOperationError: The server refuses a model.
+        """
+        with self._lock:
+            server = self._connect()
+            try:
+                server.load_repository()
+            except PyTritonInvalidOperationError:
+                self.stop()
+                raise
+            server.open_gate()
+            self._runs = True
+
+    def run_behind_gateway(self) -> None:
+        """Does what `run` does, with Triton's own ports on loopback alone, as `serve` does for its gateway.
+
+        Does nothing if `run` was called before.
+        """
+        with self._lock:
+            if not self._runs:
+                self._listen_on_loopback()
+                self.run()
+
     def serve(self, monitoring_period_s: float = MONITORING_PERIOD_S, *, gateway: GatewayConfig | None = None) -> None:
         """Serves until Ctrl-C, SIGTERM or `stop`; stops before it returns.
 
@@ -168,7 +194,7 @@ class TritonBase:
         """
         if gateway is not None:
             self._listen_on_loopback()
-        self._run()
+        self.run()
         server = self._server
         assert server is not None
         failed = False
@@ -219,6 +245,7 @@ class TritonBase:
         with self._lock:
             server, self._server = self._server, None
             registry, self._registry = self._registry, None
+            self._runs = False
             if server is None or registry is None:
                 return False
             server.drain()
@@ -290,52 +317,15 @@ class TritonBase:
             convert_dtypes,
         )
 
-    def ready_models(self) -> list[tuple[str, int]]:
-        """Returns the names and versions of all models of the server that are ready."""
-        server = self._server
-        states = None if server is None else server.control.states()
-        return [model for model, state in (states or {}).items() if state == "READY"]
-
-    def model_description(self, model_name: str) -> str:
-        """Returns the docstring of the function that a model is bound to; empty if it has none."""
-        return next((model.description for model in self._models if model.spec.name == model_name), "")
-
-    def model_instances(self, model_name: str) -> tuple[int, int] | None:
-        """Returns the number of instances of a bound model, and how often their processes were restarted.
-
-        None if no model of that name is bound.
-        """
-        bound = [model for model in self._models if model.spec.name == model_name]
-        return (sum(model.instances for model in bound), sum(model.restarts for model in bound)) if bound else None
-
     @property
-    def server_restarts(self) -> int:
-        """How often the server was restarted after it had ended by itself."""
-        server = self._server
-        return server.restarts if isinstance(server, LocalServer) else 0
-
-    def model_configuration(self, model_name: str, model_version: int | None = None) -> Mapping[str, Any]:
-        """Returns a model's configuration as the server reports it; raises as `model_statistics` does."""
-        return self._reported(lambda control: control.model_config(model_name, model_version), model_name)
-
-    def model_statistics(self, model_name: str | None = None, model_version: int | None = None) -> Mapping[str, Any]:
-        """Returns the statistics of a model, or of all, as the server reports them.
-
-        Args:
-            model_name: The model's name; None is every model.
-            model_version: Its version; None is every version.
-
-        Raises:
-            PyTritonClientModelUnavailableError: The model is not ready.
-            PyTritonClientInferenceServerError: The server does not run.
-        """
-        return self._reported(lambda control: control.statistics(model_name, model_version), model_name)
+    def report(self) -> ServerReport:
+        """What the server reports of itself and of its models."""
+        return ServerReport(self._models, lambda: self._server)
 
     @property
     def server_version(self) -> str | None:
         """The version of the Triton server, like ``2.51.0``; None before it runs."""
-        server = self._server
-        return None if server is None or server.version is None else str(server.version)
+        return self.report.version
 
     def is_alive(self) -> bool:
         """Returns whether the server, or its process if it is a local one, is running."""
@@ -346,17 +336,6 @@ class TritonBase:
         """Returns whether the server responds and accepts requests."""
         server = self._server
         return server is not None and server.is_alive() and server.control.is_live()
-
-    def _run(self) -> None:
-        """Serves what is bound, in the background."""
-        with self._lock:
-            server = self._connect()
-            try:
-                server.load_repository()
-            except PyTritonInvalidOperationError:
-                self.stop()
-                raise
-            server.open_gate()
 
     def _connect(self) -> LocalServer | RemoteServer:
         """Returns the server, once it is ready and the models are loaded; called with the lock held."""
@@ -480,9 +459,7 @@ class TritonBase:
             from pytriton.gateway import Gateway
             from pytriton.gateway.server import GatewayServer
         except ImportError as error:
-            raise PyTritonRuntimeError(
-                f"The gateway needs more packages: pip install 'pytriton[gateway]' ({error})."
-            ) from error
+            raise PyTritonRuntimeError(str(error)) from error
         gateway = GatewayServer(Gateway(self, config), config)
         gateway.start()
         self._gateway = gateway
@@ -491,27 +468,8 @@ class TritonBase:
         """See `pytriton.client.in_process.Server`."""
         registry = self._registry
         if registry is None or self._server is None:
-            raise PyTritonInvalidOperationError(_NOT_RUNNING)
+            raise PyTritonInvalidOperationError(NOT_RUNNING)
         return registry.services.client(timeout_s)
-
-    def _model_config(self, name: str, version: int | None) -> TritonModelConfig:
-        """See `pytriton.client.in_process.Server`."""
-        config = self.model_configuration(name, version)
-        return TritonModelConfig.from_dict(config, None if version is None else str(version))
-
-    def _reported(self, report: Callable[[ServerControl], Mapping[str, Any]], name: str | None) -> Mapping[str, Any]:
-        from pytriton.client.core.failures import server_error
-        from pytriton.client.exceptions import Failure, PyTritonClientModelUnavailableError
-
-        server = self._server
-        if server is None:
-            raise server_error(_NOT_RUNNING, Failure.UNREACHABLE)
-        try:
-            return report(server.control)
-        except PyTritonRuntimeError as error:
-            raise PyTritonClientModelUnavailableError(f"Model {name!r} is not ready: {error}") from error
-        except OSError as error:
-            raise server_error(f"{_NOT_RUNNING} ({error})", Failure.UNREACHABLE) from error
 
     def _deploy(self, server: LocalServer | RemoteServer, registry: Registry) -> None:
         store = (
@@ -538,9 +496,12 @@ class _ServerAccess:
 
     def __init__(self, triton: TritonBase) -> None:
         self.services = triton._services
-        self.model_config = triton._model_config
         self._triton = triton
 
     @property
     def generation(self) -> int:
         return self._triton._generation
+
+    def model_config(self, name: str, version: int | None) -> TritonModelConfig:
+        config = self._triton.report.configuration(name, version)
+        return TritonModelConfig.from_dict(config, None if version is None else str(version))

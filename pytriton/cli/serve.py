@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import inspect
 import logging
 import os
-import re
 import shlex
 
+from pytriton.cli.settings import add_settings
 from pytriton.server.config import TritonConfig
 from pytriton.server.security import AccessControl, TritonSecurityConfig
 from pytriton.utils.workspace import Workspace
 
 NAME = "serve"
 HELP = "serve a repository of models until SIGINT (Ctrl-C) or SIGTERM"
-
-_ARGUMENT = re.compile(r"^ +(?P<name>\w+): (?P<text>.+)$", re.MULTILINE)
 
 
 def add_arguments(parser: argparse.ArgumentParser, token_variable: str) -> None:
@@ -36,19 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser, token_variable: str) -> None:
         help=f"the access token of restricted endpoints; by default, what {token_variable} holds, or a random one",
     )
     parser.add_argument("--dry-run", action="store_true", help="print the server's command line, and start nothing")
-    settings = parser.add_argument_group("settings of the server")
-    texts = {match["name"]: match["text"] for match in _ARGUMENT.finditer(inspect.getdoc(TritonConfig) or "")}
-    for field in dataclasses.fields(TritonConfig):
-        if field.name == "model_repository":
-            continue
-        flag = f"--{field.name.replace('_', '-')}"
-        text = texts.get(field.name, "").replace("`", "").replace("%", "%%")
-        if "list[" in str(field.type):
-            settings.add_argument(flag, action="append", metavar="VALUE", help=f"{text} May be repeated.")
-        elif "bool" in str(field.type):
-            settings.add_argument(flag, nargs="?", const="true", metavar="true|false", help=text)
-        else:
-            settings.add_argument(flag, metavar="VALUE", help=text)
+    add_settings(parser.add_argument_group("settings of the server"), TritonConfig, ("model_repository",))
 
 
 def run(options: argparse.Namespace) -> None:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import http
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping, Sequence
 from typing import Any
 
 from starlette.middleware.cors import CORSMiddleware
 
+from pytriton.client.tls import TLSConfig
+from pytriton.exceptions import PyTritonError
 from pytriton.gateway import describe, open_inference, openapi, pages, predict, status
 from pytriton.gateway.access import ApiKey, KeyStore
 from pytriton.gateway.config import GatewayConfig
 from pytriton.gateway.errors import RETRY, RequestError
-from pytriton.gateway.models import Models, Server
+from pytriton.gateway.local import LocalUpstream, Triton
+from pytriton.gateway.models import Models, Upstream
 from pytriton.gateway.openai.endpoints import PATHS, OpenAIEndpoints, error_body
+from pytriton.gateway.remote import RemoteUpstream
 from pytriton.gateway.request import Request
 from pytriton.gateway.responses import Send, send_json
 from pytriton.gateway.streams import EVENTS
@@ -37,22 +42,42 @@ _HEALTH = ("/health/live", "/health/ready", "/v2/health/live", "/v2/health/ready
 
 
 class Gateway:
-    """An ASGI application that serves the models of a Triton server as JSON.
+    """An ASGI application that serves the models of Triton as JSON.
 
-    Requests reach the server through shared memory. What clients send never reaches Triton itself: only tensors
-    that fit a model do.
+    What clients send never reaches Triton itself: only tensors that fit a model do.
 
     Args:
-        triton: The server, which this process runs.
+        triton: The server that this process runs, which requests reach through shared memory. Or the addresses of
+            servers elsewhere, which requests reach over gRPC, in turn: ``host``, ``host:port``, ``grpc://host:port`` or
+            ``grpcs://host:port``; the port is 8001 by default.
         config: The limits; ``host``, ``port`` and TLS are of no meaning where another server runs the application.
+        access_token: The token of servers elsewhere: their lists of models and statistics require it by default.
+        tls: Certificates for servers at ``grpcs://``.
+
+    Raises:
+        PyTritonBadParameterError: An address is not one of gRPC, or the file with the API keys cannot be read.
 
     Examples:
         >>> app.mount("/models", Gateway(triton))  # doctest: +SKIP
+        >>> app = Gateway(["host1:8001", "host2:8001"])  # doctest: +SKIP
     """
 
-    def __init__(self, triton: Server, config: GatewayConfig | None = None) -> None:
+    def __init__(
+        self,
+        triton: Triton | Sequence[str] | str,
+        config: GatewayConfig | None = None,
+        *,
+        access_token: str | None = None,
+        tls: TLSConfig | None = None,
+    ) -> None:
         self._config = config or GatewayConfig()
-        self._models = Models(triton, self._config.request_timeout_s)
+        timeout_s = self._config.request_timeout_s
+        upstream: Upstream
+        if isinstance(triton, str | Sequence):
+            upstream = RemoteUpstream([triton] if isinstance(triton, str) else triton, timeout_s, access_token, tls)
+        else:
+            upstream = LocalUpstream(triton)
+        self._models = Models(upstream, timeout_s)
         self._keys = None if self._config.api_keys is None else KeyStore(self._config.api_keys)
         self._openai = OpenAIEndpoints(self._config.openai, self._models, self._config.max_samples)
         self._traffic = Traffic()
@@ -71,7 +96,7 @@ class Gateway:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handles one request; see the ASGI specification."""
         if scope["type"] == "lifespan":
-            await _live(receive, send)
+            await self._live(receive, send)
         elif scope["type"] == "http":
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
@@ -80,6 +105,36 @@ class Gateway:
     def drain(self) -> None:
         """Says that it is not ready from now on; requests are still served."""
         self._draining = True
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, _: object = None) -> AsyncIterator[None]:
+        """Is the lifespan of an application that the gateway is mounted in.
+
+        At the start, it runs the server, unless it serves already. At the end, the gateway says that it is not ready.
+
+        Examples:
+            >>> gateway = Gateway(triton)  # doctest: +SKIP
+            >>> app = FastAPI(lifespan=gateway.lifespan)  # doctest: +SKIP
+            >>> app.mount("/models", gateway)  # doctest: +SKIP
+        """
+        await self._models.upstream.start()
+        try:
+            yield
+        finally:
+            self.drain()
+            await self._models.upstream.close()
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """Takes part in the start and the end of the server that runs the application."""
+        await receive()
+        try:
+            async with self.lifespan():
+                await send({"type": "lifespan.startup.complete"})
+                await receive()
+        except PyTritonError as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.shutdown.complete"})
 
     async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, self._config.max_body_size)
@@ -207,7 +262,7 @@ class Gateway:
         if path.endswith("/live"):
             await send_json(send, {"live": True})
             return
-        ready = not self._draining and await self._models.is_ready()
+        ready = not self._draining and await self._models.upstream.is_ready()
         await send_json(send, {"ready": ready}, 200 if ready else 503)
 
     async def _recorded(self, model: str, response: Coroutine[Any, Any, None], key: ApiKey | None) -> None:
@@ -266,12 +321,3 @@ def _allow(method: str, *methods: str) -> None:
             f"{method[:20]} is not possible here: use {allowed}.",
             headers={"allow": allowed},
         )
-
-
-async def _live(receive: Receive, send: Send) -> None:
-    """Does nothing at the start and the end of the server that runs the application."""
-    while True:
-        message = await receive()
-        await send({"type": f"{message['type']}.complete"})
-        if message["type"] == "lifespan.shutdown":
-            return

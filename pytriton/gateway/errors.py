@@ -23,6 +23,7 @@ _STATUS_OF_FAILURE = {
     Failure.BUSY: http.HTTPStatus.SERVICE_UNAVAILABLE,
     Failure.UNREACHABLE: http.HTTPStatus.SERVICE_UNAVAILABLE,
     Failure.LOST: http.HTTPStatus.BAD_GATEWAY,
+    Failure.RESTRICTED: http.HTTPStatus.BAD_GATEWAY,
     Failure.MALFORMED: http.HTTPStatus.BAD_GATEWAY,
 }
 

@@ -1,54 +1,89 @@
-"""The models that the gateway serves: those of the server in its process."""
+"""The models that the gateway serves, whatever server has them."""
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import http
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from typing import Any, Protocol
 
 from pytriton.client.core.inputs import Array
 from pytriton.client.exceptions import PyTritonClientError
-from pytriton.client.in_process import AsyncioInProcessClient
 from pytriton.gateway.errors import RequestError, translated
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.proxy.services.messages import InferenceCall, InferenceReply
+from pytriton.proxy.services.messages import InferenceCall
 
 _MAX_NAME = 256
 _MAX_DIGITS = 18
 
 
-class Server(Protocol):
-    """The server that this process runs: a `Triton`."""
+class Reply(Protocol):
+    """A response of a model."""
 
-    async def aclient(self, model_name: str, model_version: int | None = None) -> AsyncioInProcessClient:
+    model: str
+    version: int
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """Response parameters."""
+
+    @property
+    def outputs(self) -> dict[str, Array]:
+        """The outputs by name."""
+
+
+class Client(Protocol):
+    """Sends requests to one model."""
+
+    @property
+    def model_config(self) -> TritonModelConfig:
+        """The model's configuration."""
+
+    def call(self, arrays: Mapping[str, Array]) -> InferenceCall:
+        """Returns a request with inputs that have been checked."""
+
+    async def infer_call(self, call: InferenceCall, timeout_s: float) -> Reply:
+        """Sends a request, and returns the response."""
+
+    def stream_call(self, call: InferenceCall, timeout_s: float) -> AsyncGenerator[Reply, None]:
+        """Sends a request, and yields the responses; `timeout_s` is for each."""
+
+
+class Upstream(Protocol):
+    """The server, or the servers, that the gateway is in front of; its methods raise `PyTritonClientError`."""
+
+    async def start(self) -> None:
+        """Starts it if need be."""
+
+    async def client(self, name: str, version: int | None) -> Client:
         """Returns a client of a model that is ready."""
 
-    def ready_models(self) -> list[tuple[str, int]]:
+    async def ready_models(self) -> list[tuple[str, int]]:
         """Returns the names and versions of all models that are ready."""
 
-    def model_configuration(self, model_name: str, model_version: int | None = None) -> Mapping[str, Any]:
-        """Returns a model's configuration as the server reports it."""
+    async def is_ready(self) -> bool:
+        """Returns whether it accepts requests."""
 
-    def model_statistics(self, model_name: str | None = None, model_version: int | None = None) -> Mapping[str, Any]:
-        """Returns the statistics of a model, or of all."""
+    async def configuration(self, name: str, version: int | None) -> Mapping[str, Any]:
+        """Returns a model's configuration as Triton reports it."""
 
-    def model_description(self, model_name: str) -> str:
-        """Returns the docstring of a bound function."""
+    async def statistics(self, name: str | None, version: int | None) -> Mapping[str, Any]:
+        """Returns Triton's statistics of a model, or of all."""
 
-    def model_instances(self, model_name: str) -> tuple[int, int] | None:
-        """Returns the number of instances of a bound model, and how often their processes were restarted."""
+    async def version(self) -> str:
+        """Returns Triton's version; empty if it is unknown."""
 
-    @property
-    def server_restarts(self) -> int:
-        """How often the server was restarted."""
+    def description(self, name: str) -> str:
+        """Returns what the author of a model wrote about it."""
 
-    @property
-    def server_version(self) -> str | None:
-        """The version of the server."""
+    def instances(self, name: str) -> tuple[int | None, int | None]:
+        """Returns the number of a model's instances, and how often they were restarted; None if it is unknown."""
 
-    def is_connected(self) -> bool:
-        """Returns whether the server accepts requests."""
+    def restarts(self) -> int | None:
+        """Returns how often the server was restarted; None if it is unknown."""
+
+    async def close(self) -> None:
+        """Closes connections."""
 
 
 class Model:
@@ -59,7 +94,7 @@ class Model:
         timeout_s: How long a response may take.
     """
 
-    def __init__(self, client: AsyncioInProcessClient, timeout_s: float) -> None:
+    def __init__(self, client: Client, timeout_s: float) -> None:
         self._client = client
         self._timeout_s = timeout_s
 
@@ -70,10 +105,8 @@ class Model:
         Raises:
             RequestError: It is not ready.
         """
-        try:
+        with _translated():
             return self._client.model_config
-        except PyTritonClientError as error:
-            raise translated(error) from error
 
     def call(self, arrays: Mapping[str, Array], request_id: str) -> InferenceCall:
         """Returns a request with inputs that fit the model."""
@@ -81,18 +114,18 @@ class Model:
         call.request_id = request_id
         return call
 
-    async def infer(self, call: InferenceCall) -> InferenceReply:
+    async def infer(self, call: InferenceCall) -> Reply:
         """Sends a request, and returns the response.
 
         Raises:
             RequestError: It failed.
         """
-        try:
+        try:  # without _translated(), which costs microseconds
             return await self._client.infer_call(call, self._timeout_s)
         except PyTritonClientError as error:
             raise translated(error) from error
 
-    async def stream(self, call: InferenceCall) -> AsyncGenerator[InferenceReply, None]:
+    async def stream(self, call: InferenceCall) -> AsyncGenerator[Reply, None]:
         """Sends a request, and yields the responses.
 
         Raises:
@@ -109,17 +142,22 @@ class Model:
 
 
 class Models:
-    """Looks up models of the server that this process runs.
+    """Looks up models.
 
     Args:
-        triton: The server.
+        upstream: The server that has them.
         timeout_s: How long a response may take.
     """
 
-    def __init__(self, triton: Server, timeout_s: float) -> None:
-        self._triton = triton
+    def __init__(self, upstream: Upstream, timeout_s: float) -> None:
+        self._upstream = upstream
         self._timeout_s = timeout_s
         self._known: dict[tuple[str, int | None], Model] = {}
+
+    @property
+    def upstream(self) -> Upstream:
+        """The server that has them."""
+        return self._upstream
 
     async def find(self, name: str, version: str | None = None) -> Model:
         """Returns a model that is ready.
@@ -133,19 +171,18 @@ class Models:
             return known
         if not name or len(name) > _MAX_NAME:
             raise RequestError(http.HTTPStatus.NOT_FOUND, "No model has a name that long.")
-        try:
-            client = await self._triton.aclient(name, number)
-        except PyTritonClientError as error:
-            raise translated(error) from error
+        with _translated():
+            client = await self._upstream.client(name, number)
         return self._known.setdefault((name, number), Model(client, self._timeout_s))
 
     async def names(self) -> list[tuple[str, int]]:
-        """Returns the names and versions of all models that are ready."""
-        return await asyncio.to_thread(self._triton.ready_models)
+        """Returns the names and versions of all models that are ready.
 
-    async def is_ready(self) -> bool:
-        """Returns whether the server accepts requests."""
-        return await asyncio.to_thread(self._triton.is_connected)
+        Raises:
+            RequestError: The server does not say.
+        """
+        with _translated():
+            return await self._upstream.ready_models()
 
     async def config(self, name: str, version: str | None) -> Mapping[str, Any]:
         """Returns the configuration of a model as the server reports it.
@@ -153,10 +190,8 @@ class Models:
         Raises:
             RequestError: The model is not ready.
         """
-        try:
-            return await asyncio.to_thread(self._triton.model_configuration, name, _number(version))
-        except PyTritonClientError as error:
-            raise translated(error) from error
+        with _translated():
+            return await self._upstream.configuration(name, _number(version))
 
     async def statistics(self, name: str | None, version: str | None) -> Mapping[str, Any]:
         """Returns the statistics of a model, or of all.
@@ -164,28 +199,16 @@ class Models:
         Raises:
             RequestError: The model is not ready.
         """
-        try:
-            return await asyncio.to_thread(self._triton.model_statistics, name, _number(version))
-        except PyTritonClientError as error:
-            raise translated(error) from error
+        with _translated():
+            return await self._upstream.statistics(name, _number(version))
 
-    def description(self, name: str) -> str:
-        """Returns the docstring of the function that a model is bound to."""
-        return self._triton.model_description(name)
 
-    def instances(self, name: str) -> tuple[int | None, int | None]:
-        """Returns the number of instances of a model, and how often they were restarted; None if it is not bound."""
-        return self._triton.model_instances(name) or (None, None)
-
-    @property
-    def server_restarts(self) -> int:
-        """How often the server was restarted."""
-        return self._triton.server_restarts
-
-    @property
-    def server_version(self) -> str:
-        """The version of the server."""
-        return self._triton.server_version or ""
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except PyTritonClientError as error:
+        raise translated(error) from error
 
 
 def _number(version: str | None) -> int | None:

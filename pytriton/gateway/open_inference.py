@@ -14,12 +14,10 @@ from pytriton.gateway.access import ApiKey
 from pytriton.gateway.config import GatewayConfig
 from pytriton.gateway.errors import RequestError
 from pytriton.gateway.json_tensors import encode, parse, values_of
-from pytriton.gateway.models import Model, Models
+from pytriton.gateway.models import Model, Models, Reply
 from pytriton.gateway.request import Request
 from pytriton.gateway.responses import Send, send_bytes, send_json
-from pytriton.model_config.datatypes import DATATYPES
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
-from pytriton.proxy.services.messages import InferenceReply
 from pytriton.proxy.tensors.bytes_tensor import decode_elements, encode_elements
 from pytriton.proxy.wire.service import SEQUENCE_END, SEQUENCE_START
 
@@ -28,7 +26,6 @@ HEADER_LENGTH = "inference-header-content-length"
 
 _EXTENSIONS = ["binary_tensor_data", "sequence", "parameters", "model_configuration", "statistics", "model_repository"]
 _MAX_RANK = 32
-_NAMES = {datatype.code: datatype.name for datatype in DATATYPES}
 _OWN_PARAMETERS = ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output")
 
 
@@ -42,7 +39,7 @@ class _Wanted(NamedTuple):
 
 async def server_metadata(models: Models, send: Send) -> None:
     """Sends the server's metadata."""
-    await send_json(send, {"name": "triton", "version": models.server_version, "extensions": _EXTENSIONS})
+    await send_json(send, {"name": "triton", "version": await models.upstream.version(), "extensions": _EXTENSIONS})
 
 
 async def model_metadata(models: Models, model: Model, send: Send) -> None:
@@ -110,7 +107,7 @@ async def infer(model: Model, request: Request, send: Send, config: GatewayConfi
     call.outputs = wanted.names
     _add_parameters(call, message.get("parameters", {}))
     reply = await model.infer(call)
-    await _send_reply(reply, message.get("id"), wanted, send)
+    await _send_reply(reply, model_config, message.get("id"), wanted, send)
 
 
 def _parts(body: bytes, request: Request) -> tuple[dict[str, Any], memoryview]:
@@ -267,12 +264,11 @@ def _add_parameters(call: Any, given: Any) -> None:
     call.priority, call.timeout_us = parameters.get("priority", 0), parameters.get("timeout", 0)
 
 
-async def _send_reply(reply: InferenceReply, request_id: Any, wanted: _Wanted, send: Send) -> None:
+async def _send_reply(reply: Reply, config: TritonModelConfig, request_id: Any, wanted: _Wanted, send: Send) -> None:
+    datatypes = {spec.name: spec.datatype.name for spec in config.outputs}
     outputs, tail = [], []
-    for name, tensor in reply.tensors.items():
-        array = tensor.array()
-        shape = list(tensor.shape)
-        output: dict[str, Any] = {"name": name, "datatype": _NAMES[tensor.datatype], "shape": shape}
+    for name, array in reply.outputs.items():
+        output: dict[str, Any] = {"name": name, "datatype": datatypes[name], "shape": list(array.shape)}
         if wanted.binary.get(name, wanted.binary_by_default):
             data = encode_elements(array.ravel().tolist()) if array.dtype == object else array.tobytes()
             output["parameters"] = {"binary_data_size": len(data)}

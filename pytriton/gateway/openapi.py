@@ -58,7 +58,7 @@ async def document(models: Models, key: ApiKey | None, prefix: str, needs_key: b
         except RequestError:  # it has been unloaded meanwhile
             continue
         paths[f"/v1/models/{name}"] = {
-            "post": _inference(config, models.description(name)),
+            "post": _inference(config, models.upstream.description(name)),
             "get": _description(name),
         }
     components: dict[str, Any] = {"schemas": {"Error": _error_schema()}}

@@ -18,6 +18,7 @@ LOGGER = logging.getLogger(__name__)
 
 _BACKLOG = 2048
 _START_S = 30.0
+_LOOK_S = 1.0
 
 
 class GatewayServer:
@@ -42,7 +43,7 @@ class GatewayServer:
                 access_log=False,
                 server_header=False,
                 http=protocol_of(config),
-                lifespan="off",
+                lifespan="on",
                 ws="none",
                 ssl_certfile=config.tls_certificate,
                 ssl_keyfile=config.tls_key,
@@ -69,6 +70,16 @@ class GatewayServer:
         if not self._server.begun.wait(_START_S):
             raise PyTritonRuntimeError(f"The gateway at {self.url} did not start.")
         LOGGER.info("The gateway serves at %s.", self.url)
+
+    def wait(self, woken: threading.Event) -> None:
+        """Waits until an event is set.
+
+        Raises:
+            PyTritonRuntimeError: The gateway has failed.
+        """
+        while not woken.wait(_LOOK_S):
+            if not self._thread.is_alive():
+                raise PyTritonRuntimeError(f"The gateway at {self.url} has ended; see its log.")
 
     def stop(self, timeout_s: float) -> None:
         """Refuses new requests, waits for those in flight, and stops.

@@ -20,6 +20,7 @@ async def status(models: Models, traffic: Traffic, key: ApiKey | None) -> dict[s
     Raises:
         RequestError: The server does not run.
     """
+    upstream = models.upstream
     versions: dict[str, list[int]] = {}
     for name, version in await models.names():
         if key is None or key.may_use(name):
@@ -31,15 +32,15 @@ async def status(models: Models, traffic: Traffic, key: ApiKey | None) -> dict[s
             described = description(await models.find(name), name)
         except RequestError:  # it has been unloaded meanwhile
             continue
-        instances, restarts = models.instances(name)
+        instances, restarts = upstream.instances(name)
         found.append(
             described
-            | {"versions": sorted(numbers), "description": models.description(name)}
+            | {"versions": sorted(numbers), "description": upstream.description(name)}
             | {"instances": instances, "restarts": restarts}
             | _of_triton([each for each in statistics if each["name"] == name])
             | traffic.report(name)
         )
-    return {"server": {"version": models.server_version, "restarts": models.server_restarts}, "models": found}
+    return {"server": {"version": await upstream.version(), "restarts": upstream.restarts()}, "models": found}
 
 
 def _of_triton(statistics: list[Mapping[str, Any]]) -> dict[str, Any]:

@@ -226,10 +226,18 @@ class Session:
         if self._is_plain:
             timeout_s = request.timeout_s or self.settings.inference_timeout_s
             return self._across_restarts(lambda left_s: self._send(self.servers[0], request, left_s), timeout_s)
-        deadline = self.deadline_of(request)
+        return self.send(lambda server, deadline: self._send_by(server, request, deadline), self.deadline_of(request))
 
-        def attempt() -> Steps[dict[str, Array]]:
-            return self.with_failover(lambda server: self._send_by(server, request, deadline), deadline)
+    def send(self, send: Callable[[Server, Deadline], Steps[T]], deadline: Deadline) -> Steps[T]:
+        """Sends a request by a function to one server after another, as often as `infer` does.
+
+        Args:
+            send: Sends the request to a server.
+            deadline: By when.
+        """
+
+        def attempt() -> Steps[T]:
+            return self.with_failover(lambda server: send(server, deadline), deadline)
 
         if self.settings.retry is not None:
             return self.with_retries(attempt, deadline)
@@ -251,6 +259,10 @@ class Session:
         for server in self.servers:
             yield server.call("unload_model", self.settings.init_timeout_s, self.model[0])
         self.prepared = False
+
+    def forget_config(self) -> None:
+        """Has the next `prepare` get the model's configuration again."""
+        self._is_outdated = True
 
     def close(self, sleep: Sleep) -> Steps[None]:
         """Unregisters shared memory from the servers.

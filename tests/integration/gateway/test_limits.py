@@ -16,6 +16,7 @@ import zlib
 import gateways
 import pytest
 import serving
+import uvicorn
 from gateways import LIMIT_S, gateway_of, running
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -23,6 +24,8 @@ from starlette.routing import Mount
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
 from pytriton.gateway import Gateway, GatewayConfig
 from pytriton.gateway.server import GatewayServer
+from pytriton.model_config import ModelConfig
+from pytriton.triton import Triton, TritonConfig, TritonLifecyclePolicy
 
 
 def test_large_bodies_are_refused(served):
@@ -181,6 +184,32 @@ def test_mounted_in_another_application(served):
 def test_run_by_uvicorn(served):
     with running(Gateway(served)) as client:
         assert client.post("Double", {"x": [1]}).json() == {"y": [2]}
+
+
+def test_the_application_starts_the_server_on_loopback():
+    with serving.running_triton() as triton:
+        triton.bind("Double", gateways.double, gateways.NUMBERS, gateways.DOUBLED, config=ModelConfig(max_batch_size=8))
+        with running(Gateway(triton)) as client:
+            assert client.post("Double", {"x": [1]}).json() == {"y": [2]}
+            assert triton.config.http_address == triton.config.grpc_address == "127.0.0.1"
+
+
+def test_a_mounted_application_starts_the_server():
+    with serving.running_triton() as triton:
+        triton.bind("Double", gateways.double, gateways.NUMBERS, gateways.DOUBLED, config=ModelConfig(max_batch_size=8))
+        gateway = Gateway(triton)
+        with running(Starlette(routes=[Mount("/models", gateway)], lifespan=gateway.lifespan)) as client:
+            response = client.send("POST", "/models/v1/models/Double", b'{"x": [1]}')
+            assert response.json() == {"y": [2]}
+
+
+def test_a_server_that_cannot_be_started():
+    later = TritonLifecyclePolicy(launch_triton_on_startup=False)
+    with Triton(config=TritonConfig(model_repository="/nowhere"), triton_lifecycle_policy=later) as triton:
+        server = uvicorn.Server(uvicorn.Config(Gateway(triton), log_config=None, lifespan="on"))
+        with contextlib.suppress(SystemExit), socket.create_server(("127.0.0.1", 0)) as listening:
+            server.run(sockets=[listening])
+        assert not server.started
 
 
 def test_a_port_that_is_taken(served):

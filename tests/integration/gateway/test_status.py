@@ -47,7 +47,7 @@ def test_names_that_no_model_has_are_not_kept(fresh):
 
 
 def test_the_server(fresh, served):
-    assert fresh.get("/status").json()["server"] == {"version": served.server_version, "restarts": 0}
+    assert fresh.get("/status").json()["server"] == {"version": served.report.version, "restarts": 0}
 
 
 def test_a_key_decides_what_is_shown(served, tmp_path):

@@ -1,0 +1,88 @@
+"""``pytriton gateway``: serves the models of servers elsewhere through a gateway."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import logging
+import os
+import threading
+from typing import Any
+
+from pytriton.cli.settings import add_settings
+from pytriton.client.tls import TLSConfig
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
+from pytriton.gateway.access import create_key
+from pytriton.gateway.config import GatewayConfig
+from pytriton.utils.signals import wake_on_signals
+
+NAME = "gateway"
+HELP = "serve the models of servers as JSON, for the internet"
+
+_EXIT_TIMEOUT_S = 25.0  # Kubernetes kills after 30 s
+_KINDS: dict[str, Any] = {"int": int, "float": float}
+
+
+def add_arguments(parser: argparse.ArgumentParser, token_variable: str) -> None:
+    """Adds the servers, and a flag for each field of `GatewayConfig`.
+
+    Args:
+        parser: The command's.
+        token_variable: The environment variable that holds the access token.
+    """
+    parser.usage = "%(prog)s [-h] [--host HOST] [--port PORT] [--<setting> VALUE ...] [--create-key NAME] URL [URL ...]"
+    parser.add_argument("urls", nargs="*", metavar="URL", help="host, host:8001, grpc://… or grpcs://…: gRPC's port")
+    parser.add_argument(
+        "--token",
+        default=os.environ.get(token_variable),
+        help=f"the servers' access token; by default, what {token_variable} holds",
+    )
+    parser.add_argument("--ca", metavar="FILE", help="certificates (PEM) that the servers' own must be signed by")
+    add_settings(parser.add_argument_group("settings of the gateway"), GatewayConfig, ("openai",))
+    keys = parser.add_argument_group("API keys")
+    keys.add_argument("--create-key", metavar="NAME", help="add a key to the file of --api-keys, print it, and end")
+    keys.add_argument("--model", action="append", metavar="NAME", help="of the new key: a model that it may use")
+    keys.add_argument("--rate", type=float, metavar="N", help="of the new key: requests per second")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Creates a key, or serves until a signal arrives."""
+    if options.create_key is not None:
+        if options.api_keys is None:
+            raise PyTritonBadParameterError("--create-key NAME also needs --api-keys FILE.")
+        print(create_key(options.api_keys, options.create_key, models=options.model, rate=options.rate))
+        return
+    if not options.urls:
+        raise PyTritonBadParameterError("Give the address of at least one server, like localhost:8001.")
+    try:
+        from pytriton.gateway import Gateway
+        from pytriton.gateway.server import GatewayServer
+    except ImportError as error:
+        raise PyTritonRuntimeError(str(error)) from error
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    config = _config(options)
+    tls = None if options.ca is None else TLSConfig(root_certificates=options.ca)
+    server = GatewayServer(Gateway(options.urls, config, access_token=options.token, tls=tls), config)
+    woken = threading.Event()
+    with wake_on_signals(woken):
+        server.start()
+        print(f"The gateway serves at {server.url}.", flush=True)
+        server.wait(woken)
+    server.stop(_EXIT_TIMEOUT_S)
+
+
+def _config(options: argparse.Namespace) -> GatewayConfig:
+    settings: dict[str, Any] = {}
+    for field in dataclasses.fields(GatewayConfig):
+        value = getattr(options, field.name, None)
+        if value is None:
+            continue
+        kind = str(field.type)
+        if kind.startswith("tuple["):
+            value = tuple(value)
+        try:
+            settings[field.name] = _KINDS.get(kind, lambda given: given)(value)
+        except ValueError as error:
+            flag = f"--{field.name.replace('_', '-')}"
+            raise PyTritonBadParameterError(f"{flag} is {value!r}; give a number.") from error
+    return GatewayConfig(**settings)

@@ -1,0 +1,108 @@
+"""The server in the gateway's process, which requests reach through shared memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from pytriton.client.in_process import AsyncioInProcessClient
+
+
+class Report(Protocol):
+    """What the server reports; see `pytriton.server_report.ServerReport`."""
+
+    @property
+    def version(self) -> str | None:
+        """Triton's version."""
+
+    @property
+    def restarts(self) -> int:
+        """How often the server was restarted."""
+
+    def ready_models(self) -> list[tuple[str, int]]:
+        """Returns the names and versions of all models that are ready."""
+
+    def configuration(self, model_name: str, model_version: int | None = None) -> Mapping[str, Any]:
+        """Returns a model's configuration."""
+
+    def statistics(self, model_name: str | None = None, model_version: int | None = None) -> Mapping[str, Any]:
+        """Returns the statistics of a model, or of all."""
+
+    def description(self, model_name: str) -> str:
+        """Returns the docstring of a bound function."""
+
+    def instances(self, model_name: str) -> tuple[int, int] | None:
+        """Returns the number of instances of a bound model, and how often they were restarted."""
+
+
+class Triton(Protocol):
+    """The server that this process runs: a `pytriton.triton.Triton`."""
+
+    @property
+    def report(self) -> Report:
+        """What it reports."""
+
+    async def aclient(self, model_name: str, model_version: int | None = None) -> AsyncioInProcessClient:
+        """Returns a client of a model that is ready."""
+
+    def run_behind_gateway(self) -> None:
+        """Starts the server if it does not run."""
+
+    def is_connected(self) -> bool:
+        """Returns whether the server accepts requests."""
+
+
+class LocalUpstream:
+    """The server that this process runs; see `pytriton.gateway.models.Upstream`.
+
+    Args:
+        triton: The server.
+    """
+
+    def __init__(self, triton: Triton) -> None:
+        self._triton = triton
+        self._report = triton.report
+
+    async def start(self) -> None:
+        """Starts the server if it does not run."""
+        await asyncio.to_thread(self._triton.run_behind_gateway)
+
+    async def client(self, name: str, version: int | None) -> AsyncioInProcessClient:
+        """Returns a client of a model that is ready."""
+        return await self._triton.aclient(name, version)
+
+    async def ready_models(self) -> list[tuple[str, int]]:
+        """Returns the names and versions of all models that are ready."""
+        return await asyncio.to_thread(self._report.ready_models)
+
+    async def is_ready(self) -> bool:
+        """Returns whether the server accepts requests."""
+        return await asyncio.to_thread(self._triton.is_connected)
+
+    async def configuration(self, name: str, version: int | None) -> Mapping[str, Any]:
+        """Returns a model's configuration as Triton reports it."""
+        return await asyncio.to_thread(self._report.configuration, name, version)
+
+    async def statistics(self, name: str | None, version: int | None) -> Mapping[str, Any]:
+        """Returns Triton's statistics of a model, or of all."""
+        return await asyncio.to_thread(self._report.statistics, name, version)
+
+    async def version(self) -> str:
+        """Returns Triton's version."""
+        return self._report.version or ""
+
+    def description(self, name: str) -> str:
+        """Returns the docstring of the function that a model is bound to."""
+        return self._report.description(name)
+
+    def instances(self, name: str) -> tuple[int | None, int | None]:
+        """Returns the number of a model's instances, and how often they were restarted; None if it is not bound."""
+        return self._report.instances(name) or (None, None)
+
+    def restarts(self) -> int | None:
+        """Returns how often the server was restarted."""
+        return self._report.restarts
+
+    async def close(self) -> None:
+        """Does nothing: the server goes on."""
