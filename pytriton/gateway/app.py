@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import http
+import itertools
 import logging
+import secrets
 import time
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping, Sequence
 from typing import Any
 
@@ -34,6 +35,8 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _MAX_REQUEST_ID = 128
+_ID_PREFIX = secrets.token_hex(8)  # of this process
+_numbers = itertools.count()
 _MODELS = "/v1/models/"
 _PROTOCOL = "/v2"
 _ASSETS = "/assets/"
@@ -138,10 +141,10 @@ class Gateway:
 
     async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, self._config.max_body_size)
-        request_id = request.headers.get("x-request-id", "")
+        request_id = request.header("x-request-id")
         if not request_id.isprintable() or not request_id.isascii() or len(request_id) > _MAX_REQUEST_ID:
             request_id = ""
-        request.id = request_id or uuid.uuid4().hex
+        request.id = request_id or f"{_ID_PREFIX}{next(_numbers):x}"
         started = False
 
         async def send_with_id(message: MutableMapping[str, Any]) -> None:

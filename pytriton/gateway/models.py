@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from pytriton.client.core.inputs import Array
 from pytriton.client.exceptions import PyTritonClientError
 from pytriton.gateway.errors import RequestError, translated
+from pytriton.gateway.sample_codec import SampleCodec
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.proxy.services.messages import InferenceCall
 
@@ -97,6 +98,7 @@ class Model:
     def __init__(self, client: Client, timeout_s: float) -> None:
         self._client = client
         self._timeout_s = timeout_s
+        self._codec: SampleCodec | None = None
 
     @property
     def config(self) -> TritonModelConfig:
@@ -105,8 +107,22 @@ class Model:
         Raises:
             RequestError: It is not ready.
         """
-        with _translated():
+        try:  # without _translated(), which takes microseconds
             return self._client.model_config
+        except PyTritonClientError as error:
+            raise translated(error) from error
+
+    @property
+    def codec(self) -> SampleCodec:
+        """Converts its samples.
+
+        Raises:
+            RequestError: It is not ready.
+        """
+        config = self.config
+        if self._codec is None or self._codec.config is not config:
+            self._codec = SampleCodec(config)
+        return self._codec
 
     def call(self, arrays: Mapping[str, Array], request_id: str) -> InferenceCall:
         """Returns a request with inputs that fit the model."""
@@ -120,7 +136,7 @@ class Model:
         Raises:
             RequestError: It failed.
         """
-        try:  # without _translated(), which costs microseconds
+        try:
             return await self._client.infer_call(call, self._timeout_s)
         except PyTritonClientError as error:
             raise translated(error) from error

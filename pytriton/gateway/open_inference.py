@@ -111,8 +111,8 @@ async def infer(model: Model, request: Request, send: Send, config: GatewayConfi
 
 
 def _parts(body: bytes, request: Request) -> tuple[dict[str, Any], memoryview]:
-    length = request.headers.get(HEADER_LENGTH)
-    if length is None:
+    length = request.header(HEADER_LENGTH)
+    if not length:
         header, tail = body, memoryview(b"")
     else:
         if not (length.isascii() and length.isdecimal() and len(length) < 18 and int(length) <= len(body)):

@@ -52,7 +52,8 @@ async def predict(model: Model, request: Request, send: Send, config: GatewayCon
         if array is not None:
             await send_bytes(send, npy.write(array), npy.MEDIA_TYPE)
             return
-    await send_json(send, json_of(outputs, model.config, samples.layout))
+    sample = model.codec.sample_of(outputs[0]) if samples.layout == "sample" else None
+    await send_json(send, sample or json_of(outputs, model.config, samples.layout))
 
 
 def _samples(model: Model, request: Request, body: bytes, max_samples: int) -> Samples:
@@ -69,6 +70,9 @@ def _samples(model: Model, request: Request, body: bytes, max_samples: int) -> S
             http.HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
             f"The body is {media_type!r}; send application/json or {npy.MEDIA_TYPE}.",
         )
+    arrays = model.codec.decode(body)
+    if arrays is not None:
+        return Samples([arrays], "sample")
     return samples_of(model.config, parse(body), max_samples)
 
 

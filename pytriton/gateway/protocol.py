@@ -17,10 +17,10 @@ class LimitedProtocol(HttpToolsProtocol):
     """Set by `protocol_of`."""
 
     _timer: asyncio.TimerHandle | None = None
+    _deadline: float | None = None  # of the request's arrival; None while one is being served
     _in_head = True
     _has_begun = False
     _received = 0  # bytes of a head that is not complete
-    _head_size = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Closes the connection if there are too many."""
@@ -28,7 +28,8 @@ class LimitedProtocol(HttpToolsProtocol):
         if len(self.connections) > self.limits.max_connections:
             transport.close()
             return
-        self._start_timer()
+        self._deadline = self.loop.time() + self.limits.read_timeout_s
+        self._look_at_clock()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Ends the connection."""
@@ -46,22 +47,13 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begins a request."""
         super().on_message_begin()
-        self._in_head, self._has_begun, self._head_size = True, True, 0
-        self._start_timer()
-
-    def on_url(self, url: bytes) -> None:
-        """Takes a part of the URL."""
-        self._head_size += len(url)
-        super().on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Takes a header."""
-        self._head_size += len(name) + len(value)
-        super().on_header(name, value)
+        self._in_head = self._has_begun = True
+        self._deadline = self.loop.time() + self.limits.read_timeout_s
 
     def on_headers_complete(self) -> None:
         """Starts the application, unless the headers are too large."""
-        if self._head_size > self.limits.max_header_size:
+        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if size > self.limits.max_header_size:
             self._refuse(http.HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
             return
         self._in_head, self._received = False, 0
@@ -69,13 +61,19 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Ends a request."""
-        self._stop_timer()
+        self._deadline = None
         self._in_head, self._has_begun = True, False
         super().on_message_complete()
 
-    def _start_timer(self) -> None:
-        self._stop_timer()
-        self._timer = self.loop.call_later(self.limits.read_timeout_s, self._refuse, http.HTTPStatus.REQUEST_TIMEOUT)
+    def _look_at_clock(self) -> None:
+        """Refuses a request that is late; looks again when it, or one that begins right now, would be."""
+        now = self.loop.time()
+        if self._deadline is not None and now >= self._deadline:
+            self._refuse(http.HTTPStatus.REQUEST_TIMEOUT)
+            return
+        # One timer for all requests of a connection: one for each would take microseconds.
+        at = now + self.limits.read_timeout_s if self._deadline is None else self._deadline
+        self._timer = self.loop.call_at(at, self._look_at_clock)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

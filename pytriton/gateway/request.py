@@ -42,10 +42,17 @@ class Request:
         path: str = scope["path"]
         self.path = path[len(prefix) :] if prefix and path.startswith(prefix) else path
         """The path below that at which the application is mounted."""
-        self.headers: dict[str, str] = {
-            name.decode("latin1"): value.decode("latin1") for name, value in scope["headers"]
-        }
-        """Headers by their names in lower case."""
+        self._headers: dict[bytes, bytes] = dict(scope["headers"])
+
+    @cached_property
+    def headers(self) -> dict[str, str]:
+        """All headers by their names in lower case."""
+        return {name.decode("latin1"): value.decode("latin1") for name, value in self._headers.items()}
+
+    def header(self, name: str, default: str = "") -> str:
+        """Returns a header; its name is in lower case."""
+        value = self._headers.get(name.encode())
+        return default if value is None else value.decode("latin1")
 
     @cached_property
     def query(self) -> dict[str, str]:
@@ -55,12 +62,12 @@ class Request:
     @property
     def media_type(self) -> str:
         """The body's type, without parameters."""
-        content_type: str = self.headers.get("content-type", "")
-        return content_type.partition(";")[0].strip().lower()
+        return self.header("content-type").partition(";")[0].strip().lower()
 
     def accepts(self, media_type: str) -> bool:
         """Returns whether the client names a type of response."""
-        return media_type in self.headers.get("accept", "").lower()
+        accepted = self._headers.get(b"accept")  # cheap if there is none, as in most requests
+        return accepted is not None and media_type in accepted.decode("latin1").lower()
 
     async def body(self) -> bytes:
         """Reads the body.
@@ -68,7 +75,7 @@ class Request:
         Raises:
             RequestError: It is too large, also when decompressed, or the client has left.
         """
-        encoding = self.headers.get("content-encoding", "identity").strip().lower()
+        encoding = self.header("content-encoding", "identity").strip().lower()
         if encoding != "identity" and encoding not in _WINDOW_BITS:
             raise RequestError(
                 http.HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"The body's encoding is {encoding!r}: use gzip or deflate."
@@ -89,7 +96,7 @@ class Request:
         return data
 
     async def _raw_body(self) -> bytes:
-        length = self.headers.get("content-length", "")
+        length = self.header("content-length")
         if length.isdecimal() and int(length[:18]) > self._max_body_size:
             raise self._too_large()
         message = await self._next()

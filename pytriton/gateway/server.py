@@ -42,6 +42,7 @@ class GatewayServer:
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,
                 http=protocol_of(config),
                 lifespan="on",
                 ws="none",

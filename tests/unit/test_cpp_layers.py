@@ -21,8 +21,8 @@ LAYERS = [
     "model_instance",
     "",
 ]
-# Programs of their own, and the folders from which they include besides their own.
-PROGRAMS = {"launcher": {"base"}, "guard": {"guard", "base", "triton"}}
+# Programs and libraries of their own, and the folders from which they include besides their own.
+PROGRAMS = {"launcher": {"base"}, "guard": {"guard", "base", "triton"}, "spin": set()}
 
 FILES = sorted(path.relative_to(BACKEND) for path in BACKEND.rglob("*") if path.suffix in (".h", ".cc"))
 

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger(__name__)
 
 _HANDSHAKE_S = 5.0
+_LINGER_S = 0.5  # in which a loop goes on reading
+_MAX_LOOP_WAIT_NS = 200_000  # an event loop may have other things to do
 _NAP_S = 0.25  # and then it looks whether the server is there
 _NOTHING = np.empty(0, np.uint8)
 _GONE = "the server is gone, or has unloaded the model"
@@ -52,6 +54,7 @@ class ReplyDispatcher:
         """Sends nothing yet."""
         self._socket = connected
         self._spin = AdaptiveSpin()
+        self._loop_spin = AdaptiveSpin(_MAX_LOOP_WAIT_NS)  # for event loops
         self._poll = select.poll()
         self._poll.register(connected, select.POLLIN)
         self._process = os.getpid()
@@ -148,14 +151,16 @@ class ReplyDispatcher:
         import asyncio
 
         loop = asyncio.get_running_loop()
+        begin = time.monotonic_ns()
+        is_alone = len(self._pending) == 1
+        if is_alone:
+            self._spin_in_loop(pending, begin)
         while True:
             left_s = None if deadline is None else deadline - time.monotonic()
             with self._lock:
                 reply, is_gone = self._taken(pending)
-                if reply is not None:
-                    return reply
-                if is_gone:
-                    raise PyTritonInvalidOperationError(_GONE)
+                if reply is not None or is_gone:
+                    break
                 if left_s is not None and left_s <= 0:
                     return None
                 pending.future = loop.create_future()
@@ -167,6 +172,11 @@ class ReplyDispatcher:
                 pending.future = None
                 if timer is not None:
                     timer.cancel()
+        if is_alone:
+            self._loop_spin.learn(begin)
+        if reply is None:
+            raise PyTritonInvalidOperationError(_GONE)
+        return reply
 
     def cancel(self, pending: PendingCall) -> None:
         """Cancels a call; its replies are discarded."""
@@ -282,7 +292,26 @@ class ReplyDispatcher:
             doorbell.sleep()
             return doorbell.has_notification() or self._poll.poll(0) or None  # the latter if the server has gone
 
-        return bool(self._spin.wait(lambda: doorbell.has_notification() or None, nap))
+        return bool(self._spin.wait(lambda: doorbell.has_notification() or None, nap, linger=doorbell.linger))
+
+    def _spin_in_loop(self, pending: PendingCall, begin: int) -> None:
+        """Spins for the reply to the only call in flight, in the thread of an event loop."""
+        doorbell = self._doorbell
+        if doorbell is None or doorbell.linger is None:
+            return
+        with self._lock:
+            if self._is_read:
+                return
+            self._is_read = True
+        try:
+            while not pending.replies and self._loop_spin.spin(
+                lambda: doorbell.has_notification() or None, begin, doorbell.linger
+            ):
+                if not self._receive():
+                    self.close()
+                    return
+        finally:
+            self._release_leadership()
 
     def _follow(self, pending: PendingCall, deadline: float | None) -> bool:
         """Waits for a reply to this call, or for being promoted to leader. Returns whether that was in time."""
@@ -376,31 +405,28 @@ class ReplyDispatcher:
 
     def _enter(self, loop: asyncio.AbstractEventLoop) -> None:
         """Lets a loop read while a task waits in it; called with the lock held, in the loop's thread."""
-        count = self._loops.get(loop, 0)
-        self._loops[loop] = count + 1
-        if count == 0:
+        count = self._loops.get(loop)
+        self._loops[loop] = (count or 0) + 1
+        if count is None:
             loop.add_reader(self._socket.fileno(), self._drain)
+            loop.call_later(_LINGER_S, self._leave_when_idle, loop)
 
     def _leave(self, pending: PendingCall) -> None:
-        """Undoes `_enter` for one call."""
+        """Undoes `_enter` for one call; the loop goes on reading for a moment, since the next call may come at once."""
         loop = pending.loop
         if loop is None:
             return
-        try:
-            if threading.get_ident() == pending.thread:
-                self._leave_here(loop)
-            else:
-                loop.call_soon_threadsafe(self._leave_here, loop)
-        except RuntimeError:  # the loop is closed
-            with self._lock:
-                self._loops.pop(loop, None)
-
-    def _leave_here(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:
-            count = self._loops.get(loop, 0) - 1
-            if count > 0:
-                self._loops[loop] = count
+            if loop in self._loops:
+                self._loops[loop] -= 1
+
+    def _leave_when_idle(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._lock:
+            count = self._loops.get(loop)
+            if count is None:
                 return
-            if self._loops.pop(loop, None) is None:
+            if count == 0:
+                del self._loops[loop]
+                loop.remove_reader(self._socket.fileno())
                 return
-            loop.remove_reader(self._socket.fileno())
+        loop.call_later(_LINGER_S, self._leave_when_idle, loop)

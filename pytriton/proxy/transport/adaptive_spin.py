@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Optional, TypeVar
 
-_MAX_WAIT_NS = 400_000  # longer waits are not worth spinning for
+_MAX_WAIT_NS = 400_000
 _SLACK_NS = 20_000
 _MIN_BACKOFF = 8
 _MAX_BACKOFF = 1024
@@ -22,7 +22,8 @@ _BACKLOG_BATCHES = 32  # batches after a large one, before spinning is tried aga
 
 _Thing = TypeVar("_Thing")
 
-_spinning = threading.Lock()  # held by the one thread that spins, since it also holds the interpreter
+_slots = [threading.Lock() for _ in range(len(os.sched_getaffinity(0)))]  # one for each thread that may spin
+_only_slot = _slots[:1]  # for threads that hold the interpreter while they spin
 
 
 def _may_spin() -> bool:
@@ -30,12 +31,17 @@ def _may_spin() -> bool:
 
 
 class AdaptiveSpin:
-    """Waits for a recurring event, and learns how long it takes. Used by one thread at a time."""
+    """Waits for a recurring event, and learns how long it takes. Used by one thread at a time.
 
-    __slots__ = ("_average_ns", "_backlog", "_backoff", "_is_allowed", "_next_backoff")
+    Args:
+        max_wait_ns: Longer waits are not worth spinning for.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_average_ns", "_backlog", "_backoff", "_is_allowed", "_max_wait_ns", "_next_backoff")
+
+    def __init__(self, max_wait_ns: int = _MAX_WAIT_NS) -> None:
         self._is_allowed = _may_spin()
+        self._max_wait_ns = max_wait_ns
         self._average_ns = 10 * _MAX_WAIT_NS  # moving average of the time it takes
         self._backlog = 0  # waits left until the backlog counts as gone
         self._backoff = 0  # waits left until spinning is tried again
@@ -46,6 +52,7 @@ class AdaptiveSpin:
         poll: Callable[[], Optional[_Thing]],  # noqa: UP045
         sleep: Callable[[], Optional[_Thing]],  # noqa: UP045
         batch_size: int = 0,
+        linger: Optional[Callable[[int], object]] = None,  # noqa: UP045
     ) -> Optional[_Thing]:  # noqa: UP045
         """Waits for the event, spinning where that is likely to pay.
 
@@ -54,6 +61,8 @@ class AdaptiveSpin:
             sleep: Blocks until the event happens; may give up and return None.
             batch_size: Number of requests in the previous batch. After a large one clients are queueing, and for a
                 while the processor has better things to do than to spin.
+            linger: Spins without the interpreter until the event may have happened, or until a moment on the clock of
+                ``time.monotonic_ns()``. Without it, this calls ``poll`` again and again.
 
         Returns:
             The event, or None if ``sleep`` gave up.
@@ -65,23 +74,57 @@ class AdaptiveSpin:
         if self._backlog:
             return sleep()
         begin = time.monotonic_ns()
-        thing = None
-        if self._average_ns < _MAX_WAIT_NS and self._is_allowed:
-            if self._backoff:
-                self._backoff -= 1
-            elif _spinning.acquire(blocking=False):
-                try:
-                    thing = self._spin(poll, begin)
-                finally:
-                    _spinning.release()
+        thing = self.spin(poll, begin, linger)
         if thing is None:
             thing = sleep()
-        waited = min(time.monotonic_ns() - begin, 10 * _MAX_WAIT_NS)
-        self._average_ns += (waited - self._average_ns) >> 3
+        self.learn(begin)
         return thing
 
-    def _spin(self, poll: Callable[[], Optional[_Thing]], begin: int) -> Optional[_Thing]:  # noqa: UP045
-        thing = _poll_until(begin + 2 * self._average_ns + _SLACK_NS, poll)
+    def spin(
+        self,
+        poll: Callable[[], Optional[_Thing]],  # noqa: UP045
+        begin: int,
+        linger: Optional[Callable[[int], object]],  # noqa: UP045
+    ) -> Optional[_Thing]:  # noqa: UP045
+        """Spins for the event where that is likely to pay, for callers that sleep by themselves.
+
+        Args:
+            poll: As for `wait`, and so is the rest.
+            begin: When the wait began, on the clock of ``time.monotonic_ns()``.
+            linger: Spins without the interpreter.
+
+        Returns:
+            The event, or None: sleep, and then call `learn`.
+        """
+        if self._average_ns >= self._max_wait_ns or not self._is_allowed:
+            return None
+        if self._backoff:
+            self._backoff -= 1
+            return None
+        for slot in _only_slot if linger is None else _slots:
+            if slot.acquire(blocking=False):
+                try:
+                    return self._spin(poll, begin, linger or _yield)
+                finally:
+                    slot.release()
+        return None
+
+    def learn(self, begin: int) -> None:
+        """Learns how long a wait took, which ends now."""
+        waited = min(time.monotonic_ns() - begin, 10 * _MAX_WAIT_NS)
+        self._average_ns += (waited - self._average_ns) >> 3
+
+    def _spin(
+        self,
+        poll: Callable[[], Optional[_Thing]],  # noqa: UP045
+        begin: int,
+        linger: Callable[[int], object],
+    ) -> Optional[_Thing]:  # noqa: UP045
+        end = begin + 2 * self._average_ns + _SLACK_NS
+        thing = poll()
+        while thing is None and time.monotonic_ns() < end:
+            linger(end)
+            thing = poll()
         if thing is None:
             self._backoff = self._next_backoff
             self._next_backoff = min(2 * self._next_backoff, _MAX_BACKOFF)
@@ -90,9 +133,6 @@ class AdaptiveSpin:
         return thing
 
 
-def _poll_until(end: int, poll: Callable[[], Optional[_Thing]]) -> Optional[_Thing]:  # noqa: UP045
-    thing = poll()
-    while thing is None and time.monotonic_ns() < end:
-        os.sched_yield()  # to any thread that has work to do
-        thing = poll()
-    return thing
+def _yield(_: int) -> None:
+    """Yields the processor to any thread that has work to do."""
+    os.sched_yield()

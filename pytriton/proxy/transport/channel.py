@@ -60,10 +60,8 @@ class Channel:
             EOFError: The other side has gone.
         """
         if self._doorbell is None:
-            poll, sleep = self.receive_now, self._sleep
-        else:
-            poll, sleep = self._doorbell.take, self._sleep_at_doorbell
-        return self._spin.wait(poll, sleep, batch_size)
+            return self._spin.wait(self.receive_now, self._sleep, batch_size)
+        return self._spin.wait(self._doorbell.take, self._sleep_at_doorbell, batch_size, self._doorbell.linger)
 
     def use_doorbell(self, memory: Any, offset: int) -> None:
         """Exchanges notifications through a doorbell in shared memory from now on; called after the handshake."""

@@ -6,9 +6,12 @@ notification is under way at a time, and it lies beside these words; other notif
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import pathlib
 import platform
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Optional
 
 from pytriton.proxy.transport.arena import map_memory
 from pytriton.proxy.wire.notification import Notification
@@ -24,6 +27,7 @@ _BACKENDS_OFFSET, _BACKENDS_SIZE, _BACKENDS_SEQUENCE = 9, 10, 11
 _FUTEX_WAIT, _FUTEX_WAKE, _FUTEX_WAKE_OP = 0, 1, 5
 _ADD_1 = 1 << 28 | 1 << 12  # the operation of `_FUTEX_WAKE_OP`
 _MASK = 0xFFFFFFFF
+_SPIN_LIBRARY = "lib/libpytriton_spin.so"
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine())
 _SLEEP_OR_WAKE = (ctypes.c_long, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p)
@@ -31,6 +35,21 @@ _syscall = ctypes.CDLL(None).syscall  # releases the GIL
 _syscall.argtypes = _SLEEP_OR_WAKE
 _syscall_on_two_words = ctypes.CDLL(None).syscall
 _syscall_on_two_words.argtypes = (*_SLEEP_OR_WAKE, ctypes.c_void_p, ctypes.c_uint32)
+
+
+def _load_spin() -> Any:
+    """Returns the function that spins without the interpreter; None where the library was not built."""
+    import pytriton.proxy.transport
+
+    for folder in pytriton.proxy.transport.__path__:
+        with contextlib.suppress(OSError, AttributeError):
+            spin = ctypes.CDLL(str(pathlib.Path(folder) / _SPIN_LIBRARY)).PytritonSpin
+            spin.argtypes = (ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int64)
+            return spin
+    return None
+
+
+_spin = _load_spin()
 
 
 class _Timespec(ctypes.Structure):
@@ -81,6 +100,8 @@ class Doorbell:
         self._timeout_address = ctypes.addressof(self._timeout)
         self._acknowledged = 0
         self._sequence = 0  # of the last batch
+        self.linger: Optional[Callable[[int], object]] = None if _spin is None else self._linger  # noqa: UP045
+        """Spins without the interpreter until a notification comes, or until a moment; see `AdaptiveSpin.wait`."""
         self.notified_without_batch = False
         """Whether a notification came without a batch, as when the other side closes."""
 
@@ -108,6 +129,9 @@ class Doorbell:
         return tuple.__new__(
             Notification, (notifications[_KIND], sequence, notifications[_OFFSET], notifications[_SIZE])
         )
+
+    def _linger(self, end_ns: int) -> None:
+        _spin(self._own, self._acknowledged, end_ns)
 
     def sleep(self) -> None:
         """Sleeps until a notification comes, `wake` is called, or the timeout has passed."""
