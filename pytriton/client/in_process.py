@@ -326,12 +326,16 @@ class AsyncioInProcessClient(_InProcessClientBase):
             raise _lost(call) from error
         return _checked(reply)
 
-    async def stream_call(self, call: InferenceCall, timeout_s: float) -> AsyncGenerator[InferenceReply, None]:
-        """Sends a request as `infer_call` does, and iterates over the responses."""
+    async def stream_call(self, call: InferenceCall, timeout_s: float) -> AsyncGenerator[list[InferenceReply], None]:
+        """Sends a request as `infer_call` does, and yields the responses, each time all that have arrived."""
         stream = await self._send(_Prepared(call, False, timeout_s))
         try:
-            async for reply in stream:
-                yield _checked(reply)
+            while replies := await stream.several():
+                if replies[-1].error is not None:
+                    if replies[:-1]:
+                        yield replies[:-1]
+                    raise _failure(replies[-1].error) from replies[-1].error
+                yield replies
         except PyTritonInvalidOperationError as error:
             raise _lost(call) from error
         finally:
@@ -343,8 +347,9 @@ class AsyncioInProcessClient(_InProcessClientBase):
     async def _stream(self, prepared: _Prepared) -> AsyncGenerator[dict[str, Array], None]:
         stream = self.stream_call(prepared.call, prepared.timeout_s)
         try:
-            async for reply in stream:
-                yield _outputs(reply, prepared.single)
+            async for replies in stream:
+                for reply in replies:
+                    yield _outputs(reply, prepared.single)
         finally:
             await stream.aclose()
 

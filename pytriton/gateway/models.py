@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from pytriton.client.core.inputs import Array
@@ -46,8 +46,8 @@ class Client(Protocol):
     async def infer_call(self, call: InferenceCall, timeout_s: float) -> Reply:
         """Sends a request, and returns the response."""
 
-    def stream_call(self, call: InferenceCall, timeout_s: float) -> AsyncGenerator[Reply, None]:
-        """Sends a request, and yields the responses; `timeout_s` is for each."""
+    def stream_call(self, call: InferenceCall, timeout_s: float) -> AsyncGenerator[Sequence[Reply], None]:
+        """Sends a request, and yields the responses, each time all that have come; `timeout_s` is for the next."""
 
 
 class Upstream(Protocol):
@@ -141,16 +141,16 @@ class Model:
         except PyTritonClientError as error:
             raise translated(error) from error
 
-    async def stream(self, call: InferenceCall) -> AsyncGenerator[Reply, None]:
-        """Sends a request, and yields the responses.
+    async def stream(self, call: InferenceCall) -> AsyncGenerator[Sequence[Reply], None]:
+        """Sends a request, and yields the responses, each time all that have come.
 
         Raises:
             RequestError: It failed.
         """
         stream = self._client.stream_call(call, self._timeout_s)
         try:
-            async for reply in stream:
-                yield reply
+            async for replies in stream:
+                yield replies
         except PyTritonClientError as error:
             raise translated(error) from error
         finally:

@@ -126,9 +126,9 @@ async def _parts(model: Model, samples: Samples, request_id: str, media_type: st
     has_begun = False
     responses = model.stream(model.call(samples.arrays[0], request_id))
     try:
-        async for reply in responses:
+        async for replies in responses:
             has_begun = True
-            yield frame(json_of([reply.outputs], model.config, samples.layout))
+            yield b"".join([frame(json_of([reply.outputs], model.config, samples.layout)) for reply in replies])
     except RequestError as error:
         if not has_begun:
             raise

@@ -244,13 +244,13 @@ class RemoteClient:
 
         return await run_async(session.send(send, session.deadline_of(request)))
 
-    async def stream_call(self, call: InferenceCall, timeout_s: float) -> AsyncGenerator[RemoteReply, None]:
+    async def stream_call(self, call: InferenceCall, timeout_s: float) -> AsyncGenerator[list[RemoteReply], None]:
         """Sends a request, and yields the responses."""
         session, request = self._session_of(call), self._request(call, timeout_s)
         responses = results(session, request)
         try:
             async for result in responses:
-                yield _reply(session, session.servers[0], request, result)
+                yield [_reply(session, session.servers[0], request, result)]
         finally:
             await responses.aclose()
 

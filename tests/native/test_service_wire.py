@@ -6,6 +6,7 @@ import ctypes
 from typing import Any
 
 import hypothesis
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,6 +30,7 @@ from pytriton.proxy.wire.service import (
     encode_log,
     encode_metric,
     encode_model,
+    read_reply,
 )
 
 CALL, REPLY, LOG, MODEL, METRIC = range(5, 10)
@@ -120,6 +122,32 @@ def test_a_reply_is_read_as_it_was_written(library: ctypes.CDLL, reply: Inferenc
     data = encode_reply(reply).to_bytes()
     assert recode(library, REPLY, data) == data
     assert comparable(decode_reply(reader_of(data))) == comparable(reply)
+    assert comparable(read_reply(np.frombuffer(data, np.uint8))) == comparable(reply)
+
+
+ones = st.builds(InferenceReplyOutput, texts, integers, integers, integers, shapes)
+
+
+@settings
+@given(st.lists(ones, min_size=2, max_size=4), st.booleans(), st.data())
+def test_replies_of_a_stream_are_read_one_by_one(
+    outputs: list[InferenceReplyOutput], final: bool, data: st.DataObject
+) -> None:
+    """They are read by what the ones before had in common, also if bytes of them have been changed."""
+    for output in outputs:
+        written = bytearray(
+            encode_reply(InferenceReplyMessage(final, True, None, "m", 1, "r", {}, [output])).to_bytes()
+        )
+        if data.draw(st.booleans()):
+            written[data.draw(st.integers(0, len(written) - 1))] ^= data.draw(st.integers(1, 255))
+        message = np.frombuffer(written, np.uint8)
+        try:
+            expected = decode_reply(MessageReader(message, 0, len(message)))
+        except ProtocolError:
+            with pytest.raises(ProtocolError):
+                read_reply(message)
+        else:
+            assert comparable(read_reply(message)) == comparable(expected)
 
 
 @settings

@@ -11,7 +11,7 @@ import codecs
 import http
 import time
 import uuid
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,7 +21,7 @@ from pytriton.client.core.chunking import send_several
 from pytriton.gateway.access import ApiKey
 from pytriton.gateway.errors import RequestError
 from pytriton.gateway.json_tensors import encode, samples_of
-from pytriton.gateway.models import Model, Models
+from pytriton.gateway.models import Model, Models, Reply
 from pytriton.gateway.openai.models import OpenAIChat, OpenAICompletion, OpenAIEmbeddings, OpenAIModel
 from pytriton.gateway.openai.stop import StopSequences
 from pytriton.gateway.request import Request
@@ -223,7 +223,7 @@ class _Text:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         stream = self._model.stream(self._call)
         try:
-            async for reply in stream:
+            async for reply in _each(stream):
                 array = reply.outputs.get(self._output)
                 if array is None:
                     raise RequestError(
@@ -244,6 +244,12 @@ class _Text:
     async def whole(self) -> str:
         """Waits for the whole text."""
         return "".join([piece async for piece in self.pieces()])
+
+
+async def _each(stream: AsyncGenerator[Sequence[Reply], None]) -> AsyncIterator[Reply]:
+    async for replies in stream:
+        for reply in replies:
+            yield reply
 
 
 class _ChatShape:

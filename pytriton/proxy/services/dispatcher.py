@@ -25,6 +25,8 @@ from pytriton.proxy.tensors.layout import Layout
 from pytriton.proxy.transport.adaptive_spin import AdaptiveSpin
 from pytriton.proxy.transport.arena import PeerArena, SharedArena
 from pytriton.proxy.transport.doorbell import Doorbell, WakeFlag, has_futex
+from pytriton.proxy.transport.notification_reader import NotificationReader
+from pytriton.proxy.transport.socket_send import send
 from pytriton.proxy.wire.encoding import ProtocolError
 from pytriton.proxy.wire.error_code import ErrorCode
 from pytriton.proxy.wire.notification import NOTIFICATION, PROTOCOL_VERSION, Notification
@@ -53,6 +55,7 @@ class ReplyDispatcher:
     def __init__(self, connected: socket.socket) -> None:
         """Sends nothing yet."""
         self._socket = connected
+        self._reader = NotificationReader(connected)
         self._spin = AdaptiveSpin()
         self._loop_spin = AdaptiveSpin(_MAX_LOOP_WAIT_NS)  # for event loops
         self._poll = select.poll()
@@ -148,9 +151,8 @@ class ReplyDispatcher:
 
     async def wait_async(self, pending: PendingCall, deadline: float | None) -> InferenceReply | int | None:
         """Waits for a reply like `wait`, in the event loop of the caller."""
-        import asyncio
-
-        loop = asyncio.get_running_loop()
+        loop = pending.loop
+        assert loop is not None
         begin = time.monotonic_ns()
         is_alone = len(self._pending) == 1
         if is_alone:
@@ -207,6 +209,8 @@ class ReplyDispatcher:
             self._closed = True
             pending_calls = list(self._pending.values())
             self._pending.clear()
+            for pending in pending_calls:
+                self._leave(pending)
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes a thread that reads
         if self._doorbell is not None:
@@ -214,7 +218,6 @@ class ReplyDispatcher:
         if self._arena is not None:
             self._arena.close()
         for pending in pending_calls:
-            self._leave(pending)
             pending.wake()
 
     def _open(self) -> SharedArena:
@@ -256,7 +259,7 @@ class ReplyDispatcher:
 
     def _send(self, notification: Notification) -> None:
         try:
-            self._socket.send(NOTIFICATION.pack(*notification), socket.MSG_NOSIGNAL)
+            send(self._socket, NOTIFICATION.pack(*notification))
             if self._wake_flag is not None:
                 self._wake_flag.wake()
         except OSError as error:
@@ -276,7 +279,7 @@ class ReplyDispatcher:
                 left_ms = None if deadline is None else (deadline - time.monotonic()) * 1000
                 if left_ms is not None and left_ms <= 0:
                     return False
-                if self._wait_for_notification(left_ms) and not self._receive():
+                if self._wait_for_notification(left_ms) and self._receive() is False:
                     self.close()
             return True
         finally:
@@ -307,7 +310,7 @@ class ReplyDispatcher:
             while not pending.replies and self._loop_spin.spin(
                 lambda: doorbell.has_notification() or None, begin, doorbell.linger
             ):
-                if not self._receive():
+                if self._receive() is False:
                     self.close()
                     return
         finally:
@@ -341,26 +344,24 @@ class ReplyDispatcher:
                 return
             self._is_read = True
         try:
-            while self._poll.poll(0):
-                if not self._receive():
+            while (is_there := self._receive()) is not None:
+                if not is_there:
                     self.close()
                     break
         finally:
             self._release_leadership()
 
-    def _receive(self) -> bool:
-        """Takes one notification, if there is one. Returns whether the server is still there."""
-        try:
-            data = self._socket.recv(NOTIFICATION.size, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        if len(data) != NOTIFICATION.size:
-            return False
+    def _receive(self) -> bool | None:
+        """Takes notifications. Returns whether the server is still there; None if there is no notification."""
+        notifications = self._reader.read()
+        if not notifications:
+            return None if notifications is not None else False
+        return all(self._take(*notification) for notification in notifications)
+
+    def _take(self, kind: int, number: int, offset: int, size: int) -> bool:
+        """Takes one notification. Returns whether it is one that the server sends."""
         if self._doorbell is not None:
             self._doorbell.acknowledge()
-        kind, number, offset, size = NOTIFICATION.unpack(data)
         reply: InferenceReply | int = offset
         if kind == ServiceNotification.REPLY:
             try:
@@ -375,10 +376,9 @@ class ReplyDispatcher:
                 return True
             if is_final:
                 del self._pending[number]
+                self._leave(pending)
             if not pending.cancelled:
                 pending.replies.append(reply)
-        if is_final:
-            self._leave(pending)
         pending.wake()
         return True
 
@@ -412,13 +412,13 @@ class ReplyDispatcher:
             loop.call_later(_LINGER_S, self._leave_when_idle, loop)
 
     def _leave(self, pending: PendingCall) -> None:
-        """Undoes `_enter` for one call; the loop goes on reading for a moment, since the next call may come at once."""
+        """Undoes `_enter` for one call; called with the lock held.
+
+        The loop goes on reading for a moment, since the next call may come at once.
+        """
         loop = pending.loop
-        if loop is None:
-            return
-        with self._lock:
-            if loop in self._loops:
-                self._loops[loop] -= 1
+        if loop in self._loops:
+            self._loops[loop] -= 1
 
     def _leave_when_idle(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:

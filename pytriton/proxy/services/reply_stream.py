@@ -93,3 +93,14 @@ class AsyncReplyStream(_ReplyStreamBase, AsyncIterator[InferenceReply]):
         if reply is None:
             raise StopAsyncIteration
         return reply
+
+    async def several(self) -> list[InferenceReply]:
+        """Waits for the next response, and returns it with those that have arrived behind it; none at the end."""
+        replies: list[InferenceReply] = []
+        try:
+            replies.append(await self.__anext__())
+            while not self._ended and self._pending.replies:
+                replies.append(await self.__anext__())
+        except StopAsyncIteration:
+            pass
+        return replies

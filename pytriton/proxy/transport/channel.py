@@ -14,6 +14,7 @@ from typing import Any
 
 from pytriton.proxy.transport.adaptive_spin import AdaptiveSpin
 from pytriton.proxy.transport.doorbell import Doorbell
+from pytriton.proxy.transport.socket_send import send
 from pytriton.proxy.wire.notification import NOTIFICATION, Notification
 
 IDLE_S = 1
@@ -45,7 +46,7 @@ class Channel:
         elif fds:
             socket.send_fds(self._socket, [NOTIFICATION.pack(*notification)], fds)
         else:
-            self._socket.send(NOTIFICATION.pack(*notification), socket.MSG_NOSIGNAL)
+            send(self._socket, NOTIFICATION.pack(*notification))
 
     def receive(self, batch_size: int = 0) -> Notification | None:
         """Waits for a notification.

@@ -33,7 +33,9 @@ _FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine())
 _SLEEP_OR_WAKE = (ctypes.c_long, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p)
 _syscall = ctypes.CDLL(None).syscall  # releases the GIL
 _syscall.argtypes = _SLEEP_OR_WAKE
-_syscall_on_two_words = ctypes.CDLL(None).syscall
+_wake = ctypes.PyDLL(None).syscall  # keeps it
+_wake.argtypes = _SLEEP_OR_WAKE
+_syscall_on_two_words = ctypes.PyDLL(None).syscall
 _syscall_on_two_words.argtypes = (*_SLEEP_OR_WAKE, ctypes.c_void_p, ctypes.c_uint32)
 
 
@@ -77,7 +79,7 @@ class WakeFlag:
         """Wakes the thread if it sleeps."""
         if self._word[0] and has_futex():
             self._word[0] = 0
-            _syscall(_FUTEX, self._address, _FUTEX_WAKE, 1, None)
+            _wake(_FUTEX, self._address, _FUTEX_WAKE, 1, None)
 
 
 class Doorbell:
@@ -139,7 +141,7 @@ class Doorbell:
 
     def wake(self) -> None:
         """Wakes the thread that sleeps on this side."""
-        _syscall(_FUTEX, self._own, _FUTEX_WAKE, 1, None)
+        _wake(_FUTEX, self._own, _FUTEX_WAKE, 1, None)
 
     def notify(self, result: tuple[int, int, int, int] | None = None) -> None:
         """Notifies the other side of a result, or, without one, that this side closes."""

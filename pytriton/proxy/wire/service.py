@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -19,12 +20,21 @@ from pytriton.proxy.wire.encoding import (
     MessageReader,
     MessageWriter,
     ParameterValue,
+    ProtocolError,
     TensorLocation,
     bits_of,
 )
 
 _FLAGS = 16  # offset of a reply's flags: the word after the message's first two
 _SHORT = 512  # bytes of the largest message that is cached
+# A reply with one output and no parameters: flags, and behind what replies to a request have in common, the output's
+# offset, size and rank; the shape follows.
+_ONE_OUTPUT = struct.Struct("<16xq80x3q")
+_SAME = 104  # bytes before that offset
+_COUNTS = slice(64, 80)  # of parameters and outputs
+_ONE = struct.pack("<2q", 0, 1)
+_MAX_RANK = 8
+_SHAPES = [struct.Struct(f"<{rank}q") for rank in range(_MAX_RANK + 1)]
 
 
 class ServiceNotification(enum.IntEnum):
@@ -170,8 +180,34 @@ def read_reply(message: Any) -> InferenceReplyMessage:
     return _read_reply(data)
 
 
-@functools.lru_cache(maxsize=256)
 def _read_reply(data: bytes) -> InferenceReplyMessage:
+    """Decodes a short header. Those of a stream differ in little but the place and the shape of their only output."""
+    if len(data) < _ONE_OUTPUT.size or data[_COUNTS] != _ONE:
+        return _decode_cached(data)
+    flags, offset, size, rank = _ONE_OUTPUT.unpack_from(data)
+    heap = _ONE_OUTPUT.size + 8 * rank
+    if not 0 <= rank <= _MAX_RANK or not flags & RESPONSE or int.from_bytes(data[:8], "little") != heap:
+        return _decode_cached(data)
+    name, datatype, model, version, request_id = _head_of(data[:_SAME], data[heap:], rank)
+    try:
+        shape = _SHAPES[rank].unpack_from(data, _ONE_OUTPUT.size)
+    except struct.error:
+        raise ProtocolError("a message ends too early") from None
+    output = InferenceReplyOutput(name, datatype, offset, size, shape)
+    return InferenceReplyMessage(bool(flags & FINAL), True, None, model, version, request_id, {}, [output])
+
+
+@functools.lru_cache(maxsize=256)
+def _head_of(start: bytes, heap: bytes, rank: int) -> tuple[str, int, str, int, str]:
+    """Returns what does not change: output, datatype, model, version, request. The place and the shape are left out."""
+    reader = MessageReader(b"".join([start, bytes(8 * (rank + 3)), heap]), 0, _SAME + 8 * (rank + 3) + len(heap))
+    message = decode_reply(reader)
+    [output] = message.outputs
+    return output.name, output.datatype, message.model, message.version, message.request_id
+
+
+@functools.lru_cache(maxsize=256)
+def _decode_cached(data: bytes) -> InferenceReplyMessage:
     return decode_reply(MessageReader(data, 0, len(data)))
 
 

@@ -22,10 +22,14 @@ from pytriton.proxy.wire.inference import (
     encode_responses,
 )
 from pytriton.proxy.wire.notification import Notification, NotificationKind
+from pytriton.proxy.worker.combining_lock import CombiningLock
 from pytriton.proxy.worker.in_flight import InFlightBatch
 
 if TYPE_CHECKING:
     import asyncio
+
+
+_SMALL = 4096  # bytes of an array that is copied sooner than its thread waits for another
 
 
 class PendingResponse(NamedTuple):
@@ -59,7 +63,8 @@ class ResponseWriter:
         self._signature = signature
         self._loop = loop
         self._deferred = deferred
-        self._lock = threading.Lock()  # guards the arena and all attributes below
+        self._lock: CombiningLock[list[PendingResponse]] = CombiningLock(self._take_left)
+        # It guards the arena and all attributes below.
         self._replies: list[PendingResponse] = []
         self._pending_errors: list[PendingResponse] = []  # errors that replace outputs for which there was no room
         self._flush_is_due = False
@@ -81,16 +86,26 @@ class ResponseWriter:
             self._closed = True
 
     def send(self, responses: list[PendingResponse], at_once: bool = False) -> None:
-        """Sends responses, by default together with others of the same turn of the loop."""
+        """Sends responses, by default together with others of the same turn of the loop, or of other threads."""
+        in_loop = threading.get_ident() == self._loop_thread
+        if not at_once and not in_loop and not self._deferred and all(map(_is_small, responses)):
+            _mark_ended(responses)
+            if not self._lock.enter_if_free():
+                # The callable may change its arrays as soon as this returns.
+                self._lock.leave([_copied(response) for response in responses])
+                return
+            try:
+                self._replies += responses
+                self._flush()
+            finally:
+                self._lock.__exit__()
+            return
         with self._lock:
             if self._deferred:  # several threads may respond to a request
                 responses = [response for response in responses if response.request not in response.in_flight.ended]
-            for response in responses:
-                if response.final:
-                    response.in_flight.ended.add(response.request)
-                    response.in_flight.unwanted.add(response.request)
+            _mark_ended(responses)
             self._replies += responses
-            if at_once or threading.get_ident() != self._loop_thread:
+            if at_once or not in_loop:
                 self._flush()
             elif not self._flush_is_due:
                 self._flush_is_due = True
@@ -114,6 +129,11 @@ class ResponseWriter:
         """Returns memory to the system that has been free since ``before``, a ``time.monotonic()``."""
         with self._lock:
             self._arena.trim(before)
+
+    def _take_left(self, left: list[list[PendingResponse]]) -> None:
+        for responses in left:
+            self._replies += responses
+        self._flush()
 
     def _flush_due(self) -> None:
         with self._lock:
@@ -171,3 +191,20 @@ class ResponseWriter:
             self._pending_errors.append(PendingResponse(in_flight, request, True, response.end_ns, failure))
         except OSError:
             pass
+
+
+def _mark_ended(responses: list[PendingResponse]) -> None:
+    for response in responses:
+        if response.final:
+            response.in_flight.ended.add(response.request)
+            response.in_flight.unwanted.add(response.request)
+
+
+def _is_small(response: PendingResponse) -> bool:
+    return all(array.nbytes <= _SMALL for array in (response.outputs or {}).values())
+
+
+def _copied(response: PendingResponse) -> PendingResponse:
+    if not response.outputs:
+        return response
+    return response._replace(outputs={position: array.copy() for position, array in response.outputs.items()})

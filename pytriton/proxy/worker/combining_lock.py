@@ -1,0 +1,61 @@
+"""A lock whose holder also does what other threads have left to it: flat combining.
+
+Threads that wait for a lock in turn, with the interpreter changing hands each time, get in each other's way (a lock
+convoy). See Hendler et al., "Flat Combining and the Synchronization-Parallelism Tradeoff", 2010.
+"""
+
+from __future__ import annotations
+
+import collections
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+_Item = TypeVar("_Item")
+
+
+class CombiningLock(Generic[_Item]):
+    """Guards something, and does work on it in the thread that holds it.
+
+    Args:
+        do: Does the work that was left, in its order, with the lock held.
+    """
+
+    def __init__(self, do: Callable[[list[_Item]], None]) -> None:
+        self._do = do
+        self._lock = threading.Lock()
+        self._left: collections.deque[_Item] = collections.deque()
+
+    def __enter__(self) -> None:
+        """Waits for the lock, and does what was left before."""
+        self._lock.acquire()
+        self._do_left()
+
+    def __exit__(self, *_: object) -> None:
+        """Does what was left meanwhile, and releases the lock."""
+        while True:
+            try:
+                self._do_left()
+            finally:
+                self._lock.release()
+            # Who leaves something now may have found the lock taken.
+            if not self._left or not self._lock.acquire(blocking=False):
+                return
+
+    def enter_if_free(self) -> bool:
+        """Takes the lock like ``with``, unless another thread has it. Returns whether it did; then call `__exit__`."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        self._do_left()
+        return True
+
+    def leave(self, item: _Item) -> None:
+        """Leaves work to the thread that holds the lock, or does it if none does."""
+        self._left.append(item)
+        if self._lock.acquire(blocking=False):
+            self.__exit__()
+
+    def _do_left(self) -> None:
+        left = self._left
+        if left:
+            self._do([left.popleft() for _ in range(len(left))])

@@ -1,0 +1,56 @@
+"""A lock whose holder does what others have left."""
+
+from __future__ import annotations
+
+import threading
+
+from pytriton.proxy.worker.combining_lock import CombiningLock
+
+
+def test_what_is_left_while_nobody_holds_it_is_done_at_once():
+    done = []
+    lock = CombiningLock(done.extend)
+    lock.leave(1)
+    assert done == [1]
+
+
+def test_the_holder_does_what_others_leave_before_it_lets_go():
+    done = []
+    lock = CombiningLock(done.extend)
+    with lock:
+        assert not lock.enter_if_free()
+        lock.leave(1)
+        lock.leave(2)
+        assert done == []
+    assert done == [1, 2]
+
+
+def test_what_was_left_comes_before_the_next_holders_own():
+    done = []
+    lock = CombiningLock(done.extend)
+    lock._left.append(1)
+    assert lock.enter_if_free()
+    done.append(2)
+    lock.__exit__()
+    assert done == [1, 2]
+
+
+def test_nothing_is_lost_or_out_of_order_with_many_threads():
+    done = []
+    lock = CombiningLock(done.extend)
+
+    def work(thread):
+        for number in range(500):
+            if not lock.enter_if_free():
+                lock.leave((thread, number))
+                continue
+            done.append((thread, number))
+            lock.__exit__()
+
+    threads = [threading.Thread(target=work, args=(thread,)) for thread in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for thread in range(8):
+        assert [number for each, number in done if each == thread] == list(range(500))
