@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,9 @@ def pickled(value: object) -> bytes:
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, types.CodeType):  # from 3.1.3 on, cloudpickle drops the file that tracebacks name
+            make, arguments, *_ = self.dispatch_table[types.CodeType](value)
+            return _located, (value.co_filename, make, arguments)
         # cloudpickle mistakes a decorated function for the plain function.
         if not issubclass(type(value), wrapt.FunctionWrapper):
             return super().reducer_override(value)
@@ -32,6 +36,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return _decorated, (value._self_decorator, value.__wrapped__)
         origin = getattr(value, "_self_origin", None)
         return (origin, ()) if origin is not None else value.__qualname__
+
+
+def _located(filename: str, make: Callable[..., types.CodeType], arguments: tuple[Any, ...]) -> types.CodeType:
+    return make(*arguments).replace(co_filename=filename)
 
 
 def _decorated(decorator: Callable[[Any], Any], function: Any) -> Any:

@@ -102,8 +102,6 @@ class Doorbell:
         self._timeout_address = ctypes.addressof(self._timeout)
         self._acknowledged = 0
         self._sequence = 0  # of the last batch
-        self.linger: Optional[Callable[[int], object]] = None if _spin is None else self._linger  # noqa: UP045
-        """Spins without the interpreter until a notification comes, or until a moment; see `AdaptiveSpin.wait`."""
         self.notified_without_batch = False
         """Whether a notification came without a batch, as when the other side closes."""
 
@@ -131,6 +129,11 @@ class Doorbell:
         return tuple.__new__(
             Notification, (notifications[_KIND], sequence, notifications[_OFFSET], notifications[_SIZE])
         )
+
+    @property
+    def linger(self) -> Optional[Callable[[int], object]]:  # noqa: UP045
+        """Spins without the interpreter until a notification comes, or until a moment; see `AdaptiveSpin.wait`."""
+        return None if _spin is None else self._linger  # not kept: a circle would keep the memory mapped
 
     def _linger(self, end_ns: int) -> None:
         _spin(self._own, self._acknowledged, end_ns)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -18,11 +19,11 @@ class CombiningLock(Generic[_Item]):
     """Guards something, and does work on it in the thread that holds it.
 
     Args:
-        do: Does the work that was left, in its order, with the lock held.
+        do: Does the work that was left, in its order, with the lock held: a method of the object that has the lock.
     """
 
     def __init__(self, do: Callable[[list[_Item]], None]) -> None:
-        self._do = do
+        self._do = weakref.WeakMethod(do)  # a circle would keep that object's shared memory mapped
         self._lock = threading.Lock()
         self._left: collections.deque[_Item] = collections.deque()
 
@@ -57,5 +58,5 @@ class CombiningLock(Generic[_Item]):
 
     def _do_left(self) -> None:
         left = self._left
-        if left:
-            self._do([left.popleft() for _ in range(len(left))])
+        if left and (do := self._do()) is not None:
+            do([left.popleft() for _ in range(len(left))])

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import threading
+import weakref
 
 from pytriton.proxy.worker.combining_lock import CombiningLock
 
 
+class Work:
+    def __init__(self):
+        self.done = []
+        self.lock = CombiningLock(self.do)
+
+    def do(self, left):
+        self.done += left
+
+
 def test_what_is_left_while_nobody_holds_it_is_done_at_once():
-    done = []
-    lock = CombiningLock(done.extend)
+    work = Work()
+    done, lock = work.done, work.lock
     lock.leave(1)
     assert done == [1]
 
 
 def test_the_holder_does_what_others_leave_before_it_lets_go():
-    done = []
-    lock = CombiningLock(done.extend)
+    work = Work()
+    done, lock = work.done, work.lock
     with lock:
         assert not lock.enter_if_free()
         lock.leave(1)
@@ -26,8 +36,8 @@ def test_the_holder_does_what_others_leave_before_it_lets_go():
 
 
 def test_what_was_left_comes_before_the_next_holders_own():
-    done = []
-    lock = CombiningLock(done.extend)
+    work = Work()
+    done, lock = work.done, work.lock
     lock._left.append(1)
     assert lock.enter_if_free()
     done.append(2)
@@ -36,10 +46,10 @@ def test_what_was_left_comes_before_the_next_holders_own():
 
 
 def test_nothing_is_lost_or_out_of_order_with_many_threads():
-    done = []
-    lock = CombiningLock(done.extend)
+    work = Work()
+    done, lock = work.done, work.lock
 
-    def work(thread):
+    def send(thread):
         for number in range(500):
             if not lock.enter_if_free():
                 lock.leave((thread, number))
@@ -47,10 +57,15 @@ def test_nothing_is_lost_or_out_of_order_with_many_threads():
             done.append((thread, number))
             lock.__exit__()
 
-    threads = [threading.Thread(target=work, args=(thread,)) for thread in range(8)]
+    threads = [threading.Thread(target=send, args=(thread,)) for thread in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     for thread in range(8):
         assert [number for each, number in done if each == thread] == list(range(500))
+
+
+def test_nothing_keeps_its_owner_alive():
+    work = weakref.ref(Work())
+    assert work() is None
