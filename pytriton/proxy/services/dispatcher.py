@@ -408,6 +408,8 @@ class ReplyDispatcher:
         count = self._loops.get(loop)
         self._loops[loop] = (count or 0) + 1
         if count is None:
+            for closed in [each for each in self._loops if each.is_closed()]:  # before it could leave
+                del self._loops[closed]
             loop.add_reader(self._socket.fileno(), self._drain)
             loop.call_later(_LINGER_S, self._leave_when_idle, loop)
 
