@@ -17,8 +17,11 @@ function init(arguments)
   if tonumber(arguments[3]) > 0 then
     wrk.headers["Inference-Header-Content-Length"] = arguments[3]
   end
-  prepared = wrk.format()
   local events = tonumber(arguments[4])
+  if events > 0 then
+    wrk.headers["Accept"] = "text/event-stream"
+  end
+  prepared = wrk.format()
   if events > 0 then
     response = function(_status, _headers, body)
       local _, count = body:gsub("data:", "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -24,6 +23,8 @@ from pytriton.proxy.services.client import ServerClient, only_reply, only_reply_
 from pytriton.proxy.services.messages import InferenceCall, InferenceReply
 from pytriton.proxy.services.reply_stream import AsyncReplyStream, NoResponseError, ReplyStream
 from pytriton.proxy.transport.arena import ArenaError
+
+_SENDING_ERRORS = (PyTritonInvalidOperationError, PyTritonBadParameterError, ArenaError)
 
 
 class Server(Protocol):
@@ -242,8 +243,12 @@ class InProcessClient(_InProcessClientBase):
         deadline = time.monotonic() + prepared.timeout_s
         while True:
             services = self._services(max(0.0, deadline - time.monotonic()))
-            with _translated(services):
+            try:
                 return services.stream(prepared.call, prepared.timeout_s)
+            except _SENDING_ERRORS as error:
+                translated = _translated(error, services)
+                if translated is not None:
+                    raise translated from error
 
 
 class AsyncioInProcessClient(_InProcessClientBase):
@@ -361,22 +366,21 @@ class AsyncioInProcessClient(_InProcessClientBase):
                 services = self._server.services(0.0)
             except PyTritonInvalidOperationError:
                 services = await asyncio.to_thread(self._services, max(0.0, deadline - time.monotonic()))
-            with _translated(services):
+            try:
                 return services.astream(prepared.call, prepared.timeout_s)
+            except _SENDING_ERRORS as error:
+                translated = _translated(error, services)
+                if translated is not None:
+                    raise translated from error
 
 
-@contextlib.contextmanager
-def _translated(services: ServerClient) -> Iterator[None]:
-    """Translates errors of sending. One that calls for another channel is suppressed: the server has just ended."""
-    try:
-        yield
-    except PyTritonInvalidOperationError as error:
-        if not services.closed:  # this is a fork
-            raise server_error(f"{error}.", Failure.UNREACHABLE) from error
-    except PyTritonBadParameterError as error:
-        raise PyTritonClientValueError(str(error)) from error
-    except ArenaError as error:
-        raise server_error(f"{error}.", Failure.BUSY) from error
+def _translated(error: Exception, services: ServerClient) -> PyTritonClientError | None:
+    """Translates an error of sending; None calls for another channel: the server has just ended."""
+    if isinstance(error, PyTritonBadParameterError):
+        return PyTritonClientValueError(str(error))
+    if isinstance(error, ArenaError):
+        return server_error(f"{error}.", Failure.BUSY)
+    return None if services.closed else server_error(f"{error}.", Failure.UNREACHABLE)  # the latter in a fork
 
 
 def _options(

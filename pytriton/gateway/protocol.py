@@ -4,10 +4,55 @@ from __future__ import annotations
 
 import asyncio
 import http
+from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from pytriton.gateway.config import GatewayConfig
+
+
+class HeadHoldingTransport:
+    """A transport that sends the head of a response together with its body.
+
+    uvicorn writes each of them, which would be two system calls and two packets.
+
+    Args:
+        transport: The connection's transport.
+        loop: Its event loop.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._head = b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Sends a body, or holds a head until the body comes or the event loop has nothing else to do first."""
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.writelines((head, data))
+        elif data.startswith(b"HTTP/1.1 ") and data.endswith(b"\r\n\r\n"):
+            self._head = data
+            self._loop.call_soon(self._flush)
+        else:
+            self._transport.write(data)
+
+    def is_closing(self) -> bool:
+        """Returns whether the connection is being closed."""
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        """Closes the connection when all is sent."""
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.write(head)
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -24,7 +69,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Closes the connection if there are too many."""
-        super().connection_made(transport)
+        super().connection_made(HeadHoldingTransport(transport, self.loop))  # type: ignore[arg-type]
         if len(self.connections) > self.limits.max_connections:
             transport.close()
             return

@@ -44,7 +44,9 @@ class Traffic:
             message: What went wrong.
         """
         now = time.monotonic()
-        traffic = self._models.setdefault(model, _ModelTraffic())
+        traffic = self._models.get(model)
+        if traffic is None:
+            traffic = self._models[model] = _ModelTraffic()
         traffic.requests += 1
         traffic.ended.append((now, now - started))
         if status >= 400:

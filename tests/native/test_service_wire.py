@@ -6,7 +6,6 @@ import ctypes
 from typing import Any
 
 import hypothesis
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +13,7 @@ from message_strategies import integers, texts
 from peer_codecs import decode_call, encode_reply
 
 from pytriton.exceptions import PyTritonInferenceError
-from pytriton.proxy.services.messages import InferenceCall, encode_call
+from pytriton.proxy.services.messages import InferenceCall, encode_call, write_call
 from pytriton.proxy.wire.encoding import MessageReader, ProtocolError, TensorLocation
 from pytriton.proxy.wire.service import (
     InferenceCallInput,
@@ -113,6 +112,7 @@ def test_a_call_is_read_as_it_was_written(
     assert call.batch is not None
     data = encode_call(call, given_inputs, call.batch).to_bytes()
     assert recode(library, CALL, data) == data
+    assert write_call(call, given_inputs, call.batch) == data
     assert decode_call(reader_of(data)) == (call, given_inputs)
 
 
@@ -122,25 +122,25 @@ def test_a_reply_is_read_as_it_was_written(library: ctypes.CDLL, reply: Inferenc
     data = encode_reply(reply).to_bytes()
     assert recode(library, REPLY, data) == data
     assert comparable(decode_reply(reader_of(data))) == comparable(reply)
-    assert comparable(read_reply(np.frombuffer(data, np.uint8))) == comparable(reply)
+    assert comparable(read_reply(data)) == comparable(reply)
 
 
 ones = st.builds(InferenceReplyOutput, texts, integers, integers, integers, shapes)
 
 
 @settings
-@given(st.lists(ones, min_size=2, max_size=4), st.booleans(), st.data())
-def test_replies_of_a_stream_are_read_one_by_one(
-    outputs: list[InferenceReplyOutput], final: bool, data: st.DataObject
+@given(st.lists(ones, min_size=2, max_size=4), st.lists(texts, min_size=4, max_size=4), st.booleans(), st.data())
+def test_replies_of_a_model_are_read_one_by_one(
+    outputs: list[InferenceReplyOutput], request_ids: list[str], final: bool, data: st.DataObject
 ) -> None:
     """They are read by what the ones before had in common, also if bytes of them have been changed."""
-    for output in outputs:
+    for output, request_id in zip(outputs, request_ids, strict=False):
         written = bytearray(
-            encode_reply(InferenceReplyMessage(final, True, None, "m", 1, "r", {}, [output])).to_bytes()
+            encode_reply(InferenceReplyMessage(final, True, None, "m", 1, request_id, {}, [output])).to_bytes()
         )
         if data.draw(st.booleans()):
             written[data.draw(st.integers(0, len(written) - 1))] ^= data.draw(st.integers(1, 255))
-        message = np.frombuffer(written, np.uint8)
+        message = bytes(written)
         try:
             expected = decode_reply(MessageReader(message, 0, len(message)))
         except ProtocolError:

@@ -329,9 +329,11 @@ async def only_reply_async(stream: AsyncReplyStream, call: InferenceCall) -> Inf
     """Waits for the only response of a stream, in the running event loop."""
     replies: list[InferenceReply] = []
     try:
-        async for reply in stream:
+        while len(replies) < 2 and (reply := await stream.next()) is not None:
+            if reply.final and not replies:
+                return reply
             replies.append(reply)
-            if reply.final or len(replies) == 2:
+            if reply.final:
                 break
     finally:
         stream.cancel()

@@ -194,7 +194,7 @@ class ReplyDispatcher:
         """Discards replies that nobody waits for, and returns memory to the system that was free since ``before``."""
         if self._arena is None:
             return
-        self._drain()
+        self._read_arrived(until_empty=True)
         self._arena.trim(before)
 
     def in_use(self) -> int:
@@ -337,17 +337,17 @@ class ReplyDispatcher:
             if not self._is_read and self._queue:
                 self._queue.popleft().wake()
 
-    def _drain(self) -> None:
-        """Reads the replies that have arrived, unless a thread does."""
+    def _read_arrived(self, *, until_empty: bool = False) -> None:
+        """Reads replies that have arrived, unless a thread does. An event loop calls it again if there are more."""
         with self._lock:
             if self._is_read or self._closed:
                 return
             self._is_read = True
         try:
-            while (is_there := self._receive()) is not None:
-                if not is_there:
-                    self.close()
-                    break
+            while (is_there := self._receive()) and until_empty:
+                pass
+            if is_there is False:
+                self.close()
         finally:
             self._release_leadership()
 
@@ -388,8 +388,7 @@ class ReplyDispatcher:
         if size == 0:
             no_room = "there is no room for the response in shared memory"
             return InferenceReply(error=PyTritonInferenceError(no_room, ErrorCode.UNAVAILABLE))
-        lease = peer.lease(offset, size)  # released when this function returns
-        message = read_reply(lease)
+        message = read_reply(peer.take(offset, size))
         tensors = {}
         for name, datatype, position, length, shape in message.outputs:
             tensors[name] = ServiceTensor(datatype, shape, peer.lease(position, length) if position >= 0 else _NOTHING)
@@ -410,7 +409,7 @@ class ReplyDispatcher:
         if count is None:
             for closed in [each for each in self._loops if each.is_closed()]:  # before it could leave
                 del self._loops[closed]
-            loop.add_reader(self._socket.fileno(), self._drain)
+            loop.add_reader(self._socket.fileno(), self._read_arrived)
             loop.call_later(_LINGER_S, self._leave_when_idle, loop)
 
     def _leave(self, pending: PendingCall) -> None:

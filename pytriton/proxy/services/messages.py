@@ -13,7 +13,7 @@ from pytriton.exceptions import PyTritonInferenceError
 from pytriton.model_config.datatypes import BYTES_CODE, DTYPE_BY_CODE
 from pytriton.proxy.tensors.bytes_tensor import bytes_array
 from pytriton.proxy.types import Array
-from pytriton.proxy.wire.encoding import MessageWriter, ParameterValue, signed
+from pytriton.proxy.wire.encoding import MessageWriter, ParameterValue, encode_text, heap_offset, signed
 from pytriton.proxy.wire.service import InferenceCallInput
 
 
@@ -113,13 +113,23 @@ class InferenceReply:
 
 
 def write_call(call: InferenceCall, inputs: list[InferenceCallInput], batch: int) -> bytes:
-    """Encodes a call's header. Cached, since a model mostly repeats the same call with other data."""
-    if batch > 0 or call.request_id or call.correlation_id or call.parameters:
+    """Encodes a call's header. Cached but for the id, since a model mostly gets the same call with other data."""
+    if batch > 0 or call.correlation_id or call.parameters:
         return encode_call(call, inputs, batch).to_bytes()
     outputs = None if call.outputs is None else tuple(call.outputs)
-    return _write_call(
-        call.model, call.version, outputs, call.flags, call.priority, call.timeout_us, tuple(inputs), batch
+    request_id = encode_text(call.request_id)
+    before, behind = _write_call(
+        call.model,
+        call.version,
+        outputs,
+        call.flags,
+        call.priority,
+        call.timeout_us,
+        tuple(inputs),
+        batch,
+        len(request_id),
     )
+    return b"".join((before, request_id, behind))
 
 
 @functools.lru_cache(maxsize=64)
@@ -132,9 +142,15 @@ def _write_call(
     timeout_us: int,
     inputs: tuple[InferenceCallInput, ...],
     batch: int,
-) -> bytes:
-    call = InferenceCall(model, {}, version, outputs, flags=flags, priority=priority, timeout_us=timeout_us)
-    return encode_call(call, list(inputs), batch).to_bytes()
+    id_size: int,
+) -> tuple[bytes, bytes]:
+    """Returns what comes before the id, and what behind it."""
+    call = InferenceCall(
+        model, {}, version, outputs, "i" * id_size, flags=flags, priority=priority, timeout_us=timeout_us
+    )
+    message = encode_call(call, list(inputs), batch).to_bytes()
+    start = heap_offset(message) + len(encode_text(model))  # the id is the second text
+    return message[:start], message[start + id_size :]
 
 
 def encode_call(call: InferenceCall, inputs: list[InferenceCallInput], batch: int) -> MessageWriter:

@@ -81,26 +81,26 @@ class AsyncReplyStream(_ReplyStreamBase, AsyncIterator[InferenceReply]):
 
     async def __anext__(self) -> InferenceReply:
         """Waits for the next response."""
-        import asyncio
-
-        if self._ended:
-            raise StopAsyncIteration
-        try:
-            reply = self._checked(await self._dispatcher.wait_async(self._pending, self._deadline()))
-        except asyncio.CancelledError:
-            self.cancel()
-            raise
+        reply = await self.next()
         if reply is None:
             raise StopAsyncIteration
         return reply
 
+    async def next(self) -> InferenceReply | None:
+        """Waits for the next response; None at the end."""
+        if self._ended:
+            return None
+        try:
+            return self._checked(await self._dispatcher.wait_async(self._pending, self._deadline()))
+        except BaseException:  # above all, that the task is cancelled
+            self.cancel()
+            raise
+
     async def several(self) -> list[InferenceReply]:
         """Waits for the next response, and returns it with those that have arrived behind it; none at the end."""
         replies: list[InferenceReply] = []
-        try:
-            replies.append(await self.__anext__())
-            while not self._ended and self._pending.replies:
-                replies.append(await self.__anext__())
-        except StopAsyncIteration:
-            pass
+        while (reply := await self.next()) is not None:
+            replies.append(reply)
+            if self._ended or not self._pending.replies:
+                break
         return replies

@@ -261,12 +261,27 @@ class PeerArena:
         Raises:
             ValueError: There is no such block.
         """
-        if not BLOCK_HEADER <= offset <= self._size - size <= self._size:  # NumPy does not notice an overflow
-            raise ValueError(f"the arena of {self._size} bytes has no block at {offset} of {size} bytes")
+        self._check(offset, size)  # NumPy does not notice an overflow
         lease = _new_array(Lease, (size,), _BYTE, self.memory, offset)
         lease._arena = self
         lease._index = (offset - BLOCK_HEADER) >> 3
         return lease
+
+    def take(self, offset: int, size: int) -> bytes:
+        """Returns a copy of ``size`` bytes of the block at ``offset``, and releases the block.
+
+        Raises:
+            ValueError: There is no such block.
+        """
+        self._check(offset, size)
+        data: bytes = self.memory[offset : offset + size]
+        if self.words is not None:
+            self.words[(offset - BLOCK_HEADER) >> 3] = 0
+        return data
+
+    def _check(self, offset: int, size: int) -> None:
+        if not BLOCK_HEADER <= offset <= self._size - size <= self._size:
+            raise ValueError(f"the arena of {self._size} bytes has no block at {offset} of {size} bytes")
 
 
 _peer_arenas: weakref.WeakSet[PeerArena] = weakref.WeakSet()

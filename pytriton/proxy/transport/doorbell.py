@@ -77,7 +77,7 @@ class WakeFlag:
 
     def wake(self) -> None:
         """Wakes the thread if it sleeps."""
-        if self._word[0] and has_futex():
+        if self._word[0] and _FUTEX is not None:
             self._word[0] = 0
             _wake(_FUTEX, self._address, _FUTEX_WAKE, 1, None)
 

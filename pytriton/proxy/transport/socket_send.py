@@ -12,6 +12,7 @@ import socket
 _send = ctypes.PyDLL(None).send  # keeps the GIL
 _send.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int)
 _send.restype = ctypes.c_ssize_t
+_FLAGS = int(socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
 
 
 def send(connected: socket.socket, message: bytes) -> None:
@@ -20,5 +21,5 @@ def send(connected: socket.socket, message: bytes) -> None:
     Raises:
         OSError: The other side has gone.
     """
-    if _send(connected.fileno(), message, len(message), socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT) != len(message):
+    if _send(connected.fileno(), message, len(message), _FLAGS) != len(message):
         connected.send(message, socket.MSG_NOSIGNAL)  # waits for room, or raises what is wrong

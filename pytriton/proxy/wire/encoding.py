@@ -101,6 +101,20 @@ def float_of(word: int) -> float:
     return value
 
 
+def encode_text(text: str) -> bytes:
+    """Encodes a string."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # a lone surrogate, say in an exception's text, must not fail the batch
+        return text.encode("utf-8", "backslashreplace")
+
+
+def heap_offset(message: bytes) -> int:
+    """Returns where a message's strings start."""
+    offset: int = _INTEGER.unpack_from(message)[0]
+    return offset
+
+
 class MessageWriter:
     """Collects the words and strings of a message. The first two words are the offsets of the heap and of the data."""
 
@@ -112,10 +126,7 @@ class MessageWriter:
 
     def text(self, text: str) -> None:
         """Adds a string."""
-        try:
-            data = text.encode("utf-8", "surrogateescape")
-        except UnicodeEncodeError:  # a lone surrogate, say in an exception's text, must not fail the batch
-            data = text.encode("utf-8", "backslashreplace")
+        data = encode_text(text)
         self.words += (len(self._heap), len(data))
         self._heap += data
 

@@ -10,7 +10,7 @@ import functools
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pytriton.exceptions import PyTritonInferenceError
 from pytriton.proxy.wire.encoding import (
@@ -27,9 +27,9 @@ from pytriton.proxy.wire.encoding import (
 
 _FLAGS = 16  # offset of a reply's flags: the word after the message's first two
 _SHORT = 512  # bytes of the largest message that is cached
-# A reply with one output and no parameters: flags, and behind what replies to a request have in common, the output's
-# offset, size and rank; the shape follows.
-_ONE_OUTPUT = struct.Struct("<16xq80x3q")
+# A reply with one output and no parameters: flags, offset and size of the request's id, and behind what most replies of
+# a model have in common, the output's offset, size and rank; the shape follows.
+_ONE_OUTPUT = struct.Struct("<16xq24x2q40x3q")
 _SAME = 104  # bytes before that offset
 _COUNTS = slice(64, 80)  # of parameters and outputs
 _ONE = struct.pack("<2q", 0, 1)
@@ -166,44 +166,56 @@ class MetricMessage:
     buckets: Sequence[float] = ()
 
 
-def read_reply(message: Any) -> InferenceReplyMessage:
+def read_reply(data: bytes) -> InferenceReplyMessage:
     """Decodes a reply's header. Cached: the result must not be changed.
 
     Args:
-        message: The bytes of the message.
+        data: The bytes of the message.
     """
-    if len(message) > _SHORT:
-        return decode_reply(MessageReader(message, 0, len(message)))
-    data = message.tobytes()
-    if len(data) > _FLAGS and data[_FLAGS] & FAILED:  # each error needs its own exception object
+    if len(data) > _SHORT or (len(data) > _FLAGS and data[_FLAGS] & FAILED):  # each error needs an exception object
         return decode_reply(MessageReader(data, 0, len(data)))
-    return _read_reply(data)
-
-
-def _read_reply(data: bytes) -> InferenceReplyMessage:
-    """Decodes a short header. Those of a stream differ in little but the place and the shape of their only output."""
     if len(data) < _ONE_OUTPUT.size or data[_COUNTS] != _ONE:
         return _decode_cached(data)
-    flags, offset, size, rank = _ONE_OUTPUT.unpack_from(data)
+    # The replies of a model differ in little but the request's id, and the place and the shape of their only output.
+    flags, id_start, id_size, offset, size, rank = _ONE_OUTPUT.unpack_from(data)
     heap = _ONE_OUTPUT.size + 8 * rank
-    if not 0 <= rank <= _MAX_RANK or not flags & RESPONSE or int.from_bytes(data[:8], "little") != heap:
+    id_start += heap
+    id_end = id_start + id_size
+    if (
+        not 0 <= rank <= _MAX_RANK
+        or not flags & RESPONSE
+        or int.from_bytes(data[:8], "little") != heap
+        or not heap <= id_start <= id_end <= len(data)
+    ):
         return _decode_cached(data)
-    name, datatype, model, version, request_id = _head_of(data[:_SAME], data[heap:], rank)
+    head = _head_of(data[:_SAME], b"".join([data[heap:id_start], bytes(id_size), data[id_end:]]), rank)
+    if head is None:
+        return _decode_cached(data)
+    name, datatype, model, version = head
     try:
         shape = _SHAPES[rank].unpack_from(data, _ONE_OUTPUT.size)
     except struct.error:
         raise ProtocolError("a message ends too early") from None
+    request_id = data[id_start:id_end].decode("utf-8", "surrogateescape")
     output = InferenceReplyOutput(name, datatype, offset, size, shape)
     return InferenceReplyMessage(bool(flags & FINAL), True, None, model, version, request_id, {}, [output])
 
 
 @functools.lru_cache(maxsize=256)
-def _head_of(start: bytes, heap: bytes, rank: int) -> tuple[str, int, str, int, str]:
-    """Returns what does not change: output, datatype, model, version, request. The place and the shape are left out."""
-    reader = MessageReader(b"".join([start, bytes(8 * (rank + 3)), heap]), 0, _SAME + 8 * (rank + 3) + len(heap))
+def _head_of(words: bytes, heap: bytes, rank: int) -> tuple[str, int, str, int] | None:
+    """Returns what does not change: output, datatype, model, version. All else is left out of the header.
+
+    None if a string lies in the request's id, as in no message that the server writes.
+    """
+    *_, model, model_size, _, request, request_size, _, _, name, name_size, _ = struct.unpack(f"<{_SAME // 8}q", words)
+    if any(
+        at < request + request_size and request < at + size for at, size in ((model, model_size), (name, name_size))
+    ):
+        return None
+    reader = MessageReader(b"".join([words, bytes(8 * (rank + 3)), heap]), 0, _SAME + 8 * (rank + 3) + len(heap))
     message = decode_reply(reader)
     [output] = message.outputs
-    return output.name, output.datatype, message.model, message.version, message.request_id
+    return output.name, output.datatype, message.model, message.version
 
 
 @functools.lru_cache(maxsize=256)

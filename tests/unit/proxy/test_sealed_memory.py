@@ -52,6 +52,7 @@ def test_a_block_lies_within_the_other_sides_memory_or_is_refused(offset, size):
     peer = PeerArena(os.dup(arena.fd))
     try:
         lease = peer.lease(offset, size)
+        assert peer.take(offset, size) == lease.tobytes()
     except ValueError:
         assert not (offset >= BLOCK_HEADER and 0 <= size <= 65_536 - offset)
     else:
