@@ -26,10 +26,10 @@ from pytriton.proxy.transport.adaptive_spin import AdaptiveSpin
 from pytriton.proxy.transport.arena import PeerArena, SharedArena
 from pytriton.proxy.transport.doorbell import Doorbell, WakeFlag, has_futex
 from pytriton.proxy.transport.notification_reader import NotificationReader
-from pytriton.proxy.transport.socket_send import send
+from pytriton.proxy.transport.notification_sender import NotificationSender
 from pytriton.proxy.wire.encoding import ProtocolError
 from pytriton.proxy.wire.error_code import ErrorCode
-from pytriton.proxy.wire.notification import NOTIFICATION, PROTOCOL_VERSION, Notification
+from pytriton.proxy.wire.notification import NOTIFICATION, PROTOCOL_VERSION
 from pytriton.proxy.wire.service import ServiceNotification, read_reply
 
 if TYPE_CHECKING:
@@ -39,10 +39,20 @@ LOGGER = logging.getLogger(__name__)
 
 _HANDSHAKE_S = 5.0
 _LINGER_S = 0.5  # in which a loop goes on reading
-_MAX_LOOP_WAIT_NS = 200_000  # an event loop may have other things to do
 _NAP_S = 0.25  # and then it looks whether the server is there
+_FEW = 3  # calls that are in flight; with more of them, those of an event loop are sent together
 _NOTHING = np.empty(0, np.uint8)
 _GONE = "the server is gone, or has unloaded the model"
+
+_forks = 0  # of which this process is the last
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
 
 
 class ReplyDispatcher:
@@ -56,11 +66,12 @@ class ReplyDispatcher:
         """Sends nothing yet."""
         self._socket = connected
         self._reader = NotificationReader(connected)
+        self._sender = NotificationSender(connected)
         self._spin = AdaptiveSpin()
-        self._loop_spin = AdaptiveSpin(_MAX_LOOP_WAIT_NS)  # for event loops
+        self._loop_spin = AdaptiveSpin()  # for event loops
         self._poll = select.poll()
         self._poll.register(connected, select.POLLIN)
-        self._process = os.getpid()
+        self._forks = _forks
         self._lock = threading.Lock()  # of all below
         self._opening = threading.Lock()
         self._arena: SharedArena | None = None
@@ -68,6 +79,7 @@ class ReplyDispatcher:
         self._doorbell: Doorbell | None = None  # where the thread that reads sleeps
         self._wake_flag: WakeFlag | None = None
         self._last = 0
+        self._held: list[bytes] = []  # notifications of tasks, which are sent together
         self._pending: dict[int, PendingCall] = {}
         self._queue: collections.deque[PendingCall] = collections.deque()  # threads that wait for another that reads
         self._loops: dict[asyncio.AbstractEventLoop, int] = {}  # and how many wait there
@@ -108,11 +120,15 @@ class ReplyDispatcher:
             pending = PendingCall(self._last, loop)
             if self._closed:
                 raise PyTritonInvalidOperationError(_GONE)
+            message = NOTIFICATION.pack(kind, pending.number if replies else 0, offset, size)
             if replies:
                 self._pending[pending.number] = pending
                 if loop is not None:
                     self._enter(loop)
-        self._send(Notification(kind, pending.number if replies else 0, offset, size))
+                    if len(self._pending) > _FEW:
+                        self._hold(message, loop)
+                        return pending
+        self._send(message)
         return pending
 
     def wait(self, pending: PendingCall, deadline: float | None) -> InferenceReply | int | None:
@@ -188,7 +204,7 @@ class ReplyDispatcher:
                 return
             pending.cancelled = True
         with contextlib.suppress(PyTritonInvalidOperationError):  # nothing is in flight any more
-            self._send(Notification(ServiceNotification.CANCEL, pending.number, 0, 0))
+            self._send(NOTIFICATION.pack(ServiceNotification.CANCEL, pending.number, 0, 0))
 
     def trim(self, before: float) -> None:
         """Discards replies that nobody waits for, and returns memory to the system that was free since ``before``."""
@@ -221,7 +237,7 @@ class ReplyDispatcher:
             pending.wake()
 
     def _open(self) -> SharedArena:
-        if os.getpid() != self._process:
+        if self._forks != _forks:
             raise PyTritonInvalidOperationError(
                 "this process is a fork of the one that serves the model, and cannot send requests to the server: "
                 "send them before the fork"
@@ -257,9 +273,28 @@ class ReplyDispatcher:
                 self._arena = arena
             return self._arena
 
-    def _send(self, notification: Notification) -> None:
+    def _hold(self, message: bytes, loop: asyncio.AbstractEventLoop) -> None:
+        """Has a notification sent once all tasks that are ready have run; called with the lock held.
+
+        One system call then sends those of all tasks, and the server, which sleeps in between, is woken once.
+        """
+        self._held.append(message)
+        if len(self._held) == 1:
+            loop.call_soon(self._send_held)
+
+    def _send_held(self) -> None:
+        with contextlib.suppress(PyTritonInvalidOperationError):  # which the waiting tasks get
+            self._send()
+
+    def _send(self, message: bytes | None = None) -> None:
+        """Sends the notifications that are held, and another one behind them."""
+        with self._lock:
+            messages, self._held = self._held, []
         try:
-            send(self._socket, NOTIFICATION.pack(*notification))
+            if messages:
+                self._sender.send_several(messages)
+            if message is not None:
+                self._sender.send(message)
             if self._wake_flag is not None:
                 self._wake_flag.wake()
         except OSError as error:

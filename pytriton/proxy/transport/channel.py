@@ -14,7 +14,7 @@ from typing import Any
 
 from pytriton.proxy.transport.adaptive_spin import AdaptiveSpin
 from pytriton.proxy.transport.doorbell import Doorbell
-from pytriton.proxy.transport.socket_send import send
+from pytriton.proxy.transport.notification_sender import NotificationSender
 from pytriton.proxy.wire.notification import NOTIFICATION, Notification
 
 IDLE_S = 1
@@ -28,6 +28,7 @@ class Channel:
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
+        self._sender = NotificationSender(connected)
         self._spin = AdaptiveSpin()
         self._doorbell: Doorbell | None = None
         self._is_closed = False
@@ -46,7 +47,7 @@ class Channel:
         elif fds:
             socket.send_fds(self._socket, [NOTIFICATION.pack(*notification)], fds)
         else:
-            send(self._socket, NOTIFICATION.pack(*notification))
+            self._sender.send(NOTIFICATION.pack(*notification))
 
     def receive(self, batch_size: int = 0) -> Notification | None:
         """Waits for a notification.

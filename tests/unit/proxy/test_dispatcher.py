@@ -56,10 +56,13 @@ class Server:
 
     def submit(self, loop: asyncio.AbstractEventLoop | None = None) -> PendingCall:
         pending = self.board.submit(ServiceNotification.METRIC, MessageWriter().to_bytes(), Layout(), loop=loop)
-        kind, number, offset, size = NOTIFICATION.unpack(self._socket.recv(NOTIFICATION.size))
+        kind, number, offset, size = self.receive()
         assert (kind, number) == (ServiceNotification.METRIC, pending.number)
         self.peer.lease(offset, size)  # and given back
         return pending
+
+    def receive(self) -> tuple[int, int, int, int]:
+        return NOTIFICATION.unpack(self._socket.recv(NOTIFICATION.size))
 
     def response(self, pending: PendingCall) -> None:
         self._socket.send(NOTIFICATION.pack(ServiceNotification.DONE, pending.number, 10 * pending.number, 0))
@@ -164,6 +167,34 @@ def test_a_loop_reads_where_no_thread_does(server: Server) -> None:
 
     assert asyncio.run(submit()) == [10, 20, 30]
     assert asyncio.run(submit()) == [40, 50, 60]
+
+
+def test_the_calls_of_many_tasks_are_sent_together_and_cancelled_only_then(server: Server) -> None:
+    count = 100
+
+    async def call_all() -> None:
+        loop = asyncio.get_running_loop()
+        message = MessageWriter().to_bytes()
+        calls = [server.board.submit(ServiceNotification.METRIC, message, Layout(), loop=loop) for _ in range(count)]
+        server.board.cancel(calls[-1])
+        calls += [server.board.submit(ServiceNotification.METRIC, message, Layout(), loop=loop)]
+        await asyncio.sleep(0)
+
+    asyncio.run(call_all())
+    received = [server.receive()[:2] for _ in range(count + 2)]
+    calls = [(ServiceNotification.METRIC, number) for number in range(1, count + 2)]
+    assert received == [*calls[:count], (ServiceNotification.CANCEL, count), calls[count]]
+
+
+def test_calls_of_tasks_that_cannot_be_sent_any_more_fail(server: Server) -> None:
+    async def call_all() -> list[object]:
+        loop = asyncio.get_running_loop()
+        message = MessageWriter().to_bytes()
+        calls = [server.board.submit(ServiceNotification.METRIC, message, Layout(), loop=loop) for _ in range(9)]
+        server.close()
+        return await asyncio.gather(*(server.board.wait_async(call, None) for call in calls), return_exceptions=True)
+
+    assert [type(result) for result in asyncio.run(call_all())] == [PyTritonInvalidOperationError] * 9
 
 
 def test_a_thread_reads_for_a_loop_and_a_loop_for_a_thread(server: Server) -> None:

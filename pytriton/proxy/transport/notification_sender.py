@@ -1,0 +1,66 @@
+"""Sends notifications over a socket without giving up the interpreter, unless that blocks.
+
+A thread that gives up the interpreter for a system call may have to wait for it behind all other threads; those of them
+that wait for a lock of this thread do so meanwhile.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import socket
+import threading
+from collections.abc import Sequence
+
+from pytriton.proxy.transport.message_vector import MessageVector
+from pytriton.proxy.wire.notification import NOTIFICATION
+
+_COUNT = 64
+_FLAGS = int(socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+
+_send = ctypes.PyDLL(None).send  # keeps the GIL
+_send.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int)
+_send.restype = ctypes.c_ssize_t
+_sendmmsg = ctypes.PyDLL(None).sendmmsg
+_sendmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int)
+
+
+class NotificationSender:
+    """Sends notifications over a SEQPACKET socket. Safe to use from any threads at the same time.
+
+    Args:
+        connected: The socket.
+    """
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self._lock = threading.Lock()  # of the vector
+        self._vector: MessageVector | None = None
+
+    def send(self, message: bytes) -> None:
+        """Sends an encoded notification.
+
+        Raises:
+            OSError: The other side has gone.
+        """
+        if _send(self._socket.fileno(), message, len(message), _FLAGS) != len(message):
+            self._socket.send(message, socket.MSG_NOSIGNAL)  # waits for room, or raises what is wrong
+
+    def send_several(self, messages: Sequence[bytes]) -> None:
+        """Sends encoded notifications in their order, by one system call.
+
+        Raises:
+            OSError: The other side has gone.
+        """
+        for start in range(0, len(messages), _COUNT):
+            part = messages[start : start + _COUNT]
+            for message in part[self._send_at_once(part) :]:
+                self.send(message)
+
+    def _send_at_once(self, messages: Sequence[bytes]) -> int:
+        """Returns how many were sent: there may not be room for all."""
+        with self._lock:
+            if self._vector is None:
+                self._vector = MessageVector(_COUNT, NOTIFICATION.size)
+            self._vector.data[: len(messages) * NOTIFICATION.size] = b"".join(messages)
+            sent: int = _sendmmsg(self._socket.fileno(), self._vector.address, len(messages), _FLAGS)
+        return max(0, sent)

@@ -1,0 +1,75 @@
+"""Reading and sending notifications."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+
+from pytriton.proxy.transport.notification_reader import NotificationReader
+from pytriton.proxy.transport.notification_sender import NotificationSender
+from pytriton.proxy.wire.notification import NOTIFICATION
+
+
+@pytest.fixture
+def ends():
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with one, other:
+        yield one, other
+
+
+def test_all_that_have_come_in_their_order(ends):
+    reader = NotificationReader(ends[0])
+    assert reader.read() == []
+    sent = [(number, -number, 1 << 40, 0) for number in range(100)]
+    for notification in sent:
+        NotificationSender(ends[1]).send(NOTIFICATION.pack(*notification))
+    assert reader.read() + reader.read() == sent
+    assert reader.read() == []
+
+
+@pytest.mark.parametrize("count", [0, 1, 64, 150])
+def test_several_are_sent_in_their_order(ends, count):
+    sent = [(number, -number, 1 << 40, 0) for number in range(count)]
+    NotificationSender(ends[1]).send_several([NOTIFICATION.pack(*notification) for notification in sent])
+    reader, read = NotificationReader(ends[0]), []
+    while several := reader.read():
+        read += several
+    assert read == sent
+
+
+def test_sending_several_waits_for_room(ends):
+    count = 5_000  # more than a socket holds
+    sent = [(number, 0, 0, 0) for number in range(count)]
+    sender = NotificationSender(ends[1])
+    thread = threading.Thread(target=sender.send_several, args=([NOTIFICATION.pack(*each) for each in sent],))
+    thread.start()
+    read = [NOTIFICATION.unpack(ends[0].recv(NOTIFICATION.size)) for _ in range(count)]
+    thread.join()
+    assert read == sent
+
+
+def test_the_other_side_has_gone(ends):
+    reader = NotificationReader(ends[0])
+    NotificationSender(ends[1]).send(NOTIFICATION.pack(1, 2, 3, 4))
+    ends[1].close()
+    assert reader.read() == [(1, 2, 3, 4)]
+    assert reader.read() is None
+    with pytest.raises(OSError):
+        NotificationSender(ends[0]).send(b"x")
+    with pytest.raises(OSError):
+        NotificationSender(ends[0]).send_several([NOTIFICATION.pack(1, 2, 3, 4)])
+
+
+def test_something_else_is_the_end(ends):
+    NotificationSender(ends[1]).send(b"x")
+    assert NotificationReader(ends[0]).read() is None
+
+
+def test_sending_waits_for_room(ends):
+    message = NOTIFICATION.pack(1, 2, 3, 4)
+    ends[1].setblocking(False)
+    with pytest.raises(BlockingIOError):
+        while True:
+            NotificationSender(ends[1]).send(message)
