@@ -66,6 +66,8 @@ class LimitedProtocol(HttpToolsProtocol):
     _in_head = True
     _has_begun = False
     _received = 0  # bytes of a head that is not complete
+    _body: list[bytes]  # which is not complete
+    _body_size = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Closes the connection if there are too many."""
@@ -92,23 +94,42 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begins a request."""
         super().on_message_begin()
+        self._body, self._body_size = [], 0
         self._in_head = self._has_begun = True
         self._deadline = self.loop.time() + self.limits.read_timeout_s
 
     def on_headers_complete(self) -> None:
         """Starts the application, unless the headers are too large."""
-        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        size = len(self.url)
+        for name, value in self.headers:
+            size += len(name) + len(value)
         if size > self.limits.max_header_size:
             self._refuse(http.HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
             return
         self._in_head, self._received = False, 0
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        """Keeps a part of a body until all of it has come, which saves copies, unless it is too large."""
+        self._body.append(body)
+        self._body_size += len(body)
+        if self._body_size > self.limits.max_body_size:
+            self._pass_body_on()
+
     def on_message_complete(self) -> None:
         """Ends a request."""
+        self._pass_body_on()
         self._deadline = None
         self._in_head, self._has_begun = True, False
         super().on_message_complete()
+
+    def _pass_body_on(self) -> None:
+        body, self._body = b"".join(self._body), []
+        cycle = self.cycle
+        if body and not cycle.body and len(body) <= self.limits.max_body_size and not cycle.response_complete:
+            cycle.body = body  # type: ignore[assignment]  # of which uvicorn would make a copy
+        elif body:
+            super().on_body(body)
 
     def _look_at_clock(self) -> None:
         """Refuses a request that is late; looks again when it, or one that begins right now, would be."""

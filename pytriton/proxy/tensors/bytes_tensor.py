@@ -23,11 +23,23 @@ _LENGTH = struct.Struct("<I")
 def bytes_array(buffer: Any, offset: int, shape: tuple[int, ...]) -> Array:
     """Decodes the elements at ``offset`` of a buffer into an array of bytes objects."""
     count = math.prod(shape)
+    if count == 1:
+        return _single_element(buffer, offset).reshape(shape)
     lengths = struct.unpack_from(f"<{count}I", buffer, offset)
     array = np.empty(count, np.object_)
     # `struct` loops in C. Its module-level cache is bypassed, since no two batches have the same format.
     array[:] = struct.Struct("%ds" * count % lengths).unpack_from(buffer, offset + count * LENGTH_SIZE)
     return array.reshape(shape)
+
+
+def _single_element(buffer: Any, offset: int) -> Array:
+    [length] = _LENGTH.unpack_from(buffer, offset)
+    start = offset + LENGTH_SIZE
+    array = np.empty(1, np.object_)
+    array[0] = element = bytes(memoryview(buffer)[start : start + length])
+    if len(element) != length:
+        raise struct.error("the element is cut short")  # as for several
+    return array
 
 
 def bytes_parts(arrays: Sequence[Array]) -> tuple[Array, Array]:
