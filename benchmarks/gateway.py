@@ -23,12 +23,21 @@ from web_functions import IMAGE, STREAM, TINY, TOKENS, path, request
 
 _WARM_UP_S = 1
 _BURST_TOKENS = 50
+_FASTAPI = ["fastapi", "uvicorn[standard]"]
 _REQUIREMENTS = {
-    "fastapi": ["fastapi", "uvicorn[standard]"],
+    "fastapi": _FASTAPI,
+    "fastapi_threads": _FASTAPI,
     "litserve": ["litserve>=0.2"],
     "bentoml": ["bentoml>=1.4"],
 }
 _OURS = "gateway"
+_SCRIPTS = {
+    _OURS: ["web_gateway.py"],
+    "fastapi": ["web_fastapi.py"],
+    "fastapi_threads": ["web_fastapi.py", "--app=app_with_threads"],
+    "litserve": ["web_litserve.py", "--function={function}"],
+    "bentoml": ["web_bentoml.py"],
+}
 _DONE_EVENTS = {_OURS: 1}  # after the tokens
 _RESTLESS = ("litserve", "bentoml")  # they take processor time while they have no requests
 
@@ -98,7 +107,8 @@ def _compare(options: argparse.Namespace) -> None:
 def _prepared(name: str, options: argparse.Namespace) -> Contender:
     if name == _OURS:
         return ours(options)
-    python, variables = environment(options.cache / name, options.python, [*_REQUIREMENTS[name], "numpy"])
+    folder = options.cache / name.partition("_")[0]
+    python, variables = environment(folder, options.python, [*_REQUIREMENTS[name], "numpy"])
     return Contender(name, name, python, variables)
 
 
@@ -119,9 +129,9 @@ def _serving(function: str, contenders: dict[str, Contender], logs: Path) -> Ite
     services: dict[str, Service] = {}
     with contextlib.ExitStack() as stack:
         for name, contender in contenders.items():
-            arguments = [f"--function={function}"] if name == "litserve" else []
             log = logs / f"web-{name}-{function}.log"
-            serving = running(f"web_{name}.py", arguments, contender.python, contender.variables, log)
+            script, *arguments = [part.format(function=function) for part in _SCRIPTS[name]]
+            serving = running(script, arguments, contender.python, contender.variables, log)
             services[name] = stack.enter_context(serving)
             if name in _RESTLESS:
                 services[name].pause()

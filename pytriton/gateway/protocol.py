@@ -62,7 +62,7 @@ class LimitedProtocol(HttpToolsProtocol):
     """Set by `protocol_of`."""
 
     _timer: asyncio.TimerHandle | None = None
-    _deadline: float | None = None  # of the request's arrival; None while one is being served
+    _deadline: float | None = None  # of the arrival of a request; None while one is being served
     _in_head = True
     _has_begun = False
     _received = 0  # bytes of a head that is not complete
@@ -119,9 +119,20 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """Ends a request."""
         self._pass_body_on()
-        self._deadline = None
+        if not self.cycle.response_complete:
+            self._deadline = None
         self._in_head, self._has_begun = True, False
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Goes on with the next request."""
+        if self.pipeline or self.transport.is_closing():
+            super().on_response_complete()
+            return
+        # As uvicorn does, but for its timer for the next request: see `_look_at_clock`.
+        self.server_state.total_requests += 1
+        self.flow.resume_reading()
+        self._deadline = self.loop.time() + self.timeout_keep_alive
 
     def _pass_body_on(self) -> None:
         body, self._body = b"".join(self._body), []
@@ -138,8 +149,10 @@ class LimitedProtocol(HttpToolsProtocol):
             self._refuse(http.HTTPStatus.REQUEST_TIMEOUT)
             return
         # One timer for all requests of a connection: one for each would take microseconds.
-        at = now + self.limits.read_timeout_s if self._deadline is None else self._deadline
-        self._timer = self.loop.call_at(at, self._look_at_clock)
+        in_s = min(self.limits.read_timeout_s, self.timeout_keep_alive)
+        if self._deadline is not None:
+            in_s = min(in_s, self._deadline - now)
+        self._timer = self.loop.call_later(in_s, self._look_at_clock)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

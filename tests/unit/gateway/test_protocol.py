@@ -4,8 +4,11 @@ import asyncio
 from typing import Any
 
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
-from pytriton.gateway.protocol import HeadHoldingTransport
+from pytriton.gateway.config import GatewayConfig
+from pytriton.gateway.protocol import HeadHoldingTransport, protocol_of
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
 
@@ -79,3 +82,60 @@ def test_all_else_is_the_connection_s_own() -> None:
         return transport.get_extra_info("peername")
 
     assert asyncio.run(name()) == "peername"
+
+
+async def respond(scope: Any, receive: Any, send: Any) -> None:
+    """Reads the body only if it is to be echoed."""
+    message = await receive() if scope["path"] == "/echo" else {"body": b"ok", "more_body": False}
+    body = message["body"] + b"+" * message["more_body"]
+    headers = [(b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def exchanged(*parts: bytes, keep_alive_s: int = 5, max_body_size: int = 1000) -> list[bytes]:
+    """Sends the parts one by one, and returns the bodies of the responses until the connection is closed."""
+    config = uvicorn.Config(respond, timeout_keep_alive=keep_alive_s, ws="none", log_config=None, lifespan="off")
+    protocol = protocol_of(GatewayConfig(max_body_size=max_body_size))
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: protocol(config, ServerState(), {}), "127.0.0.1", 0)
+    async with server:
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        bodies = []
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+            await asyncio.sleep(0.02)  # that the parts may come one by one
+        if keep_alive_s > 1:
+            writer.write_eof()
+        for response in (await asyncio.wait_for(reader.read(), 20)).split(b"HTTP/1.1 200 OK\r\n")[1:]:
+            bodies.append(response.partition(b"\r\n\r\n")[2])
+        writer.close()
+    return bodies
+
+
+def post(path: str, body: bytes) -> bytes:
+    return f"POST {path} HTTP/1.1\r\nhost: h\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
+
+
+def test_a_body_that_comes_in_parts_reaches_the_application_as_a_whole() -> None:
+    request = post("/echo", b"0123456789")
+    assert asyncio.run(exchanged(request[:30], request[30:-6], request[-6:-2], request[-2:])) == [b"0123456789"]
+
+
+def test_requests_that_come_together_are_answered_in_order() -> None:
+    requests = b"".join(post("/echo", str(number).encode()) for number in range(5))
+    assert asyncio.run(exchanged(requests)) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_body_that_is_too_large_is_not_kept() -> None:
+    head = b"POST /echo HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n"
+    chunk = b"64\r\n" + b"x" * 100 + b"\r\n"
+    [body] = asyncio.run(exchanged(head, chunk, chunk, chunk, chunk, b"0\r\n\r\n", max_body_size=250))
+    assert body == b"x" * 300 + b"+"
+
+
+@pytest.mark.parametrize("path", ["/echo", "/now"])
+def test_a_connection_without_requests_is_closed(path: str) -> None:
+    request = post(path, b"x" * 40)
+    assert len(asyncio.run(exchanged(request[:-20], request[-20:], keep_alive_s=1))) == 1
