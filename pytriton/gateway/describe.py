@@ -49,4 +49,6 @@ def _tensor(spec: TensorSpec) -> dict[str, Any]:
     described: dict[str, Any] = {"name": spec.name, "datatype": spec.datatype.name, "shape": list(spec.shape)}
     if spec.optional:
         described["optional"] = True
+    if spec.media_type:
+        described["media_type"] = spec.media_type
     return described

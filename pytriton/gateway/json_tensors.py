@@ -78,7 +78,8 @@ def json_of(outputs: Sequence[Mapping[str, Array]], config: TritonModelConfig, l
     if layout == "sample":
         return _of_sample(outputs[0], config)
     if layout == "batch":
-        return {name: values_of(array) for name, array in outputs[0].items()}
+        binary = _binary_outputs(config)
+        return {name: values_of(array, is_binary=name in binary) for name, array in outputs[0].items()}
     if not config.batching:
         return [_of_sample(each, config) for each in outputs]
     return [
@@ -88,10 +89,10 @@ def json_of(outputs: Sequence[Mapping[str, Array]], config: TritonModelConfig, l
     ]
 
 
-def values_of(array: Array) -> Any:
-    """Returns an array's values as numbers, strings and lists of them."""
+def values_of(array: Array, *, is_binary: bool = False) -> Any:
+    """Returns an array's values as numbers, strings and lists of them; all bytes are base64 if they are binary."""
     if array.dtype == object or array.dtype.kind in "SU":
-        return _text(array.tolist())
+        return _base64(array.tolist()) if is_binary else _text(array.tolist())
     if array.dtype.kind not in "biuf" or array.dtype.name == "bfloat16":
         array = array.astype(np.float32)
     return array.tolist()
@@ -99,11 +100,23 @@ def values_of(array: Array) -> Any:
 
 def _of_sample(outputs: Mapping[str, Array], config: TritonModelConfig) -> dict[str, Any]:
     scalars = {spec.name for spec in config.outputs if spec.shape == (1,)}
+    binary = _binary_outputs(config)
     sample = {}
     for name, array in outputs.items():
-        values = values_of(array[0] if config.batching and array.shape[:1] == (1,) else array)
+        row = array[0] if config.batching and array.shape[:1] == (1,) else array
+        values = values_of(row, is_binary=name in binary)
         sample[name] = values[0] if name in scalars and isinstance(values, list) and len(values) == 1 else values
     return sample
+
+
+def _binary_outputs(config: TritonModelConfig) -> set[str]:
+    return {spec.name for spec in config.outputs if spec.is_binary}
+
+
+def _base64(values: Any) -> Any:
+    if isinstance(values, list):
+        return [_base64(each) for each in values]
+    return base64.b64encode(values if isinstance(values, bytes) else str(values).encode()).decode()
 
 
 def _text(values: Any) -> Any:
@@ -137,7 +150,7 @@ def _sample(config: TritonModelConfig, given: Any, where: str, *, batch: bool) -
 
 def _array(config: TritonModelConfig, spec: TensorSpec, value: Any, field: str, *, batch: bool) -> Array:
     if spec.datatype.name == "BYTES":
-        value = _with_bytes(value, field)
+        value = _with_bytes(value, field, is_binary=spec.is_binary)
     elif spec.datatype.name.startswith(("FP", "BF")):
         value = _with_nan(value)
     convert = arrays_of_batch if batch else arrays_of_sample
@@ -150,15 +163,21 @@ def _array(config: TritonModelConfig, spec: TensorSpec, value: Any, field: str, 
     return array
 
 
-def _with_bytes(value: Any, field: str) -> Any:
+def _with_bytes(value: Any, field: str, *, is_binary: bool) -> Any:
+    """Decodes base64: the value of an object with ``b64``, and strings of an input that has no text."""
     if isinstance(value, list):
-        return [_with_bytes(each, field) for each in value]
-    if isinstance(value, Mapping) and set(value) == {_BASE64} and isinstance(value[_BASE64], str):
-        try:
-            return base64.b64decode(value[_BASE64], validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise misfit(field, f"The value of {_BASE64!r} is no base64: {error}.") from error
-    return value
+        return [_with_bytes(each, field, is_binary=is_binary) for each in value]
+    encoded = None
+    if isinstance(value, Mapping) and set(value) == {_BASE64}:
+        encoded = value[_BASE64]
+    elif is_binary and isinstance(value, str):
+        encoded = value.partition(",")[2] if value.startswith("data:") else value
+    if not isinstance(encoded, str):
+        return value
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise misfit(field, f"This is no base64: {error}.") from error
 
 
 def _with_nan(value: Any) -> Any:

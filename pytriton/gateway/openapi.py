@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pytriton._environment import installed_version
-from pytriton.gateway import npy
+from pytriton.gateway import form, npy
 from pytriton.gateway.access import ApiKey
 from pytriton.gateway.errors import RequestError
 from pytriton.gateway.models import Models
@@ -86,6 +86,8 @@ def _inference(config: TritonModelConfig, description: str) -> dict[str, Any]:
     }
     if len(config.inputs) == 1 and config.inputs[0].datatype.name != "BYTES":
         request[npy.MEDIA_TYPE] = {"schema": {"type": "string", "format": "binary"}}
+    if any(spec.datatype.name == "BYTES" for spec in config.inputs):
+        request[form.MEDIA_TYPE] = {"schema": _form(config.inputs)}
     response = _object(config.outputs)
     if config.decoupled:
         content: dict[str, Any] = {
@@ -94,7 +96,8 @@ def _inference(config: TritonModelConfig, description: str) -> dict[str, Any]:
         }
     else:
         content = {"application/json": {"schema": _samples(config.outputs, config)}}
-        content |= {npy.MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}
+        files = [spec.media_type for spec in config.outputs if spec.media_type]
+        content |= {kind: {"schema": {"type": "string", "format": "binary"}} for kind in [npy.MEDIA_TYPE, *files]}
     ok = {"description": "A response for each part of the stream." if config.decoupled else "The outputs."}
     if config.decoupled:
         ok["description"] = f"Lines, or events, of JSON: {', '.join(response['properties'])}."
@@ -133,6 +136,16 @@ def _samples(tensors: Sequence[TensorSpec], config: TritonModelConfig, *, option
     return {"anyOf": kinds}
 
 
+def _form(tensors: Sequence[TensorSpec]) -> dict[str, Any]:
+    properties: dict[str, Any] = {}
+    for spec in tensors:
+        properties[spec.name] = {"type": "string"}
+        if spec.media_type:
+            properties[spec.name] |= {"format": "binary", "contentMediaType": spec.media_type}
+    required = [spec.name for spec in tensors if not spec.optional]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
 def _object(tensors: Sequence[TensorSpec], *, batch: bool = False, optional: bool = False) -> dict[str, Any]:
     return {
         "type": "object",
@@ -157,6 +170,9 @@ def _tensor(spec: TensorSpec, *, batch: bool) -> dict[str, Any]:
 
 def _element(spec: TensorSpec) -> dict[str, Any]:
     name = spec.datatype.name
+    if spec.is_binary:
+        text = {"type": "string", "contentEncoding": "base64", "contentMediaType": spec.media_type}
+        return {"anyOf": [text, _BASE64]}
     if name == "BYTES":
         return {"anyOf": [{"type": "string"}, _BASE64]}
     if name == "BOOL":
@@ -171,7 +187,7 @@ def _example(spec: TensorSpec) -> Any:
     sizes = [_VARIABLE_SIZE if size < 0 else size for size in spec.shape]
     if math.prod(sizes) > _MAX_EXAMPLE:
         return []
-    value: Any = {"BYTES": "text", "BOOL": True}.get(spec.datatype.name, 1)
+    value: Any = {"BYTES": "" if spec.is_binary else "text", "BOOL": True}.get(spec.datatype.name, 1)
     if sizes == [1]:
         return value
     for size in reversed(sizes):

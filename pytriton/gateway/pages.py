@@ -15,7 +15,7 @@ _TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html; cha
 _SWAGGER = ("swagger-ui-bundle.js", "swagger-ui.css")
 _HEADERS = {
     "content-security-policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
-    "frame-ancestors 'none'; base-uri 'none'",
+    "media-src data:; frame-ancestors 'none'; base-uri 'none'",
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
 }

@@ -10,7 +10,7 @@ from typing import Any
 from pytriton.client.core.chunking import joined, send_several
 from pytriton.client.core.inputs import Array
 from pytriton.client.exceptions import PyTritonClientError
-from pytriton.gateway import npy
+from pytriton.gateway import form, npy
 from pytriton.gateway.config import GatewayConfig
 from pytriton.gateway.errors import RequestError, misfit, translated
 from pytriton.gateway.json_tensors import Samples, encode, json_of, parse, samples_of
@@ -22,6 +22,10 @@ from pytriton.gateway.streams import EVENTS, send_stream
 _LINES = "application/x-ndjson"
 _DEFAULT_TYPES = ("application/x-www-form-urlencoded", "text/plain")  # what curl -d and fetch say of a string
 _JSON = ("application/json", "text/json", "", *_DEFAULT_TYPES)
+_FILE_HEADERS = {  # which browsers are to show, and not to run
+    "x-content-type-options": "nosniff",
+    "content-security-policy": "sandbox",
+}
 
 
 async def predict(model: Model, request: Request, send: Send, config: GatewayConfig) -> None:
@@ -34,7 +38,7 @@ async def predict(model: Model, request: Request, send: Send, config: GatewayCon
         samples = samples_of(model.config, _sample_of_query(model, request), config.max_samples)
         await request.body()
     else:
-        samples = _samples(model, request, await request.body(), config.max_samples)
+        samples = await _samples(model, request, await request.body(), config.max_samples)
     streams = _stream_type(model, request)
     if streams is not None:
         if len(samples.arrays) != 1:
@@ -52,11 +56,16 @@ async def predict(model: Model, request: Request, send: Send, config: GatewayCon
         if array is not None:
             await send_bytes(send, npy.write(array), npy.MEDIA_TYPE)
             return
+    if request.header("accept"):
+        found = _file(outputs[0], model, request)
+        if found is not None:
+            await send_bytes(send, *found, headers=_FILE_HEADERS)
+            return
     sample = model.codec.sample_of(outputs[0]) if samples.layout == "sample" else None
     await send_json(send, sample or json_of(outputs, model.config, samples.layout))
 
 
-def _samples(model: Model, request: Request, body: bytes, max_samples: int) -> Samples:
+async def _samples(model: Model, request: Request, body: bytes, max_samples: int) -> Samples:
     media_type = request.media_type
     if media_type == npy.MEDIA_TYPE:
         inputs = model.config.inputs
@@ -65,10 +74,13 @@ def _samples(model: Model, request: Request, body: bytes, max_samples: int) -> S
             names = ", ".join(spec.name for spec in inputs)
             raise misfit("input", f"The model has several inputs: say which one this is by ?input= ({names}).")
         return samples_of(model.config, {name: npy.read(body)}, max_samples)
+    if media_type == form.MEDIA_TYPE:
+        sample = await form.read(model.config, request.header("content-type"), body)
+        return samples_of(model.config, sample, max_samples)
     if media_type not in _JSON:
         raise RequestError(
             http.HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            f"The body is {media_type!r}; send application/json or {npy.MEDIA_TYPE}.",
+            f"The body is {media_type!r}; send application/json, {form.MEDIA_TYPE} or {npy.MEDIA_TYPE}.",
         )
     arrays = model.codec.decode(body)
     if arrays is not None:
@@ -119,6 +131,20 @@ def _only_array(outputs: list[dict[str, Array]], samples: Samples, request: Requ
         return None
     array = outputs[0][name]
     return array[0] if samples.layout == "sample" and array.ndim and array.shape[0] == 1 else array
+
+
+def _file(outputs: Mapping[str, Array], model: Model, request: Request) -> tuple[bytes, str] | None:
+    """Returns the output that the client accepts as it is, and its media type."""
+    name = request.query.get("output")
+    for spec in model.config.outputs:
+        kind, _, subtype = spec.media_type.partition("/")
+        array = outputs.get(spec.name)
+        if not kind or array is None or array.size != 1 or name not in (None, spec.name):
+            continue
+        if request.accepts(f"{kind}/"):
+            media_type = "application/octet-stream" if subtype == "*" else spec.media_type
+            return bytes(array.item()), media_type
+    return None
 
 
 async def _parts(model: Model, samples: Samples, request_id: str, media_type: str) -> AsyncGenerator[bytes, None]:

@@ -96,7 +96,7 @@ class SampleCodec:
 def _leaf_of(spec: TensorSpec) -> tuple[Any, Callable[[Any], Array]]:
     """Returns the type of a value, and what makes an array of values; the type is None if they take the long way."""
     if spec.datatype.name == "BYTES":
-        return (str, _text) if spec.shape == (1,) else (None, _text)
+        return (str, _text) if spec.shape == (1,) and not spec.is_binary else (None, _text)
     dtype = spec.dtype
 
     def numbers(value: Any) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
+import re
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config.datatypes import Datatype, datatype_of
 
 _MAX_DIM = 2**63 - 1
+_MEDIA_TYPE = re.compile(r"[a-z]+/(\*|[a-z0-9][a-z0-9.+-]*)")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -31,10 +33,12 @@ class Tensor:
         name: Its name in requests and responses. Without one it is called by its position from 1: ``INPUT_1``,
             ``OUTPUT_1``.
         optional: A request may leave this input out. Has no meaning for an output.
+        media_type: What bytes contain, such as ``image/*`` or ``audio/wav``. The gateway then takes files and base64
+            for an input, sends an output as base64 or as it is, and shows both on its pages.
 
     Raises:
-        PyTritonBadParameterError: A dimension is neither -1 nor a positive integer, Triton has no such dtype, or the
-            name is empty.
+        PyTritonBadParameterError: A dimension is neither -1 nor a positive integer, Triton has no such dtype, the name
+            is empty, or the media type is none, or not one of bytes.
 
     Examples:
         >>> Tensor(name="image", dtype=np.uint8, shape=(-1, -1, 3)).datatype.name
@@ -45,6 +49,7 @@ class Tensor:
     dtype: np.dtype[Any] | type[np.dtype[Any]] | type[object] | str
     name: str | None = None
     optional: bool | None = False
+    media_type: str | None = None
 
     def __post_init__(self) -> None:
         """Checks the fields."""
@@ -59,6 +64,16 @@ class Tensor:
         except PyTritonBadParameterError as error:
             raise PyTritonBadParameterError(f"{self._label}: {error.message}") from error
         object.__setattr__(self, "_datatype", datatype)
+        if self.media_type is None:
+            return
+        if not (isinstance(self.media_type, str) and _MEDIA_TYPE.fullmatch(self.media_type)):
+            raise PyTritonBadParameterError(
+                f"{self._label} has media type {self.media_type!r}; write one like 'image/png', or 'image/*'."
+            )
+        if datatype.name != "BYTES":
+            raise PyTritonBadParameterError(
+                f"{self._label} has media type {self.media_type!r} and dtype {datatype.name}: only bytes have one."
+            )
 
     @property
     def datatype(self) -> Datatype:
@@ -78,7 +93,7 @@ class Tensor:
 
     @property
     def _key(self) -> tuple[object, ...]:
-        return self.name, self.shape, self.datatype.code, bool(self.optional)
+        return self.name, self.shape, self.datatype.code, bool(self.optional), self.media_type
 
     @property
     def _label(self) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from pytriton.model_config.common import DynamicBatcher, ModelWarmup, QueuePolicy
 from pytriton.model_config.model_spec import ModelSpec, warmup_file_name
 from pytriton.model_config.tensor import Tensor
+from pytriton.model_config.triton_model_config import MEDIA_TYPE
 
 BACKEND_NAME = "pytriton"
 
@@ -65,8 +66,16 @@ def triton_model_config(
         message["model_transaction_policy"] = {"decoupled": True}
     if config.model_warmup:
         message["model_warmup"] = [_warmup(number, each) for number, each in enumerate(config.model_warmup)]
+    parameters = {**parameters, **_media_types("input", spec.inputs), **_media_types("output", spec.outputs)}
     message["parameters"] = MessageMap({key: {"string_value": value} for key, value in parameters.items()})
     return message
+
+
+def _media_types(kind: str, tensors: Sequence[Tensor]) -> dict[str, str]:
+    """Returns the media types as parameters of the model, which has no other place for them."""
+    return {
+        f"{MEDIA_TYPE}.{kind}.{tensor.name}": tensor.media_type for tensor in tensors if tensor.media_type is not None
+    }
 
 
 def _tensor(tensor: Tensor, batching: bool, *, optional: bool) -> Message:

@@ -10,6 +10,9 @@ import numpy as np
 
 from pytriton.model_config.datatypes import DATATYPES, Datatype
 
+MEDIA_TYPE = "media_type"
+"""How the name of a parameter with a media type begins; ``input`` or ``output`` and the tensor's name follow."""
+
 _BY_CONFIG_NAME = {datatype.config_name: datatype for datatype in DATATYPES}
 
 
@@ -22,6 +25,7 @@ class TensorSpec:
         shape: Size of each dimension without the batch dimension; -1 where it varies.
         datatype: Its type, one of Triton's.
         optional: A request may leave this input out.
+        media_type: What bytes contain, such as ``image/*``; empty if it is unknown.
 
     Examples:
         >>> print(TensorSpec.from_dict({"name": "x", "data_type": "TYPE_FP32", "dims": [-1, 3]}))
@@ -32,6 +36,7 @@ class TensorSpec:
     shape: tuple[int, ...]
     datatype: Datatype
     optional: bool = False
+    media_type: str = ""
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -42,12 +47,18 @@ class TensorSpec:
         """
         return self.datatype.numpy_dtype
 
+    @property
+    def is_binary(self) -> bool:
+        """Whether its bytes are known not to be text."""
+        return bool(self.media_type) and not self.media_type.startswith("text/")
+
     @classmethod
-    def from_dict(cls, message: Mapping[str, Any]) -> TensorSpec:
+    def from_dict(cls, message: Mapping[str, Any], media_type: str = "") -> TensorSpec:
         """Reads a message ``ModelInput`` or ``ModelOutput``.
 
         Args:
             message: The message as a dictionary, with numbers as numbers or as text.
+            media_type: What bytes contain, which the message does not say.
 
         Raises:
             KeyError: A field is missing, or the datatype is unknown.
@@ -58,6 +69,7 @@ class TensorSpec:
             shape=tuple(int(dim) for dim in message["dims"]),
             datatype=_BY_CONFIG_NAME[message["data_type"]],
             optional=bool(message.get("optional", False)),
+            media_type=media_type,
         )
 
     def __str__(self) -> str:
@@ -116,9 +128,19 @@ class TritonModelConfig:
             model_name=str(message["name"]),
             model_version=model_version,
             max_batch_size=int(message.get("max_batch_size", 0)),
-            inputs=tuple(TensorSpec.from_dict(each) for each in message.get("input", ())),
-            outputs=tuple(TensorSpec.from_dict(each) for each in message.get("output", ())),
+            inputs=_tensors(message, "input"),
+            outputs=_tensors(message, "output"),
             decoupled=bool(message.get("model_transaction_policy", {}).get("decoupled", False)),
             backend=str(message.get("backend", "")) or str(message.get("platform", "")),
             response_cache=bool(message.get("response_cache", {}).get("enable", False)),
         )
+
+
+def _tensors(message: Mapping[str, Any], kind: str) -> tuple[TensorSpec, ...]:
+    parameters = message.get("parameters", {})
+    return tuple(
+        TensorSpec.from_dict(
+            each, str(parameters.get(f"{MEDIA_TYPE}.{kind}.{each['name']}", {}).get("string_value", ""))
+        )
+        for each in message.get(kind, ())
+    )

@@ -75,11 +75,51 @@ function makeInput(input) {
   label.append(field);
   if (input.datatype === "BYTES") {
     const file = document.createElement("input");
+    const preview = document.createElement("div");
     file.type = "file";
     file.name = `${input.name} as a file`;
-    label.append(file);
+    if (input.media_type) {
+      file.accept = input.media_type;
+      field.hidden = true;
+    }
+    file.addEventListener("change", async () => {
+      const [chosen] = file.files;
+      preview.replaceChildren(...(chosen ? [makeMedia(chosen.type, await base64Of(chosen))].filter(Boolean) : []));
+    });
+    label.append(file, preview);
   }
   return label;
+}
+
+// Returns an element that shows an image, or plays audio or video; null for anything else.
+function makeMedia(type, base64) {
+  const tag = { image: "img", audio: "audio", video: "video" }[type.split("/")[0]];
+  if (!tag) return null;
+  const media = document.createElement(tag);
+  if (tag !== "img") media.controls = true;
+  media.src = `data:${type};base64,${base64}`;
+  return media;
+}
+
+// Shows the outputs that are images, audio or video below the JSON, in which they are shortened.
+function showMedia(model, output) {
+  let sample;
+  try {
+    sample = JSON.parse(output.textContent);
+  } catch {
+    return; // a stream
+  }
+  const shown = [];
+  for (const { name, media_type: type } of model.outputs) {
+    if (!type || typeof sample[name] !== "string") continue;
+    const media = makeMedia(type, sample[name]);
+    if (!media) continue;
+    shown.push(media);
+    sample[name] = `${sample[name].slice(0, 20)}…`;
+  }
+  if (shown.length === 0) return;
+  output.textContent = JSON.stringify(sample);
+  output.append(...shown);
 }
 
 async function base64Of(file) {
@@ -117,9 +157,10 @@ async function send(model, form) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   for (;;) {
     const { value, done } = await reader.read();
-    if (done) return;
+    if (done) break;
     output.textContent += value; // a stream appears as it comes
   }
+  showMedia(model, output);
 }
 
 async function load() {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import http.client
 import json
@@ -60,6 +61,13 @@ def sleep(x):
     return {"y": x}
 
 
+@batch
+def mirror(image, times=None):
+    """Returns an image as it came, and its size."""
+    factor = np.ones((len(image), 1), np.int32) if times is None else times
+    return {"same": image, "size": np.vectorize(len, otypes=[np.int32])(image) * factor}
+
+
 waiting, release, cancelled = threading.Event(), threading.Event(), threading.Event()
 
 
@@ -86,6 +94,11 @@ def bind_all(triton):
         Tensor(name="greeting", dtype=bytes, shape=(1,), optional=True),
     ]
     triton.bind("Greet", greet, who, [text], config=batching)
+    image = Tensor(name="image", dtype=bytes, shape=(1,), media_type="image/*")
+    times = Tensor(name="times", dtype=np.int32, shape=(1,), optional=True)
+    same = Tensor(name="same", dtype=bytes, shape=(1,), media_type="image/png")
+    size = Tensor(name="size", dtype=np.int32, shape=(1,))
+    triton.bind("Mirror", mirror, [image, times], [same, size], config=batching)
     numbers = [Tensor(name="n", dtype=np.int32, shape=(1,))], [Tensor(name="i", dtype=np.int32, shape=(1,))]
     triton.bind("Count", count, *numbers, config=decoupled)
     triton.bind("Wait", wait, NUMBERS, DOUBLED, config=ModelConfig(batching=False, decoupled=True))
@@ -122,6 +135,11 @@ def running(app):
         finally:
             server.should_exit = True
             thread.join(LIMIT_S)
+
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 
 
 class Response:

@@ -10,7 +10,7 @@ import pathlib
 import shutil
 
 import pytest
-from gateways import gateway_of
+from gateways import PNG, gateway_of
 
 from pytriton.gateway import create_key
 
@@ -92,6 +92,22 @@ def test_the_live_page_sends_files(page, gateway, tmp_path):
     card.locator("input[type=file]").first.set_input_files(path)
     card.locator("button").click()
     sync_api.expect(card.locator("output")).to_have_text('{"text":"hello Zoë"}')
+
+
+def test_the_live_page_shows_images(page, gateway, tmp_path):
+    path = tmp_path / "image.png"
+    path.write_bytes(PNG)
+    page.goto(gateway.url)
+    card = page.locator("#model-Mirror")
+    card.locator("summary").click()
+    file = card.locator("input[type=file]")
+    assert file.get_attribute("accept") == "image/*"
+    file.set_input_files(path)
+    sync_api.expect(card.locator(".inputs img")).to_be_visible()
+    card.locator("button").click()
+    sync_api.expect(card.locator("output img")).to_be_visible()
+    assert card.locator("output img").evaluate("image => image.naturalWidth") == 1
+    sync_api.expect(card.locator("output")).to_contain_text(f'"size":{len(PNG)}')
 
 
 def test_a_phone_in_the_dark(browser, gateway):

@@ -8,7 +8,7 @@ import json
 
 import numpy as np
 import pytest
-from gateways import DOUBLED, NUMBERS, sizes
+from gateways import DOUBLED, NUMBERS, PNG, sizes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +21,19 @@ def npy_of(array):
     file = io.BytesIO()
     np.save(file, array)
     return file.getvalue()
+
+
+FORM = "multipart/form-data; boundary=limit"
+
+
+def form_of(**fields):
+    """A form in which bytes are files."""
+    parts = []
+    for name, value in fields.items():
+        file = '; filename="a file"' if isinstance(value, bytes) else ""
+        head = f'--limit\r\ncontent-disposition: form-data; name="{name}"{file}\r\n\r\n'.encode()
+        parts += [head, value if file else value.encode(), b"\r\n"]
+    return b"".join([*parts, b"--limit--\r\n"])
 
 
 def test_one_sample(gateway):
@@ -81,6 +94,59 @@ def test_bytes_that_are_no_text(gateway):
     raw = bytes(range(128, 256))
     response = gateway.post("Greet", {"who": {"b64": base64.b64encode(raw).decode()}})
     assert base64.b64decode(response.json()["text"]["b64"]) == b"hello " + raw
+
+
+def test_an_image_as_base64(gateway):
+    encoded = base64.b64encode(PNG).decode()
+    for image in (encoded, f"data:image/png;base64,{encoded}", {"b64": encoded}, [encoded]):
+        assert gateway.post("Mirror", {"image": image}).json() == {"same": encoded, "size": len(PNG)}
+    batch = gateway.post("Mirror", {"image": [[encoded], [encoded]]}).json()
+    assert batch == {"same": [[encoded]] * 2, "size": [[len(PNG)]] * 2}
+    text = base64.b64encode(b"text").decode()
+    assert gateway.post("Mirror", {"image": text}).json()["same"] == text
+    response = gateway.post("Mirror", {"image": "no base64"})
+    assert (response.status, response.json()["error"]["field"]) == (422, "image")
+
+
+@pytest.mark.parametrize("accepted", ["image/png", "image/*", "text/html,image/avif,*/*"])
+def test_an_image_comes_as_a_file_where_that_is_accepted(gateway, accepted):
+    response = gateway.post("Mirror", form_of(image=PNG), content_type=FORM, accept=accepted)
+    assert (response.body, response.headers["content-type"]) == (PNG, "image/png")
+    assert response.headers["content-security-policy"] == "sandbox"
+    path = "Mirror?output=size"
+    assert gateway.post(path, form_of(image=PNG), content_type=FORM, accept=accepted).json()["size"] == len(PNG)
+
+
+def test_a_form_with_a_file(gateway):
+    response = gateway.post("Mirror", form_of(image=PNG, times="3"), content_type=FORM)
+    assert response.json() == {"same": base64.b64encode(PNG).decode(), "size": 3 * len(PNG)}
+    large = bytes(range(256)) * 10_000
+    assert gateway.post("Mirror", form_of(image=large), content_type=FORM).json()["size"] == len(large)
+    assert gateway.post("Greet", form_of(who="Zoë", greeting=b"bye"), content_type=FORM).json() == {"text": "bye Zoë"}
+    assert gateway.post("Double", form_of(x="[1, 2]"), content_type=FORM).json() == {"y": [2, 4]}
+    array = npy_of(np.arange(3, dtype=np.float32))
+    assert gateway.post("Double", form_of(x=array), content_type=FORM).json() == {"y": [0, 2, 4]}
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        (b"", 422, "missing"),
+        (b"--limit\r\n\r\n", 400, "form"),
+        (b"--other\r\n", 400, "form"),
+        ({"image": PNG, "other": "1"}, 422, "no input 'other'"),
+        ({"image": PNG, "times": b"3"}, 422, ".npy"),
+        ({"image": PNG, "times": "three"}, 422, "JSON"),
+    ],
+)
+def test_a_form_that_does_not_fit(gateway, body, status, words):
+    response = gateway.post("Mirror", body if isinstance(body, bytes) else form_of(**body), content_type=FORM)
+    assert response.status == status, response.body
+    assert words in response.json()["error"]["message"]
+
+
+def test_a_form_without_a_boundary(gateway):
+    assert gateway.post("Mirror", form_of(image=PNG), content_type="multipart/form-data").status == 400
 
 
 def test_numbers_that_are_none(gateway):
@@ -187,3 +253,12 @@ def test_no_array_causes_an_internal_error(gateway, changes, cut):
     for at, value in changes:
         raw[at] = value
     assert gateway.post("Double", bytes(raw[:cut]), content_type=npy.MEDIA_TYPE).status in (200, 400, 422)
+
+
+@settings(max_examples=200, suppress_health_check=list(HealthCheck))
+@given(changes=st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=4), cut=st.integers(0, 300))
+def test_no_form_causes_an_internal_error(gateway, changes, cut):
+    raw = bytearray(form_of(image=PNG, times="3"))
+    for at, value in changes:
+        raw[at] = value
+    assert gateway.post("Mirror", bytes(raw[:cut]), content_type=FORM).status in (200, 400, 422)

@@ -86,3 +86,20 @@ def test_a_dtype_that_triton_lacks_is_refused_by_the_name_of_the_tensor():
 def test_a_name_that_is_no_text_is_refused(name):
     with pytest.raises(PyTritonBadParameterError, match="is not a non-empty string"):
         Tensor((1,), float, name)
+
+
+def test_bytes_may_have_a_media_type():
+    image = Tensor((1,), bytes, "a", media_type="image/*")
+    assert image == Tensor((1,), str, "a", media_type="image/*")
+    assert image != Tensor((1,), bytes, "a")
+
+
+@pytest.mark.parametrize("media_type", ["", "image", "image/", "*/*", "Image/PNG", "image/png; q=1", 3], ids=repr)
+def test_a_media_type_that_is_none_is_refused(media_type):
+    with pytest.raises(PyTritonBadParameterError, match=r"Tensor 'a' has media type .*; write one like 'image/png'"):
+        Tensor((1,), bytes, "a", media_type=media_type)
+
+
+def test_only_bytes_have_a_media_type():
+    with pytest.raises(PyTritonBadParameterError, match="only bytes have one"):
+        Tensor((1,), np.uint8, "a", media_type="image/png")

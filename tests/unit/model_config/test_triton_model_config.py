@@ -48,6 +48,15 @@ def test_what_was_bound_is_read_whichever_way_it_comes(inputs, outputs, config):
     assert [each.optional for each in read.inputs] == [bool(tensor.optional) for tensor in bound.inputs]
 
 
+def test_media_types_are_read():
+    image = Tensor((1,), bytes, "image", media_type="image/*")
+    text = Tensor((1,), bytes, "image", media_type="text/html")
+    bound = ModelSpec.create("M", [image, Tensor((1,), bytes, "other")], [text])
+    read = TritonModelConfig.from_dict(triton_model_config(bound))
+    assert [each.media_type for each in (*read.inputs, *read.outputs)] == ["image/*", "", "text/html"]
+    assert [each.is_binary for each in (*read.inputs, *read.outputs)] == [True, False, False]
+
+
 @pytest.mark.parametrize("datatype", DATATYPES, ids=lambda datatype: datatype.name)
 def test_all_datatypes(datatype):
     spec = TensorSpec.from_dict({"name": "x", "data_type": datatype.config_name, "dims": ["-1", 2]})

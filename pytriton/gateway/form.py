@@ -1,0 +1,67 @@
+"""Forms with files, as browsers and ``curl -F`` send them: ``multipart/form-data``."""
+
+from __future__ import annotations
+
+import http
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from starlette.datastructures import Headers, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+
+from pytriton.gateway import npy
+from pytriton.gateway.errors import RequestError, misfit
+from pytriton.gateway.json_tensors import parse
+from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+
+MEDIA_TYPE = "multipart/form-data"
+_MAX_PARTS = 1000
+
+
+async def read(config: TritonModelConfig, content_type: str, body: bytes) -> dict[str, Any]:
+    """Reads the inputs of a sample, each by its name: a file is bytes or ``.npy``, all else is text or JSON.
+
+    Args:
+        config: The model.
+        content_type: The header with the boundary of the parts.
+        body: The body, which has been limited.
+
+    Raises:
+        RequestError: It is no form, or a field does not fit its input.
+    """
+
+    async def stream() -> AsyncGenerator[bytes, None]:
+        yield body
+
+    parser = MultiPartParser(
+        Headers({"content-type": content_type}),
+        stream(),
+        max_files=_MAX_PARTS,
+        max_fields=_MAX_PARTS,
+        max_part_size=max(1, len(body)),
+    )
+    try:
+        form = await parser.parse()
+    except (MultiPartException, KeyError, ValueError) as error:
+        message = f"The body is no valid form: {getattr(error, 'message', error)}."
+        raise RequestError(http.HTTPStatus.BAD_REQUEST, message) from error
+    specs = {spec.name: spec for spec in config.inputs}
+    sample: dict[str, Any] = {}
+    try:
+        for name in dict.fromkeys(form):
+            values = [await _value(specs.get(name), name, part) for part in form.getlist(name)]
+            sample[name] = values[0] if len(values) == 1 else values
+    finally:
+        await form.close()
+    return sample
+
+
+async def _value(spec: TensorSpec | None, name: str, part: UploadFile | str) -> Any:
+    content = part if isinstance(part, str) else await part.read()
+    if spec is None or spec.datatype.name == "BYTES":
+        return content
+    try:
+        return parse(content.encode()) if isinstance(content, str) else npy.read(content)
+    except RequestError as error:
+        message = f"Input {spec} of a form takes JSON, or a file in NumPy's format .npy. {error.message}"
+        raise misfit(name, message) from error
