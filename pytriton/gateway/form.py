@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http
+import logging
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -13,6 +14,8 @@ from pytriton.gateway import npy
 from pytriton.gateway.errors import RequestError, misfit
 from pytriton.gateway.json_tensors import parse
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+
+logging.getLogger("python_multipart").setLevel(logging.ERROR)  # clients would fill the log
 
 MEDIA_TYPE = "multipart/form-data"
 _MAX_PARTS = 1000

@@ -145,13 +145,20 @@ def _sample(config: TritonModelConfig, given: Any, where: str, *, batch: bool) -
             arrays[spec.name] = _array(config, spec, given[spec.name], f"{where}{spec.name}", batch=batch)
         elif not spec.optional:
             raise misfit(f"{where}{spec.name}", f"Input {spec} of model {config.model_name!r} is missing.")
+    sizes = {name: len(array) for name, array in arrays.items()} if batch else {}
+    for name, size in sizes.items():
+        first, first_size = next(iter(sizes.items()))
+        if size != first_size:
+            raise misfit(name, f"Input {name!r} has {size} samples, but {first!r} has {first_size}.")
     return arrays
 
 
 def _array(config: TritonModelConfig, spec: TensorSpec, value: Any, field: str, *, batch: bool) -> Array:
     if spec.datatype.name == "BYTES":
         value = _with_bytes(value, field, is_binary=spec.is_binary)
-    elif spec.datatype.name.startswith(("FP", "BF")):
+    elif spec.datatype.name != "BOOL" and _has_booleans(value):
+        raise misfit(field, f"Input {spec} takes numbers; true and false are none.")
+    if spec.datatype.name.startswith(("FP", "BF")):
         value = _with_nan(value)
     convert = arrays_of_batch if batch else arrays_of_sample
     try:
@@ -178,6 +185,13 @@ def _with_bytes(value: Any, field: str, *, is_binary: bool) -> Any:
         return base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError) as error:
         raise misfit(field, f"This is no base64: {error}.") from error
+
+
+def _has_booleans(value: Any) -> bool:
+    if not isinstance(value, list):
+        return isinstance(value, bool)
+    types = set(map(type, value))  # without a loop in Python over what may be an image
+    return bool in types or (list in types and any(map(_has_booleans, value)))
 
 
 def _with_nan(value: Any) -> Any:

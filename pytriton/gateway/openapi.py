@@ -18,9 +18,10 @@ from pytriton.model_config.triton_model_config import TensorSpec, TritonModelCon
 _VARIABLE_SIZE = 3  # of a dimension in an example
 _MAX_EXAMPLE = 64  # elements
 _ERROR = {"$ref": "#/components/schemas/Error"}
+_BASE64_PATTERN = "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 _BASE64 = {
     "type": "object",
-    "properties": {"b64": {"type": "string", "contentEncoding": "base64"}},
+    "properties": {"b64": {"type": "string", "contentEncoding": "base64", "pattern": f"^{_BASE64_PATTERN}$"}},
     "required": ["b64"],
     "additionalProperties": False,
 }
@@ -87,7 +88,9 @@ def _inference(config: TritonModelConfig, description: str) -> dict[str, Any]:
     if len(config.inputs) == 1 and config.inputs[0].datatype.name != "BYTES":
         request[npy.MEDIA_TYPE] = {"schema": {"type": "string", "format": "binary"}}
     if any(spec.datatype.name == "BYTES" for spec in config.inputs):
-        request[form.MEDIA_TYPE] = {"schema": _form(config.inputs)}
+        numbers = {spec.name for spec in config.inputs if spec.datatype.name != "BYTES"}
+        encoding = {name: {"contentType": "application/json"} for name in numbers}
+        request[form.MEDIA_TYPE] = {"schema": _form(config.inputs), "encoding": encoding}
     response = _object(config.outputs)
     if config.decoupled:
         content: dict[str, Any] = {
@@ -139,7 +142,7 @@ def _samples(tensors: Sequence[TensorSpec], config: TritonModelConfig, *, option
 def _form(tensors: Sequence[TensorSpec]) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     for spec in tensors:
-        properties[spec.name] = {"type": "string"}
+        properties[spec.name] = {"type": "string"} if spec.datatype.name == "BYTES" else _tensor(spec, batch=False)
         if spec.media_type:
             properties[spec.name] |= {"format": "binary", "contentMediaType": spec.media_type}
     required = [spec.name for spec in tensors if not spec.optional]
@@ -165,14 +168,16 @@ def _tensor(spec: TensorSpec, *, batch: bool) -> dict[str, Any]:
     if batch:
         return {"type": "array", "minItems": 1, "items": schema}
     title = f"{spec.datatype.name} {list(spec.shape)}"
-    return {"anyOf": [element, schema], "description": title} if spec.shape == (1,) else schema | {"description": title}
+    if all(size in (-1, 1) for size in spec.shape):  # a value may be given in place of a list of one
+        return {"anyOf": [element, schema], "description": title}
+    return schema | {"description": title}
 
 
 def _element(spec: TensorSpec) -> dict[str, Any]:
     name = spec.datatype.name
     if spec.is_binary:
         text = {"type": "string", "contentEncoding": "base64", "contentMediaType": spec.media_type}
-        return {"anyOf": [text, _BASE64]}
+        return {"anyOf": [text | {"pattern": f"^(data:[^,]*,)?{_BASE64_PATTERN}$"}, _BASE64]}
     if name == "BYTES":
         return {"anyOf": [{"type": "string"}, _BASE64]}
     if name == "BOOL":
@@ -180,7 +185,13 @@ def _element(spec: TensorSpec) -> dict[str, Any]:
     if name.startswith(("INT", "UINT")):
         limits = np.iinfo(spec.dtype)
         return {"type": "integer", "minimum": int(limits.min), "maximum": int(limits.max)}
-    return {"type": ["number", "null"]}
+    number: dict[str, Any] = {"type": ["number", "null"]}
+    if name in ("FP16", "FP32"):
+        largest = np.finfo(spec.dtype).max
+        step = float(largest) - float(np.nextafter(largest, largest.dtype.type(0)))
+        limit = float(largest) + step / 2  # below that, numbers are rounded to the largest
+        number |= {"exclusiveMinimum": -limit, "exclusiveMaximum": limit}
+    return number
 
 
 def _example(spec: TensorSpec) -> Any:

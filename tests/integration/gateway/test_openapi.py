@@ -5,11 +5,37 @@ from __future__ import annotations
 import jsonschema
 import openapi_spec_validator
 import pytest
+import schemathesis
 from gateways import gateway_of, running
+from hypothesis import HealthCheck, given, settings
+from schemathesis.specs.openapi.checks import positive_data_acceptance
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from pytriton.gateway import Gateway, create_key
+
+SLOW_OR_FAILING = ["Fail", "Sleep", "Wait", "Count"]
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("mode", list(schemathesis.GenerationMode))
+def test_requests_and_responses_are_as_it_says(gateway, mode):
+    """Requests that do not fit it are refused, and all responses are what it promises.
+
+    It cannot say that the rows of an array have one size, so some requests that fit it are refused, too.
+    """
+    schema = schemathesis.openapi.from_url(f"{gateway.url}/openapi.json")
+    schema.config.update(base_url=gateway.url)
+    for result in schema.include(method="POST").get_all_operations():
+        if result.ok().path.rpartition("/")[2] in SLOW_OR_FAILING:
+            continue
+
+        @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+        @given(result.ok().as_strategy(generation_mode=mode))
+        def check(case):
+            case.call_and_validate(excluded_checks=[positive_data_acceptance])
+
+        check()
 
 
 @pytest.fixture(scope="module")

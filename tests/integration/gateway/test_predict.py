@@ -179,6 +179,8 @@ def test_npy(gateway):
         ([{"x": [1]}, {"x": ["one"]}], "[1].x", "FP32"),
         ([{"x": [1]}, 2], "[1]", "in place of 2"),
         ("hello", "", 'in place of "hello"'),
+        ({"x": [1, True]}, "x", "true and false"),
+        ({"x": [[1], [False]]}, "x", "true and false"),
     ],
 )
 def test_the_error_of_an_input_names_it(gateway, body, field, words):
@@ -186,6 +188,12 @@ def test_the_error_of_an_input_names_it(gateway, body, field, words):
     error = response.json()["error"]
     assert (response.status, error["field"]) == (422, field)
     assert words in error["message"]
+
+
+def test_inputs_with_batches_of_different_sizes(gateway):
+    response = gateway.post("Greet", {"who": [["Zoë"]], "greeting": [["hello"], ["bye"]]})
+    assert (response.status, response.json()["error"]["field"]) == (422, "greeting")
+    assert "2 samples, but 'who' has 1" in response.json()["error"]["message"]
 
 
 def test_other_errors(gateway):
