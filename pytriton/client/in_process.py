@@ -324,7 +324,7 @@ class AsyncioInProcessClient(_InProcessClientBase):
         Raises:
             PyTritonClientError: As `infer_sample` does.
         """
-        stream = await self._send(_Prepared(call, False, timeout_s))
+        stream = await self._send(call, timeout_s)
         try:
             reply = await only_reply_async(stream, call)
         except PyTritonInvalidOperationError as error:
@@ -333,7 +333,7 @@ class AsyncioInProcessClient(_InProcessClientBase):
 
     async def stream_call(self, call: InferenceCall, timeout_s: float) -> AsyncGenerator[list[InferenceReply], None]:
         """Sends a request as `infer_call` does, and yields the responses, each time all that have arrived."""
-        stream = await self._send(_Prepared(call, False, timeout_s))
+        stream = await self._send(call, timeout_s)
         try:
             while replies := await stream.several():
                 if replies[-1].error is not None:
@@ -358,16 +358,16 @@ class AsyncioInProcessClient(_InProcessClientBase):
         finally:
             await stream.aclose()
 
-    async def _send(self, prepared: _Prepared) -> AsyncReplyStream:
+    async def _send(self, call: InferenceCall, timeout_s: float) -> AsyncReplyStream:
         """Sends a request, which does not block; waits in another thread for a server that is being restarted."""
-        deadline = time.monotonic() + prepared.timeout_s
+        deadline = time.monotonic() + timeout_s
         while True:
             try:
                 services = self._server.services(0.0)
             except PyTritonInvalidOperationError:
                 services = await asyncio.to_thread(self._services, max(0.0, deadline - time.monotonic()))
             try:
-                return services.astream(prepared.call, prepared.timeout_s)
+                return services.astream(call, timeout_s)
             except _SENDING_ERRORS as error:
                 translated = _translated(error, services)
                 if translated is not None:

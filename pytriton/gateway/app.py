@@ -142,7 +142,7 @@ class Gateway:
     async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, self._config.max_body_size)
         request_id = request.header("x-request-id")
-        if not request_id.isprintable() or not request_id.isascii() or len(request_id) > _MAX_REQUEST_ID:
+        if request_id and not _is_request_id(request_id):
             request_id = ""
         request.id = request_id or f"{_ID_PREFIX}{next(_numbers):x}"
         started = False
@@ -299,6 +299,10 @@ class Gateway:
             self._in_flight -= 1
             if key is not None:
                 key.in_flight -= 1
+
+
+def _is_request_id(text: str) -> bool:
+    return text.isprintable() and text.isascii() and len(text) <= _MAX_REQUEST_ID
 
 
 def _body_of(error: RequestError, path: str) -> dict[str, Any]:

@@ -51,18 +51,20 @@ async def predict(model: Model, request: Request, send: Send, config: GatewayCon
         await send_json(send, [])
         return
     outputs = await _outputs(model, samples, request.id)
-    if request.media_type == npy.MEDIA_TYPE or request.accepts(npy.MEDIA_TYPE):
+    accepts = request.header("accept")
+    if (accepts and request.accepts(npy.MEDIA_TYPE)) or request.media_type == npy.MEDIA_TYPE:
         array = _only_array(outputs, samples, request)
         if array is not None:
             await send_bytes(send, npy.write(array), npy.MEDIA_TYPE)
             return
-    if request.header("accept"):
+    if accepts:
         found = _file(outputs[0], model, request)
         if found is not None:
             await send_bytes(send, *found, headers=_FILE_HEADERS)
             return
-    sample = model.codec.sample_of(outputs[0]) if samples.layout == "sample" else None
-    await send_json(send, sample or json_of(outputs, model.config, samples.layout))
+    codec = model.codec
+    sample = codec.sample_of(outputs[0]) if samples.layout == "sample" else None
+    await send_json(send, sample or json_of(outputs, codec.config, samples.layout))
 
 
 async def _samples(model: Model, request: Request, body: bytes, max_samples: int) -> Samples:
@@ -95,9 +97,10 @@ def _sample_of_query(model: Model, request: Request) -> dict[str, Any]:
 
 
 def _stream_type(model: Model, request: Request) -> str | None:
-    for media_type in (EVENTS, _LINES):
-        if request.accepts(media_type):
-            return media_type
+    if request.header("accept"):
+        for media_type in (EVENTS, _LINES):
+            if request.accepts(media_type):
+                return media_type
     return _LINES if model.config.decoupled else None
 
 

@@ -10,33 +10,34 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from pytriton.gateway.config import GatewayConfig
 
+_HEAD = b"HTTP/1.1 "
+_INTERIM = b"HTTP/1.1 1"  # 100 Continue, for which the client waits
+
 
 class HeadHoldingTransport:
-    """A transport that sends the head of a response together with its body.
+    """A transport that sends the head of a response together with its body, or with its first part.
 
-    uvicorn writes each of them, which would be two system calls and two packets.
+    uvicorn writes each of them, which would be two system calls and two packets. The gateway has both when it sends the
+    head.
 
     Args:
         transport: The connection's transport.
-        loop: Its event loop.
     """
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
-        self._loop = loop
         self._head = b""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """Sends a body, or holds a head until the body comes or the event loop has nothing else to do first."""
+        """Sends a body, or holds a head until the body comes."""
         if self._head:
             head, self._head = self._head, b""
             self._transport.writelines((head, data))
-        elif data.startswith(b"HTTP/1.1 ") and data.endswith(b"\r\n\r\n"):
+        elif data.startswith(_HEAD) and not data.startswith(_INTERIM) and data.endswith(b"\r\n\r\n"):
             self._head = data
-            self._loop.call_soon(self._flush)
         else:
             self._transport.write(data)
 
@@ -46,10 +47,11 @@ class HeadHoldingTransport:
 
     def close(self) -> None:
         """Closes the connection when all is sent."""
-        self._flush()
+        self.flush()
         self._transport.close()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Sends a head that has no body."""
         if self._head:
             head, self._head = self._head, b""
             self._transport.write(head)
@@ -61,6 +63,7 @@ class LimitedProtocol(HttpToolsProtocol):
     limits: GatewayConfig
     """Set by `protocol_of`."""
 
+    _response: HeadHoldingTransport
     _timer: asyncio.TimerHandle | None = None
     _deadline: float | None = None  # of the arrival of a request; None while one is being served
     _in_head = True
@@ -71,7 +74,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Closes the connection if there are too many."""
-        super().connection_made(HeadHoldingTransport(transport, self.loop))  # type: ignore[arg-type]
+        self._response = HeadHoldingTransport(transport)
+        super().connection_made(self._response)  # type: ignore[arg-type]
         if len(self.connections) > self.limits.max_connections:
             transport.close()
             return
@@ -126,6 +130,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Goes on with the next request."""
+        self._response.flush()
         if self.pipeline or self.transport.is_closing():
             super().on_response_complete()
             return

@@ -62,7 +62,8 @@ class Request:
     @property
     def media_type(self) -> str:
         """The body's type, without parameters."""
-        return self.header("content-type").partition(";")[0].strip().lower()
+        value = self._headers.get(b"content-type", b"")
+        return value.partition(b";")[0].strip().lower().decode("latin1")
 
     def accepts(self, media_type: str) -> bool:
         """Returns whether the client names a type of response."""
@@ -75,7 +76,9 @@ class Request:
         Raises:
             RequestError: It is too large, also when decompressed, or the client has left.
         """
-        encoding = self.header("content-encoding", "identity").strip().lower()
+        if b"content-encoding" not in self._headers:
+            return await self._raw_body()
+        encoding = self.header("content-encoding").strip().lower()
         if encoding != "identity" and encoding not in _WINDOW_BITS:
             raise RequestError(
                 http.HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"The body's encoding is {encoding!r}: use gzip or deflate."

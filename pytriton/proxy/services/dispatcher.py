@@ -364,7 +364,8 @@ class ReplyDispatcher:
     def _release_leadership(self) -> None:
         with self._lock:
             self._is_read = False
-        self._promote_follower()
+            if self._queue:
+                self._queue.popleft().wake()
 
     def _promote_follower(self) -> None:
         """Promotes a follower if there is no leader: the one promoted before may have left meanwhile."""
@@ -411,10 +412,12 @@ class ReplyDispatcher:
                 return True
             if is_final:
                 del self._pending[number]
-                self._leave(pending)
+                if pending.loop is not None:
+                    self._leave(pending)
             if not pending.cancelled:
                 pending.replies.append(reply)
-        pending.wake()
+        if pending.signal is not None or pending.future is not None:
+            pending.wake()
         return True
 
     def _reply(self, offset: int, size: int) -> InferenceReply:

@@ -36,52 +36,43 @@ class RecordingTransport:
         return name
 
 
-async def transports() -> tuple[RecordingTransport, HeadHoldingTransport]:
-    connection: Any = RecordingTransport()
-    return connection, HeadHoldingTransport(connection, asyncio.get_running_loop())
+@pytest.fixture
+def connection() -> Any:
+    return RecordingTransport()
 
 
 @pytest.mark.parametrize("body", [b"{}", b"HTTP/1.1 \r\n\r\n"])
-def test_the_head_of_a_response_is_sent_with_its_body(body: bytes) -> None:
-    async def respond() -> list[bytes]:
-        connection, transport = await transports()
-        transport.write(HEAD)
-        transport.write(body)
-        await asyncio.sleep(0)
-        return connection.sent
-
-    assert asyncio.run(respond()) == [HEAD + body]
+def test_the_head_of_a_response_is_sent_with_its_body(connection: Any, body: bytes) -> None:
+    transport = HeadHoldingTransport(connection)
+    transport.write(HEAD)
+    transport.write(body)
+    transport.write(b"more")
+    assert connection.sent == [HEAD + body, b"more"]
 
 
-def test_a_head_does_not_wait_for_a_body_that_is_not_there_yet() -> None:
-    async def respond() -> list[bytes]:
-        connection, transport = await transports()
-        transport.write(HEAD)
-        await asyncio.sleep(0)
-        transport.write(b"first")
-        transport.write(b"second")
-        return connection.sent
-
-    assert asyncio.run(respond()) == [HEAD, b"first", b"second"]
+def test_a_head_without_a_body_is_sent(connection: Any) -> None:
+    transport = HeadHoldingTransport(connection)
+    transport.write(HEAD)
+    transport.flush()
+    transport.flush()
+    transport.write(b"next")
+    assert connection.sent == [HEAD, b"next"]
 
 
-def test_a_head_is_sent_before_the_connection_is_closed() -> None:
-    async def respond() -> tuple[list[bytes], bool, bool]:
-        connection, transport = await transports()
-        transport.write(HEAD)
-        transport.close()
-        await asyncio.sleep(0)
-        return connection.sent, connection.closed, transport.is_closing()
-
-    assert asyncio.run(respond()) == ([HEAD], True, True)
+def test_a_client_need_not_wait_for_a_body_to_be_told_to_go_on(connection: Any) -> None:
+    HeadHoldingTransport(connection).write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    assert connection.sent == [b"HTTP/1.1 100 Continue\r\n\r\n"]
 
 
-def test_all_else_is_the_connection_s_own() -> None:
-    async def name() -> Any:
-        _, transport = await transports()
-        return transport.get_extra_info("peername")
+def test_a_head_is_sent_before_the_connection_is_closed(connection: Any) -> None:
+    transport = HeadHoldingTransport(connection)
+    transport.write(HEAD)
+    transport.close()
+    assert (connection.sent, connection.closed, transport.is_closing()) == ([HEAD], True, True)
 
-    assert asyncio.run(name()) == "peername"
+
+def test_all_else_is_the_connection_s_own(connection: Any) -> None:
+    assert HeadHoldingTransport(connection).get_extra_info("peername") == "peername"
 
 
 async def respond(scope: Any, receive: Any, send: Any) -> None:
@@ -112,6 +103,11 @@ async def exchanged(*parts: bytes, keep_alive_s: int = 5, max_body_size: int = 1
             bodies.append(response.partition(b"\r\n\r\n")[2])
         writer.close()
     return bodies
+
+
+def test_requests_whose_responses_have_no_body() -> None:
+    request = b"HEAD /now HTTP/1.1\r\nhost: h\r\n\r\n"
+    assert asyncio.run(exchanged(request, request)) == [b"", b""]
 
 
 def post(path: str, body: bytes) -> bytes:
