@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http
 import itertools
@@ -23,14 +24,13 @@ from pytriton.gateway.local import LocalUpstream, Triton
 from pytriton.gateway.models import Models, Upstream
 from pytriton.gateway.openai.endpoints import PATHS, OpenAIEndpoints, error_body
 from pytriton.gateway.remote import RemoteUpstream
-from pytriton.gateway.request import Request
+from pytriton.gateway.request import Request, Scope
 from pytriton.gateway.responses import Send, send_json
 from pytriton.gateway.streams import EVENTS
 from pytriton.gateway.traffic import Traffic
 
 LOGGER = logging.getLogger(__name__)
 
-Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -160,6 +160,9 @@ class Gateway:
             if started:
                 raise
             await send_json(send_with_id, _body_of(error, request.path), error.status, error.headers)
+        except asyncio.CancelledError:
+            if not request.client_has_left:
+                raise
         except Exception:
             if started:
                 raise

@@ -9,6 +9,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from pytriton.gateway.config import GatewayConfig
+from pytriton.gateway.request import cancel
 
 _HEAD = b"HTTP/1.1 "
 _INTERIM = b"HTTP/1.1 1"  # 100 Continue, for which the client waits
@@ -83,9 +84,11 @@ class LimitedProtocol(HttpToolsProtocol):
         self._look_at_clock()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Ends the connection."""
+        """Ends the connection, and cancels the request that is being served."""
         self._stop_timer()
         super().connection_lost(exc)
+        if self.cycle is not None and not self.cycle.response_complete:
+            cancel(self.cycle.scope)  # type: ignore[arg-type]  # a dictionary, of which uvicorn knows the keys
 
     def data_received(self, data: bytes) -> None:
         """Takes a part of a request."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http
 import urllib.parse
 import zlib
@@ -11,7 +12,20 @@ from typing import Any
 
 from pytriton.gateway.errors import RequestError
 
+_TASK = "pytriton.task"  # in the scope: which responds
+_CLIENT_LEFT = "pytriton.client_left"  # in the scope: why the task was cancelled
+
 _WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
+
+Scope = MutableMapping[str, Any]
+
+
+def cancel(scope: Scope) -> None:
+    """Cancels the response to a request whose client has left; for a server that knows before `Request` does."""
+    task: asyncio.Task[None] | None = scope.get(_TASK)
+    if task is not None:
+        scope[_CLIENT_LEFT] = True
+        task.cancel()
 
 
 class Request:
@@ -25,13 +39,14 @@ class Request:
 
     def __init__(
         self,
-        scope: MutableMapping[str, Any],
+        scope: Scope,
         receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
         max_body_size: int,
     ) -> None:
         self._receive = receive
         self._max_body_size = max_body_size
         self._scope = scope
+        scope[_TASK] = asyncio.current_task()
         self.id = ""
         """The request's name in logs and in the model."""
         self.method: str = scope["method"]
@@ -43,6 +58,11 @@ class Request:
         self.path = path[len(prefix) :] if prefix and path.startswith(prefix) else path
         """The path below that at which the application is mounted."""
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
+
+    @property
+    def client_has_left(self) -> bool:
+        """Whether the response was cancelled because the client has left."""
+        return _CLIENT_LEFT in self._scope
 
     @cached_property
     def headers(self) -> dict[str, str]:

@@ -66,7 +66,7 @@ class ReplyDispatcher:
         """Sends nothing yet."""
         self._socket = connected
         self._reader = NotificationReader(connected)
-        self._sender = NotificationSender(connected)
+        self._sender = NotificationSender(connected, self._wake_server)
         self._spin = AdaptiveSpin()
         self._loop_spin = AdaptiveSpin()  # for event loops
         self._poll = select.poll()
@@ -295,11 +295,14 @@ class ReplyDispatcher:
                 self._sender.send_several(messages)
             if message is not None:
                 self._sender.send(message)
-            if self._wake_flag is not None:
-                self._wake_flag.wake()
+            self._wake_server()
         except OSError as error:
             self.close()
             raise PyTritonInvalidOperationError(_GONE) from error
+
+    def _wake_server(self) -> None:
+        if self._wake_flag is not None:
+            self._wake_flag.wake()
 
     def _taken(self, pending: PendingCall) -> tuple[InferenceReply | int | None, bool]:
         """Returns a reply that has arrived, and whether none will; called with the lock held."""

@@ -7,14 +7,16 @@ that wait for a lock of this thread do so meanwhile.
 from __future__ import annotations
 
 import ctypes
+import select
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pytriton.proxy.transport.message_vector import MessageVector
 from pytriton.proxy.wire.notification import NOTIFICATION
 
 _COUNT = 64
+_LOOK_MS = 100  # and then it tries again
 _FLAGS = int(socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
 
 _send = ctypes.PyDLL(None).send  # keeps the GIL
@@ -28,11 +30,13 @@ class NotificationSender:
     """Sends notifications over a SEQPACKET socket. Safe to use from any threads at the same time.
 
     Args:
-        connected: The socket.
+        connected: The socket. Its file may have been made non-blocking, as event loops do.
+        wake: Called when there is no room, so that the other side reads.
     """
 
-    def __init__(self, connected: socket.socket) -> None:
+    def __init__(self, connected: socket.socket, wake: Callable[[], None] | None = None) -> None:
         self._socket = connected
+        self._wake = wake
         self._lock = threading.Lock()  # of the vector
         self._vector: MessageVector | None = None
 
@@ -42,8 +46,12 @@ class NotificationSender:
         Raises:
             OSError: The other side has gone.
         """
-        if _send(self._socket.fileno(), message, len(message), _FLAGS) != len(message):
-            self._socket.send(message, socket.MSG_NOSIGNAL)  # waits for room, or raises what is wrong
+        while _send(self._socket.fileno(), message, len(message), _FLAGS) != len(message):
+            try:
+                self._socket.send(message, _FLAGS)  # raises what is wrong
+                return
+            except BlockingIOError:
+                self._wait_for_room()
 
     def send_several(self, messages: Sequence[bytes]) -> None:
         """Sends encoded notifications in their order, by one system call.
@@ -55,6 +63,13 @@ class NotificationSender:
             part = messages[start : start + _COUNT]
             for message in part[self._send_at_once(part) :]:
                 self.send(message)
+
+    def _wait_for_room(self) -> None:
+        if self._wake is not None:
+            self._wake()
+        poll = select.poll()
+        poll.register(self._socket, select.POLLOUT)
+        poll.poll(_LOOK_MS)
 
     def _send_at_once(self, messages: Sequence[bytes]) -> int:
         """Returns how many were sent: there may not be room for all."""

@@ -68,7 +68,7 @@ def mirror(image, times=None):
     return {"same": image, "size": np.vectorize(len, otypes=[np.int32])(image) * factor}
 
 
-waiting, release, cancelled = threading.Event(), threading.Event(), threading.Event()
+waiting, lingering, release, cancelled = (threading.Event() for _ in range(4))
 
 
 async def wait(requests):
@@ -80,6 +80,17 @@ async def wait(requests):
     except (asyncio.CancelledError, GeneratorExit):
         cancelled.set()
         raise
+
+
+async def linger(requests):
+    """Responds to nobody, until it is cancelled."""
+    lingering.set()
+    try:
+        await asyncio.sleep(LIMIT_S)
+    except asyncio.CancelledError:
+        cancelled.set()
+        raise
+    return [{"y": request["x"]} for request in requests]
 
 
 def bind_all(triton):
@@ -102,6 +113,7 @@ def bind_all(triton):
     numbers = [Tensor(name="n", dtype=np.int32, shape=(1,))], [Tensor(name="i", dtype=np.int32, shape=(1,))]
     triton.bind("Count", count, *numbers, config=decoupled)
     triton.bind("Wait", wait, NUMBERS, DOUBLED, config=ModelConfig(batching=False, decoupled=True))
+    triton.bind("Linger", linger, NUMBERS, DOUBLED, config=ModelConfig(batching=False))
     triton.bind(
         "Single",
         lambda requests: [{"y": request["x"] * 2} for request in requests],

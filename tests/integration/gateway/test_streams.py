@@ -65,6 +65,18 @@ def test_a_client_that_leaves_cancels_the_request(served):
         assert gateways.cancelled.wait(LIMIT_S)
 
 
+def test_a_client_that_leaves_before_the_response_cancels_the_request(served, caplog):
+    gateways.cancelled.clear()
+    gateways.lingering.clear()
+    with gateway_of(served) as gateway, contextlib.closing(gateway.connection()) as connection:
+        connection.request("POST", "/v1/models/Linger", b'{"x": [1]}')
+        assert gateways.lingering.wait(LIMIT_S)
+        connection.close()
+        assert gateways.cancelled.wait(LIMIT_S)
+        assert gateway.post("Double", {"x": [1]}).json() == {"y": [2]}
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 async def lines(host, port, n):
     reader, writer = await asyncio.open_connection(host, port)
     body = json.dumps({"n": n}).encode()
@@ -74,6 +86,26 @@ async def lines(host, port, n):
     writer.close()
     assert data.endswith(b"0\r\n\r\n")
     return data.count(b'{"i":')
+
+
+async def abandoned(host, port):
+    _, writer = await asyncio.open_connection(host, port)
+    writer.write(b"GET /v1/models/Count?n=50 HTTP/1.1\r\nhost: x\r\naccept: text/event-stream\r\n\r\n")
+    await writer.drain()
+    return writer
+
+
+def test_many_streams_that_are_abandoned_at_once(gateway):
+    host, port = gateway.url.removeprefix("http://").split(":")
+
+    async def abandon():
+        for writer in await asyncio.gather(*(abandoned(host, port) for _ in range(450))):
+            writer.transport.abort()
+
+    for _ in range(3):
+        asyncio.run(abandon())
+    assert asyncio.run(lines(host, port, 50)) == 50
+    assert gateway.post("Double", {"x": [1]}).json() == {"y": [2]}
 
 
 def test_many_streams_lose_nothing(gateway):

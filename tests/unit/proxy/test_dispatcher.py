@@ -170,7 +170,8 @@ def test_a_loop_reads_where_no_thread_does(server: Server) -> None:
 
 
 def test_the_calls_of_many_tasks_are_sent_together_and_cancelled_only_then(server: Server) -> None:
-    count = 100
+    count = 2_000  # more than a socket holds
+    os.set_blocking(server.board._socket.fileno(), False)  # as uvloop does
 
     async def call_all() -> None:
         loop = asyncio.get_running_loop()
@@ -180,8 +181,10 @@ def test_the_calls_of_many_tasks_are_sent_together_and_cancelled_only_then(serve
         calls += [server.board.submit(ServiceNotification.METRIC, message, Layout(), loop=loop)]
         await asyncio.sleep(0)
 
-    asyncio.run(call_all())
+    calling = threading.Thread(target=asyncio.run, args=(call_all(),))
+    calling.start()
     received = [server.receive()[:2] for _ in range(count + 2)]
+    calling.join()
     calls = [(ServiceNotification.METRIC, number) for number in range(1, count + 2)]
     assert received == [*calls[:count], (ServiceNotification.CANCEL, count), calls[count]]
 

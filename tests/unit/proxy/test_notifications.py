@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 
@@ -39,17 +40,6 @@ def test_several_are_sent_in_their_order(ends, count):
     assert read == sent
 
 
-def test_sending_several_waits_for_room(ends):
-    count = 5_000  # more than a socket holds
-    sent = [(number, 0, 0, 0) for number in range(count)]
-    sender = NotificationSender(ends[1])
-    thread = threading.Thread(target=sender.send_several, args=([NOTIFICATION.pack(*each) for each in sent],))
-    thread.start()
-    read = [NOTIFICATION.unpack(ends[0].recv(NOTIFICATION.size)) for _ in range(count)]
-    thread.join()
-    assert read == sent
-
-
 def test_the_other_side_has_gone(ends):
     reader = NotificationReader(ends[0])
     NotificationSender(ends[1]).send(NOTIFICATION.pack(1, 2, 3, 4))
@@ -67,9 +57,24 @@ def test_something_else_is_the_end(ends):
     assert NotificationReader(ends[0]).read() is None
 
 
-def test_sending_waits_for_room(ends):
-    message = NOTIFICATION.pack(1, 2, 3, 4)
-    ends[1].setblocking(False)
-    with pytest.raises(BlockingIOError):
-        while True:
-            NotificationSender(ends[1]).send(message)
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("is_blocking", [True, False])
+def test_sending_waits_for_room(ends, several, is_blocking):
+    """Also if an event loop has made the file non-blocking, which the socket does not notice."""
+    os.set_blocking(ends[1].fileno(), is_blocking)
+    count = 5_000  # more than a socket holds
+    messages = [NOTIFICATION.pack(number, 0, 0, 0) for number in range(count)]
+    woken = threading.Event()
+    sender = NotificationSender(ends[1], woken.set)
+
+    def send_all():
+        for message in [] if several else messages:
+            sender.send(message)
+        sender.send_several(messages if several else [])
+
+    thread = threading.Thread(target=send_all)
+    thread.start()
+    assert woken.wait(20)
+    read = [ends[0].recv(NOTIFICATION.size) for _ in range(count)]
+    thread.join()
+    assert read == messages
