@@ -80,6 +80,7 @@ class ReplyDispatcher:
         self._wake_flag: WakeFlag | None = None
         self._last = 0
         self._held: list[bytes] = []  # notifications of tasks, which are sent together
+        self._sending_loop: asyncio.AbstractEventLoop | None = None  # which sends them
         self._pending: dict[int, PendingCall] = {}
         self._queue: collections.deque[PendingCall] = collections.deque()  # threads that wait for another that reads
         self._loops: dict[asyncio.AbstractEventLoop, int] = {}  # and how many wait there
@@ -279,7 +280,8 @@ class ReplyDispatcher:
         One system call then sends those of all tasks, and the server, which sleeps in between, is woken once.
         """
         self._held.append(message)
-        if len(self._held) == 1:
+        if len(self._held) == 1 or loop is not self._sending_loop:  # which may have been closed before it could send
+            self._sending_loop = loop
             loop.call_soon(self._send_held)
 
     def _send_held(self) -> None:

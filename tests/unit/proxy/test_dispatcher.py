@@ -189,6 +189,22 @@ def test_the_calls_of_many_tasks_are_sent_together_and_cancelled_only_then(serve
     assert received == [*calls[:count], (ServiceNotification.CANCEL, count), calls[count]]
 
 
+def test_calls_of_a_loop_that_was_closed_do_not_hold_up_those_of_another(server: Server) -> None:
+    message = MessageWriter().to_bytes()
+
+    def call(loop: asyncio.AbstractEventLoop) -> None:
+        for _ in range(5):
+            server.board.submit(ServiceNotification.METRIC, message, Layout(), loop=loop)
+
+    closed, other = asyncio.new_event_loop(), asyncio.new_event_loop()
+    call(closed)
+    closed.close()
+    call(other)
+    other.run_until_complete(asyncio.sleep(0))
+    other.close()
+    assert {server.receive()[1] for _ in range(10)} == set(range(1, 11))
+
+
 def test_calls_of_tasks_that_cannot_be_sent_any_more_fail(server: Server) -> None:
     async def call_all() -> list[object]:
         loop = asyncio.get_running_loop()
