@@ -66,7 +66,7 @@ class ReplyDispatcher:
         """Sends nothing yet."""
         self._socket = connected
         self._reader = NotificationReader(connected)
-        self._sender = NotificationSender(connected, self._wake_server)
+        self._sender = NotificationSender(connected)
         self._spin = AdaptiveSpin()
         self._loop_spin = AdaptiveSpin()  # for event loops
         self._poll = select.poll()
@@ -269,6 +269,7 @@ class ReplyDispatcher:
                 self._socket.setblocking(True)
                 self._peer = PeerArena(fds[0])
                 self._wake_flag = WakeFlag(fds[1])
+                self._sender.wake = self._wake_flag.wake
                 if has_futex():
                     self._doorbell = Doorbell(self._peer.memory, NOTIFICATION.unpack(data)[2], _NAP_S)
                 self._arena = arena
@@ -297,14 +298,11 @@ class ReplyDispatcher:
                 self._sender.send_several(messages)
             if message is not None:
                 self._sender.send(message)
-            self._wake_server()
+            if self._wake_flag is not None:
+                self._wake_flag.wake()
         except OSError as error:
             self.close()
             raise PyTritonInvalidOperationError(_GONE) from error
-
-    def _wake_server(self) -> None:
-        if self._wake_flag is not None:
-            self._wake_flag.wake()
 
     def _taken(self, pending: PendingCall) -> tuple[InferenceReply | int | None, bool]:
         """Returns a reply that has arrived, and whether none will; called with the lock held."""

@@ -31,12 +31,12 @@ class NotificationSender:
 
     Args:
         connected: The socket. Its file may have been made non-blocking, as event loops do.
-        wake: Called when there is no room, so that the other side reads.
     """
 
-    def __init__(self, connected: socket.socket, wake: Callable[[], None] | None = None) -> None:
+    def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
-        self._wake = wake
+        self.wake: Callable[[], None] | None = None
+        """Called when there is no room, so that the other side reads."""
         self._lock = threading.Lock()  # of the vector
         self._vector: MessageVector | None = None
 
@@ -65,8 +65,8 @@ class NotificationSender:
                 self.send(message)
 
     def _wait_for_room(self) -> None:
-        if self._wake is not None:
-            self._wake()
+        if self.wake is not None:
+            self.wake()
         poll = select.poll()
         poll.register(self._socket, select.POLLOUT)
         poll.poll(_LOOK_MS)

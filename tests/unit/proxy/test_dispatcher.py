@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import gc
 import mmap
 import os
 import socket
 import threading
 import time
+import weakref
 
 import psutil
 import pytest
@@ -187,6 +189,17 @@ def test_the_calls_of_many_tasks_are_sent_together_and_cancelled_only_then(serve
     calling.join()
     calls = [(ServiceNotification.METRIC, number) for number in range(1, count + 2)]
     assert received == [*calls[:count], (ServiceNotification.CANCEL, count), calls[count]]
+
+
+def test_a_dispatcher_ends_with_its_last_user(server: Server) -> None:
+    """It has files, which must not wait for the garbage collector."""
+    dispatcher = weakref.ref(server.board)
+    gc.disable()
+    try:
+        del server.board
+        assert dispatcher() is None
+    finally:
+        gc.enable()
 
 
 def test_calls_of_a_loop_that_was_closed_do_not_hold_up_those_of_another(server: Server) -> None:

@@ -65,7 +65,8 @@ def test_sending_waits_for_room(ends, several, is_blocking):
     count = 5_000  # more than a socket holds
     messages = [NOTIFICATION.pack(number, 0, 0, 0) for number in range(count)]
     woken = threading.Event()
-    sender = NotificationSender(ends[1], woken.set)
+    sender = NotificationSender(ends[1])
+    sender.wake = woken.set
 
     def send_all():
         for message in [] if several else messages:
