@@ -28,6 +28,7 @@ _PERF_ANALYZER_LIBRARIES = {"libb64.so.0d": "libb64-*.so.0d", "libcudart.so.12":
 _NAMED_PACKAGES = (
     "pytriton",
     "nvidia-pytriton",
+    "bentoml",
     "litserve",
     "mosec",
     "fastapi",

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from command import ours, parser, positive, run
+from command import parser, positive, run
+from contenders import CONTENDERS, Places
 from environments import Contender, environment, versions
 from load import Load, LoadError, measure_http
 from report import heading, markdown_table, spread
@@ -24,23 +25,18 @@ from web_functions import IMAGE, STREAM, TINY, TOKENS, path, request
 _WARM_UP_S = 1
 _STREAM_FACTOR = 5  # streams are measured so much longer, since some contenders take long
 _BURST_TOKENS = 50
-_FASTAPI = ["fastapi", "uvicorn[standard]"]
-_REQUIREMENTS = {
-    "fastapi": _FASTAPI,
-    "fastapi_threads": _FASTAPI,
-    "litserve": ["litserve>=0.2"],
-    "bentoml": ["bentoml>=1.4"],
-}
 _OURS = "gateway"
+_BENTOML = "bentoml"
+_ENVIRONMENTS = {_OURS: "ours", "fastapi": "fastapi", "fastapi_threads": "fastapi", "litserve": "litserve"}
 _SCRIPTS = {
     _OURS: ["web_gateway.py"],
     "fastapi": ["web_fastapi.py"],
     "fastapi_threads": ["web_fastapi.py", "--app=app_with_threads"],
     "litserve": ["web_litserve.py", "--function={function}"],
-    "bentoml": ["web_bentoml.py"],
+    _BENTOML: ["web_bentoml.py"],
 }
 _DONE_EVENTS = {_OURS: 1}  # after the tokens
-_RESTLESS = ("litserve", "bentoml")  # they take processor time while they have no requests
+_RESTLESS = ("litserve", _BENTOML)  # they take processor time while they have no requests
 
 
 @dataclass(frozen=True)
@@ -82,7 +78,7 @@ def main() -> int:
 
 def _parse_arguments() -> argparse.Namespace:
     made = parser(__doc__)
-    names = [_OURS, *_REQUIREMENTS]
+    names = [*_SCRIPTS]
     made.add_argument("--contenders", nargs="+", choices=names, default=names, metavar="NAME")
     keys = [measure.key for measure in _MEASURES]
     made.add_argument("--measures", nargs="+", choices=keys, default=keys, metavar="NAME")
@@ -106,11 +102,10 @@ def _compare(options: argparse.Namespace) -> None:
 
 
 def _prepared(name: str, options: argparse.Namespace) -> Contender:
-    if name == _OURS:
-        return ours(options)
-    folder = options.cache / name.partition("_")[0]
-    python, variables = environment(folder, options.python, [*_REQUIREMENTS[name], "numpy"])
-    return Contender(name, name, python, variables)
+    if name == _BENTOML:
+        python, variables = environment(options.cache / name, options.python, ["bentoml>=1.4", "numpy"])
+        return Contender(name, "BentoML", python, variables)
+    return CONTENDERS[_ENVIRONMENTS[name]](Places(options.cache, options.python, options.ours_python)).contender
 
 
 def _measured(measure: Measure, contenders: dict[str, Contender], options: argparse.Namespace) -> Rounds:
@@ -118,7 +113,8 @@ def _measured(measure: Measure, contenders: dict[str, Contender], options: argpa
     with _serving(measure.function, contenders, options.cache / "logs") as services:
         for _ in range(options.rounds):
             for name, service in services.items():
-                load = _load(measure, name, service, options.seconds)
+                with service.awake() if name in _RESTLESS else contextlib.nullcontext():
+                    load = _load(measure, name, service, options.seconds)
                 rounds[name].append(load.throughput)
                 print(f"{measure.key}, {name}: {load.throughput:.0f}/s, p99 {load.p99_ms:.1f} ms", file=sys.stderr)
     return rounds
@@ -140,7 +136,6 @@ def _serving(function: str, contenders: dict[str, Contender], logs: Path) -> Ite
 
 
 def _load(measure: Measure, name: str, service: Service, seconds: int) -> Load:
-    service.resume()
     try:
         url = f"http://127.0.0.1:{service.http_port}{path(measure.function)}"
         body = (*request(measure.function, name, measure.tokens), 0)
@@ -151,9 +146,6 @@ def _load(measure: Measure, name: str, service: Service, seconds: int) -> Load:
     except LoadError as error:
         print(f"{measure.key}, {name}: {error}", file=sys.stderr)
         return Load(float("nan"), float("nan"), float("nan"), float("nan"))
-    finally:
-        if name in _RESTLESS:
-            service.pause()
 
 
 def _table(found: dict[str, Rounds], contenders: list[str]) -> str:

@@ -175,7 +175,7 @@ def _in_turn(services: list[tuple[Service, Pair]], plan: Plan, what: str, prefix
         first = number % len(services) if services else 0
         for service, (server, found) in services[first:] + services[:first]:
             if not found.has_failed(what):
-                with found.attempt(number, what), _awake(service) if server.is_restless else contextlib.nullcontext():
+                with found.attempt(number, what), service.awake() if server.is_restless else contextlib.nullcontext():
                     numbers = measure(service, server, number)
                     found.take(number, {f"{prefix}/{name}": value for name, value in numbers.items()})
 
@@ -196,15 +196,6 @@ def _all_serving(
                     service.pause()
                 services.append((service, (server, found)))
         yield services
-
-
-@contextlib.contextmanager
-def _awake(service: Service) -> Iterator[None]:
-    service.resume()
-    try:
-        yield
-    finally:
-        service.pause()
 
 
 def serving(server: Server, workload: str, logs: Path, *more: str) -> AbstractContextManager[Service]:

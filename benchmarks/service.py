@@ -79,6 +79,15 @@ class Service:
         for pid in self._pids():
             _signal(pid, signal.SIGCONT)
 
+    @contextlib.contextmanager
+    def awake(self) -> Iterator[None]:
+        """Have them go on in a ``with`` block, and stop again."""
+        self.resume()
+        try:
+            yield
+        finally:
+            self.pause()
+
     def cpu_s(self) -> float:
         """Count the seconds of a processor that the server's processes have taken so far."""
         return self._cpu_s(self._pids())

@@ -39,6 +39,14 @@ class Length(BaseModel):
     count: int
 
 
+def _doubled(vector: Vector) -> Doubled:
+    return Doubled(y=double(np.array(vector.x, np.float32)).tolist())
+
+
+def _doubled_image(body: bytes) -> Response:
+    return Response(to_npy(double(from_npy(body))), media_type=NPY)
+
+
 @app.get("/ready")
 @app_with_threads.get("/ready")
 async def ready() -> None:
@@ -48,26 +56,25 @@ async def ready() -> None:
 @app.post(path(TINY))
 async def tiny(vector: Vector) -> Doubled:
     """Doubles numbers."""
-    return Doubled(y=double(np.array(vector.x, np.float32)).tolist())
+    return _doubled(vector)
 
 
 @app_with_threads.post(path(TINY))
 def tiny_in_thread(vector: Vector) -> Doubled:
     """Doubles numbers in a thread."""
-    return Doubled(y=double(np.array(vector.x, np.float32)).tolist())
+    return _doubled(vector)
 
 
 @app.post(path(IMAGE))
 async def image(request: Request) -> Response:
     """Doubles an image."""
-    return Response(to_npy(double(from_npy(await request.body()))), media_type=NPY)
+    return _doubled_image(await request.body())
 
 
 @app_with_threads.post(path(IMAGE))
 async def image_in_thread(request: Request) -> Response:
     """Doubles an image in a thread."""
-    body = await request.body()
-    return Response(await run_in_threadpool(lambda: to_npy(double(from_npy(body)))), media_type=NPY)
+    return await run_in_threadpool(_doubled_image, await request.body())
 
 
 @app.post(path(STREAM))

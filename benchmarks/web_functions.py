@@ -15,7 +15,6 @@ IMAGE = "image"
 STREAM = "stream"
 
 IMAGE_SHAPE = (3, 224, 224)
-MAX_BATCH_SIZE = 64
 TOKENS = 200
 
 JSON = "application/json"
@@ -24,7 +23,7 @@ EVENTS = "text/event-stream"
 
 
 def path(name: str) -> str:
-    """Return where each contender serves a function."""
+    """Returns where each contender serves a function."""
     return f"/v1/models/{name}"
 
 

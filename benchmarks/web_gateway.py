@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 from serve import parser, serve_command
-from web_functions import IMAGE, IMAGE_SHAPE, MAX_BATCH_SIZE, STREAM, TINY, double, tokens
+from web_functions import IMAGE, IMAGE_SHAPE, STREAM, TINY, double, tokens
+from workloads import MAX_BATCH_SIZE
 
 from pytriton.decorators import batch, sample
 from pytriton.gateway import GatewayConfig

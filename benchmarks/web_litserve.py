@@ -6,7 +6,8 @@ from typing import Any
 import litserve
 import numpy as np
 from serve import parser, serve_command
-from web_functions import IMAGE, MAX_BATCH_SIZE, STREAM, TINY, double, event_of, from_base64, path, to_base64, tokens
+from web_functions import IMAGE, STREAM, TINY, double, event_of, from_base64, path, to_base64, tokens
+from workloads import MAX_BATCH_SIZE
 
 # LitServe reads the annotations of the methods, so they are not put off.
 

@@ -145,11 +145,10 @@ def _sample(config: TritonModelConfig, given: Any, where: str, *, batch: bool) -
             arrays[spec.name] = _array(config, spec, given[spec.name], f"{where}{spec.name}", batch=batch)
         elif not spec.optional:
             raise misfit(f"{where}{spec.name}", f"Input {spec} of model {config.model_name!r} is missing.")
-    sizes = {name: len(array) for name, array in arrays.items()} if batch else {}
-    for name, size in sizes.items():
-        first, first_size = next(iter(sizes.items()))
-        if size != first_size:
-            raise misfit(name, f"Input {name!r} has {size} samples, but {first!r} has {first_size}.")
+    first = next(iter(arrays), "")
+    for name, array in arrays.items():
+        if batch and len(array) != len(arrays[first]):
+            raise misfit(name, f"Input {name!r} has {len(array)} samples, but {first!r} has {len(arrays[first])}.")
     return arrays
 
 

@@ -18,6 +18,7 @@ from pytriton.model_config.triton_model_config import TensorSpec, TritonModelCon
 _VARIABLE_SIZE = 3  # of a dimension in an example
 _MAX_EXAMPLE = 64  # elements
 _ERROR = {"$ref": "#/components/schemas/Error"}
+_BINARY = {"type": "string", "format": "binary"}
 _BASE64_PATTERN = "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 _BASE64 = {
     "type": "object",
@@ -86,9 +87,9 @@ def _inference(config: TritonModelConfig, description: str) -> dict[str, Any]:
         }
     }
     if len(config.inputs) == 1 and config.inputs[0].datatype.name != "BYTES":
-        request[npy.MEDIA_TYPE] = {"schema": {"type": "string", "format": "binary"}}
+        request[npy.MEDIA_TYPE] = {"schema": _BINARY}
     if any(spec.datatype.name == "BYTES" for spec in config.inputs):
-        numbers = {spec.name for spec in config.inputs if spec.datatype.name != "BYTES"}
+        numbers = [spec.name for spec in config.inputs if spec.datatype.name != "BYTES"]
         encoding = {name: {"contentType": "application/json"} for name in numbers}
         request[form.MEDIA_TYPE] = {"schema": _form(config.inputs), "encoding": encoding}
     response = _object(config.outputs)
@@ -100,7 +101,7 @@ def _inference(config: TritonModelConfig, description: str) -> dict[str, Any]:
     else:
         content = {"application/json": {"schema": _samples(config.outputs, config)}}
         files = [spec.media_type for spec in config.outputs if spec.media_type]
-        content |= {kind: {"schema": {"type": "string", "format": "binary"}} for kind in [npy.MEDIA_TYPE, *files]}
+        content |= {kind: {"schema": _BINARY} for kind in [npy.MEDIA_TYPE, *files]}
     ok = {"description": "A response for each part of the stream." if config.decoupled else "The outputs."}
     if config.decoupled:
         ok["description"] = f"Lines, or events, of JSON: {', '.join(response['properties'])}."
@@ -140,13 +141,12 @@ def _samples(tensors: Sequence[TensorSpec], config: TritonModelConfig, *, option
 
 
 def _form(tensors: Sequence[TensorSpec]) -> dict[str, Any]:
-    properties: dict[str, Any] = {}
+    schema = _object(tensors, optional=True)
     for spec in tensors:
-        properties[spec.name] = {"type": "string"} if spec.datatype.name == "BYTES" else _tensor(spec, batch=False)
-        if spec.media_type:
-            properties[spec.name] |= {"format": "binary", "contentMediaType": spec.media_type}
-    required = [spec.name for spec in tensors if not spec.optional]
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+        if spec.datatype.name == "BYTES":
+            file = _BINARY | {"contentMediaType": spec.media_type}
+            schema["properties"][spec.name] = file if spec.media_type else {"type": "string"}
+    return schema
 
 
 def _object(tensors: Sequence[TensorSpec], *, batch: bool = False, optional: bool = False) -> dict[str, Any]:

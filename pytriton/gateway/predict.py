@@ -18,6 +18,7 @@ from pytriton.gateway.models import Model
 from pytriton.gateway.request import Request
 from pytriton.gateway.responses import Send, send_bytes, send_json
 from pytriton.gateway.streams import EVENTS, send_stream
+from pytriton.model_config.triton_model_config import TritonModelConfig
 
 _LINES = "application/x-ndjson"
 _DEFAULT_TYPES = ("application/x-www-form-urlencoded", "text/plain")  # what curl -d and fetch say of a string
@@ -51,18 +52,16 @@ async def predict(model: Model, request: Request, send: Send, config: GatewayCon
         await send_json(send, [])
         return
     outputs = await _outputs(model, samples, request.id)
-    accepts = request.header("accept")
-    if (accepts and request.accepts(npy.MEDIA_TYPE)) or request.media_type == npy.MEDIA_TYPE:
+    if request.accepts(npy.MEDIA_TYPE) or request.media_type == npy.MEDIA_TYPE:
         array = _only_array(outputs, samples, request)
         if array is not None:
             await send_bytes(send, npy.write(array), npy.MEDIA_TYPE)
             return
-    if accepts:
-        found = _file(outputs[0], model, request)
-        if found is not None:
-            await send_bytes(send, *found, headers=_FILE_HEADERS)
-            return
     codec = model.codec
+    found = _file(outputs[0], codec.config, request)
+    if found is not None:
+        await send_bytes(send, *found, headers=_FILE_HEADERS)
+        return
     sample = codec.sample_of(outputs[0]) if samples.layout == "sample" else None
     await send_json(send, sample or json_of(outputs, codec.config, samples.layout))
 
@@ -97,10 +96,9 @@ def _sample_of_query(model: Model, request: Request) -> dict[str, Any]:
 
 
 def _stream_type(model: Model, request: Request) -> str | None:
-    if request.header("accept"):
-        for media_type in (EVENTS, _LINES):
-            if request.accepts(media_type):
-                return media_type
+    for media_type in (EVENTS, _LINES):
+        if request.accepts(media_type):
+            return media_type
     return _LINES if model.config.decoupled else None
 
 
@@ -136,17 +134,15 @@ def _only_array(outputs: list[dict[str, Array]], samples: Samples, request: Requ
     return array[0] if samples.layout == "sample" and array.ndim and array.shape[0] == 1 else array
 
 
-def _file(outputs: Mapping[str, Array], model: Model, request: Request) -> tuple[bytes, str] | None:
+def _file(outputs: Mapping[str, Array], config: TritonModelConfig, request: Request) -> tuple[bytes, str] | None:
     """Returns the output that the client accepts as it is, and its media type."""
-    name = request.query.get("output")
-    for spec in model.config.outputs:
+    for spec in config.outputs:
         kind, _, subtype = spec.media_type.partition("/")
-        array = outputs.get(spec.name)
-        if not kind or array is None or array.size != 1 or name not in (None, spec.name):
+        if not kind or not request.accepts(f"{kind}/") or request.query.get("output", spec.name) != spec.name:
             continue
-        if request.accepts(f"{kind}/"):
-            media_type = "application/octet-stream" if subtype == "*" else spec.media_type
-            return bytes(array.item()), media_type
+        array = outputs.get(spec.name)
+        if array is not None and array.size == 1:
+            return bytes(array.item()), "application/octet-stream" if subtype == "*" else spec.media_type
     return None
 
 

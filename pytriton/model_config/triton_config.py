@@ -9,7 +9,7 @@ from typing import Any
 from pytriton.model_config.common import DynamicBatcher, ModelWarmup, QueuePolicy
 from pytriton.model_config.model_spec import ModelSpec, warmup_file_name
 from pytriton.model_config.tensor import Tensor
-from pytriton.model_config.triton_model_config import MEDIA_TYPE
+from pytriton.model_config.triton_model_config import media_type_parameter
 
 BACKEND_NAME = "pytriton"
 
@@ -74,7 +74,9 @@ def triton_model_config(
 def _media_types(kind: str, tensors: Sequence[Tensor]) -> dict[str, str]:
     """Returns the media types as parameters of the model, which has no other place for them."""
     return {
-        f"{MEDIA_TYPE}.{kind}.{tensor.name}": tensor.media_type for tensor in tensors if tensor.media_type is not None
+        media_type_parameter(kind, str(tensor.name)): tensor.media_type
+        for tensor in tensors
+        if tensor.media_type is not None
     }
 
 

@@ -10,9 +10,6 @@ import numpy as np
 
 from pytriton.model_config.datatypes import DATATYPES, Datatype
 
-MEDIA_TYPE = "media_type"
-"""How the name of a parameter with a media type begins; ``input`` or ``output`` and the tensor's name follow."""
-
 _BY_CONFIG_NAME = {datatype.config_name: datatype for datatype in DATATYPES}
 
 
@@ -136,11 +133,16 @@ class TritonModelConfig:
         )
 
 
+def media_type_parameter(kind: str, name: str) -> str:
+    """Returns the name of the parameter with the media type of an ``input`` or ``output``."""
+    return f"media_type.{kind}.{name}"
+
+
 def _tensors(message: Mapping[str, Any], kind: str) -> tuple[TensorSpec, ...]:
     parameters = message.get("parameters", {})
     return tuple(
         TensorSpec.from_dict(
-            each, str(parameters.get(f"{MEDIA_TYPE}.{kind}.{each['name']}", {}).get("string_value", ""))
+            each, str(parameters.get(media_type_parameter(kind, each["name"]), {}).get("string_value", ""))
         )
         for each in message.get(kind, ())
     )

@@ -39,7 +39,6 @@ class MessageVector:
         self._messages = (_Message * count)()
         for message, vector in zip(self._messages, self._vectors):
             message.vectors, message.vector_count = ctypes.addressof(vector), 1
-        self.count = count
         self.size = size
         self.data = memoryview(self._buffer).cast("B")
         self.address = ctypes.addressof(self._messages)
