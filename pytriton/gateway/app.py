@@ -189,7 +189,7 @@ class Gateway:
             return
         if path in PATHS:
             _allow(method, "POST")
-            await self._limited(self._openai.respond(request, send, key), key)
+            await self._recorded(request, self._openai.respond(request, send, key), key)
             return
         if path == "/status":
             _allow(method, "GET")
@@ -223,7 +223,8 @@ class Gateway:
         if describes:
             await describe.model(model, public_name, send)
             return
-        await self._recorded(name, predict.predict(model, request, send, self._config), key)
+        request.model = name
+        await self._recorded(request, predict.predict(model, request, send, self._config), key)
 
     async def _to_protocol(self, path: str, request: Request, send: Send, key: ApiKey | None) -> None:
         rest = path[len(_PROTOCOL) :].rstrip("/")
@@ -248,7 +249,8 @@ class Gateway:
         model = await self._models.find(name, version)
         match action:
             case "infer":
-                await self._recorded(name, open_inference.infer(model, request, send, self._config), key)
+                request.model = name
+                await self._recorded(request, open_inference.infer(model, request, send, self._config), key)
                 return
             case "":
                 await open_inference.model_metadata(self._models, model, send)
@@ -271,14 +273,15 @@ class Gateway:
         ready = not self._draining and await self._models.upstream.is_ready()
         await send_json(send, {"ready": ready}, 200 if ready else 503)
 
-    async def _recorded(self, model: str, response: Coroutine[Any, Any, None], key: ApiKey | None) -> None:
+    async def _recorded(self, request: Request, response: Coroutine[Any, Any, None], key: ApiKey | None) -> None:
         started = time.monotonic()
         try:
             await self._limited(response, key)
         except RequestError as error:
-            self._traffic.record(model, started, error.status, error.message)
+            if request.model:
+                self._traffic.record(request.model, started, error.status, error.message)
             raise
-        self._traffic.record(model, started)
+        self._traffic.record(request.model, started)
 
     async def _limited(self, response: Coroutine[Any, Any, None], key: ApiKey | None) -> None:
         try:

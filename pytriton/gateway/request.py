@@ -49,6 +49,8 @@ class Request:
         scope[_TASK] = asyncio.current_task()
         self.id = ""
         """The request's name in logs and in the model."""
+        self.model = ""
+        """The model that it is for, once that is known to exist."""
         self.method: str = scope["method"]
         """``GET``, ``POST`` and so on."""
         prefix: str = scope.get("root_path", "").rstrip("/")

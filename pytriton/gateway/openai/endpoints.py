@@ -109,7 +109,7 @@ class OpenAIEndpoints:
 
     async def _chat(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
         asked, fields = _parsed(body, _Chat)
-        declared, model = await self._find(asked.model, OpenAIChat, key)
+        declared, model = await self._find(asked.model, OpenAIChat, request, key)
         if declared.template is None:
             prompt, inputs = encode(asked.messages).decode(), {declared.messages: encode(asked.messages).decode()}
         else:
@@ -120,7 +120,7 @@ class OpenAIEndpoints:
 
     async def _completions(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
         asked, fields = _parsed(body, _Completion)
-        declared, model = await self._find(asked.model, OpenAICompletion, key)
+        declared, model = await self._find(asked.model, OpenAICompletion, request, key)
         prompts = [asked.prompt] if isinstance(asked.prompt, str) else asked.prompt
         self._check_count(len(prompts))
         samples = [(prompt, _sample(model.config, fields, {declared.prompt: prompt})) for prompt in prompts]
@@ -128,7 +128,7 @@ class OpenAIEndpoints:
 
     async def _embeddings(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
         asked, fields = _parsed(body, _Embeddings)
-        declared, model = await self._find(asked.model, OpenAIEmbeddings, key)
+        declared, model = await self._find(asked.model, OpenAIEmbeddings, request, key)
         texts = [asked.input] if isinstance(asked.input, str) else asked.input
         self._check_count(len(texts))
         if asked.encoding_format not in (None, "float", "base64"):
@@ -192,12 +192,16 @@ class OpenAIEndpoints:
         choices = [shape.choice(index, text, texts[index].reason) for index, text in enumerate(generated)]
         await send_json(send, head | {"object": shape.whole, "choices": choices} | usage.of(generated))
 
-    async def _find(self, name: str, kind: type[_ModelT], key: ApiKey | None) -> tuple[_ModelT, Model]:
+    async def _find(
+        self, name: str, kind: type[_ModelT], request: Request, key: ApiKey | None
+    ) -> tuple[_ModelT, Model]:
         for declared in self._declared:
             if declared.public_name == name and isinstance(declared, kind):
                 if key is not None:
                     key.check_model(declared.model)
-                return declared, await self._models.find(declared.model)
+                model = await self._models.find(declared.model)
+                request.model = declared.model
+                return declared, model
         raise RequestError(http.HTTPStatus.NOT_FOUND, f"There is no model {name[:100]!r} for this endpoint.", "model")
 
     def _check_count(self, count: int) -> None:

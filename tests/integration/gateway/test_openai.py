@@ -211,3 +211,18 @@ def test_keys(served, text_gateway, tmp_path):
         stranger = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="wrong", max_retries=0)
         with stranger, pytest.raises(openai.AuthenticationError):
             stranger.models.list()
+
+
+def test_requests_count_in_the_figures_of_the_model(served, text_gateway):
+    with gateway_of(served, openai=DECLARED) as gateway:
+        with openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0) as client:
+            client.completions.create(model="Upper", prompt="a")
+            client.chat.completions.create(model="shout", messages=HELLO)
+            with pytest.raises(openai.BadRequestError):
+                client.completions.create(model="Upper", prompt="a", n=0)
+            with pytest.raises(openai.NotFoundError):
+                client.completions.create(model="Nobody", prompt="a")
+        models = {model["name"]: model for model in gateway.get("/status").json()["models"]}
+    assert (models["Upper"]["requests"], models["Upper"]["failed"]) == (3, 1)
+    assert models["Upper"]["errors"][0]["status"] == 400
+    assert "Nobody" not in models
