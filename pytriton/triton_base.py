@@ -11,11 +11,17 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonRuntimeError, PyTritonUnrecoverableError
+from pytriton.exceptions import (
+    PyTritonBadParameterError,
+    PyTritonInvalidOperationError,
+    PyTritonRuntimeError,
+    PyTritonUnrecoverableError,
+)
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.model_config.tensor import Tensor
 from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.models.definition import InferenceSource, ModelDefinition
 from pytriton.models.manager import Deployment, ModelManager
 from pytriton.models.model import BoundModel
 from pytriton.models.store import FolderStore, UploadStore
@@ -94,9 +100,9 @@ class TritonBase:
     def bind(
         self,
         model_name: str,
-        infer_func: Callable[..., Any] | ProcessInstance | Sequence[Callable[..., Any] | ProcessInstance],
-        inputs: Sequence[Tensor],
-        outputs: Sequence[Tensor],
+        infer_func: InferenceSource | Sequence[InferenceSource] | ModelDefinition,
+        inputs: Sequence[Tensor] | None = None,
+        outputs: Sequence[Tensor] | None = None,
         model_version: int = 1,
         config: ModelConfig | None = None,
         strict: bool = False,
@@ -111,8 +117,10 @@ class TritonBase:
             model_name: The model's name, as in ``/v2/models/<model_name>/infer``.
             infer_func: Takes the list of requests of a batch and returns a list of responses; decorators such as
                 `batch` adapt other functions. A list of callables creates as many instances, which share the load. A
-                `ProcessInstance` in place of a callable creates an instance in a process of its own.
-            inputs: The inputs, in order; those without a name are called ``INPUT_1``, ``INPUT_2``, …
+                `ProcessInstance` in place of a callable creates an instance in a process of its own. A
+                `ModelDefinition`, which the adapters return, brings its inputs, outputs and settings with it.
+            inputs: The inputs, in order; those without a name are called ``INPUT_1``, ``INPUT_2``, … Given here, they
+                count in place of those of a `ModelDefinition`, and so do outputs and ``config``.
             outputs: The outputs, in order; those without a name are called ``OUTPUT_1``, ``OUTPUT_2``, …
             model_version: The model's version.
             config: Batching and more; ``ModelConfig()`` by default.
@@ -125,9 +133,18 @@ class TritonBase:
             PyTritonInvalidOperationError: The server refuses the model, or the factory of a `ProcessInstance` fails.
             PyTritonRuntimeError: The model's files cannot be written, or the server has ended and stays down.
         """
-        if callable(infer_func) or isinstance(infer_func, ProcessInstance):
-            infer_func = [infer_func]
-        infer_funcs = list(infer_func)
+        if isinstance(infer_func, ModelDefinition):
+            definition = infer_func
+            infer_func = definition.infer_func
+            inputs = definition.inputs if inputs is None else inputs
+            outputs = definition.outputs if outputs is None else outputs
+            config = config or definition.config
+        if inputs is None or outputs is None:
+            missing = "inputs" if inputs is None else "outputs"
+            raise PyTritonBadParameterError(
+                f"Model {model_name!r}: {missing} is missing; write {missing}=[Tensor(name=..., dtype=..., shape=...)]."
+            )
+        infer_funcs = [infer_func] if callable(infer_func) or isinstance(infer_func, ProcessInstance) else [*infer_func]
         spec = ModelSpec.create(
             model_name,
             inputs,
