@@ -17,7 +17,7 @@ InferenceSource = Callable[..., Any] | ProcessInstance
 class ModelDefinition:
     """An inference callable together with its inputs, outputs and settings, which `Triton.bind` takes as one.
 
-    The adapters for other libraries return one, and so does `pytriton.type_hints.define` for a function with type hints.
+    Adapters for other libraries return one, and so does `pytriton.type_hints.define` for a function with type hints.
 
     Args:
         infer_func: As for `Triton.bind`: a callable, a `ProcessInstance`, or a list with one for each instance.
