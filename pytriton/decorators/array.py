@@ -15,6 +15,8 @@ from pytriton.decorators.ordering import (
     ARRAYS,
     FIRST_VALUES,
     Arguments,
+    Decorator,
+    FunctionT,
     InferFunc,
     Inputs,
     arrays_of,
@@ -33,7 +35,7 @@ from pytriton.proxy.types import Array, Response
 _PadFunction = Callable[[list[Inputs]], Sequence[Inputs]]
 
 
-def group_by_values(*keys: str, pad_fn: _PadFunction | None = None) -> Callable[[InferFunc], InferFunc]:
+def group_by_values(*keys: str, pad_fn: _PadFunction | None = None) -> Callable[[FunctionT], FunctionT]:
     """Calls the function once for each group of rows with the same values in some inputs, and joins the outputs.
 
     Goes below ``@batch``. It is for inputs of which a model takes only one value at a time, such as a temperature.
@@ -92,11 +94,10 @@ def group_by_values(*keys: str, pad_fn: _PadFunction | None = None) -> Callable[
             lambda streams: _interleave_groups(streams, whole, groups, keys, pad_fn),
         )
 
-    def apply(wrapped: InferFunc) -> InferFunc:
+    def apply(wrapped: FunctionT) -> FunctionT:
         if pad_fn is not None and makes_generators(wrapped):
             raise _padded_generator(keys)
-        decorated: InferFunc = decorator(wrapped)
-        return decorated
+        return decorator(wrapped)
 
     return apply
 
@@ -197,9 +198,7 @@ def pad_batch(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inp
     return call_with(call, cut, wrapped, **kwargs | padded)
 
 
-def first_value(
-    *keys: str, squeeze_single_values: bool = True, strict: bool = True
-) -> Callable[[InferFunc], InferFunc]:
+def first_value(*keys: str, squeeze_single_values: bool = True, strict: bool = True) -> Decorator:
     """Passes the first row of an input instead of the whole array.
 
     Goes below ``@batch`` (or above a function that takes requests, whose inputs it then replaces request by request).
