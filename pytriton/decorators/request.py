@@ -24,7 +24,7 @@ from pytriton.decorators.ordering import (
 )
 from pytriton.decorators.side_by_side import SubStream, interleave
 from pytriton.decorators.streams import RequestItems, items_of
-from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidRequestError, PyTritonValidationError
 from pytriton.model_config.common import DynamicBatcher
 from pytriton.model_config.datatypes import BYTES_KINDS
 from pytriton.model_config.model_spec import ModelSpec
@@ -112,7 +112,8 @@ def sample(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs
     It is for models that do not batch. The function returns the outputs as a dictionary by name, or as a list or tuple
     in the order of the outputs. If the model batches, arrays keep their batch dimension. Coroutines work on all
     requests at the same time, and so do generators, each of which yields the responses to one request: asynchronous
-    ones as soon as they have one, plain ones in turns. One that fails only ends its own request.
+    ones as soon as they have one, plain ones in turns. One that fails only ends its own request, as does a function
+    that refuses it with `PyTritonInvalidRequestError`.
 
     Raises:
         PyTritonValidationError: When applied: it is above a decorator that takes requests.
@@ -194,6 +195,8 @@ def group_by_keys(wrapped: InferFunc, instance: object, args: Arguments, kwargs:
 
 def _responses(result: Any, count: int, verb: str) -> Sequence[Any]:
     """Checks that a group's call returned, or its generator yielded, one response per request."""
+    if isinstance(result, PyTritonInvalidRequestError):
+        return [result] * count
     if not isinstance(result, Sequence) or len(result) != count:
         raise PyTritonValidationError(
             f"@group_by_keys made a call with {count} requests, which {verb}ed {shown(result)}: {verb} a list with "

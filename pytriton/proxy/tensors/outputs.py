@@ -172,6 +172,8 @@ def _as_outputs(outputs: object) -> Outputs:
         return outputs  # type: ignore[return-value]
     if isinstance(outputs, Mapping) or (isinstance(outputs, Sequence) and not isinstance(outputs, (str, bytes))):
         return outputs
+    if isinstance(outputs, BaseException):  # in place of outputs
+        raise outputs
     raise PyTritonValidationError(
         f"the inference callable returned {described(outputs)}: return a dictionary of arrays by output name, or a "
         "list or tuple of arrays in the order of the outputs"
