@@ -335,7 +335,10 @@ def _padded_generator(keys: tuple[str, ...]) -> PyTritonBadParameterError:
 
 def _without_padding(outputs: Any, rows: int, padded_rows: int) -> Any:
     def cut(array: Any) -> Any:
-        return array[:rows] if isinstance(array, np.ndarray) and array.shape[:1] == (padded_rows,) else array
+        try:
+            return array[:rows] if len(array) == padded_rows else array
+        except TypeError:  # a number, which the model's declaration refuses
+            return array
 
     if isinstance(outputs, Mapping):
         named = {name: cut(array) for name, array in outputs.items()}
