@@ -15,7 +15,7 @@ from pytriton.client.core.http_transport import HttpTransport, connect
 from pytriton.client.core.readiness import wait_until_ready
 from pytriton.client.core.sansio import run
 from pytriton.client.core.servers import Server
-from pytriton.client.core.session import DEFAULT_INIT_TIMEOUT_S, LATEST_MODEL_VERSION, version_of
+from pytriton.client.core.settings import DEFAULT_INIT_TIMEOUT_S, LATEST_MODEL_VERSION, version_of
 from pytriton.client.exceptions import PyTritonClientInvalidUrlError, PyTritonClientModelUnavailableError
 from pytriton.client.tls import TLSConfig
 from pytriton.client.url import TritonUrl
