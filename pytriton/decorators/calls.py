@@ -78,11 +78,12 @@ def _refusal(error: BaseException) -> PyTritonInvalidRequestError | None:
     return error if isinstance(error, PyTritonInvalidRequestError) else None
 
 
-async def _or_refusal(awaitable: Awaitable[Any]) -> Any:
-    try:
-        return await awaitable
-    except PyTritonInvalidRequestError as error:
-        return error
+def _with_refusals(results: list[Any]) -> list[Any]:
+    """Returns the results of calls, refusals among them; raises any other error."""
+    for result in results:
+        if isinstance(result, BaseException) and _refusal(result) is None:
+            raise result
+    return results
 
 
 def is_awaitable(value: Any) -> bool:
@@ -104,9 +105,11 @@ def gather(returned: list[Any], finish: Callable[[list[Any]], Any], interleave: 
         return interleave(returned) if any(map(is_stream, returned)) else finish(returned)
 
     async def await_all() -> Any:
-        tasks = [asyncio.ensure_future(_or_refusal(each) if is_awaitable(each) else _value(each)) for each in returned]
+        tasks = [asyncio.ensure_future(each if is_awaitable(each) else _value(each)) for each in returned]
         try:
             return finish(await asyncio.gather(*tasks))
+        except PyTritonInvalidRequestError:  # the other calls go on
+            return finish(_with_refusals(await asyncio.gather(*tasks, return_exceptions=True)))
         finally:
             for task in tasks:
                 task.cancel()
