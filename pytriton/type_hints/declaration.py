@@ -85,6 +85,7 @@ def model(
         PyTritonModelConfigError: The settings contradict the type hints.
 
     Examples:
+        >>> from jaxtyping import Float32
         >>> @model(max_batch_size=64)
         ... def double(x: Float32[np.ndarray, "batch n"]) -> Float32[np.ndarray, "batch n"]:
         ...     return x * 2

@@ -102,6 +102,7 @@ def define(
         PyTritonModelConfigError: The settings contradict the type hints.
 
     Examples:
+        >>> from jaxtyping import Float32
         >>> def double(x: Float32[np.ndarray, "batch n"]) -> Float32[np.ndarray, "batch n"]:
         ...     return x * 2
         >>> definition = define(double, max_batch_size=64)
