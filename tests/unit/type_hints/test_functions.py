@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from jaxtyping import Float32
 from numpy.typing import NDArray
-from typing_extensions import NotRequired
+from typing_extensions import NotRequired, TypeAliasType
 
 import pytriton
 from pytriton.decorators import batch, first_value, sample
@@ -139,6 +139,20 @@ def test_types_of_a_function_are_found_under_future_annotations():
         return {"y": x}
 
     assert names(define(build).outputs) == ["y"]
+
+
+def test_names_of_types_stand_for_them():
+    value = TypeAliasType("value", Vector)
+    result = TypeAliasType("result", Named)
+
+    def classify(x: value) -> result: ...
+
+    def stream(x: value) -> TypeAliasType("stream", Iterator[result]): ...
+
+    for function in (classify, stream):
+        assert names(define(function).inputs) == ["x"]
+        assert names(define(function).outputs) == ["label", "score"]
+    assert define(stream).config.decoupled
 
 
 def test_streams_of_every_kind():
