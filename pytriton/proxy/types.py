@@ -50,9 +50,10 @@ class Request(_NamedArrays):
     Attributes:
         data: Input arrays by name, in the order of the model's inputs. If the model batches, their first dimension is
             the request's batch size.
-        parameters: Request parameters and forwarded headers, or None.
+        parameters: Request parameters and forwarded headers; empty if the client sent none, None if the request was made
+            by hand without any.
         span: An OpenTelemetry span that the request belongs to, if one was set.
-        requested_output_names: Names of the requested outputs, or None if all are requested.
+        requested_output_names: Names of the requested outputs; of all if the client named none.
         request_id: The id that the client gave the request, or None.
 
     Examples:
