@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pytriton.exceptions import PyTritonUnrecoverableError
-from pytriton.proxy.context import MODEL
+from pytriton.model_config.model_spec import ModelSpec
+from pytriton.proxy.context import BOUND, MODEL
 from pytriton.proxy.services.client import CURRENT_CALLER, ServerClient, process_client
 from pytriton.proxy.tensors.batch import Batch, WholeBatch
 from pytriton.proxy.tensors.failure import failure_of
@@ -67,7 +68,9 @@ class Worker:
         owner_fd: int | None = None,
         on_hang: Callable[[bool], None] | None = None,
     ) -> None:
-        self._infer_func = infer_func
+        self.infer_func = infer_func
+        """The inference callable."""
+        BOUND.add(self)
         self._requests_of = WholeBatch if joins_requests(infer_func) else Batch.requests
         self._signature = signature
         self._results = ResultWriter(signature)
@@ -102,6 +105,11 @@ class Worker:
     def signature(self) -> Signature:
         """The model's declaration."""
         return self._signature
+
+    @property
+    def spec(self) -> ModelSpec:
+        """The model."""
+        return self._signature.spec
 
     @property
     def connections(self) -> int:
@@ -195,7 +203,7 @@ class Worker:
             channel,
             peer,
             arena,
-            self._infer_func,
+            self.infer_func,
             self._signature,
             loop,
             self._pool,
@@ -289,7 +297,7 @@ class Worker:
         unrecoverable = None
         start = end = time.monotonic_ns()
         try:
-            returned = self._infer_func(self._requests_of(batch))
+            returned = self.infer_func(self._requests_of(batch))
             if type(returned) not in _RESULTS and inspect.isawaitable(returned):
                 import asyncio
 
