@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pytriton.adapters.common import InferFunc, decode, import_library
-from pytriton.decorators import batch, sample
+from pytriton.adapters.common import InferFunc, decode, import_library, infer_func_of
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config.common import MAX_INT32, check_integer
 from pytriton.model_config.model_config import ModelConfig
@@ -180,6 +179,5 @@ def _infer_func(session: Any, batching: bool) -> InferFunc:
             arrays[name] = decode(arrays[name])
         return dict(zip(names, session.run(names, arrays), strict=True))
 
-    infer.__doc__ = session.get_modelmeta().description or "An ONNX model, computed by ONNX Runtime."
-    infer_func: InferFunc = batch(infer) if batching else sample(infer)
-    return infer_func
+    description = session.get_modelmeta().description or "An ONNX model."
+    return infer_func_of(infer, description, batching)

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from pytriton.adapters.common import InferFunc
+from pytriton.adapters.common import InferFunc, infer_func_of
 from pytriton.adapters.samples import Join, import_sklearn, samples_of
-from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config.common import MAX_INT32, check_integer
 from pytriton.model_config.model_config import ModelConfig
@@ -133,9 +132,7 @@ def _infer_func(estimator: Any, join: Join, names: dict[str, list[str]]) -> Infe
             outputs |= zip(names[method], _call(estimator, method, samples), strict=True)
         return outputs
 
-    infer.__doc__ = _description(estimator)
-    infer_func: InferFunc = batch(infer)
-    return infer_func
+    return infer_func_of(infer, _description(estimator))
 
 
 def _wanted(names: dict[str, list[str]]) -> list[str]:

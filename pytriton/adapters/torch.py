@@ -7,9 +7,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pytriton.adapters.common import InferFunc, import_library
+from pytriton.adapters.common import InferFunc, import_library, infer_func_of
 from pytriton.adapters.torch_call import ModuleCall, array_of, dtype_of, parameters_of
-from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.tensor import Tensor
@@ -62,8 +61,8 @@ def torch_model(
             "example=torch.zeros(1, 3, 224, 224)."
         )
     config = ModelConfig(max_batch_size=max_batch_size)
+    module = _prepare(torch, module, device, dtype, compile)
     device = _device_of(torch, module) if device is None else device
-    module = _prepare(torch, module.to(device=device, dtype=dtype), compile)
     if example is not None:
         arrays = _arrays(torch, module, example, rows=min(2, max_batch_size))
         call = ModuleCall(torch, module, list(arrays), device, dtype)
@@ -81,7 +80,15 @@ def _device_of(torch: Any, module: Any) -> Any:
     return next((tensor.device for tensor in tensors), torch.device("cpu"))
 
 
-def _prepare(torch: Any, module: Any, compile: bool) -> Any:
+def _prepare(torch: Any, module: Any, device: Any, dtype: Any, compile: bool) -> Any:
+    try:
+        if device is not None or dtype is not None:  # else, its parts may stay on several devices
+            module.to(device=device, dtype=dtype)
+    except Exception as error:
+        raise PyTritonBadParameterError(
+            f"torch_model cannot move the module to device={device!r}, dtype={dtype!r}: {error}; choose others, or "
+            "leave them out."
+        ) from error
     with contextlib.suppress(NotImplementedError):  # by an exported program, which cannot be switched
         module.eval()
     return torch.compile(module) if compile else module
@@ -158,6 +165,4 @@ def _infer_func(call: ModuleCall, outputs: Sequence[Tensor]) -> InferFunc:
             found[name] = array_of(tensor, dtype)
         return found
 
-    infer.__doc__ = f"The PyTorch module {call.description}."
-    infer_func: InferFunc = batch(infer)
-    return infer_func
+    return infer_func_of(infer, f"The PyTorch module {call.description}.")

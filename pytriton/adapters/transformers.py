@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pytriton.adapters.common import decode, import_library
-from pytriton.decorators import batch, sample
+from pytriton.adapters.common import decode, import_library, infer_func_of
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.tensor import Tensor
@@ -80,9 +79,8 @@ def transformers_model(pipeline: Any, *, max_batch_size: int = 64, **arguments: 
     def infer(**inputs: Array) -> dict[str, Array]:
         return call(samples_of(inputs[name]))
 
-    infer.__doc__ = f"{pipeline.task} by {type(pipeline.model).__name__} of transformers."
     return ModelDefinition(
-        batch(infer) if batching else sample(infer),
+        infer_func_of(infer, f"A pipeline for {pipeline.task}: {type(pipeline.model).__name__}.", batching),
         [Tensor(shape, example.dtype, name, media_type=media_type)],
         [
             Tensor(array.shape[1:] if batching else (-1, *array.shape[1:]), array.dtype, key)
