@@ -105,6 +105,23 @@ def test_client_that_wants_one_output_gets_one(triton, name, client):
     assert {key: array.tolist() for key, array in response.items()} == {"b": [[1]]}
 
 
+def test_request_that_cannot_be_computed_fails_alone(triton, name, grpc_client):
+    graph = "g (float[N, M] x, int64[N, 1] at) => (float[N, 1] y) { y = GatherElements<axis = 1>(x, at) }"
+    triton.bind(name, onnx_model(onnx_bytes(graph)))
+
+    def send(number):
+        inputs = {"x": np.array([[1, 2]], np.float32), "at": np.array([[number]])}
+        try:
+            return grpc_client.infer(name, inputs)["y"].item()
+        except InferenceServerException as error:
+            return error.message()
+
+    responses = at_once(15, lambda number: send(number % 3))
+
+    assert [responses[number] for number in range(15) if number % 3 != 2] == [1, 2] * 5
+    assert all("Out of range" in responses[number] for number in range(2, 15, 3))
+
+
 # scikit-learn
 
 
