@@ -106,7 +106,7 @@ def array_of(tensor: Any, dtype: Any) -> Array:
         tensor: The tensor.
         dtype: The floating-point type to which it is converted if it has another one; None to leave it as it is.
     """
-    if dtype is not None and dtype.is_floating_point and tensor.is_floating_point():
+    if dtype not in (None, tensor.dtype) and dtype.is_floating_point and tensor.is_floating_point():
         tensor = tensor.to(dtype)
     array: Array = tensor.cpu().numpy()
     return array
