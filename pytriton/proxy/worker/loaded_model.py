@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytriton.proxy.tensors.signature import Signature
 
@@ -26,4 +26,4 @@ class LoadedModel(NamedTuple):
     signature: Signature
     finalize: Callable[[], None]
     is_ready: Callable[[], bool] | None = None
-    loop: Optional[asyncio.AbstractEventLoop] = None
+    loop: asyncio.AbstractEventLoop | None = None
