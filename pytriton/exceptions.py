@@ -54,6 +54,10 @@ class PyTritonBadParameterError(PyTritonError):
     """An argument has a value that cannot work."""
 
 
+class PyTritonBindError(PyTritonBadParameterError, PyTritonValidationError):
+    """A model cannot have such a name or such an inference callable."""
+
+
 class PyTritonModelConfigError(PyTritonError):
     """The settings of a model contradict each other."""
 

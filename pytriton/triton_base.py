@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from pytriton.decorators.ordering import FunctionT
 from pytriton.exceptions import (
     PyTritonInvalidOperationError,
     PyTritonRuntimeError,
@@ -34,7 +35,7 @@ from pytriton.server.remote import RemoteServer
 from pytriton.server.state import ServerState
 from pytriton.server_report import NOT_RUNNING, ServerReport
 from pytriton.type_hints.binding import resolve
-from pytriton.type_hints.declaration import FunctionT, declare
+from pytriton.type_hints.declaration import declare
 from pytriton.utils.interpreter_exit import let_threads_hang_at_exit
 from pytriton.utils.signals import wake_on_signals
 from pytriton.utils.workspace import Workspace

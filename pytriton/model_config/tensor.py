@@ -111,7 +111,7 @@ def _encodable(text: str) -> bool:
 
 def _checked_shape(shape: Any, label: str) -> tuple[int, ...]:
     try:
-        dims = tuple(operator.index(dim) for dim in shape)
+        dims = tuple(int(dim) if isinstance(dim, float) and dim.is_integer() else operator.index(dim) for dim in shape)
     except TypeError as error:
         raise PyTritonBadParameterError(
             f"{label} has shape {shape!r}, which is not a sequence of integers; write one like (-1, 3), or (1,)."

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pytriton.decorators.ordering import settings_of
-from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonBindError
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.tensor import Tensor
 from pytriton.models.definition import InferenceSource, ModelDefinition
@@ -39,9 +39,7 @@ def resolve(
         infer_func = model_name
         model_name = name_of(infer_func)
     if infer_func is None or callable(model_name):
-        raise PyTritonBadParameterError(
-            f"Model {model_name!r}: infer_func is {infer_func!r}; write bind('name', function)."
-        )
+        raise PyTritonBindError(f"Model {model_name!r}: infer_func is {infer_func!r}; write bind('name', function).")
     if isinstance(infer_func, ModelDefinition):
         given: dict[str, Any] = {"inputs": inputs, "outputs": outputs, "config": config}
         return model_name, dataclasses.replace(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, Protocol, overload
 
+from pytriton.decorators.ordering import FunctionT
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.models.definition import ModelDefinition
 from pytriton.type_hints.function import define
-
-FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 _ATTRIBUTE = "__pytriton_model__"
 
@@ -86,6 +85,7 @@ def model(
         PyTritonModelConfigError: The settings contradict the type hints.
 
     Examples:
+        >>> from jaxtyping import Float32
         >>> @model(max_batch_size=64)
         ... def double(x: Float32[np.ndarray, "batch n"]) -> Float32[np.ndarray, "batch n"]:
         ...     return x * 2

@@ -102,6 +102,7 @@ def define(
         PyTritonModelConfigError: The settings contradict the type hints.
 
     Examples:
+        >>> from jaxtyping import Float32
         >>> def double(x: Float32[np.ndarray, "batch n"]) -> Float32[np.ndarray, "batch n"]:
         ...     return x * 2
         >>> definition = define(double, max_batch_size=64)
@@ -127,7 +128,7 @@ def define(
 def _define(
     source: InferenceSource, namespace: Namespace, inputs: Sequence[Tensor] | None, outputs: Sequence[Tensor] | None
 ) -> ModelDefinition:
-    function = source if callable(source) else _product_of(source)
+    function = source if callable(source) else _product_of(source, namespace)
     hints = function_hints(function, namespace)
     batched, infer_func = _infer_func(function, hints)
     if not callable(source):
@@ -258,10 +259,10 @@ def _create(
     return _infer_func(factory(*args, **kwargs), hints)[1]
 
 
-def _product_of(instance: ProcessInstance) -> Callable[..., Any]:
+def _product_of(instance: ProcessInstance, namespace: Namespace) -> Callable[..., Any]:
     """Returns an unbound ``__call__`` that has the type hints of what the factory of a process creates."""
     factory = instance.factory
-    product = factory if inspect.isclass(factory) else inspect.signature(factory).return_annotation
+    product = factory if inspect.isclass(factory) else resolved(_annotated(factory), namespace).get("return")
     call = getattr(product, "__call__", None) if inspect.isclass(product) else None  # noqa: B004
     if not inspect.isfunction(call):
         raise PyTritonBadParameterError(

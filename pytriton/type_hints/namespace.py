@@ -30,6 +30,14 @@ def calling_namespace() -> dict[str, Any]:
     return names
 
 
+def without_alias(hint: Any) -> Any:
+    """Returns the type that ``type Name = ...`` stands for, as NumPy's newer ``NDArray``; another type as it is."""
+    while (value := getattr(typing.get_origin(hint) or hint, "__value__", None)) is not None:
+        arguments = typing.get_args(hint)
+        hint = value[arguments] if arguments else value
+    return hint
+
+
 def resolved(annotated: Any, namespace: Namespace) -> dict[str, Any]:
     """Returns the annotations of a function or a class as types.
 

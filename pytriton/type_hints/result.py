@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from pytriton.exceptions import PyTritonBadParameterError
-from pytriton.type_hints.namespace import Namespace, resolved
+from pytriton.type_hints.namespace import Namespace, resolved, without_alias
 from pytriton.type_hints.value import ValueHint, shown, value_hint
 
 ONLY_OUTPUT = "output"
@@ -57,12 +57,14 @@ def result_hint(hint: Any, namespace: Namespace) -> ResultHint:
         >>> list(result_hint(str, {}).values)
         ['output']
     """
+    hint = without_alias(hint)
     if typing.get_origin(hint) in _STREAMS:
         return _result(typing.get_args(hint)[0], namespace)._replace(streams=True)
     return _result(hint, namespace)
 
 
 def _result(hint: Any, namespace: Namespace) -> ResultHint:
+    hint = without_alias(hint)
     if typing.is_typeddict(hint):
         return ResultHint(_fields(hint, resolved(hint, namespace), namespace), converted=False)
     if dataclasses.is_dataclass(hint):

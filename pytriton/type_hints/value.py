@@ -15,6 +15,7 @@ from pytriton.model_config.datatypes import datatype_of
 from pytriton.model_config.tensor import Tensor
 from pytriton.type_hints import python_values
 from pytriton.type_hints.array import ArrayHint, array_hint, is_array_type
+from pytriton.type_hints.namespace import without_alias
 
 ADVICE = (
     'write a type of jaxtyping such as Float32[np.ndarray, "batch n"], NDArray[np.float32], '
@@ -60,6 +61,7 @@ def value_hint(hint: Any) -> ValueHint:
         >>> value_hint(list[str]).tensor
         Tensor(shape=(-1,), dtype=<class 'bytes'>, name=None, optional=False, media_type=None)
     """
+    hint = without_alias(hint)
     inner = _without_none(hint)
     if inner is not None:
         return value_hint(inner)._replace(optional=True)
