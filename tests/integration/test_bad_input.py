@@ -20,7 +20,12 @@ from serving import (
 )
 
 from pytriton.decorators import batch
-from pytriton.exceptions import PyTritonBadParameterError, PyTritonModelConfigError, PyTritonRuntimeError
+from pytriton.exceptions import (
+    PyTritonBadParameterError,
+    PyTritonModelConfigError,
+    PyTritonRuntimeError,
+    PyTritonValidationError,
+)
 from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
 from pytriton.model_config.common import ModelWarmup, WarmupInput
 from pytriton.triton import Triton, TritonLifecyclePolicy, TritonSecurityConfig
@@ -61,11 +66,6 @@ BINDINGS = {
         lambda _: bound(inputs=FLOATS_IN * 2),
         PyTritonBadParameterError,
         ["'Model'", "two inputs named", "'x'", "give each a name of its own"],
-    ),
-    "no outputs": (
-        lambda _: bound(outputs=[]),
-        PyTritonBadParameterError,
-        ["'Model'", "no outputs", "give it at least one Tensor"],
     ),
     "a dtype that Triton lacks": (
         lambda _: bound(inputs=[Tensor(name="x", shape=(1,), dtype=np.complex64)]),
@@ -172,7 +172,7 @@ SERVERS = {
     ),
     "an endpoint that does not exist": (
         lambda _: {"security_config": TritonSecurityConfig(restricted_endpoints=["metrics"]), **settings()},
-        PyTritonBadParameterError,
+        PyTritonValidationError,
         ["TritonSecurityConfig.restricted_endpoints", "'metrics'", "use", "inference", "model-repository", "trace"],
     ),
     "a file for a workspace": (

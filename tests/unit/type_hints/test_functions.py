@@ -369,8 +369,9 @@ def test_wrong_values_name_the_input_or_the_output():
     def classify(label: str) -> Named:
         return {"label": label} if label == "incomplete" else {"label": 1, "score": 0.5}
 
-    with pytest.raises(PyTritonInvalidRequestError, match="input 'label' is no text in UTF-8"):
-        called(classify, {"label": np.array([b"\xff"], object)})
+    (refused,) = define(classify).infer_func([{"label": np.array([b"\xff"], object)}])
+    assert isinstance(refused, PyTritonInvalidRequestError)
+    assert "input 'label' is no text in UTF-8" in refused.message
     with pytest.raises(PyTritonValidationError, match="output 'label' is 1, and not str"):
         called(classify, {"label": text("a")})
     with pytest.raises(PyTritonValidationError, match="classify returned no 'score'"):
