@@ -22,6 +22,7 @@ def main() -> None:
         return f"{outputs['score'].item():7.1%}  {outputs['type'].item().decode():<10} {file.name}"
 
     with ModelClient(arguments.url, "FileType") as client, ThreadPoolExecutor(8) as pool:
+        client.wait_for_model(timeout_s=60)
         start = time.perf_counter()
         for line in pool.map(ask, files):
             print(line)
