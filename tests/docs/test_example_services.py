@@ -15,6 +15,8 @@ import os
 import re
 import shutil
 import subprocess
+import time
+import urllib.request
 import wave
 from collections.abc import Iterator
 from pathlib import Path
@@ -251,6 +253,23 @@ def test_client_prints_the_text_as_it_is_written(text_in_browser: Served) -> Non
     printed = text_in_browser.client("The class", "--length=20")
     assert printed.startswith("The class ")
     assert len(printed.split()) == 22
+
+
+def test_text_is_not_written_on_for_a_client_that_leaves(text_in_browser: Served) -> None:
+    def finished() -> int:
+        with urllib.request.urlopen(f"{text_in_browser.gateway}/status", timeout=60) as response:
+            return int(json.load(response)["models"][0]["requests"])
+
+    before = finished()
+    url = f"{text_in_browser.gateway}/v1/models/Writer?prompt=The&length=2000000000"
+    request = urllib.request.Request(url, headers={"accept": "text/event-stream"})
+    with urllib.request.urlopen(request, timeout=60) as response:
+        assert response.readline().startswith(b"data: ")
+        assert finished() == before
+    deadline = time.monotonic() + 60
+    while finished() == before:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs the package chromium")
