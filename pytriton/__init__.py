@@ -23,10 +23,23 @@ Examples:
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from pytriton._environment import check_environment, installed_version
+
+if TYPE_CHECKING:
+    from pytriton.type_hints import model as model
 
 check_environment()
 
 __version__ = installed_version()
 
-__all__ = ["__version__"]
+__all__ = ["__version__", "model"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "model":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from pytriton.type_hints import model  # not above: worker processes import the package, and not all of it
+
+    return model

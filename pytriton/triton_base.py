@@ -9,10 +9,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from pytriton.decorators.ordering import FunctionT
 from pytriton.exceptions import (
-    PyTritonBadParameterError,
     PyTritonInvalidOperationError,
     PyTritonRuntimeError,
     PyTritonUnrecoverableError,
@@ -34,6 +34,8 @@ from pytriton.server.local import LocalServer
 from pytriton.server.remote import RemoteServer
 from pytriton.server.state import ServerState
 from pytriton.server_report import NOT_RUNNING, ServerReport
+from pytriton.type_hints.binding import resolve
+from pytriton.type_hints.declaration import declare
 from pytriton.utils.interpreter_exit import let_threads_hang_at_exit
 from pytriton.utils.signals import wake_on_signals
 from pytriton.utils.workspace import Workspace
@@ -99,8 +101,8 @@ class TritonBase:
 
     def bind(
         self,
-        model_name: str,
-        infer_func: InferenceSource | Sequence[InferenceSource] | ModelDefinition,
+        model_name: str | Callable[..., Any],
+        infer_func: InferenceSource | Sequence[InferenceSource] | ModelDefinition | None = None,
         inputs: Sequence[Tensor] | None = None,
         outputs: Sequence[Tensor] | None = None,
         model_version: int = 1,
@@ -114,13 +116,15 @@ class TritonBase:
         the same name and version again replaces the model.
 
         Args:
-            model_name: The model's name, as in ``/v2/models/<model_name>/infer``.
+            model_name: The model's name, as in ``/v2/models/<model_name>/infer``. Or just a function with type hints,
+                after which the model is named.
             infer_func: Takes the list of requests of a batch and returns a list of responses; decorators such as
-                `batch` adapt other functions. A list of callables creates as many instances, which share the load. A
-                `ProcessInstance` in place of a callable creates an instance in a process of its own. A
-                `ModelDefinition`, which the adapters return, brings its inputs, outputs and settings with it.
+                `batch` adapt other functions, and so do type hints if inputs or outputs are not given. A list of
+                callables creates as many instances, which share the load. A `ProcessInstance` in place of a callable
+                creates an instance in a process of its own. A `ModelDefinition`, which the adapters return, brings its
+                inputs, outputs and settings with it.
             inputs: The inputs, in order; those without a name are called ``INPUT_1``, ``INPUT_2``, … Given here, they
-                count in place of those of a `ModelDefinition`, and so do outputs and ``config``.
+                count in place of those of a `ModelDefinition` or of type hints, and so do outputs and ``config``.
             outputs: The outputs, in order; those without a name are called ``OUTPUT_1``, ``OUTPUT_2``, …
             model_version: The model's version.
             config: Batching and more; ``ModelConfig()`` by default.
@@ -133,30 +137,86 @@ class TritonBase:
             PyTritonInvalidOperationError: The server refuses the model, or the factory of a `ProcessInstance` fails.
             PyTritonRuntimeError: The model's files cannot be written, or the server has ended and stays down.
         """
-        if isinstance(infer_func, ModelDefinition):
-            definition = infer_func
-            infer_func = definition.infer_func
-            inputs = definition.inputs if inputs is None else inputs
-            outputs = definition.outputs if outputs is None else outputs
-            config = config or definition.config
-        if inputs is None or outputs is None:
-            missing = "inputs" if inputs is None else "outputs"
-            raise PyTritonBadParameterError(
-                f"Model {model_name!r}: {missing} is missing; write {missing}=[Tensor(name=..., dtype=..., shape=...)]."
-            )
-        infer_funcs = [infer_func] if callable(infer_func) or isinstance(infer_func, ProcessInstance) else [*infer_func]
+        model_name, definition = resolve(model_name, infer_func, inputs, outputs, config)
+        source = definition.infer_func
+        infer_funcs = [source] if callable(source) or isinstance(source, ProcessInstance) else [*source]
         spec = ModelSpec.create(
             model_name,
-            inputs,
-            outputs,
+            definition.inputs,
+            definition.outputs,
             version=model_version,
-            config=config,
+            config=definition.config,
             instances=len(infer_funcs),
             strict=strict,
         )
         self._check(spec)
         with self._lock:
             self._add(spec, infer_funcs)
+
+    @overload
+    def model(self, function: FunctionT, /) -> FunctionT: ...
+
+    @overload
+    def model(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str | None = None,
+        max_batch_size: int | None = None,
+        config: ModelConfig | None = None,
+        model_version: int = 1,
+        strict: bool = False,
+    ) -> Callable[[FunctionT], FunctionT]: ...
+
+    def model(
+        self,
+        function: Any = None,
+        /,
+        *,
+        name: str | None = None,
+        max_batch_size: int | None = None,
+        config: ModelConfig | None = None,
+        model_version: int = 1,
+        strict: bool = False,
+    ) -> Any:
+        """Binds a function with type hints as a model, as a decorator; the function stays as it is.
+
+        If a first dimension is named ``batch``, the function is called once per batch, otherwise once per request.
+        Arguments that have a default or may be None are optional inputs; iterators declare streams.
+
+        Args:
+            function: The function.
+            name: The model's name; that of the function by default.
+            max_batch_size: Samples that a batch may have, for a function whose arrays have the dimension ``batch``.
+            config: Further settings.
+            model_version: The model's version.
+            strict: Check the shapes of outputs against the type hints.
+
+        Raises:
+            PyTritonBadParameterError: A type hint is missing, or stands for no tensor.
+            PyTritonModelConfigError: The settings contradict the type hints.
+            PyTritonInvalidOperationError: The server runs, and refuses the model.
+
+        Examples:
+            >>> @triton.model(max_batch_size=64)  # doctest: +SKIP
+            ... def double(x: Float32[np.ndarray, "batch n"]) -> Float32[np.ndarray, "batch n"]:
+            ...     return x * 2
+        """
+
+        def bind(bound: FunctionT) -> FunctionT:
+            declared = declare(
+                bound,
+                name=name,
+                max_batch_size=max_batch_size,
+                config=config,
+                model_version=model_version,
+                strict=strict,
+            )
+            declared.bind(self)
+            return bound
+
+        return bind if function is None else bind(function)
 
     def connect(self) -> None:
         """Waits until the server is ready, and loads the models that are bound.

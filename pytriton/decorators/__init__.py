@@ -11,17 +11,37 @@ from __future__ import annotations
 from pytriton.constants import TRITON_CONTEXT_FIELD_NAME
 from pytriton.decorators.array import ConstantPadder, first_value, group_by_values, pad_batch
 from pytriton.decorators.context import triton_context
+from pytriton.decorators.custom import (
+    InferenceRequest,
+    InferenceRequests,
+    InferenceResult,
+    InferenceResults,
+    InputNames,
+    convert_output,
+    get_inference_request_batch_size,
+    get_model_config,
+    get_triton_context,
+)
 from pytriton.decorators.request import batch, fill_optionals, group_by_keys, sample
 from pytriton.proxy.context import ModelConfigDict, TritonContext
 
 __all__ = [
     "TRITON_CONTEXT_FIELD_NAME",
     "ConstantPadder",
+    "InferenceRequest",
+    "InferenceRequests",
+    "InferenceResult",
+    "InferenceResults",
+    "InputNames",
     "ModelConfigDict",
     "TritonContext",
     "batch",
+    "convert_output",
     "fill_optionals",
     "first_value",
+    "get_inference_request_batch_size",
+    "get_model_config",
+    "get_triton_context",
     "group_by_keys",
     "group_by_values",
     "pad_batch",

@@ -15,6 +15,8 @@ from pytriton.decorators.ordering import (
     ARRAYS,
     FIRST_VALUES,
     Arguments,
+    Decorator,
+    FunctionT,
     InferFunc,
     Inputs,
     arrays_of,
@@ -25,7 +27,12 @@ from pytriton.decorators.ordering import (
 )
 from pytriton.decorators.side_by_side import SubStream, interleave
 from pytriton.decorators.streams import RequestItems, Stream, failing_beside, items_of, makes_generators
-from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError, PyTritonValidationError
+from pytriton.exceptions import (
+    PyTritonBadParameterError,
+    PyTritonInvalidRequestError,
+    PyTritonRuntimeError,
+    PyTritonValidationError,
+)
 from pytriton.model_config.datatypes import BYTES_KINDS
 from pytriton.proxy.context import CALL_FRAME, CallFrame, current_context
 from pytriton.proxy.types import Array, Response
@@ -33,7 +40,7 @@ from pytriton.proxy.types import Array, Response
 _PadFunction = Callable[[list[Inputs]], Sequence[Inputs]]
 
 
-def group_by_values(*keys: str, pad_fn: _PadFunction | None = None) -> Callable[[InferFunc], InferFunc]:
+def group_by_values(*keys: str, pad_fn: _PadFunction | None = None) -> Callable[[FunctionT], FunctionT]:
     """Calls the function once for each group of rows with the same values in some inputs, and joins the outputs.
 
     Goes below ``@batch``. It is for inputs of which a model takes only one value at a time, such as a temperature.
@@ -92,11 +99,10 @@ def group_by_values(*keys: str, pad_fn: _PadFunction | None = None) -> Callable[
             lambda streams: _interleave_groups(streams, whole, groups, keys, pad_fn),
         )
 
-    def apply(wrapped: InferFunc) -> InferFunc:
+    def apply(wrapped: FunctionT) -> FunctionT:
         if pad_fn is not None and makes_generators(wrapped):
             raise _padded_generator(keys)
-        decorated: InferFunc = decorator(wrapped)
-        return decorated
+        return decorator(wrapped)
 
     return apply
 
@@ -177,7 +183,8 @@ def pad_batch(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inp
     arrays = arrays_of("pad_batch", args, kwargs)
     spec = current_context("@pad_batch").model_config
     rows = len(next(iter(arrays.values()))) if arrays and spec.batching else 0
-    sizes = [*(spec.batcher.preferred_batch_size or ()), spec.max_batch_size]
+    preferred = spec.batcher.preferred_batch_size if spec.batcher is not None else None
+    sizes = [*(preferred or ()), spec.max_batch_size]
     wanted = min((size for size in sizes if size >= rows), default=rows)
     if not rows or wanted == rows:
         return wrapped(*args, **kwargs)
@@ -197,9 +204,7 @@ def pad_batch(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inp
     return call_with(call, cut, wrapped, **kwargs | padded)
 
 
-def first_value(
-    *keys: str, squeeze_single_values: bool = True, strict: bool = True
-) -> Callable[[InferFunc], InferFunc]:
+def first_value(*keys: str, squeeze_single_values: bool = True, strict: bool = True) -> Decorator:
     """Passes the first row of an input instead of the whole array.
 
     Goes below ``@batch`` (or above a function that takes requests, whose inputs it then replaces request by request).
@@ -256,6 +261,9 @@ def _index(rows: list[int]) -> Any:
 
 def _join_groups(results: list[Any], groups: list[list[int]], pad_fn: _PadFunction | None) -> Any:
     """Joins the outputs of groups of rows in the order of the rows."""
+    for each in results:
+        if isinstance(each, PyTritonInvalidRequestError):
+            raise each
     named = [_by_name(each) for each in results]
     if pad_fn is not None:
         named = [dict(each) for each in pad_fn(named)]
@@ -328,7 +336,10 @@ def _padded_generator(keys: tuple[str, ...]) -> PyTritonBadParameterError:
 
 def _without_padding(outputs: Any, rows: int, padded_rows: int) -> Any:
     def cut(array: Any) -> Any:
-        return array[:rows] if isinstance(array, np.ndarray) and array.shape[:1] == (padded_rows,) else array
+        try:
+            return array[:rows] if len(array) == padded_rows else array
+        except TypeError:  # a number, which the model's declaration refuses
+            return array
 
     if isinstance(outputs, Mapping):
         named = {name: cut(array) for name, array in outputs.items()}

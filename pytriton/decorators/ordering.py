@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Protocol, TypeVar, overload
 
 import numpy as np
 import wrapt
@@ -17,6 +17,7 @@ from pytriton.proxy.tensors.batch import WholeBatch
 from pytriton.proxy.types import Array
 
 InferFunc = Callable[..., Any]
+FunctionT = TypeVar("FunctionT", bound=InferFunc)
 Arguments = tuple[Any, ...]
 Inputs = dict[str, Any]
 REQUESTS = "a list of requests"
@@ -34,8 +35,11 @@ class Stage(wrapt.FunctionWrapper):  # type: ignore[type-arg]
     _self_name: str
     _self_takes: str | None
     _self_gives: str | None
+    _self_joins_requests: bool
     _self_check: Callable[[ModelSpec], None] | None
+    _self_settings: Mapping[str, Any]  # of the model, if it is bound without others
     _self_decorator: InferFunc
+    _self_origin: Callable[[], InferFunc] | None
 
     def __init__(self, wrapped: InferFunc, wrapper: InferFunc, enabled: Any = None) -> None:
         below, own = next_stage(wrapped), type(self)
@@ -47,13 +51,24 @@ class Stage(wrapt.FunctionWrapper):  # type: ignore[type-arg]
         super().__init__(wrapped, wrapper, enabled)
 
 
+class Decorator(Protocol):
+    """A decorator, written with or without parentheses, which leaves the function's type as it is."""
+
+    @overload
+    def __call__(self, function: FunctionT, /) -> FunctionT: ...
+
+    @overload
+    def __call__(self) -> Callable[[FunctionT], FunctionT]: ...
+
+
 def stage_decorator(
     name: str,
     takes: str | None,
     gives: str | None,
     check: Callable[[ModelSpec], None] | None = None,
     origin: Callable[[], InferFunc] | None = None,
-) -> Callable[[InferFunc], InferFunc]:
+    settings: Mapping[str, Any] | None = None,
+) -> Callable[[InferFunc], Decorator]:
     """Creates a decorator from a wrapper.
 
     Args:
@@ -62,6 +77,7 @@ def stage_decorator(
         gives: What it passes to the callable below; None if that is what it took.
         check: Raises an error if the decorator does not fit a model.
         origin: Recreates the decorator in another process; None if it can be imported.
+        settings: Fields of `ModelConfig` for a model that is bound without others.
     """
     traits: dict[str, Any] = {
         "_self_name": name,
@@ -69,15 +85,23 @@ def stage_decorator(
         "_self_gives": gives,
         "_self_joins_requests": (takes, gives) == (REQUESTS, ARRAYS),
         "_self_check": None if check is None else staticmethod(check),
+        "_self_origin": origin,
+        "_self_settings": settings or {},
     }
     proxy: Any = type("Stage", (Stage,), traits)
     decorated = wrapt.decorator(proxy=proxy)
 
-    def made(wrapper: InferFunc) -> InferFunc:
-        decorator: Any = decorated(wrapper)
-        decorator._self_origin = origin
+    def made(wrapper: InferFunc) -> Decorator:
+        applied: Any = decorated(wrapper)
+
+        def decorator(function: Any = None, /) -> Any:
+            return decorator if function is None else applied(function)
+
+        functools.update_wrapper(decorator, wrapper)
+        decorator.__wrapped__ = applied  # type: ignore[attr-defined]  # whose signature is that of nvidia-pytriton
+        decorator._self_origin = origin  # type: ignore[attr-defined]
         proxy._self_decorator = staticmethod(decorator)
-        return cast(InferFunc, decorator)
+        return decorator
 
     return made
 
@@ -110,6 +134,16 @@ def next_stage(function: Any) -> Stage | None:
         if stage._self_name != "triton_context":
             return stage
     return None
+
+
+def decorators_of(function: Any) -> list[str]:
+    """Returns the names of the decorators of this package around a function, from the outermost."""
+    return [stage._self_name for stage in _stages(function)]
+
+
+def settings_of(function: Any) -> dict[str, Any]:
+    """Returns the fields of `ModelConfig` that the decorators around a function were given."""
+    return {name: value for stage in _stages(function) for name, value in stage._self_settings.items()}
 
 
 def _stages(function: Any, follow: bool = True) -> Iterator[Stage]:

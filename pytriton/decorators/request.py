@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from pytriton.decorators.ordering import (
     ARRAYS,
     REQUESTS,
     Arguments,
+    Decorator,
+    FunctionT,
     InferFunc,
     Inputs,
     names_of,
@@ -22,7 +24,8 @@ from pytriton.decorators.ordering import (
 )
 from pytriton.decorators.side_by_side import SubStream, interleave
 from pytriton.decorators.streams import RequestItems, items_of
-from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidRequestError, PyTritonValidationError
+from pytriton.model_config.common import DynamicBatcher
 from pytriton.model_config.datatypes import BYTES_KINDS
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.proxy.context import MODEL
@@ -31,14 +34,35 @@ from pytriton.proxy.tensors.outputs import StackedOutputs
 from pytriton.proxy.types import Array, Response
 
 
-@stage_decorator("batch", REQUESTS, ARRAYS)
-def batch(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs) -> Any:
+@overload
+def batch(function: FunctionT, /) -> FunctionT: ...
+
+
+@overload
+def batch(
+    *, max_batch_size: int | None = None, max_queue_delay_microseconds: int | None = None
+) -> Callable[[FunctionT], FunctionT]: ...
+
+
+def batch(
+    function: Any = None,
+    /,
+    *,
+    max_batch_size: int | None = None,
+    max_queue_delay_microseconds: int | None = None,
+) -> Any:
     """Calls the function once per batch, with each input as one array over all requests.
 
     The function takes the inputs as keyword arguments, arrays whose first dimension is the batch, and returns the
     outputs as a dictionary by name, or as a list or tuple in the order of the outputs; their first dimension is the
     batch, too. Inputs from the server are not copied. A generator yields such outputs any number of times, each time
     one response per request.
+
+    Args:
+        function: The function; ``@batch`` may be written with parentheses or without.
+        max_batch_size: Rows that a batch may have. This and the next are for models that are bound without a
+            `ModelConfig`.
+        max_queue_delay_microseconds: How long a request may wait for others to make a batch with.
 
     Raises:
         PyTritonValidationError: The requests differ in inputs or shapes, or the outputs do not have the batch's rows.
@@ -52,6 +76,20 @@ def batch(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs)
         >>> responses[0]["sum"].shape
         (2, 3)
     """
+    settings: dict[str, Any] = {}
+    if max_batch_size is not None:
+        settings["max_batch_size"] = max_batch_size
+    if max_queue_delay_microseconds is not None:
+        settings["batcher"] = DynamicBatcher(max_queue_delay_microseconds=max_queue_delay_microseconds)
+    if not settings:
+        return _batch(function)
+    origin = functools.partial(
+        batch, max_batch_size=max_batch_size, max_queue_delay_microseconds=max_queue_delay_microseconds
+    )
+    return stage_decorator("batch", REQUESTS, ARRAYS, None, origin, settings)(_call_batch)(function)
+
+
+def _call_batch(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs) -> Any:
     requests, rest = requests_of("batch", args)
     inputs, rows = stack_requests(requests)
 
@@ -63,6 +101,10 @@ def batch(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs)
     return call_with((requests, rows), cut, wrapped, *rest, **inputs, **kwargs)
 
 
+_batch: Any = stage_decorator("batch", REQUESTS, ARRAYS, None, batch)(_call_batch)
+batch.__wrapped__ = _batch  # type: ignore[attr-defined]  # the signature is that of nvidia-pytriton
+
+
 @stage_decorator("sample", REQUESTS, ARRAYS)
 def sample(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs) -> Any:
     """Calls the function once per request, with the request's inputs as keyword arguments.
@@ -70,7 +112,8 @@ def sample(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs
     It is for models that do not batch. The function returns the outputs as a dictionary by name, or as a list or tuple
     in the order of the outputs. If the model batches, arrays keep their batch dimension. Coroutines work on all
     requests at the same time, and so do generators, each of which yields the responses to one request: asynchronous
-    ones as soon as they have one, plain ones in turns. One that fails only ends its own request.
+    ones as soon as they have one, plain ones in turns. One that fails only ends its own request, as does a function
+    that refuses it with `PyTritonInvalidRequestError`.
 
     Raises:
         PyTritonValidationError: When applied: it is above a decorator that takes requests.
@@ -152,6 +195,8 @@ def group_by_keys(wrapped: InferFunc, instance: object, args: Arguments, kwargs:
 
 def _responses(result: Any, count: int, verb: str) -> Sequence[Any]:
     """Checks that a group's call returned, or its generator yielded, one response per request."""
+    if isinstance(result, PyTritonInvalidRequestError):
+        return [result] * count
     if not isinstance(result, Sequence) or len(result) != count:
         raise PyTritonValidationError(
             f"@group_by_keys made a call with {count} requests, which {verb}ed {shown(result)}: {verb} a list with "
@@ -160,7 +205,7 @@ def _responses(result: Any, count: int, verb: str) -> Sequence[Any]:
     return result
 
 
-def fill_optionals(**defaults: Any) -> Callable[[InferFunc], InferFunc]:
+def fill_optionals(**defaults: Any) -> Decorator:
     """Fills in default values for optional inputs that a request lacks.
 
     Goes above ``@batch`` (and above ``@group_by_keys``, which then makes larger groups).

@@ -181,14 +181,14 @@ def _from_json(spec: TensorSpec, shape: tuple[int, ...], data: Any) -> Array:
         if not all(isinstance(value, str) for value in flat):
             raise _bad(f"Input {spec.name!r} is BYTES: give strings.")
         return _objects([value.encode() for value in flat], shape)
-    kind = spec.dtype.kind
+    kind = spec.numpy_dtype.kind
     allowed: tuple[type, ...] = {"b": (bool,), "i": (int,), "u": (int,)}.get(kind, (int, float))
     for value in flat:
         if type(value) not in allowed and not (kind == "b" and value in (0, 1)):
             raise _bad(f"Input {spec.name!r} is {spec.datatype.name}, and has the value {str(value)[:50]!r}.")
     try:
         with np.errstate(over="ignore"):
-            return np.array(flat, spec.dtype).reshape(shape)
+            return np.array(flat, spec.numpy_dtype).reshape(shape)
     except (OverflowError, ValueError, TypeError) as error:
         raise _bad(f"Input {spec.name!r} is {spec.datatype.name}: {error}.") from error
 
@@ -206,9 +206,9 @@ def _flatten(data: Any, flat: list[Any]) -> None:
 def _from_bytes(spec: TensorSpec, shape: tuple[int, ...], data: memoryview) -> Array:
     count = math.prod(shape)
     if spec.datatype.name != "BYTES":
-        if len(data) != count * spec.dtype.itemsize:
+        if len(data) != count * spec.numpy_dtype.itemsize:
             raise _bad(f"Input {spec.name!r} of shape {list(shape)} has {len(data)} bytes.")
-        return np.frombuffer(data, spec.dtype).reshape(shape)
+        return np.frombuffer(data, spec.numpy_dtype).reshape(shape)
     try:
         elements = decode_elements(bytes(data))
     except ValueError as error:

@@ -183,11 +183,11 @@ def _element(spec: TensorSpec) -> dict[str, Any]:
     if name == "BOOL":
         return {"type": "boolean"}
     if name.startswith(("INT", "UINT")):
-        limits = np.iinfo(spec.dtype)
+        limits = np.iinfo(spec.numpy_dtype)
         return {"type": "integer", "minimum": int(limits.min), "maximum": int(limits.max)}
     number: dict[str, Any] = {"type": ["number", "null"]}
     if name in ("FP16", "FP32"):
-        largest = np.finfo(spec.dtype).max
+        largest = np.finfo(spec.numpy_dtype).max
         step = float(largest) - float(np.nextafter(largest, largest.dtype.type(0)))
         limit = float(largest) + step / 2  # below that, numbers are rounded to the largest
         number |= {"exclusiveMinimum": -limit, "exclusiveMaximum": limit}

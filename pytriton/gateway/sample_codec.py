@@ -97,7 +97,7 @@ def _leaf_of(spec: TensorSpec) -> tuple[Any, Callable[[Any], Array]]:
     """Returns the type of a value, and what makes an array of values; the type is None if they take the long way."""
     if spec.datatype.name == "BYTES":
         return (str, _text) if spec.shape == (1,) and not spec.is_binary else (None, _text)
-    dtype = spec.dtype
+    dtype = spec.numpy_dtype
 
     def numbers(value: Any) -> Array:
         return np.array(value, dtype)

@@ -249,7 +249,7 @@ class ModelWarmup:
 
 
 def check_integer(what: str, value: object, low: int, high: int) -> None:
-    """Checks that a setting is an integer within bounds.
+    """Checks that a setting is an integer within bounds, or a float that is one.
 
     Args:
         what: The setting's name, as it stands in the message.
@@ -261,7 +261,7 @@ def check_integer(what: str, value: object, low: int, high: int) -> None:
         PyTritonBadParameterError: It is not.
     """
     try:
-        number = operator.index(value)  # type: ignore[arg-type]
+        number = int(value) if isinstance(value, float) and value.is_integer() else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         number = None
     if number is None or isinstance(value, bool) or not low <= number <= high:

@@ -15,7 +15,7 @@ class ModelConfig:
     Args:
         batching: Every input and output has the batch as its first dimension, and Triton gathers requests into batches.
         max_batch_size: Samples that a batch may have; without meaning when `batching` is False.
-        batcher: How requests are gathered; without meaning when `batching` is False.
+        batcher: How requests are gathered; None does not gather them. Without meaning when `batching` is False.
         response_cache: Triton serves repeated requests from its cache (`TritonConfig.cache_config`).
         decoupled: The inference callable may send any number of responses to a request.
         model_warmup: Requests that Triton sends before it reports the model ready.
@@ -35,7 +35,7 @@ class ModelConfig:
 
     batching: bool = True
     max_batch_size: int = 4
-    batcher: DynamicBatcher = dataclasses.field(default_factory=DynamicBatcher)
+    batcher: DynamicBatcher | None = dataclasses.field(default_factory=DynamicBatcher)
     response_cache: bool = False
     decoupled: bool = False
     model_warmup: list[ModelWarmup] | None = None
@@ -54,15 +54,19 @@ class ModelConfig:
             PyTritonModelConfigError: Two fields contradict each other.
         """
         check_integer("ModelConfig.max_batch_size", self.max_batch_size, 1, MAX_INT32)
+        self.max_batch_size = int(self.max_batch_size)
         if self.max_in_flight is not None:
             check_integer("ModelConfig.max_in_flight", self.max_in_flight, 1, MAX_INT32)
         seconds = self.watchdog_secs
         if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0):
             raise PyTritonBadParameterError(f"ModelConfig.watchdog_secs is {seconds!r}; use a positive number.")
-        if not isinstance(self.batcher, DynamicBatcher):
-            raise PyTritonBadParameterError(f"ModelConfig.batcher is {self.batcher!r}; use a DynamicBatcher.")
-        self.batcher.check()
-        if self.batching:
+        if self.batcher is not None:
+            if not isinstance(self.batcher, DynamicBatcher):
+                raise PyTritonBadParameterError(
+                    f"ModelConfig.batcher is {self.batcher!r}; use a DynamicBatcher, or None."
+                )
+            self.batcher.check()
+        if self.batching and self.batcher is not None:
             for size in self.batcher.preferred_batch_size or ():
                 if size > self.max_batch_size:
                     raise PyTritonModelConfigError(

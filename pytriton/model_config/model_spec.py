@@ -7,9 +7,9 @@ import dataclasses
 import math
 import pathlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from pytriton.exceptions import PyTritonBadParameterError, PyTritonModelConfigError
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonBindError, PyTritonModelConfigError
 from pytriton.model_config.common import MAX_INT32, DynamicBatcher, ModelWarmup, WarmupInput, check_integer
 from pytriton.model_config.datatypes import DTYPE_BY_CODE
 from pytriton.model_config.model_config import ModelConfig
@@ -28,7 +28,7 @@ class ModelSpec:
         name: Name in URLs and in the model repository.
         version: From 1 up.
         inputs: Inputs, in order. One without a name is called ``INPUT_<position>``, positions from 1.
-        outputs: Outputs, in order; at least one. One without a name is called ``OUTPUT_<position>``.
+        outputs: Outputs, in order. One without a name is called ``OUTPUT_<position>``.
         config: How it is served; copied, so that later changes to it do not reach the model.
         instances: How many inference callables share the load.
         strict: Outputs are checked against `outputs`.
@@ -84,8 +84,8 @@ class ModelSpec:
         return cls(
             name=name,
             version=version,
-            inputs=tuple(inputs),
-            outputs=tuple(outputs),
+            inputs=_listed(inputs, "inputs", name),
+            outputs=_listed(outputs, "outputs", name),
             config=ModelConfig() if config is None else config,
             instances=instances,
             strict=strict,
@@ -95,6 +95,8 @@ class ModelSpec:
         """Checks the fields, and names the tensors."""
         _check_model_name(self.name)
         where = f"Model {self.name!r}"
+        if isinstance(self.version, str) and self.version.isdecimal():
+            object.__setattr__(self, "version", int(self.version))
         check_integer(f"{where}: model_version", self.version, 1, MAX_INT32)
         check_integer(f"{where}: the number of instances", self.instances, 1, MAX_INT32)
         if not isinstance(self.config, ModelConfig):
@@ -106,8 +108,6 @@ class ModelSpec:
             raise type(error)(f"{where}: {error.message}") from error
         object.__setattr__(self, "inputs", _named(self.inputs, "input", where))
         object.__setattr__(self, "outputs", _named(self.outputs, "output", where))
-        if not self.outputs:
-            raise PyTritonBadParameterError(f"{where} has no outputs; give it at least one Tensor.")
         for warmup in self.config.model_warmup or ():
             self._check_warmup(warmup, f"{where}: warm-up {warmup.name!r}")
 
@@ -132,7 +132,7 @@ class ModelSpec:
         return self.config.max_batch_size
 
     @property
-    def batcher(self) -> DynamicBatcher:
+    def batcher(self) -> DynamicBatcher | None:
         """`ModelConfig.batcher`."""
         return self.config.batcher
 
@@ -223,10 +223,17 @@ def _check_warmup_file(path: pathlib.Path, data: WarmupInput, where: str) -> Non
 def _check_model_name(name: object) -> None:
     if not isinstance(name, str) or not _MODEL_NAME.fullmatch(name) or len(name) > _MAX_NAME_BYTES:
         shown = name if not isinstance(name, str) or len(name) <= _MAX_NAME_BYTES else f"{name[:40]}…"
-        raise PyTritonBadParameterError(
+        raise PyTritonBindError(
             f"Model name {shown!r} cannot be the name of a folder and a part of a URL; "
             f"use 1 to {_MAX_NAME_BYTES} letters, digits, '_', '-', '~' and '.', not starting with '.'."
         )
+
+
+def _listed(tensors: Sequence[Tensor], what: str, name: str) -> tuple[Tensor, ...]:
+    if not isinstance(tensors, Iterable):
+        given = "a Tensor" if isinstance(tensors, Tensor) else repr(tensors)
+        raise PyTritonBadParameterError(f"Model {name!r}: {what} is {given}, not a list; write {what}=[Tensor(...)].")
+    return tuple(tensors)
 
 
 def _named(tensors: Sequence[Tensor], kind: str, where: str) -> tuple[Tensor, ...]:

@@ -58,7 +58,7 @@ def triton_model_config(
         message["input"] = [_tensor(tensor, config.batching, optional=bool(tensor.optional)) for tensor in spec.inputs]
     message["output"] = [_tensor(tensor, config.batching, optional=False) for tensor in spec.outputs]
     message["instance_group"] = [{"count": int(spec.instances), "kind": EnumValue("KIND_CPU")}]
-    if config.batching:
+    if config.batching and config.batcher is not None:
         message["dynamic_batching"] = _dynamic_batching(config.batcher)
     if config.response_cache:
         message["response_cache"] = {"enable": True}

@@ -194,7 +194,7 @@ class ModelManager:
         # An instance disconnects once it has served its requests. But Triton keeps it while clients keep gRPC streams
         # open on which they have sent it requests, even if these have been served. It accepts no new ones, and passes
         # queued ones to idle callables.
-        quiet_s = _QUIET_S + max([0, *(model.spec.batcher.max_queue_delay_microseconds / 1e6 for model in models)])
+        quiet_s = _QUIET_S + max(map(_queue_delay_s, models), default=0)
         while any(model.connections for model in models):
             now = time.monotonic()
             if now > deadline:
@@ -209,6 +209,11 @@ class ModelManager:
                     model.end_streams()
             time.sleep(_POLL_S)
         return []
+
+
+def _queue_delay_s(model: BoundModel) -> float:
+    batcher = model.spec.batcher
+    return 0 if batcher is None else batcher.max_queue_delay_microseconds / 1e6
 
 
 def _open(model: BoundModel, deployment: Deployment) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pytriton.decorators.ordering import check_infer_func
+from pytriton.decorators.parameters import check_parameters
 from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.process.instance import ProcessInstance
@@ -32,7 +33,8 @@ class BoundModel:
         infer_funcs: For each instance, an inference callable or a process that creates one.
 
     Raises:
-        PyTritonBadParameterError: An inference callable is not callable, or cannot be sent to its process.
+        PyTritonBadParameterError: An inference callable is not callable, does not take what it is called with, or
+            cannot be sent to its process.
         PyTritonModelConfigError: An inference callable yields responses, but the model is not decoupled.
         PyTritonValidationError: Its decorators do not fit each other or the model.
     """
@@ -46,6 +48,7 @@ class BoundModel:
                 continue
             check_callable(infer_func, spec)
             check_infer_func(infer_func, spec)
+            check_parameters(infer_func, spec)
             self._sources.append(infer_func)
         self.spec = spec
         self.cached = spec.config.response_cache

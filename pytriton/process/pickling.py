@@ -30,12 +30,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             make, arguments, *_ = self.dispatch_table[types.CodeType](value)
             return _located, (value.co_filename, make, arguments)
         # cloudpickle mistakes a decorated function for the plain function.
-        if not issubclass(type(value), wrapt.FunctionWrapper):
-            return super().reducer_override(value)
         if issubclass(type(value), Stage):
             return _decorated, (value._self_decorator, value.__wrapped__)
-        origin = getattr(value, "_self_origin", None)
-        return (origin, ()) if origin is not None else value.__qualname__
+        if issubclass(type(value), wrapt.FunctionWrapper):
+            return value.__qualname__
+        origin = getattr(value, "_self_origin", None) if isinstance(value, types.FunctionType) else None
+        return super().reducer_override(value) if origin is None else (origin, ())
 
 
 def _located(filename: str, make: Callable[..., types.CodeType], arguments: tuple[Any, ...]) -> types.CodeType:

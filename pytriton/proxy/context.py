@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+import weakref
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Optional, TypedDict
+from typing import TYPE_CHECKING, Any, Optional, Protocol, TypedDict
 
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.model_config.model_spec import ModelSpec
@@ -56,8 +57,31 @@ class CallOptions(TypedDict, total=False):
     sequence_end: bool
 
 
-class ModelConfigDict(dict[str, ModelSpec]):
-    """The bound models' specifications by name."""
+class Bound(Protocol):
+    """An inference callable that serves a model: a `pytriton.proxy.worker.worker.Worker`."""
+
+    @property
+    def infer_func(self) -> Callable[..., Any]:
+        """The callable."""
+
+    @property
+    def spec(self) -> ModelSpec:
+        """The model."""
+
+
+BOUND: weakref.WeakSet[Bound] = weakref.WeakSet()
+"""The inference callables that this process serves."""
+
+
+class ModelConfigDict(dict[Any, ModelSpec]):
+    """The bound models' specifications by name, or by inference callable."""
+
+    def __missing__(self, key: Any) -> ModelSpec:
+        if callable(key):
+            for bound in BOUND:
+                if bound.infer_func is key or bound.infer_func == key:
+                    return bound.spec
+        raise KeyError(key)
 
 
 @dataclasses.dataclass

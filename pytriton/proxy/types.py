@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, MutableMapping
-from typing import Any
+from typing import Any, Union
 
 import numpy as np
 
@@ -50,9 +50,10 @@ class Request(_NamedArrays):
     Attributes:
         data: Input arrays by name, in the order of the model's inputs. If the model batches, their first dimension is
             the request's batch size.
-        parameters: Request parameters and forwarded headers, or None.
+        parameters: Request parameters and forwarded headers; empty if the client sent none, and None if the request
+            was made by hand without any.
         span: An OpenTelemetry span that the request belongs to, if one was set.
-        requested_output_names: Names of the requested outputs, or None if all are requested.
+        requested_output_names: Names of the requested outputs; of all if the client named none.
         request_id: The id that the client gave the request, or None.
 
     Examples:
@@ -150,6 +151,18 @@ class Response(_NamedArrays):
 
     def __repr__(self) -> str:
         return f"Response({self.data!r}{', final=True' if self.final else ''})"
+
+
+Requests = list[Request]
+"""The requests of a batch."""
+Responses = list[Response]
+"""The responses to them."""
+ResponsesOrError = Union[Responses, Exception]
+"""The responses, or why there are none."""
+ResponsesNoneOrError = Union[Responses, Exception, None]
+"""The same, or None at the end of a stream."""
+Scope = dict[str, Any]
+"""Names, and what they stand for."""
 
 
 def described(value: object) -> str:

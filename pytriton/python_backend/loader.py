@@ -67,6 +67,7 @@ def load(command: CommandMessage) -> LoadedModel:
     device = int(command.device_id or 0) if command.instance_kind == "GPU" else None
     if device is not None:
         select_device(device)
+    loop = _set_event_loop() if inspect.iscoroutinefunction(model_class.execute) else None
     instance = model_class()
     if hasattr(instance, "initialize"):
         instance.initialize(
@@ -91,7 +92,16 @@ def load(command: CommandMessage) -> LoadedModel:
         return bool(asyncio.run(_awaited(ready)) if inspect.isawaitable(ready) else ready)
 
     infer_func = callable_of(ServedModel(instance, signature, device))
-    return LoadedModel(infer_func, signature, finalize, is_ready if hasattr(instance, "is_ready") else None)
+    return LoadedModel(infer_func, signature, finalize, is_ready if hasattr(instance, "is_ready") else None, loop)
+
+
+def _set_event_loop() -> Any:
+    """Creates the event loop that runs the model, which finds it by ``asyncio.get_event_loop()`` in its start, too."""
+    import asyncio
+
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    return loop
 
 
 async def _awaited(awaitable: Any) -> Any:

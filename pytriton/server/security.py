@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Mapping
 
 from pytriton.constants import TRITON_ACCESS_HEADER
-from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
 from pytriton.server.config import TritonConfig
 
 VALID_TRITON_ENDPOINTS = {
@@ -35,13 +35,12 @@ class TritonSecurityConfig:
     """The server's endpoints that require a token, and the token.
 
     Attributes:
-        access_token: The token: printable ASCII without spaces. A random one by default, see
-            `Triton.get_access_token`.
+        access_token: The token: printable ASCII without spaces. A random one by default, if an endpoint requires it.
         restricted_endpoints: The endpoints that require it, out of `VALID_TRITON_ENDPOINTS`;
             `DEFAULT_PROTECTED_ENDPOINTS` by default. With an empty list, none does.
 
     Raises:
-        PyTritonBadParameterError: There is no such endpoint, or the token cannot be sent in a header.
+        PyTritonValidationError: There is no such endpoint, or the token cannot be sent in a header.
 
     Examples:
         >>> config = TritonSecurityConfig(access_token="my-secret", restricted_endpoints=["model-repository"])
@@ -51,17 +50,24 @@ class TritonSecurityConfig:
     restricted_endpoints: list[str] | None = None
 
     def __post_init__(self) -> None:
-        unknown = [each for each in self.restricted_endpoints or [] if each not in VALID_TRITON_ENDPOINTS]
+        if self.restricted_endpoints is None:
+            self.restricted_endpoints = list(DEFAULT_PROTECTED_ENDPOINTS)
+        unknown = [each for each in self.restricted_endpoints if each not in VALID_TRITON_ENDPOINTS]
         if unknown:
-            raise PyTritonBadParameterError(
+            raise PyTritonValidationError(
                 f"TritonSecurityConfig.restricted_endpoints has {', '.join(map(repr, unknown))}, which the server does "
                 f"not have; use {', '.join(sorted(VALID_TRITON_ENDPOINTS))}."
             )
-        token = self.access_token
-        if token is not None and not (token and token.isascii() and token.isprintable() and " " not in token):
-            raise PyTritonBadParameterError(
+        if self.access_token is None and self.restricted_endpoints:
+            self.access_token = secrets.token_urlsafe(_TOKEN_BYTES)
+        if self.access_token is not None and not _is_token(self.access_token):
+            raise PyTritonValidationError(
                 "TritonSecurityConfig.access_token cannot be sent in a header; use printable ASCII without spaces."
             )
+
+
+def _is_token(token: object) -> bool:
+    return isinstance(token, str) and token.isascii() and token.isprintable() and bool(token) and " " not in token
 
 
 class AccessControl:
@@ -80,8 +86,7 @@ class AccessControl:
     def __init__(self, security: TritonSecurityConfig, config: TritonConfig) -> None:
         """Generates a token if none is given."""
         self.token = security.access_token or secrets.token_urlsafe(_TOKEN_BYTES)
-        endpoints = security.restricted_endpoints
-        endpoints = DEFAULT_PROTECTED_ENDPOINTS if endpoints is None else list(dict.fromkeys(endpoints))
+        endpoints = list(dict.fromkeys(security.restricted_endpoints or ()))
         self._http = _Restriction.parsed(config.http_restricted_api, "http_restricted_api")
         self._grpc = _Restriction.parsed(config.grpc_restricted_protocol, "grpc_restricted_protocol")
         self._endpoints = {

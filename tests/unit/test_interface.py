@@ -66,8 +66,10 @@ def fields_of(cls):
 
 
 def check_parameters(given, wanted):
-    """All that is wanted is there, in the same order, and what is there besides may be left out."""
+    """All that is wanted is there, in the same order; what is there besides, or is required there, may be left out."""
     names = [each.name for each in wanted]
+    required = {each.name for each in wanted if each.default is REQUIRED}
+    given = [each.replace(default=REQUIRED) if each.name in required else each for each in given]
     positional = [each.name for each in wanted if each.kind is each.POSITIONAL_OR_KEYWORD]
 
     assert [plain(each) for each in given if each.name in names] == [plain(each) for each in wanted]

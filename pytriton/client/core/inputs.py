@@ -170,7 +170,7 @@ def _as_array(value: Any, spec: TensorSpec, convert: bool) -> Array:
 
 def _dtype_of(spec: TensorSpec) -> np.dtype[Any]:
     try:
-        return spec.dtype
+        return spec.numpy_dtype
     except PyTritonBadParameterError as error:
         raise _MisfitError(error.message.rstrip(".")) from error
 

@@ -109,10 +109,10 @@ class Batch:
         """Returns the positions of the requested outputs, or None if all are requested."""
         return self.metadata(request).outputs
 
-    def requested_output_names(self, request: int) -> list[str] | None:
-        """Returns the names of the requested outputs, or None if all are requested."""
-        outputs = self.requested_outputs(request)
-        return None if outputs is None else [self._signature.outputs[output].name for output in outputs]
+    def requested_output_names(self, request: int) -> list[str]:
+        """Returns the names of the requested outputs; of all if the request names none."""
+        outputs, declared = self.requested_outputs(request), self._signature.outputs
+        return [each.name for each in declared] if outputs is None else [declared[output].name for output in outputs]
 
     def stacked(self) -> dict[str, Array] | None:
         """Returns each input as one array over all requests; None if the requests differ in inputs or in shapes."""
@@ -213,7 +213,7 @@ class BatchRequest(Request):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
         metadata = self._batch.metadata(self._index)
         own = self.__dict__  # some may have been set already
-        own.setdefault("parameters", metadata.parameters or None)
+        own.setdefault("parameters", dict(metadata.parameters))
         own.setdefault("request_id", metadata.id or None)
         own.setdefault("requested_output_names", self._batch.requested_output_names(self._index))
         return own[name]

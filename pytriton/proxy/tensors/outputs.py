@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple, Union, cast
 
 import numpy as np
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.model_config.datatypes import BYTES_CODE, BYTES_KINDS, CODE_BY_DTYPE
+from pytriton.model_config.datatypes import CODE_BY_DTYPE
 from pytriton.proxy.tensors.batch import Batch
+from pytriton.proxy.tensors.conversion import conform
 from pytriton.proxy.tensors.failure import failure_of
 from pytriton.proxy.tensors.signature import OutputSignature, Signature
 from pytriton.proxy.types import Array, Request, Response, described
@@ -42,10 +43,7 @@ class StackedOutputs(Sequence[Outputs]):
         total = sum(rows)
         for array in _arrays(outputs):
             if isinstance(array, np.ndarray) and array.ndim > 0 and len(array) != total:
-                raise PyTritonValidationError(
-                    f"output {_place(array, self.outputs)} has {len(array)} rows, but the batch has {total}: its first "
-                    "dimension is the batch"
-                )
+                raise _wrong_rows(_place(array, self.outputs), len(array), total)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -65,8 +63,21 @@ class StackedOutputs(Sequence[Outputs]):
 
     def _cut(self, start: int, stop: int) -> Outputs:
         if isinstance(self.outputs, Mapping):
-            return {name: array[start:stop] for name, array in self.outputs.items()}
-        return [array[start:stop] for array in self.outputs]
+            return {name: self._rows_of(array, start, stop) for name, array in self.outputs.items()}
+        return [self._rows_of(array, start, stop) for array in self.outputs]
+
+    def _rows_of(self, array: Any, start: int, stop: int) -> Array:
+        if isinstance(array, np.ndarray) and array.ndim:
+            return array[start:stop]
+        total = sum(self.rows)
+        try:
+            rows = len(array)
+            part: Array = array[start:stop]
+        except TypeError:  # a number, which is refused with the declared shape
+            return cast(Array, array)
+        if rows != total:
+            raise _wrong_rows(_place(array, self.outputs), rows, total)
+        return part
 
 
 class OutputColumn(NamedTuple):
@@ -104,7 +115,7 @@ def collect_outputs(
             for request in range(batch.request_count):
                 _check_requested(by_index, batch.requested_outputs(request), signature)
         columns = [
-            OutputColumn(index, _checked(array, signature.outputs[index], signature), [])
+            OutputColumn(index, _checked_rows(array, signature.outputs[index], signature, returned.rows), [])
             for index, array in by_index.items()
         ]
         return columns, [], {}
@@ -172,9 +183,17 @@ def _as_outputs(outputs: object) -> Outputs:
         return outputs  # type: ignore[return-value]
     if isinstance(outputs, Mapping) or (isinstance(outputs, Sequence) and not isinstance(outputs, (str, bytes))):
         return outputs
+    if isinstance(outputs, BaseException):  # in place of outputs
+        raise outputs
     raise PyTritonValidationError(
         f"the inference callable returned {described(outputs)}: return a dictionary of arrays by output name, or a "
         "list or tuple of arrays in the order of the outputs"
+    )
+
+
+def _wrong_rows(output: str, rows: int, total: int) -> PyTritonValidationError:
+    return PyTritonValidationError(
+        f"output {output} has {rows} rows, but the batch has {total}: its first dimension is the batch"
     )
 
 
@@ -230,38 +249,20 @@ def _check_requested(by_index: dict[int, Array], requested: list[int] | None, si
             )
 
 
+def _checked_rows(array: object, output: OutputSignature, signature: Signature, rows: list[int]) -> Array:
+    """Returns the array of a whole batch as `_checked` does; one that is converted has its rows checked only now."""
+    checked = _checked(array, output, signature)
+    if checked is not array and len(checked) != sum(rows):
+        raise _wrong_rows(repr(output.name), len(checked), sum(rows))
+    return checked
+
+
 def _checked(array: object, output: OutputSignature, signature: Signature) -> Array:
-    """Returns the array if it matches the declaration."""
+    """Returns the array if it matches the declaration, or what it is converted to."""
     if type(array) is np.ndarray and array.dtype is output.dtype and array.ndim == output.rank and output.is_plain:
         return array
+    if not signature.loose:
+        return conform(array, output, signature)
     if not isinstance(array, np.ndarray):
-        raise PyTritonValidationError(
-            f"output {output.name!r} is {described(array)}, not a NumPy array: convert it with np.asarray"
-        )
-    if signature.loose:
-        return array if array.ndim else array.reshape(1)
-    dtype = array.dtype
-    if (
-        dtype is not output.dtype
-        and dtype != output.dtype
-        and not (output.code == BYTES_CODE and dtype.kind in BYTES_KINDS)
-    ):
-        hint = "" if dtype.kind in "MmVc" else f": convert it with .astype({output.dtype.name!r})"
-        raise PyTritonValidationError(
-            f"output {output.name!r} has dtype {dtype}, but {_declared(output)} was declared{hint}"
-        )
-    if array.ndim != output.rank:
-        dims, were = ("dimension", "was") if output.rank == 1 else ("dimensions", "were")
-        batch = ", the batch among them," if signature.batching else ""
-        raise PyTritonValidationError(
-            f"output {output.name!r} has shape {array.shape}, but {output.rank} {dims}{batch} {were} declared"
-        )
-    if signature.strict and any(wanted not in (-1, dim) for wanted, dim in zip(output.shape, array.shape)):
-        raise PyTritonValidationError(
-            f"output {output.name!r} has shape {array.shape}, but {output.shape} was declared (-1 is any size)"
-        )
+        raise PyTritonValidationError(f"output {output.name!r} is {described(array)}, not a NumPy array")
     return array if array.ndim else array.reshape(1)  # Triton has no tensors without dimensions
-
-
-def _declared(output: OutputSignature) -> str:
-    return "bytes" if output.code == BYTES_CODE else str(output.dtype)

@@ -32,16 +32,19 @@ class Signature:
         spec: The model as it was bound.
         model: The model's name.
         batching: Whether the first dimension of every tensor is the batch.
-        strict: Whether outputs are checked against the declared dimensions, besides their dtype and rank.
+        strict: Whether outputs are checked against the declared dimensions, besides their dtype and rank, and are not
+            rounded.
         loose: Whether outputs may be left out, and are sent unchecked.
         inputs: Names of the inputs, in order.
         scalar_inputs: Positions of the inputs without dimensions, which have one of size 1 in Triton.
         outputs: The outputs, in order.
         output_index: Position of each output by name.
+        has_warned: Whether it has been logged that outputs are rounded.
     """
 
     def __init__(self, spec: ModelSpec, *, loose: bool = False) -> None:
         self.loose = loose
+        self.has_warned = False
         self.spec = spec
         self.model = spec.name
         self.batching = spec.config.batching

@@ -34,7 +34,7 @@ from pytriton.proxy.wire.notification import Notification, NotificationKind
 from pytriton.proxy.worker.execution_mode import is_deferred
 from pytriton.proxy.worker.in_flight import InFlightBatch
 from pytriton.proxy.worker.response_writer import PendingResponse, ResponseWriter
-from pytriton.proxy.worker.threads import ThreadPool
+from pytriton.proxy.worker.threads import MainThread, ThreadPool
 from pytriton.proxy.worker.watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class ConcurrentExecutor:
         infer_func: Callable[..., Any],
         signature: Signature,
         loop: asyncio.AbstractEventLoop,
-        threads: ThreadPool | None,
+        threads: ThreadPool | MainThread | None,
         on_close: Callable[[ConcurrentExecutor], None],
         on_unrecoverable: Callable[[PyTritonUnrecoverableError], None] | None,
         server_client: ServerClient | None = None,

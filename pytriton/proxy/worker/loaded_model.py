@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytriton.proxy.tensors.signature import Signature
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class LoadedModel(NamedTuple):
@@ -16,9 +19,11 @@ class LoadedModel(NamedTuple):
         signature: The model's declaration.
         finalize: Called once when the process shuts down.
         is_ready: The model's readiness check, called at any time; None if it has none.
+        loop: The event loop that the model has known from its start; None if it is to get one of its own.
     """
 
     infer_func: Callable[..., Any]
     signature: Signature
     finalize: Callable[[], None]
     is_ready: Callable[[], bool] | None = None
+    loop: asyncio.AbstractEventLoop | None = None

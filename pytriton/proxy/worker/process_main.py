@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import logging
 import os
@@ -26,9 +27,10 @@ from pytriton.proxy.wire.control import (
     decode_command,
     encode_reply,
 )
+from pytriton.proxy.worker.execution_mode import callable_kind
 from pytriton.proxy.worker.listener import WorkerListener
 from pytriton.proxy.worker.loaded_model import LoadedModel
-from pytriton.proxy.worker.threads import EventLoop
+from pytriton.proxy.worker.threads import EventLoop, MainThread
 from pytriton.proxy.worker.worker import ENDED, Worker
 
 LOGGER = logging.getLogger(__name__)
@@ -38,6 +40,7 @@ CONTROL_FD = 3
 
 _HUNG = 70  # the exit status of a process that its watchdog ends
 _STOP_TIMEOUT_S = 30.0
+_FINALIZE_TIMEOUT_S = 1.0  # for the thread to get free, if a call did not end in time
 _POLL_INTERVAL_S = 0.1
 
 
@@ -48,6 +51,7 @@ class CommandHandler:
         control: The channel to the supervisor.
         load: Loads the model of a LOAD command.
         complete_config: Completes the model's configuration for a COMPLETE_CONFIG command.
+        main_thread: Runs all of that, and the model; commands are handled in another thread.
     """
 
     def __init__(
@@ -55,8 +59,10 @@ class CommandHandler:
         control: ControlChannel,
         load: Callable[[CommandMessage], LoadedModel],
         complete_config: Callable[[CommandMessage], str] | None = None,
+        main_thread: MainThread | None = None,
     ) -> None:
         self._control = control
+        self._main_thread = main_thread or MainThread()
         self._load_model = load
         self._complete_config = complete_config
         self._sending = threading.Lock()
@@ -95,7 +101,8 @@ class CommandHandler:
         try:
             if command.command == Command.COMPLETE_CONFIG:
                 assert self._complete_config is not None
-                return CommandReply(config=self._complete_config(command))
+                complete = functools.partial(self._complete_config, command)
+                return CommandReply(config=self._main_thread.call(complete))
             if command.command == Command.LOAD:
                 return CommandReply(config=HAS_READINESS_CHECK if self._load(command).is_ready is not None else "")
             if command.command == Command.ISSUE_TICKET:
@@ -127,12 +134,20 @@ class CommandHandler:
         return CommandReply()
 
     def _load(self, command: CommandMessage) -> LoadedModel:
-        loaded = self._load_model(command)
+        loaded = self._main_thread.call(lambda: self._load_model(command))
         self._loaded = loaded
-        self._loop = EventLoop(f"pytriton-loop-{command.model}")
+        # A plain function that returns an awaitable waits for the loop in the main thread.
+        is_async = callable_kind(loaded.infer_func).is_async
+        self._loop = EventLoop(f"pytriton-loop-{command.model}", self._main_thread if is_async else None, loaded.loop)
         report = self._report if command.payload else None  # a model of a repository does not shut the server down
         self._worker = Worker(
-            loaded.infer_func, loaded.signature, report, self._loop, _owner_fd(), _end_process_that_hangs
+            loaded.infer_func,
+            loaded.signature,
+            report,
+            self._loop,
+            _owner_fd(),
+            _end_process_that_hangs,
+            self._main_thread,
         )
         self._listener = WorkerListener(pathlib.Path(command.folder) / "workers")
         self._selector.register(self._listener, selectors.EVENT_READ)
@@ -146,7 +161,7 @@ class CommandHandler:
         if self._listener is not None:
             self._listener.close()
         if self._loaded is not None:
-            self._loaded.finalize()
+            self._main_thread.call(self._loaded.finalize, _FINALIZE_TIMEOUT_S)
 
 
 def run_worker(
@@ -171,10 +186,22 @@ def run_worker(
         if control_fd != SERVICE_FD and stat.S_ISSOCK(os.fstat(SERVICE_FD).st_mode):
             os.set_inheritable(SERVICE_FD, False)
             use_process_channel(SERVICE_FD)
+    main_thread = MainThread()
+    handler = CommandHandler(control, load, complete_config, main_thread)
+    threading.Thread(target=_handle_commands, args=(handler,), name="pytriton-commands", daemon=True).start()
+    main_thread.run()
+
+
+def _handle_commands(handler: CommandHandler) -> None:
+    """Handles commands, and then ends the process: threads of the model must not keep it alive."""
     try:
-        CommandHandler(control, load, complete_config).run()
+        handler.run()
     except (EOFError, OSError):
-        os._exit(1)  # it is useless without its supervisor, and threads of the model must not keep it alive
+        os._exit(1)  # it is useless without its supervisor
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

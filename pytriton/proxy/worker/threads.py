@@ -1,14 +1,16 @@
-"""The event loop and the thread pool that run inference callables."""
+"""The threads that run inference callables: an event loop, a pool, and the main thread of a worker process."""
 
 from __future__ import annotations
 
 import queue
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
+
+_Result = TypeVar("_Result")
 
 _LAST_S = 1.0  # for cancelled tasks, some of which do not end
 
@@ -18,10 +20,16 @@ class EventLoop:
 
     Args:
         name: The thread's name.
+        main_thread: Run it in this thread instead.
+        loop: The loop to run there; a new one by default.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(
+        self, name: str, main_thread: MainThread | None = None, loop: asyncio.AbstractEventLoop | None = None
+    ) -> None:
         self._name = name
+        self._main_thread = main_thread
+        self._given = loop
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
         self._users = 0
@@ -33,8 +41,12 @@ class EventLoop:
 
         with self._lock:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._run, args=(self._loop,), name=self._name, daemon=True).start()
+                self._loop = loop = self._given or asyncio.new_event_loop()
+                self._given = None
+                if self._main_thread is not None:
+                    self._main_thread.submit(lambda: self._run(loop))
+                else:
+                    threading.Thread(target=self._run, args=(loop,), name=self._name, daemon=True).start()
             return self._loop
 
     def enter(self) -> asyncio.AbstractEventLoop:
@@ -122,3 +134,60 @@ class ThreadPool:
             del work  # it may refer to a batch
             with self._lock:
                 self._busy -= 1
+
+
+class MainThread:
+    """The main thread of a worker process, which runs all code of the model, while another one handles commands.
+
+    Libraries may insist on one thread, or on the main one: databases, signal handlers, settings of a thread.
+    """
+
+    def __init__(self) -> None:
+        self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+
+    def run(self) -> NoReturn:
+        """Runs what is submitted, in the thread that calls this, until the process ends."""
+        while True:
+            work = self._work.get()
+            work()
+            del work  # it may refer to a batch
+
+    def submit(self, work: Callable[[], object]) -> None:
+        """Runs a function after those that were submitted before; it must not raise anything."""
+        self._work.put(work)
+
+    def call(self, function: Callable[[], _Result], timeout_s: float | None = None) -> _Result:
+        """Runs a function, and returns its result or raises its exception.
+
+        Args:
+            function: The function.
+            timeout_s: How long the thread may be busy with others before.
+
+        Raises:
+            TimeoutError: The thread is still busy; the function will not run.
+        """
+        outcome: list[tuple[_Result | None, BaseException | None]] = []
+        taken, done = threading.Lock(), threading.Event()  # whoever acquires the lock decides
+
+        def run() -> None:
+            if not taken.acquire(blocking=False):
+                return
+            begun.set()
+            try:
+                outcome.append((function(), None))
+            except BaseException as error:  # SystemExit as well
+                outcome.append((None, error))
+            done.set()
+
+        begun = threading.Event()
+        self.submit(run)
+        if not begun.wait(timeout_s) and taken.acquire(blocking=False):
+            raise TimeoutError("the main thread is busy")
+        done.wait()
+        result, error = outcome[0]
+        if error is not None:
+            raise error
+        return result  # type: ignore[return-value]
+
+    def stop(self) -> None:
+        """Does nothing: the thread ends with the process."""

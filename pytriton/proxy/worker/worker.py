@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 import os
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from pytriton.exceptions import PyTritonUnrecoverableError
-from pytriton.proxy.context import MODEL
+from pytriton.model_config.model_spec import ModelSpec
+from pytriton.proxy.context import BOUND, MODEL
 from pytriton.proxy.services.client import CURRENT_CALLER, ServerClient, process_client
 from pytriton.proxy.tensors.batch import Batch, WholeBatch
 from pytriton.proxy.tensors.failure import failure_of
@@ -28,17 +30,29 @@ from pytriton.proxy.wire.registration import ExecutionMode
 from pytriton.proxy.wire.service import CURRENT_BATCH
 from pytriton.proxy.worker.concurrent import ConcurrentExecutor
 from pytriton.proxy.worker.execution_mode import callable_kind, execution_mode, is_deferred, joins_requests
-from pytriton.proxy.worker.threads import EventLoop, ThreadPool
+from pytriton.proxy.worker.threads import EventLoop, MainThread, ThreadPool
 from pytriton.proxy.worker.watchdog import Watchdog
 
 LOGGER = logging.getLogger(__name__)
 
 InferenceCallable = Callable[..., Any]
+_Result = TypeVar("_Result")
 
 _RESULTS = frozenset({StackedOutputs, list, tuple})  # types that are never awaitable
 
 ENDED = "the model is being unloaded, or the process that serves it ends"
 """The reason that clients get for streams that end early."""
+
+
+class _Connected:
+    """A model instance that is connected to a plain function."""
+
+    __slots__ = ("channel", "done", "thread")
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.done = threading.Event()
+        self.thread: int | None = None  # once it serves the instance
 
 
 class Worker:
@@ -56,6 +70,7 @@ class Worker:
         owner_fd: A pidfd of the process on which the model depends, if it is not this one.
         on_hang: Called with True when a call takes longer than ``ModelConfig.watchdog_secs``, and with False once no
             such call is left.
+        main_thread: The thread in which the callable runs, unless it runs in several; one of its own by default.
     """
 
     def __init__(
@@ -66,8 +81,11 @@ class Worker:
         loop: EventLoop | None = None,
         owner_fd: int | None = None,
         on_hang: Callable[[bool], None] | None = None,
+        main_thread: MainThread | None = None,
     ) -> None:
-        self._infer_func = infer_func
+        self.infer_func = infer_func
+        """The inference callable."""
+        BOUND.add(self)
         self._requests_of = WholeBatch if joins_requests(infer_func) else Batch.requests
         self._signature = signature
         self._results = ResultWriter(signature)
@@ -89,9 +107,12 @@ class Worker:
         )
         threads = 1 if self.mode is ExecutionMode.DEFERRED else self.max_in_flight
         has_threads = self.mode is not ExecutionMode.SEQUENTIAL and not kind.is_async
-        self._pool = ThreadPool(threads, name) if has_threads else None
+        self._pool: ThreadPool | MainThread | None = None
+        if has_threads:
+            self._pool = ThreadPool(threads, name) if main_thread is None or threads > 1 else main_thread
+        self._main_thread = main_thread
         self._turn = threading.Lock()
-        self._threads: dict[threading.Thread, Channel] = {}
+        self._connected: set[_Connected] = set()  # to a plain function
         self._executors: set[ConcurrentExecutor] = set()
         self._lock = threading.Lock()
         self._closed = False
@@ -104,10 +125,15 @@ class Worker:
         return self._signature
 
     @property
+    def spec(self) -> ModelSpec:
+        """The model."""
+        return self._signature.spec
+
+    @property
     def connections(self) -> int:
         """Number of connected model instances."""
         with self._lock:
-            return len(self._threads) + len(self._executors)
+            return len(self._connected) + len(self._executors)
 
     def idle_since(self) -> float:
         """Returns the ``time.monotonic()`` since which the worker has been idle; now, if it is busy."""
@@ -130,9 +156,7 @@ class Worker:
         if self.mode is not ExecutionMode.SEQUENTIAL:
             self._open_executor(channel, peer_fd, server_client)
             return
-        thread = threading.Thread(
-            target=self._run, args=(channel, peer_fd, server_client, doorbell), name=self._thread_name, daemon=True
-        )
+        connected = _Connected(channel)
         with self._lock:
             if self._closed:
                 channel.close()
@@ -140,8 +164,14 @@ class Worker:
                 if server_client is not None:
                     server_client.close()
                 return
-            thread.start()  # before `close` can wait for its end
-            self._threads[thread] = channel
+            self._connected.add(connected)
+        connect = functools.partial(self._connect, channel, peer_fd, doorbell)
+        if self._main_thread is None:
+            run = functools.partial(self._run, connected, connect, server_client)
+            threading.Thread(target=run, name=self._thread_name, daemon=True).start()
+        else:
+            # That thread may still serve an instance which disconnects only once this one has been welcomed.
+            self._main_thread.submit(functools.partial(self._run, connected, _evaluated(connect), server_client))
 
     def retire(self) -> None:
         """Frees what new instances would need, once all connected ones have disconnected."""
@@ -164,13 +194,13 @@ class Worker:
         """
         with self._lock:
             self._closed = True
-            threads = dict(self._threads)
-        for channel in threads.values():
-            channel.close()
+            all_connected = list(self._connected)
+        for connected in all_connected:
+            connected.channel.close()
         deadline = time.monotonic() + timeout_s
-        for thread in threads:
-            if thread is not threading.current_thread():
-                thread.join(max(0.0, deadline - time.monotonic()))
+        for connected in all_connected:
+            if connected.thread != threading.get_ident():
+                connected.done.wait(max(0.0, deadline - time.monotonic()))
         for executor in list(self._executors):
             executor.end(ENDED)
         for executor in list(self._executors):
@@ -195,7 +225,7 @@ class Worker:
             channel,
             peer,
             arena,
-            self._infer_func,
+            self.infer_func,
             self._signature,
             loop,
             self._pool,
@@ -230,30 +260,47 @@ class Worker:
             self._pool.stop()
         self._loop.leave()
 
-    def _run(self, channel: Channel, peer_fd: int, server_client: ServerClient | None, doorbell: int) -> None:
+    def _connect(self, channel: Channel, peer_fd: int, doorbell: int) -> tuple[PeerArena, Arena]:
+        """Welcomes an instance. Returns its arena, and this worker's."""
+        peer, arena = PeerArena(peer_fd), Arena()
+        if not has_futex():
+            doorbell = 0
+        try:
+            channel.send(Notification(NotificationKind.WELCOME, 0, doorbell, 0), arena.fd, *self._owner_fds)
+        except BaseException:
+            arena.close()
+            raise
+        if doorbell:
+            channel.use_doorbell(peer.memory, doorbell)
+        return peer, arena
+
+    def _run(
+        self,
+        connected: _Connected,
+        connect: Callable[[], tuple[PeerArena, Arena]],
+        server_client: ServerClient | None,
+    ) -> None:
+        connected.thread = threading.get_ident()
         MODEL.set(self._signature.spec)
         CURRENT_CALLER.set((process_client() or server_client, CURRENT_BATCH))
         request_short_time_slice()
-        arena = Arena()
+        arena: Arena | None = None
         try:
-            peer = PeerArena(peer_fd)
-            if not has_futex():
-                doorbell = 0
-            channel.send(Notification(NotificationKind.WELCOME, 0, doorbell, 0), arena.fd, *self._owner_fds)
-            if doorbell:
-                channel.use_doorbell(peer.memory, doorbell)
-            self._serve(channel, peer, arena)
+            peer, arena = connect()
+            self._serve(connected.channel, peer, arena)
         except (EOFError, OSError):
             LOGGER.debug("An instance of model %r disconnected.", self._signature.model)
         except BaseException:
             LOGGER.exception("A worker of model %r failed and closes its connection.", self._signature.model)
         finally:
-            channel.close()
-            arena.close()
+            connected.channel.close()
+            if arena is not None:
+                arena.close()
             if server_client is not None:
                 server_client.close()
             with self._lock:
-                self._threads.pop(threading.current_thread(), None)
+                self._connected.discard(connected)
+            connected.done.set()
 
     def _serve(self, channel: Channel, peer: PeerArena, arena: Arena) -> None:
         batch_size = 0
@@ -289,7 +336,7 @@ class Worker:
         unrecoverable = None
         start = end = time.monotonic_ns()
         try:
-            returned = self._infer_func(self._requests_of(batch))
+            returned = self.infer_func(self._requests_of(batch))
             if type(returned) not in _RESULTS and inspect.isawaitable(returned):
                 import asyncio
 
@@ -304,6 +351,19 @@ class Worker:
         except BaseException as error:  # SystemExit as well: the requests need a response, and the server continues
             failure = failure_of(error, signature.model)
         return (*write_result([], [failure], {}, batch, signature, (start, max(start, end)), arena), unrecoverable)
+
+
+def _evaluated(function: Callable[[], _Result]) -> Callable[[], _Result]:
+    """Calls a function now; the returned function has its result, or raises its exception."""
+    try:
+        result = function()
+    except Exception as error:
+        return functools.partial(_raise, error)
+    return lambda: result
+
+
+def _raise(error: Exception) -> Any:
+    raise error
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:

@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 from pytriton.client.core.inputs import arrays_of_batch, arrays_of_sample, match
 from pytriton.client.exceptions import PyTritonClientModelDoesntSupportBatchingError, PyTritonClientValueError
-from pytriton.model_config.datatypes import DATATYPES, datatype_by_name
+from pytriton.model_config.datatypes import DATATYPES
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 
 NUMBERS = [datatype for datatype in DATATYPES if datatype.name not in ("BYTES", "BF16")]
@@ -19,11 +19,11 @@ SHAPES = hnp.array_shapes(min_dims=0, max_dims=3, max_side=4)
 
 
 def model(*specs, max_batch_size=8):
-    return TritonModelConfig("M", max_batch_size=max_batch_size, inputs=specs)
+    return TritonModelConfig("M", max_batch_size=max_batch_size, batching=max_batch_size > 0, inputs=specs)
 
 
 def spec(datatype="FP32", shape=(-1,), name="x", optional=False):
-    return TensorSpec(name, tuple(shape), datatype_by_name(datatype), optional)
+    return TensorSpec(name, tuple(shape), datatype, optional)
 
 
 def sample(value, datatype="FP32", shape=(-1,), *, convert=False, max_batch_size=0):

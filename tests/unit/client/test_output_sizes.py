@@ -12,12 +12,11 @@ from pytriton.client.core.failures import server_error
 from pytriton.client.core.requests import EncodedRequest
 from pytriton.client.core.shared_memory import MIN_BYTES, OutputSizes, _laid_out, _rounded
 from pytriton.client.exceptions import Failure
-from pytriton.model_config.datatypes import datatype_by_name
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 
 
 def spec(name, datatype, *shape):
-    return TensorSpec(name, shape, datatype_by_name(datatype))
+    return TensorSpec(name, shape, datatype)
 
 
 CONFIG = TritonModelConfig(

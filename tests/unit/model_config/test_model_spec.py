@@ -78,7 +78,7 @@ def test_a_name_that_a_folder_or_a_url_does_not_bear_is_refused(name):
         spec_of(name)
 
 
-@pytest.mark.parametrize("version", [0, -1, "1", 1.0, True, 2**31])
+@pytest.mark.parametrize("version", [0, -1, "one", "1.0", 1.5, True, 2**31])
 def test_a_version_that_is_no_positive_integer_is_refused(version):
     with pytest.raises(PyTritonBadParameterError, match=rf"Model 'Model': model_version is {version!r}"):
         spec_of(version=version)
@@ -101,9 +101,12 @@ def test_a_name_that_another_tensor_gets_by_its_position_is_refused():
         spec_of(inputs=[Tensor((1,), float, "INPUT_2"), FLOATS])
 
 
-def test_a_model_without_outputs_is_refused():
-    with pytest.raises(PyTritonBadParameterError, match="has no outputs; give it at least one Tensor"):
-        spec_of(outputs=[])
+def test_a_version_may_be_text_or_a_whole_float():
+    assert [spec_of(version=version).version for version in ("2", 2.0)] == [2, 2]
+
+
+def test_a_model_may_have_no_outputs():
+    assert spec_of(outputs=[]).outputs == ()
 
 
 def test_an_input_that_is_no_tensor_is_refused():

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.grpc import model_config_pb2
 
-from pytriton.model_config import ModelConfig, Tensor
+from pytriton.model_config import DeviceKind, DynamicBatcher, ModelConfig, QueuePolicy, Tensor, TimeoutAction
 from pytriton.model_config.datatypes import DATATYPES
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.model_config.triton_config import triton_model_config
-from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+from pytriton.model_config.triton_model_config import ResponseCache, TensorSpec, TritonModelConfig
 
 DTYPES = [np.int8, np.float32, bytes, bool]
 TENSORS = st.lists(
@@ -48,6 +48,30 @@ def test_what_was_bound_is_read_whichever_way_it_comes(inputs, outputs, config):
     assert [each.optional for each in read.inputs] == [bool(tensor.optional) for tensor in bound.inputs]
 
 
+def test_settings_are_read():
+    policy = QueuePolicy(TimeoutAction.DELAY, 5, True, 7)
+    batcher = DynamicBatcher(3, [2, 4], False, 2, 1, policy, {1: policy})
+    bound = ModelSpec.create(
+        "M", [], [], version=3, config=ModelConfig(batcher=batcher, response_cache=True), instances=2
+    )
+    as_json = triton_model_config(bound, {"key": "value"}, [2, 3])
+    as_protobuf = MessageToDict(
+        ParseDict(json.loads(json.dumps(as_json)), model_config_pb2.ModelConfig()), preserving_proto_field_name=True
+    )
+    for message in (as_json, as_protobuf):
+        read = TritonModelConfig.from_dict(message)
+        assert (read.batcher, read.model_version, read.response_cache) == (batcher, 3, ResponseCache(True))
+        assert read.instance_group == {DeviceKind.KIND_CPU: 2}
+        assert read.backend_parameters == {"key": "value"}
+        assert TritonModelConfig.from_dict(message, "2").model_version == 2
+
+
+def test_without_a_batcher_there_is_none():
+    bound = ModelSpec.create("M", [], [], config=ModelConfig(batcher=None))
+    read = TritonModelConfig.from_dict(triton_model_config(bound))
+    assert (read.batching, read.batcher) == (True, None)
+
+
 def test_media_types_are_read():
     image = Tensor((1,), bytes, "image", media_type="image/*")
     text = Tensor((1,), bytes, "image", media_type="text/html")
@@ -61,7 +85,8 @@ def test_media_types_are_read():
 def test_all_datatypes(datatype):
     spec = TensorSpec.from_dict({"name": "x", "data_type": datatype.config_name, "dims": ["-1", 2]})
 
-    assert (spec.datatype, spec.shape, spec.dtype) == (datatype, (-1, 2), datatype.numpy_dtype)
+    assert (spec.datatype, spec.shape, spec.numpy_dtype) == (datatype, (-1, 2), datatype.numpy_dtype)
+    assert TensorSpec("x", (-1, 2), spec.dtype) == spec
     assert str(spec) == f"'x': {datatype.name} (-1, 2)"
 
 
@@ -70,7 +95,7 @@ def test_what_other_backends_say():
         {"name": "net", "platform": "onnxruntime_onnx", "response_cache": {"enable": True}}, "3"
     )
 
-    assert (config.backend, config.response_cache, config.model_version) == ("onnxruntime_onnx", True, "3")
+    assert (config.backend, config.response_cache, config.model_version) == ("onnxruntime_onnx", ResponseCache(True), 3)
     assert (config.inputs, config.outputs, config.batching) == ((), (), False)
 
 

@@ -173,7 +173,7 @@ def test_details_stay_with_their_request(wire):
 
     assert (one.request_id, one.parameters) == ("first", {"n": 1, "f": 0.5, "s": "é", "b": True})
     assert one.requested_output_names == ["z"]
-    assert (other.request_id, other.parameters, other.requested_output_names) == (None, None, None)
+    assert (other.request_id, other.parameters, other.requested_output_names) == (None, {}, ["y", "z"])
     assert (batch.requested_outputs(0), batch.requested_outputs(1)) == ([1], None)
 
 

@@ -131,10 +131,13 @@ WRONG = [
     ([None], "returned None: return a dictionary"),
     ([[X, X, X]], "returned 3 outputs, but the model has 2: 'y', 'z'"),
     ([{"q": X}], "an output 'q' that the model does not have: its outputs are 'y', 'z'"),
-    ([[X, None]], "output 'z' is None, not a NumPy array"),
-    ([[X, X.astype(np.float64)]], r"output 'z' has dtype float64, but float32 was declared.*astype\('float32'\)"),
-    ([[X, X.astype("M8[s]")]], r"output 'z' has dtype datetime64\[s\], but float32 was declared$"),
-    ([[X, X[0]]], r"output 'z' has shape \(3,\), but 2 dimensions, the batch among them, were declared"),
+    ([[X, None]], r"output 'z' is None, but float32 \(batch, -1\) was declared: return an array"),
+    (
+        [[X, X.astype(np.float64) + 1e300]],
+        r"output 'z' has dtype float64 and the value 1e\+300, .* declared.*astype\('float32'\)",
+    ),
+    ([[X, X.astype("M8[s]")]], r"output 'z' has dtype datetime64\[s\], but float32 \(batch, -1\) was declared"),
+    ([[X, X[0]]], r"output 'z' has shape \(3,\), but float32 \(batch, -1\) was declared"),
 ]
 
 
@@ -159,7 +162,7 @@ def test_strict_checks_every_dimension(wire):
         if not strict:
             result_of(connection, batch, [[bad]])
         else:
-            with pytest.raises(PyTritonValidationError, match=r"\(1, 9, 5\), but \(-1, -1, 4\) was declared"):
+            with pytest.raises(PyTritonValidationError, match=r"\(1, 9, 5\), but float32 \(batch, -1, 4\) was"):
                 result_of(connection, batch, [[bad]])
 
 

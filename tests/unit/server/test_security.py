@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
 from pytriton.server.config import TritonConfig
 from pytriton.server.security import (
     DEFAULT_PROTECTED_ENDPOINTS,
@@ -32,6 +32,15 @@ def test_the_token_is_drawn_anew_for_each_server():
 
     assert len(tokens) == 100
     assert min(map(len, tokens)) >= 32
+
+
+def test_a_configuration_has_its_token_and_its_list_at_once():
+    config = TritonSecurityConfig()
+
+    assert config.restricted_endpoints == DEFAULT_PROTECTED_ENDPOINTS
+    assert len(config.access_token) >= 32
+    assert {AccessControl(config, TritonConfig()).token for _ in range(2)} == {config.access_token}
+    assert TritonSecurityConfig(restricted_endpoints=[]).access_token is None
 
 
 def test_the_token_may_be_given():
@@ -66,19 +75,19 @@ def test_endpoints_that_the_config_restricts_keep_its_header():
 
 @pytest.mark.parametrize("endpoint", ["metrics", "Statistics", "", "model_repository"])
 def test_an_endpoint_that_triton_lacks_is_refused_with_those_that_it_has(endpoint):
-    with pytest.raises(PyTritonBadParameterError) as caught:
+    with pytest.raises(PyTritonValidationError) as caught:
         TritonSecurityConfig(restricted_endpoints=["trace", endpoint])
 
     assert repr(endpoint) in caught.value.message
     assert all(each in caught.value.message for each in VALID_TRITON_ENDPOINTS)
 
 
-@pytest.mark.parametrize("token", ["", "with space", "new\nline", "schlüssel"])
+@pytest.mark.parametrize("token", ["", "with space", "new\nline", "schlüssel", 12345])
 def test_a_token_that_no_header_carries_is_refused_and_not_told(token):
-    with pytest.raises(PyTritonBadParameterError, match="printable ASCII") as caught:
+    with pytest.raises(PyTritonValidationError, match="printable ASCII") as caught:
         TritonSecurityConfig(access_token=token)
 
-    assert not token or token not in caught.value.message
+    assert not token or str(token) not in caught.value.message
 
 
 @pytest.mark.parametrize("setting", ["http_restricted_api", "grpc_restricted_protocol"])

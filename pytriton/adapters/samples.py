@@ -1,0 +1,108 @@
+"""Samples for scikit-learn: which inputs they have, and how an estimator gets them."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pytriton.adapters.common import decode, import_library
+from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.model_config.datatypes import BYTES_KINDS
+from pytriton.proxy.types import Array
+
+Join = Callable[..., Any]
+"""Takes inputs by name, and returns samples as an estimator takes them. A process can import it."""
+
+
+def samples_of(estimator: Any, example: Any, dtype: Any) -> tuple[dict[str, Array], Join]:
+    """Finds the inputs of an estimator.
+
+    Args:
+        estimator: The estimator.
+        example: Samples as it takes them, or None.
+        dtype: Type of the features, or None.
+
+    Returns:
+        The first sample as clients send it: each input with a batch of one; and what joins inputs to samples.
+
+    Raises:
+        PyTritonBadParameterError: The inputs cannot be found.
+    """
+    if hasattr(example, "columns") and hasattr(example, "iloc"):
+        columns = {str(column): column for column in example.columns}
+        sent = {name: _as_sent(example[column].to_numpy()[:1, None]) for name, column in columns.items()}
+        return sent, functools.partial(_join_columns, columns)
+    if example is None and _takes_text(estimator):
+        example = ["text"]
+    if example is None:
+        example = np.zeros((1, _feature_count(estimator)), np.float64 if dtype is None else dtype)
+    array = np.asarray(example, dtype)
+    if array.ndim == 1 and array.dtype.kind in BYTES_KINDS and len(array):
+        return {"text": _as_sent(array[:1, None])}, _join_text
+    if array.ndim != 2 or not len(array):
+        raise PyTritonBadParameterError(
+            f"sklearn_model: the example has shape {array.shape}; pass at least one sample, as an array of shape "
+            "(samples, features), a list of strings or a data frame."
+        )
+    names = getattr(estimator, "feature_names_in_", None)
+    if names is None or importlib.util.find_spec("pandas") is None:
+        return {"features": _as_sent(array[:1])}, _join_features
+    return {"features": _as_sent(array[:1])}, functools.partial(_join_named_features, list(names))
+
+
+def import_sklearn(module: str) -> Any:
+    """Imports a module of scikit-learn, or of pandas."""
+    return import_library("sklearn_model", module, package=module.partition(".")[0], extra="sklearn")
+
+
+def _takes_text(estimator: Any) -> bool:
+    """Returns whether an estimator starts with a vectorizer of text."""
+    text = import_sklearn("sklearn.feature_extraction.text")
+    first = getattr(estimator, "best_estimator_", estimator)
+    while hasattr(first, "steps") or hasattr(first, "transformer_list"):
+        first = (first.steps if hasattr(first, "steps") else first.transformer_list)[0][1]
+    return isinstance(first, text.CountVectorizer | text.HashingVectorizer)
+
+
+def _feature_count(estimator: Any) -> int:
+    count = getattr(estimator, "n_features_in_", None)
+    if count is None:
+        raise PyTritonBadParameterError(
+            f"sklearn_model: {type(estimator).__name__} does not say how many features it takes; pass a sample as "
+            "example, as in example=X[:1]."
+        )
+    return int(count)
+
+
+def _as_sent(array: Array) -> Array:
+    """Returns an array as a client sends it: strings as bytes."""
+    if array.dtype.kind not in BYTES_KINDS:
+        return array
+    sent = np.empty(array.shape, object)
+    sent.ravel()[:] = [str(element).encode() for element in array.ravel()]
+    return sent
+
+
+def _as_fitted(array: Array) -> Array:
+    return decode(array) if array.dtype.kind == "O" else array
+
+
+def _join_text(*, text: Array) -> Array:
+    return decode(text).ravel()
+
+
+def _join_features(*, features: Array) -> Array:
+    return _as_fitted(features)
+
+
+def _join_named_features(names: list[str], /, *, features: Array) -> Any:
+    return import_sklearn("pandas").DataFrame(_as_fitted(features), columns=names)
+
+
+def _join_columns(columns: dict[str, Any], /, **inputs: Array) -> Any:
+    rows = {column: _as_fitted(inputs[name]).ravel() for name, column in columns.items()}
+    return import_sklearn("pandas").DataFrame(rows)

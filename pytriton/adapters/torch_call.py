@@ -1,0 +1,112 @@
+"""Calls of a PyTorch module, from arrays to arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
+from pytriton.model_config.tensor import Tensor
+from pytriton.proxy.types import Array
+
+
+class ModuleCall:
+    """Calls a module with arrays.
+
+    Args:
+        torch: PyTorch.
+        module: The module.
+        names: The names of the inputs, in order. They go to ``forward`` by name if it has such parameters in another
+            order, and else by position.
+        device: Where the module runs.
+        dtype: Type to which floating-point inputs are converted, or None.
+    """
+
+    def __init__(self, torch: Any, module: Any, names: Sequence[str], device: Any, dtype: Any) -> None:
+        self.torch = torch
+        """PyTorch."""
+        self._module = module
+        self._names = names
+        parameters = parameters_of(module)
+        self._by_name = set(names) <= set(parameters) and list(names) != parameters[: len(names)]
+        self.description = type(getattr(module, "_orig_mod", module)).__name__
+        """The name of the module's class."""
+        self._device = device
+        self._dtype = dtype
+
+    def __call__(self, arrays: Mapping[str, Array]) -> dict[Any, Any]:
+        """Returns the tensors that the module returns, by their names or by their positions."""
+        tensors = [self._tensor(arrays[name]) for name in self._names]
+        with self.torch.inference_mode():
+            if self._by_name:
+                returned = self._module(**dict(zip(self._names, tensors, strict=True)))
+            else:
+                returned = self._module(*tensors)
+        return self._results(returned)
+
+    def _tensor(self, array: Array) -> Any:
+        tensor = self.torch.from_numpy(array)
+        if self._dtype is not None and tensor.is_floating_point():
+            return tensor.to(self._device, self._dtype)
+        return tensor.to(self._device)
+
+    def _results(self, returned: Any) -> dict[Any, Any]:
+        tensor = self.torch.Tensor
+        if isinstance(returned, tensor):
+            return {0: returned}
+        if dataclasses.is_dataclass(returned) and not isinstance(returned, Mapping):  # transformers' are both
+            returned = vars(returned)
+        if hasattr(returned, "_asdict"):
+            returned = returned._asdict()
+        if isinstance(returned, Mapping):
+            return {name: value for name, value in returned.items() if isinstance(value, tensor)}
+        if isinstance(returned, tuple | list):
+            return dict(enumerate(value for value in returned if isinstance(value, tensor)))
+        raise PyTritonValidationError(
+            f"the module returned an object of type {type(returned).__name__}; return a tensor, or a tuple or a "
+            "dictionary of tensors"
+        )
+
+
+def parameters_of(module: Any) -> list[str]:
+    """Returns the names of the parameters of a module's ``forward``, in order; none if they are unknown."""
+    try:
+        parameters = inspect.signature(getattr(module, "_orig_mod", module).forward).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+
+
+def dtype_of(torch: Any, kind: str, tensor: Tensor) -> Any:
+    """Returns PyTorch's type of a declared tensor.
+
+    Args:
+        torch: PyTorch.
+        kind: Whether it is an input or an output, for the error message.
+        tensor: The tensor.
+
+    Raises:
+        PyTritonBadParameterError: NumPy or PyTorch lacks it.
+    """
+    name = tensor.datatype.name
+    if tensor.datatype.numpy is None or name == "BYTES":
+        raise PyTritonBadParameterError(
+            f"torch_model: {kind} {tensor.name!r} is {name}, of which no array can become a tensor of PyTorch; declare "
+            "a number, such as float32."
+        )
+    return getattr(torch, tensor.datatype.numpy.name)
+
+
+def array_of(tensor: Any, dtype: Any) -> Array:
+    """Returns a tensor as an array.
+
+    Args:
+        tensor: The tensor.
+        dtype: The floating-point type to which it is converted if it has another one; None to leave it as it is.
+    """
+    if dtype not in (None, tensor.dtype) and dtype.is_floating_point and tensor.is_floating_point():
+        tensor = tensor.to(dtype)
+    array: Array = tensor.cpu().numpy()
+    return array

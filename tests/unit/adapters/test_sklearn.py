@@ -1,0 +1,248 @@
+"""scikit-learn's estimators: the inputs and outputs that are found, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.cluster import DBSCAN, KMeans
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import IsolationForest, RandomForestClassifier, RandomForestRegressor
+from sklearn.feature_extraction.text import HashingVectorizer, TfidfVectorizer
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline, make_union
+from sklearn.preprocessing import OneHotEncoder, PowerTransformer, StandardScaler
+from sklearn.svm import SVC
+
+from pytriton.adapters import sklearn_model
+from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.model_config import ModelConfig, Tensor
+from pytriton.process import ProcessInstance
+from pytriton.proxy.types import Request
+
+X = np.array([[0, 0], [0, 1], [3, 3], [3, 4], [6, 6], [6, 7]], float)
+Y = np.array([0, 0, 1, 1, 2, 2])
+COLOURS = np.array(["red", "green", "blue"])[Y]
+TEXTS = ["good", "very good", "bad", "very bad", "so so", "so what"]
+FRAME = pd.DataFrame({"size": X[:, 0], "colour": COLOURS, "count": Y})
+
+
+def served(definition, outputs=None, **inputs):
+    """The response to one request."""
+    return definition.infer_func([Request(inputs, requested_output_names=outputs)])[0]
+
+
+def bytes_of(strings):
+    column = np.empty((len(strings), 1), object)
+    column[:, 0] = [string.encode() for string in strings]
+    return column
+
+
+def test_classifier_has_features_label_and_probability():
+    classifier = LogisticRegression().fit(X, Y)
+
+    definition = sklearn_model(classifier)
+
+    assert definition.inputs == [Tensor((2,), np.float64, "features")]
+    assert definition.outputs == [Tensor((1,), np.int64, "label"), Tensor((3,), np.float64, "probability")]
+    assert definition.config == ModelConfig(max_batch_size=64)
+    response = served(definition, features=X)
+    assert response["label"].ravel().tolist() == classifier.predict(X).tolist()
+    assert response["probability"].tolist() == classifier.predict_proba(X).tolist()
+
+
+def test_labels_may_be_strings():
+    definition = sklearn_model(LogisticRegression().fit(X, COLOURS))
+
+    assert definition.outputs[0] == Tensor((1,), bytes, "label")
+    assert served(definition, features=X)["label"].ravel().tolist() == COLOURS.tolist()
+
+
+def test_regressor_has_a_prediction():
+    definition = sklearn_model(LinearRegression().fit(X, Y))
+
+    assert definition.outputs == [Tensor((1,), np.float64, "prediction")]
+
+
+def test_regressor_of_several_targets_has_one_vector():
+    definition = sklearn_model(RandomForestRegressor(2).fit(X, X))
+
+    assert definition.outputs == [Tensor((2,), np.float64, "prediction")]
+
+
+def test_classifier_of_several_targets_has_probabilities_for_each():
+    forest = RandomForestClassifier(2, random_state=0).fit(X, np.stack([Y, Y % 2], axis=1))
+
+    definition = sklearn_model(forest)
+
+    assert [(tensor.name, tensor.shape) for tensor in definition.outputs] == [
+        ("label", (2,)),
+        ("probability_1", (3,)),
+        ("probability_2", (2,)),
+    ]
+    assert served(definition, features=X)["probability_2"].tolist() == forest.predict_proba(X)[1].tolist()
+
+
+@pytest.mark.parametrize(
+    ("estimator", "dtype"), [(KMeans(2, n_init=1), np.int32), (IsolationForest(n_estimators=2), np.int64)]
+)
+def test_clusters_and_outliers_are_labels(estimator, dtype):
+    assert sklearn_model(estimator.fit(X)).outputs == [Tensor((1,), dtype, "label")]
+
+
+def test_classifier_without_probabilities_has_a_label():
+    assert [tensor.name for tensor in sklearn_model(SVC().fit(X, Y)).outputs] == ["label"]
+
+
+def test_pipeline_and_search_are_estimators():
+    search = GridSearchCV(make_pipeline(StandardScaler(), LogisticRegression()), {}, cv=2).fit(X, Y)
+
+    assert sklearn_model(search).inputs == [Tensor((2,), np.float64, "features")]
+
+
+@pytest.mark.parametrize("arguments", [{"dtype": np.float32}, {"example": X[:1].astype(np.float32)}])
+def test_features_are_of_the_type_that_is_wanted(arguments):
+    assert sklearn_model(LogisticRegression().fit(X, Y), **arguments).inputs[0].datatype.name == "FP32"
+
+
+@pytest.mark.parametrize(
+    "vectorizer",
+    [TfidfVectorizer(), HashingVectorizer(), make_union(TfidfVectorizer(), TfidfVectorizer(analyzer="char"))],
+    ids=["tf-idf", "hashing", "union"],
+)
+def test_pipeline_that_starts_with_a_vectorizer_takes_text(vectorizer):
+    pipeline = make_pipeline(vectorizer, LogisticRegression()).fit(TEXTS, COLOURS)
+
+    definition = sklearn_model(pipeline)
+
+    assert definition.inputs == [Tensor((1,), bytes, "text")]
+    response = served(definition, text=bytes_of(TEXTS))
+    assert response["probability"].tolist() == pipeline.predict_proba(TEXTS).tolist()
+
+
+def test_search_over_a_text_pipeline_takes_text():
+    pipeline = make_pipeline(TfidfVectorizer(), LogisticRegression())
+
+    assert sklearn_model(GridSearchCV(pipeline, {}, cv=2).fit(TEXTS, Y)).inputs[0].name == "text"
+
+
+def test_example_of_strings_makes_the_input_text():
+    pipeline = make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(TEXTS, Y)
+
+    assert sklearn_model(pipeline, example=TEXTS).inputs == [Tensor((1,), bytes, "text")]
+
+
+def test_features_may_be_strings():
+    pipeline = make_pipeline(OneHotEncoder(), LogisticRegression()).fit(COLOURS[:, None], Y)
+
+    definition = sklearn_model(pipeline, example=COLOURS[:1, None])
+
+    assert definition.inputs == [Tensor((1,), bytes, "features")]
+    assert served(definition, features=bytes_of(COLOURS))["label"].ravel().tolist() == Y.tolist()
+
+
+def test_example_of_a_frame_makes_an_input_of_each_column():
+    transformer = make_column_transformer((OneHotEncoder(), ["colour"]), remainder="passthrough")
+    pipeline = make_pipeline(transformer, LogisticRegression()).fit(FRAME, Y)
+
+    definition = sklearn_model(pipeline, example=FRAME)
+
+    assert definition.inputs == [
+        Tensor((1,), np.float64, "size"),
+        Tensor((1,), bytes, "colour"),
+        Tensor((1,), np.int64, "count"),
+    ]
+    response = served(definition, size=X[:, :1], colour=bytes_of(COLOURS), count=Y[:, None])
+    assert response["probability"].tolist() == pipeline.predict_proba(FRAME).tolist()
+
+
+@pytest.mark.filterwarnings("error")
+def test_names_of_features_are_kept():
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    pipeline = make_pipeline(make_column_transformer((StandardScaler(), ["b"])), LinearRegression()).fit(frame, Y)
+
+    definition = sklearn_model(pipeline)
+
+    assert definition.inputs == [Tensor((2,), np.float64, "features")]
+    assert served(definition, features=X)["prediction"].ravel().tolist() == pipeline.predict(frame).tolist()
+
+
+class Counted(LogisticRegression):
+    """Counts how often probabilities are computed."""
+
+    calls = 0
+
+    def predict_proba(self, X):  # noqa: N803
+        self.calls += 1
+        return super().predict_proba(X)
+
+
+@pytest.mark.parametrize(("wanted", "calls"), [(["label"], 0), (["probability"], 1), (None, 1)])
+def test_probabilities_that_nobody_wants_are_not_computed(wanted, calls):
+    classifier = Counted().fit(X, Y)
+    definition = sklearn_model(classifier)
+    classifier.calls = 0
+
+    response = served(definition, wanted, features=X)
+
+    assert classifier.calls == calls
+    assert set(wanted or response) <= set(response)
+
+
+def test_processes_have_a_copy():
+    first, second = sklearn_model(LogisticRegression().fit(X, Y), processes=2).infer_func
+
+    assert isinstance(first, ProcessInstance)
+    assert first == second
+    assert first.factory(*first.args)([{"features": X}])[0]["label"].ravel().tolist() == Y.tolist()
+
+
+def test_description_has_the_classes():
+    described = sklearn_model(LogisticRegression().fit(X, COLOURS)).infer_func.__doc__
+
+    assert described == "LogisticRegression of scikit-learn. Its classes: blue, green, red."
+
+
+@pytest.mark.parametrize(
+    ("estimator", "message"),
+    [
+        (LogisticRegression(), "this LogisticRegression is not fitted; call its method fit"),
+        (make_pipeline(StandardScaler(), LogisticRegression()), "this Pipeline is not fitted"),
+        (LogisticRegression, "is no estimator"),
+        ("model.pkl", "sklearn_model got 'model.pkl', which is no estimator"),
+        (DBSCAN().fit(X), "DBSCAN has no method predict"),
+        (StandardScaler().fit(X), "StandardScaler has no method predict"),
+    ],
+)
+def test_what_cannot_predict_is_refused(estimator, message):
+    with pytest.raises(PyTritonBadParameterError, match=message):
+        sklearn_model(estimator)
+
+
+def test_sample_of_zeros_that_fails_asks_for_an_example():
+    positive = make_pipeline(PowerTransformer("box-cox"), LinearRegression()).fit(X + 1, Y)
+
+    with pytest.raises(PyTritonBadParameterError, match=r"fails for a made-up sample: .*positive.*example=X\[:1\]"):
+        sklearn_model(positive)
+    assert sklearn_model(positive, example=X + 1).inputs == [Tensor((2,), np.float64, "features")]
+
+
+@pytest.mark.parametrize(
+    ("example", "message"),
+    [
+        (X[:, :1], "LogisticRegression.predict fails for the example: X has 1 features"),
+        (X[0], r"the example has shape \(2,\)"),
+        (X[:0], r"the example has shape \(0, 2\)"),
+        ([], r"the example has shape \(0,\)"),
+    ],
+)
+def test_example_that_does_not_fit_is_refused(example, message):
+    with pytest.raises(PyTritonBadParameterError, match=message):
+        sklearn_model(LogisticRegression().fit(X, Y), example=example)
+
+
+def test_number_of_processes_is_checked():
+    with pytest.raises(PyTritonBadParameterError, match="sklearn_model: processes is 'two'"):
+        sklearn_model(KNeighborsClassifier().fit(X, Y), processes="two")

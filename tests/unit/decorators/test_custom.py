@@ -1,0 +1,68 @@
+"""Helpers for decorators of one's own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pytriton.decorators import (
+    ModelConfigDict,
+    convert_output,
+    get_inference_request_batch_size,
+    get_model_config,
+    get_triton_context,
+)
+from pytriton.exceptions import PyTritonValidationError
+from pytriton.model_config import ModelSpec, Tensor
+from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+from pytriton.proxy.context import MODEL
+
+ONES = np.ones((2, 1), np.float32)
+SPEC = ModelSpec.create("Model", [], [Tensor((1,), np.float32, "y"), Tensor((1,), np.float32, "z")])
+REPORTED = TritonModelConfig("Model", outputs=[TensorSpec(name, (1,), np.float32) for name in "yz"])
+
+
+@pytest.fixture
+def in_call():
+    token = MODEL.set(SPEC)
+    yield
+    MODEL.reset(token)
+
+
+@pytest.mark.parametrize("model", [SPEC, REPORTED])
+@pytest.mark.parametrize("outputs", [[ONES, ONES], (ONES, ONES), {"y": ONES, "z": ONES}])
+def test_outputs_by_name(outputs, model):
+    assert list(convert_output(outputs, model_config=model)) == ["y", "z"]
+
+
+def test_during_a_call_the_model_is_known(in_call):
+    assert list(convert_output([ONES, ONES], print, None)) == ["y", "z"]
+    assert get_model_config(print, None) is SPEC
+    assert get_triton_context(print, None).model_config is SPEC
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [([ONES], "there are 1 outputs, but the model has 2"), (ONES, "outputs are of type ndarray; return a dictionary")],
+)
+def test_outputs_that_have_no_names(outputs, message):
+    with pytest.raises(PyTritonValidationError, match=message):
+        convert_output(outputs, model_config=SPEC)
+
+
+@pytest.mark.parametrize("helper", [get_triton_context, get_model_config])
+def test_outside_of_a_call_there_is_no_context(helper):
+    with pytest.raises(PyTritonValidationError, match="known only during a call"):
+        helper(print, None)
+
+
+def test_rows_of_a_request():
+    assert get_inference_request_batch_size({"x": ONES}) == 2
+
+
+def test_models_by_names_and_callables():
+    configs = ModelConfigDict({"Model": SPEC})
+    assert configs["Model"] is SPEC
+    for key in ("Other", print):
+        with pytest.raises(KeyError):
+            configs[key]
