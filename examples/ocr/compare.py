@@ -6,10 +6,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from server import INPUTS, OUTPUTS, Reader  # type: ignore[attr-defined]
+from server import Reader  # type: ignore[attr-defined]
 
 from pytriton.client import ModelClient
-from pytriton.model_config import ModelConfig
 from pytriton.process import ProcessInstance
 from pytriton.triton import Triton, TritonConfig
 
@@ -40,7 +39,7 @@ def main() -> None:
     config = TritonConfig(http_address="127.0.0.1", http_port=0, allow_grpc=False, allow_metrics=False)
     with Triton(config=config) as triton:
         for name, instances in models.items():
-            triton.bind(name.replace(" ", "_"), instances, INPUTS, OUTPUTS, config=ModelConfig(batching=False))
+            triton.bind(name.replace(" ", "_"), instances)
         triton.run()
         url = f"localhost:{triton.config.http_port}"
         rounds = [
