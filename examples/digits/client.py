@@ -23,9 +23,9 @@ def main() -> None:
     images, labels = (array[1::2] for array in (load_digits().images, load_digits().target))  # not what it learned from
     with ModelClient(arguments.url, "Digits") as client, ThreadPoolExecutor(16) as pool:
         print(show(images[0]))
-        print(f"is a {client.infer_sample(images[0])['digit'].item()}.")
+        print(f"is a {client.infer_sample(images[0].ravel())['label'].item()}.")
         start = time.perf_counter()
-        found = np.array([*pool.map(lambda image: client.infer_sample(image)["digit"].item(), images)])
+        found = np.array([*pool.map(lambda image: client.infer_sample(image.ravel())["label"].item(), images)])
         seconds = time.perf_counter() - start
     print(f"{np.mean(found == labels):.1%} of {len(images)} pictures are right, {len(images) / seconds:.0f} pictures/s")
 

@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 from magika import Magika
 
-from pytriton.gateway import GatewayConfig
-from pytriton.triton import Triton
+from pytriton import GatewayConfig, Triton
 
 
 class FileType(NamedTuple):

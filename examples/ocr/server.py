@@ -4,9 +4,7 @@ from typing import NamedTuple
 
 from rapidocr import RapidOCR
 
-from pytriton.gateway import GatewayConfig
-from pytriton.process import ProcessInstance
-from pytriton.triton import Triton
+from pytriton import GatewayConfig, ProcessInstance, Triton
 
 
 class Found(NamedTuple):
