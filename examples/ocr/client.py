@@ -3,8 +3,6 @@
 import argparse
 from pathlib import Path
 
-from PIL import Image, ImageDraw
-
 from pytriton.client import ModelClient
 
 RECEIPT = Path(__file__).with_name("receipt.png")
@@ -23,6 +21,8 @@ def main() -> None:
             for text, score in zip(found["texts"], found["scores"], strict=True):
                 print(f"{score:7.1%}  {text.decode()}")
     if arguments.draw:
+        from PIL import Image, ImageDraw  # which comes with rapidocr, and reading needs nothing of it
+
         image = Image.open(picture).convert("RGB")
         for box in found["boxes"]:
             ImageDraw.Draw(image).polygon([*map(tuple, box.tolist())], outline="red", width=2)
