@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -22,18 +20,14 @@ from pytriton.model_config.model_spec import ModelSpec
 from pytriton.model_config.tensor import Tensor
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.models.definition import InferenceSource, ModelDefinition
-from pytriton.models.manager import Deployment, ModelManager
 from pytriton.models.model import BoundModel
-from pytriton.models.store import FolderStore, UploadStore
 from pytriton.process.instance import ProcessInstance
 from pytriton.proxy.context import MODEL
-from pytriton.proxy.registry import Registry
-from pytriton.proxy.services.client import ServerClient
 from pytriton.server.lifecycle import DEFAULT_POLICY, TritonLifecyclePolicy
 from pytriton.server.local import LocalServer
 from pytriton.server.remote import RemoteServer
-from pytriton.server.state import ServerState
-from pytriton.server_report import NOT_RUNNING, ServerReport
+from pytriton.server_report import ServerReport
+from pytriton.server_session import ServerSession
 from pytriton.type_hints.binding import resolve
 from pytriton.type_hints.declaration import declare
 from pytriton.utils.interpreter_exit import let_threads_hang_at_exit
@@ -48,10 +42,6 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("pytriton.triton")
 
 MONITORING_PERIOD_S = 10.0
-
-_DEFAULT_EXIT_TIMEOUT_S = 25  # Kubernetes kills after 30 s
-
-_DOWN = (ServerState.STOPPED, ServerState.RESTARTING)  # the server loads its models when it starts
 
 let_threads_hang_at_exit(prefix="pytriton-")
 
@@ -77,21 +67,9 @@ class TritonBase:
     ) -> None:
         self._url = url
         self._access_token = access_token
-        self._policy = triton_lifecycle_policy
-        self._workspace = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
-        self._exit_timeout_s: float = _DEFAULT_EXIT_TIMEOUT_S
-        self._models = ModelManager()
-        self._server: LocalServer | RemoteServer | None = None
-        self._registry: Registry | None = None
-        self._owner = os.getpid()
-        self._lock = threading.RLock()
-        self._woken = threading.Event()  # serve() has something to look at
+        self._session = ServerSession(self._open, workspace, triton_lifecycle_policy, self._on_unrecoverable, self.stop)
         self._unrecoverable: PyTritonUnrecoverableError | None = None
-        self._supervised: LocalServer | RemoteServer | None = None
-        self._generation = 0  # counts changes of models, and starts of the server
-        self._runs = False  # `run` was called
         self._gateway: GatewayServer | None = None
-        self._lost: list[str] = []  # models with requests that the last stop did not wait for
 
     def __enter__(self: _Self) -> _Self:
         return self
@@ -150,8 +128,7 @@ class TritonBase:
             strict=strict,
         )
         self._check(spec)
-        with self._lock:
-            self._add(spec, infer_funcs)
+        self._session.add(BoundModel(spec, infer_funcs))
 
     @overload
     def model(self, function: FunctionT, /) -> FunctionT: ...
@@ -225,8 +202,8 @@ class TritonBase:
             PyTritonRuntimeError: The server cannot be started or reached, or has ended.
             PyTritonInvalidOperationError: The server refuses a model.
         """
-        with self._lock:
-            self._connect().open_gate()
+        with self._session.lock:
+            self._session.connect().open_gate()
 
     def run(self) -> None:
         """Starts the server if it does not run, and returns when all models are ready to serve.
@@ -235,23 +212,23 @@ class TritonBase:
             PyTritonRuntimeError: The server cannot be started or reached, or ended while starting.
             PyTritonInvalidOperationError: The server refuses a model.
         """
-        with self._lock:
-            server = self._connect()
+        with self._session.lock:
+            server = self._session.connect()
             try:
                 server.load_repository()
             except PyTritonInvalidOperationError:
                 self.stop()
                 raise
             server.open_gate()
-            self._runs = True
+            self._session.runs = True
 
     def run_behind_gateway(self) -> None:
         """Does what `run` does, with Triton's own ports on loopback alone, as `serve` does for its gateway.
 
         Does nothing if `run` was called before.
         """
-        with self._lock:
-            if not self._runs:
+        with self._session.lock:
+            if not self._session.runs:
                 self._listen_on_loopback()
                 self.run()
 
@@ -272,30 +249,31 @@ class TritonBase:
         if gateway is not None:
             self._listen_on_loopback()
         self.run()
-        server = self._server
+        session = self._session
+        server = session.server
         assert server is not None
         failed = False
         try:
             if gateway is not None:
                 self._start_gateway(gateway)
-            with wake_on_signals(self._woken):
-                while server is self._server and not server.state.has_failed:
-                    if self._woken.wait(monitoring_period_s):
-                        self._woken.clear()
+            with wake_on_signals(session.woken):
+                while server is session.server and not server.state.has_failed:
+                    if session.woken.wait(monitoring_period_s):
+                        session.woken.clear()
                         break
                     if not self.is_connected():
                         LOGGER.warning("The server has not responded for a while.")
-            failed = server is self._server and server.state.has_failed  # before stop() changes the state
+            failed = server is session.server and server.state.has_failed  # before stop() changes the state
         finally:
-            if server is self._server:
+            if server is session.server:
                 self.stop()
         if self._unrecoverable is not None:
             error, self._unrecoverable = self._unrecoverable, None
             raise error
         if failed:
             raise PyTritonRuntimeError(server.exit_report())
-        if self._lost:
-            raise PyTritonRuntimeError(self._loss())
+        if session.lost:
+            raise PyTritonRuntimeError(session.loss())
 
     def stop(self) -> bool:
         """Unloads the models, and stops a local server; running callables may finish within the exit timeout.
@@ -308,36 +286,16 @@ class TritonBase:
         Returns:
             Whether there was anything to stop.
         """
-        if os.getpid() != self._owner:
-            return False  # in a fork, which must not stop the parent's server
+        if self._session.is_forked:
+            return False  # the server is the parent's
         if MODEL.get(None) is not None:  # an inference callable, which cannot wait for itself
-            server = self._server
+            server = self._session.server
             threading.Thread(target=self.stop, name="pytriton-stop", daemon=True).start()
             return server is not None
         gateway, self._gateway = self._gateway, None
         if gateway is not None:
-            gateway.stop(self._exit_timeout_s)
-        if (restarting := self._server) is not None:
-            restarting.abandon()
-        with self._lock:
-            server, self._server = self._server, None
-            registry, self._registry = self._registry, None
-            self._runs = False
-            if server is None or registry is None:
-                return False
-            server.drain()
-            server.prepare_to_stop(self._exit_timeout_s)
-            deadline = time.monotonic() + self._exit_timeout_s
-            self._lost = self._models.undeploy(deadline, unload=server.is_alive())
-            if self._lost:
-                LOGGER.error("%s", self._loss())
-            self._models.close(deadline)
-            server.stop()
-            registry.close()
-            self._workspace.clean()
-            atexit.unregister(self.stop)
-            self._woken.set()
-            return True
+            gateway.stop(self._session.exit_timeout_s)
+        return self._session.stop()
 
     def client(
         self,
@@ -397,7 +355,7 @@ class TritonBase:
     @property
     def report(self) -> ServerReport:
         """What the server reports of itself and of its models."""
-        return ServerReport(self._models, lambda: self._server)
+        return ServerReport(self._session.models, lambda: self._session.server)
 
     @property
     def server_version(self) -> str | None:
@@ -406,125 +364,18 @@ class TritonBase:
 
     def is_alive(self) -> bool:
         """Returns whether the server, or its process if it is a local one, is running."""
-        server = self._server
+        server = self._session.server
         return server is not None and server.is_alive()
 
     def is_connected(self) -> bool:
         """Returns whether the server responds and accepts requests."""
-        server = self._server
+        server = self._session.server
         return server is not None and server.is_alive() and server.control.is_live()
-
-    def _connect(self) -> LocalServer | RemoteServer:
-        """Returns the server, once it is ready and the models are loaded; called with the lock held."""
-        if self._server is None:
-            self._start()
-        server, registry = self._server, self._registry
-        assert server is not None
-        assert registry is not None
-        state = server.state
-        if state is ServerState.FAILED:
-            raise PyTritonRuntimeError(server.exit_report())
-        if state is ServerState.RESTARTING and not self._recover(server):
-            raise PyTritonRuntimeError("The server is being stopped.")
-        if server.state is not ServerState.READY or not self._models.is_deployed:
-            try:
-                server.wait_until_ready()
-                if not self._models.is_deployed:
-                    self._deploy(server, registry)
-            except (PyTritonRuntimeError, PyTritonInvalidOperationError):
-                self.stop()
-                raise
-        if server.is_restarted and self._supervised is not server:
-            self._supervised = server
-            threading.Thread(target=self._supervise, args=(server,), name="pytriton-supervisor", daemon=True).start()
-        return server
-
-    def _add(self, spec: ModelSpec, infer_funcs: Sequence[Callable[..., Any] | ProcessInstance]) -> None:
-        """Adds a model, and loads it if there is a server, which may end meanwhile; called with the lock held."""
-        self._generation += 1
-        if self._server is not None:
-            self._connect()
-        try:
-            self._models.add(BoundModel(spec, infer_funcs))
-        except PyTritonInvalidOperationError:
-            if self._server is None or not self._server.notice_end():
-                raise
-            self._connect()
-            self._models.add(BoundModel(spec, infer_funcs))
-        if self._server is not None and self._server.state is ServerState.RESTARTING:
-            self._connect()
-        self._generation += 1
-
-    def _supervise(self, server: LocalServer | RemoteServer) -> None:
-        """Brings the server back each time that it ends by itself."""
-        while server.wait_for_end():
-            with self._lock:
-                if self._server is not server or server.state.has_failed:
-                    return
-                if server.state is not ServerState.RESTARTING:
-                    continue  # `_connect` was faster
-                try:
-                    if not self._recover(server):
-                        return
-                except (PyTritonRuntimeError, PyTritonInvalidOperationError) as error:
-                    LOGGER.error("%s", error)
-                    self._woken.set()
-                    return
-
-    def _recover(self, server: LocalServer | RemoteServer) -> bool:
-        """Brings back a server that has ended by itself, with all models; called with the lock held.
-
-        Returns:
-            Whether it is ready; False if it is being stopped.
-        """
-
-        def deploy() -> list[str]:
-            self._models.undeploy(deadline=0, unload=False)
-            assert self._registry is not None
-            self._deploy(server, self._registry)
-            return self._names()
-
-        return server.restart(deploy)
-
-    def _loss(self) -> str:
-        names = ", ".join(map(repr, self._lost))
-        return f"Requests to {names} took longer than the exit timeout of {self._exit_timeout_s:g} s and are lost."
-
-    def _names(self) -> list[str]:
-        return list(dict.fromkeys(model.spec.name for model in self._models))
-
-    def _on_exit(self) -> None:
-        """Called when the server's process has ended."""
-        server = self._server
-        if server is None or not server.is_restarted:
-            self._woken.set()
-
-    def _start(self) -> None:
-        self._workspace.create()
-        self._woken.clear()
-        sockets = self._workspace.path / "sockets"
-        sockets.mkdir(mode=0o700, exist_ok=True)
-        registry = Registry(sockets)
-        try:
-            server = self._open()
-            if self._policy.local_model_store:
-                self._deploy(server, registry)
-                server.start([*self._names(), *server.repository_models()])
-            else:
-                server.start()
-        except BaseException:
-            self._models.undeploy(deadline=0, unload=False)
-            self._models.close(deadline=0)
-            registry.close()
-            raise
-        self._server = server
-        self._registry = registry
-        atexit.register(self.stop)
 
     def _check(self, spec: ModelSpec) -> None:
         """Checks that a model fits the server's settings."""
 
-    def _open(self) -> LocalServer | RemoteServer:
+    def _open(self, _: Workspace) -> LocalServer | RemoteServer:
         """Returns the server to which models are deployed."""
         return RemoteServer(self._url, self._access_token)
 
@@ -541,26 +392,6 @@ class TritonBase:
         gateway.start()
         self._gateway = gateway
 
-    def _services(self, timeout_s: float) -> ServerClient:
-        """See `pytriton.client.in_process.Server`."""
-        registry = self._registry
-        if registry is None or self._server is None:
-            raise PyTritonInvalidOperationError(NOT_RUNNING)
-        return registry.services.client(timeout_s)
-
-    def _deploy(self, server: LocalServer | RemoteServer, registry: Registry) -> None:
-        store = (
-            FolderStore(server.repository, server.control, lambda: server.state not in _DOWN)
-            if isinstance(server, LocalServer)
-            else UploadStore(server.control)
-        )
-        self._models.deploy(Deployment(store, registry, server.control, self._on_unrecoverable, self._on_hang))
-
-    def _on_hang(self, model: str, hangs: bool) -> None:
-        server = self._server
-        if server is not None:
-            server.set_hanging(model, hangs)
-
     def _on_unrecoverable(self, error: PyTritonUnrecoverableError) -> None:
         LOGGER.error("An inference callable raised PyTritonUnrecoverableError; the server is shut down: %s", error)
         self._unrecoverable = error
@@ -572,12 +403,12 @@ class _ServerAccess:
     """What clients in this process see of the server."""
 
     def __init__(self, triton: TritonBase) -> None:
-        self.services = triton._services
+        self.services = triton._session.services
         self._triton = triton
 
     @property
     def generation(self) -> int:
-        return self._triton._generation
+        return self._triton._session.generation
 
     def model_config(self, name: str, version: int | None) -> TritonModelConfig:
         config = self._triton.report.configuration(name, version)

@@ -88,7 +88,7 @@ class LocalServer:
         self._gate = Gate()
         self._restarts = config.restart is not False
         limit = config.restart_limit
-        self._has_warned = False
+        self._has_logged = False
         self._policy = RestartPolicy(DEFAULT_LIMIT if limit is None else limit)
         self._stopping = threading.Event()
         self._state = ServerState.STOPPED
@@ -225,6 +225,9 @@ class LocalServer:
     def open_gate(self) -> None:
         """Lets the server say that it is ready."""
         self._gate.state = GateState.SERVING
+        if not self._has_logged and (self.config.model_repository is None or self._own_models is not None):
+            self._has_logged = True
+            self._log_urls()
 
     def wait_until_ready(self) -> None:
         """Waits until the server accepts requests.
@@ -246,8 +249,6 @@ class LocalServer:
                 )
         self._version = self.control.version() or self._version
         self._state = ServerState.READY
-        if self.config.model_repository is None:
-            self._log_urls()
 
     def load_repository(self) -> None:
         """Loads the models of ``TritonConfig.model_repository``: the user's own, if any.
@@ -274,17 +275,13 @@ class LocalServer:
                 failure.__cause__ = error
         if failure is not None:
             raise failure
-        self._log_urls()
 
     def _log_urls(self) -> None:
         LOGGER.info("Serving on %s with Triton %s.", ", ".join(self.urls()), self._version or "of an unknown version")
-        if self._has_warned or self._version is None:
-            return
-        self._has_warned = True
-        holes = summary(self._version)
-        settings = exposed(self.config)
+        holes = None if self._version is None else summary(self._version)
         if holes is None:
             return
+        settings = exposed(self.config)
         if not settings:
             LOGGER.info("%s", holes)
             return

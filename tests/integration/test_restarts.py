@@ -325,7 +325,7 @@ def test_without_restarts_the_server_stays_down():
     triton = running_triton(restart=False)
     bind_floats(triton, "double", double)
     serving = Background(lambda: triton.serve())
-    wait_until(triton.is_connected)
+    wait_until(lambda: is_ready(triton))
     server_of(triton).kill()
     serving.finish()
 
@@ -337,7 +337,7 @@ def test_a_server_that_ends_too_often_stays_down_and_serve_raises_the_reason():
     triton = running_triton(restart_limit=3)
     bind_floats(triton, "double", double)
     serving = Background(lambda: triton.serve())
-    wait_until(triton.is_connected)
+    wait_until(lambda: is_ready(triton))
     for _ in range(3):
         kill(triton)
     server_of(triton).kill()

@@ -257,7 +257,7 @@ def test_a_script_may_start_its_server_in_a_thread_that_ends(run):
         SERVE
         + """
 triton = []
-thread = threading.Thread(target=lambda: triton.append(Triton()))
+thread = threading.Thread(target=lambda: triton.append(Triton().__enter__()))
 thread.start()
 thread.join()
 (triton,) = triton
@@ -391,7 +391,8 @@ with Triton() as triton:
         time.sleep(60)
     sys.stdin.readline()
     os.kill(child, signal.SIGTERM)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), triton.is_alive(), os.path.exists(triton._workspace.path))
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print(status, triton.is_alive(), os.path.exists(triton._session.workspace.path))
 """
     )
     assert script.line() == "True"
