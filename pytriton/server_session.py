@@ -14,6 +14,7 @@ from pytriton.exceptions import (
     PyTritonRuntimeError,
     PyTritonUnrecoverableError,
 )
+from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.models.manager import Deployment, ModelManager
 from pytriton.models.model import BoundModel
 from pytriton.models.store import FolderStore, UploadStore
@@ -23,7 +24,7 @@ from pytriton.server.lifecycle import TritonLifecyclePolicy
 from pytriton.server.local import LocalServer
 from pytriton.server.remote import RemoteServer
 from pytriton.server.state import ServerState
-from pytriton.server_report import NOT_RUNNING
+from pytriton.server_report import NOT_RUNNING, ServerReport
 from pytriton.utils.workspace import Workspace
 
 LOGGER = logging.getLogger("pytriton.triton")
@@ -143,6 +144,27 @@ class ServerSession:
                 self.connect()
             self.generation += 1
 
+    def remove(self, name: str, version: int | None = None) -> list[BoundModel]:
+        """Removes a model, and unloads it if there is a server; requests in flight go on.
+
+        Raises:
+            PyTritonBadParameterError: No such model is bound.
+            PyTritonInvalidOperationError: The server cannot unload it.
+        """
+        with self.lock:
+            self.generation += 1
+            if self.server is not None:
+                self.connect()
+            try:
+                return self.models.remove(name, version)
+            except PyTritonInvalidOperationError:
+                if self.server is None or not self.server.notice_end():
+                    raise
+                self.connect()  # without the model
+                return []
+            finally:
+                self.generation += 1
+
     def stop(self) -> bool:
         """Unloads the models, and stops a local server; running callables may finish within the exit timeout.
 
@@ -175,6 +197,16 @@ class ServerSession:
         """Says which requests the last stop did not wait for."""
         names = ", ".join(map(repr, self.lost))
         return f"Requests to {names} took longer than the exit timeout of {self.exit_timeout_s:g} s and are lost."
+
+    @property
+    def report(self) -> ServerReport:
+        """What the server reports of itself and of its models."""
+        return ServerReport(self.models, lambda: self.server)
+
+    def model_config(self, name: str, version: int | None) -> TritonModelConfig:
+        """See `pytriton.client.in_process.Server`."""
+        config = self.report.configuration(name, version)
+        return TritonModelConfig.from_dict(config, None if version is None else str(version))
 
     def services(self, timeout_s: float) -> ServerClient:
         """See `pytriton.client.in_process.Server`."""

@@ -6,9 +6,11 @@ import asyncio
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from pytriton.announcement import announcement, summary
 from pytriton.decorators.ordering import FunctionT
 from pytriton.exceptions import (
     PyTritonInvalidOperationError,
@@ -18,8 +20,9 @@ from pytriton.exceptions import (
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.model_config.tensor import Tensor
-from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.models.definition import InferenceSource, ModelDefinition
+from pytriton.models.description import ModelDescription
+from pytriton.models.manager import wait_until_served
 from pytriton.models.model import BoundModel
 from pytriton.process.instance import ProcessInstance
 from pytriton.proxy.context import MODEL
@@ -30,6 +33,7 @@ from pytriton.server_report import ServerReport
 from pytriton.server_session import ServerSession
 from pytriton.type_hints.binding import resolve
 from pytriton.type_hints.declaration import declare
+from pytriton.utils.console import tell
 from pytriton.utils.interpreter_exit import let_threads_hang_at_exit
 from pytriton.utils.signals import wake_on_signals
 from pytriton.utils.workspace import Workspace
@@ -129,6 +133,39 @@ class TritonBase:
         )
         self._check(spec)
         self._session.add(BoundModel(spec, infer_funcs))
+
+    def unbind(self, model_name: str, model_version: int | None = None) -> None:
+        """Removes a model, and unloads it if the server runs; other models are not disturbed.
+
+        New requests to the model are refused from now on. This returns when those in flight have been served, or after
+        the exit timeout; an inference callable that calls this does not wait.
+
+        Args:
+            model_name: The model's name.
+            model_version: Its version; None is every version.
+
+        Raises:
+            PyTritonBadParameterError: No such model is bound.
+            PyTritonInvalidOperationError: The server cannot unload the model.
+
+        Examples:
+            >>> triton.unbind("Double")  # doctest: +SKIP
+        """
+        removed = self._session.remove(model_name, model_version)
+        if MODEL.get(None) is not None:  # an inference callable, which cannot wait for itself
+            return
+        if wait_until_served(removed, time.monotonic() + self._session.exit_timeout_s):
+            LOGGER.warning("Model %r is unbound, and still serves requests that it got before.", model_name)
+
+    @property
+    def models(self) -> tuple[ModelDescription, ...]:
+        """The models that are bound, in the order in which they were.
+
+        Examples:
+            >>> [model.name for model in triton.models]  # doctest: +SKIP
+            ['Double']
+        """
+        return tuple(map(ModelDescription.of, self._session.models))
 
     @overload
     def model(self, function: FunctionT, /) -> FunctionT: ...
@@ -232,7 +269,13 @@ class TritonBase:
                 self._listen_on_loopback()
                 self.run()
 
-    def serve(self, monitoring_period_s: float = MONITORING_PERIOD_S, *, gateway: GatewayConfig | None = None) -> None:
+    def serve(
+        self,
+        monitoring_period_s: float = MONITORING_PERIOD_S,
+        *,
+        gateway: GatewayConfig | None = None,
+        announce: bool = True,
+    ) -> None:
         """Serves until Ctrl-C, SIGTERM or `stop`; stops before it returns.
 
         Args:
@@ -240,6 +283,8 @@ class TritonBase:
                 server is noticed at once.
             gateway: Serve the models through a gateway, too: as JSON, for the internet. Triton's own ports then listen
                 on loopback alone, unless `TritonConfig` names their addresses.
+            announce: Say where each model is served: the logger ``pytriton.triton`` does as INFO or, in a program that
+                has not configured logging, a line on standard error.
 
         Raises:
             PyTritonRuntimeError: The server exited unexpectedly and stays down, or requests in flight were lost because
@@ -256,6 +301,9 @@ class TritonBase:
         try:
             if gateway is not None:
                 self._start_gateway(gateway)
+            if announce:
+                gateway_url = None if self._gateway is None else self._gateway.url
+                tell(LOGGER, announcement(self.models, server, self.report.ready_models, gateway_url))
             with wake_on_signals(session.woken):
                 while server is session.server and not server.state.has_failed:
                     if session.woken.wait(monitoring_period_s):
@@ -324,7 +372,7 @@ class TritonBase:
         """
         from pytriton.client.in_process import InProcessClient
 
-        return InProcessClient(_ServerAccess(self), model_name, model_version, inference_timeout_s, convert_dtypes)
+        return InProcessClient(self._session, model_name, model_version, inference_timeout_s, convert_dtypes)
 
     async def aclient(
         self,
@@ -345,7 +393,7 @@ class TritonBase:
 
         return await asyncio.to_thread(
             AsyncioInProcessClient,
-            _ServerAccess(self),
+            self._session,
             model_name,
             model_version,
             inference_timeout_s,
@@ -355,12 +403,16 @@ class TritonBase:
     @property
     def report(self) -> ServerReport:
         """What the server reports of itself and of its models."""
-        return ServerReport(self._session.models, lambda: self._session.server)
+        return self._session.report
 
     @property
     def server_version(self) -> str | None:
         """The version of the Triton server, like ``2.51.0``; None before it runs."""
         return self.report.version
+
+    def __repr__(self) -> str:
+        """Describes the server's state, where it listens, and the models, in a line each."""
+        return summary(type(self).__name__, self.models, self._session.server)
 
     def is_alive(self) -> bool:
         """Returns whether the server, or its process if it is a local one, is running."""
@@ -397,19 +449,3 @@ class TritonBase:
         self._unrecoverable = error
         # Not in this thread: it is the worker's, for which stop() waits.
         threading.Thread(target=self.stop, name="pytriton-stop", daemon=True).start()
-
-
-class _ServerAccess:
-    """What clients in this process see of the server."""
-
-    def __init__(self, triton: TritonBase) -> None:
-        self.services = triton._session.services
-        self._triton = triton
-
-    @property
-    def generation(self) -> int:
-        return self._triton._session.generation
-
-    def model_config(self, name: str, version: int | None) -> TritonModelConfig:
-        config = self._triton.report.configuration(name, version)
-        return TritonModelConfig.from_dict(config, None if version is None else str(version))

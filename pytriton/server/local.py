@@ -352,6 +352,13 @@ class LocalServer:
             urls.append(f"grpc://{_host(self.config.grpc_address)}:{self.config.grpc_port}")
         return urls
 
+    @property
+    def metrics_url(self) -> str | None:
+        """The URL of the metrics' port; None if there is none."""
+        if self.config.allow_metrics is False:
+            return None
+        return f"http://{_host(self.config.metrics_address or self.config.http_address)}:{self.config.metrics_port}"
+
     def how_it_ended(self) -> str:
         """Describes how the process ended."""
         return describe_exit(self.process.returncode)

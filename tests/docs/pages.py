@@ -129,7 +129,11 @@ class PageRun:
             self._servers.append((triton, wanted))
 
         def serve_for_a_while(
-            triton: Triton, monitoring_period_s: float = 10.0, *, gateway: GatewayConfig | None = None
+            triton: Triton,
+            monitoring_period_s: float = 10.0,
+            *,
+            gateway: GatewayConfig | None = None,
+            announce: bool = True,
         ) -> None:
             triton.run()
             if gateway is not None:
@@ -139,7 +143,7 @@ class PageRun:
             while self._blocks and self._blocks[0].test in ("while serving", "output"):
                 self._run(self._blocks.popleft(), {"__name__": "__main__"})
             threading.Thread(target=_interrupt, args=(signal.getsignal(signal.SIGINT),), daemon=True).start()
-            serve(triton, monitoring_period_s)
+            serve(triton, monitoring_period_s, announce=announce)
 
         Triton.__init__, Triton.serve = initialize_with_free_ports, serve_for_a_while  # type: ignore[assignment,method-assign]
 

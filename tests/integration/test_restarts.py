@@ -294,8 +294,9 @@ import numpy as np
 
 triton = Triton()
 triton.bind("double", batch(lambda x: [x * 2]), [Tensor((-1,), np.float32, "x")], [Tensor((-1,), np.float32, "y")])
-print(triton.config.http_port, flush=True)
-triton.serve()
+with triton:
+    print(triton.config.http_port, flush=True)
+    triton.serve()
 print("after", flush=True)
 """
     with Script(tmp_path, code) as script:
