@@ -29,6 +29,7 @@ from pytriton.server.memory import default_memory_limit
 from pytriton.server.ports import all_listen, exposed, give_back, reachable, take, with_ports
 from pytriton.server.process import ServerProcess
 from pytriton.server.restart import DEFAULT_LIMIT, RestartPolicy
+from pytriton.server.running_servers import RunningServer, publish
 from pytriton.server.security import AccessControl
 from pytriton.server.settings_check import check_settings
 from pytriton.server.state import ServerState
@@ -249,6 +250,7 @@ class LocalServer:
                 )
         self._version = self.control.version() or self._version
         self._state = ServerState.READY
+        publish(RunningServer(os.getpid(), self.urls(), self._access.token), self._workspace)
 
     def load_repository(self) -> None:
         """Loads the models of ``TritonConfig.model_repository``: the user's own, if any.
