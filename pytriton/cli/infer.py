@@ -21,7 +21,7 @@ from pytriton.model_config.triton_model_config import TritonModelConfig
 
 NAME = "infer"
 _WORDS_HELP = (
-    "the server, the model's name, and its inputs: name='[[1,2]]', name=text, name=@array.npy, or for bytes name=@file; "
+    "the server, the model's name and its inputs: name='[[1,2]]', name=text, name=@array.npy, or name=@file for bytes, "
     f"with or without the batch dimension. URL: {URL_HELP}"
 )
 HELP = "send requests to a model, and print or save its outputs"

@@ -85,9 +85,8 @@ def test_the_content_of_a_file(triton, name, url, pytriton, tmp_path):
     assert printed == (0, '{"length": [[3], [1]]}\n', "")
     np.save(tmp_path / "number.npy", np.float32([1]))
     size = (tmp_path / "number.npy").stat().st_size
-    assert (
-        pytriton("infer", url, name, f"content=@{tmp_path / 'number.npy'}", "--json")[1] == f'{{"length": [{size}]}}\n'
-    )
+    printed = pytriton("infer", url, name, f"content=@{tmp_path / 'number.npy'}", "--json")
+    assert printed[1] == f'{{"length": [{size}]}}\n'
     status, _, error = pytriton("infer", url, name, "content=@/none")
     assert (status, "'/none' cannot be read: No such file" in error) == (1, True)
 
