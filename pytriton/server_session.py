@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from pytriton.exceptions import (
+    PyTritonError,
     PyTritonInvalidOperationError,
     PyTritonRuntimeError,
     PyTritonUnrecoverableError,
@@ -25,6 +27,7 @@ from pytriton.server.local import LocalServer
 from pytriton.server.remote import RemoteServer
 from pytriton.server.state import ServerState
 from pytriton.server_report import NOT_RUNNING, ServerReport
+from pytriton.utils.signals import wake_on_signals
 from pytriton.utils.workspace import Workspace
 
 LOGGER = logging.getLogger("pytriton.triton")
@@ -32,6 +35,21 @@ LOGGER = logging.getLogger("pytriton.triton")
 _DEFAULT_EXIT_TIMEOUT_S = 25  # Kubernetes kills after 30 s
 
 _DOWN = (ServerState.STOPPED, ServerState.RESTARTING)  # the server loads its models when it starts
+
+
+@dataclasses.dataclass
+class ModelChanges:
+    """How the bound models have changed: names and versions.
+
+    Attributes:
+        bound: Models that are new, or have replaced others.
+        unbound: Models that are gone.
+        failures: Models that could not be bound, and why.
+    """
+
+    bound: list[tuple[str, int]] = dataclasses.field(default_factory=list)
+    unbound: list[tuple[str, int]] = dataclasses.field(default_factory=list)
+    failures: dict[tuple[str, int], PyTritonError] = dataclasses.field(default_factory=dict)
 
 
 class ServerSession:
@@ -43,8 +61,8 @@ class ServerSession:
         open_server: Returns the server, before its start; called with the workspace.
         workspace: The folder for sockets and, for a local server, the model repository; None is a temporary one.
         policy: When a local server starts, and how it gets its models.
-        on_unrecoverable: Called with a PyTritonUnrecoverableError that an inference callable raised.
-        stop: Called when the process ends before `stop` was called; it calls `stop`.
+        stop: Called when the process ends before `stop` was called, and when an inference callable raises a
+            PyTritonUnrecoverableError; it calls `stop`.
     """
 
     def __init__(
@@ -52,7 +70,6 @@ class ServerSession:
         open_server: Callable[[Workspace], LocalServer | RemoteServer],
         workspace: Workspace | str | os.PathLike[str] | None,
         policy: TritonLifecyclePolicy,
-        on_unrecoverable: Callable[[PyTritonUnrecoverableError], None],
         stop: Callable[[], object],
     ) -> None:
         self.models = ModelManager()
@@ -68,15 +85,14 @@ class ServerSession:
         """Set when there is something to look at: the server has ended, or was stopped."""
         self.generation = 0
         """Counts changes of models, and starts of the server."""
-        self.lost: list[str] = []
-        """Models with requests that the last stop did not wait for."""
         self.runs = False
         """Whether `Triton.run` was called."""
         self._open_server = open_server
         self._workspace = workspace
-        self._on_unrecoverable = on_unrecoverable
-        self._stop_at_exit = stop
+        self._stop_all = stop
+        self._unrecoverable: PyTritonUnrecoverableError | None = None
         self._owner = os.getpid()
+        self._lost: list[str] = []  # models with requests that the last stop did not wait for
         self._supervised: LocalServer | RemoteServer | None = None
 
     @property
@@ -182,20 +198,88 @@ class ServerSession:
             server.drain()
             server.prepare_to_stop(self.exit_timeout_s)
             deadline = time.monotonic() + self.exit_timeout_s
-            self.lost = self.models.undeploy(deadline, unload=server.is_alive())
-            if self.lost:
-                LOGGER.error("%s", self.loss())
+            self._lost = self.models.undeploy(deadline, unload=server.is_alive())
+            if self._lost:
+                LOGGER.error("%s", self._loss())
             self.models.close(deadline)
             server.stop()
             registry.close()
             self.workspace.clean()
-            atexit.unregister(self._stop_at_exit)
+            atexit.unregister(self._stop_all)
             self.woken.set()
             return True
 
-    def loss(self) -> str:
-        """Says which requests the last stop did not wait for."""
-        names = ", ".join(map(repr, self.lost))
+    def is_connected(self) -> bool:
+        """Returns whether the server responds and accepts requests."""
+        server = self.server
+        return server is not None and server.is_alive() and server.control.is_live()
+
+    def wait(self, server: LocalServer | RemoteServer, monitoring_period_s: float) -> bool:
+        """Waits until a signal arrives, or the server is stopped or fails.
+
+        Args:
+            server: The server.
+            monitoring_period_s: How often, in seconds, to check whether it still responds.
+
+        Returns:
+            Whether it has failed.
+        """
+        with wake_on_signals(self.woken):
+            while server is self.server and not server.state.has_failed:
+                if self.woken.wait(monitoring_period_s):
+                    self.woken.clear()
+                    break
+                if not self.is_connected():
+                    LOGGER.warning("The server has not responded for a while.")
+        return server is self.server and server.state.has_failed
+
+    def replace_models(self, models: Iterable[BoundModel]) -> ModelChanges:
+        """Binds models in place of those that are bound, without disturbing those that are the same in both.
+
+        Args:
+            models: The models, which no server has.
+
+        Returns:
+            What has changed. A model that cannot be bound leaves the one that was bound before in its place.
+        """
+        wanted = {(model.spec.name, model.spec.version): model for model in models}
+        changes = ModelChanges()
+        with self.lock:
+            bound = {(model.spec.name, model.spec.version): model for model in self.models}
+            for key in bound.keys() - wanted.keys():
+                self.remove(*key)
+                changes.unbound.append(key)
+            for key, model in wanted.items():
+                if key in bound and bound[key].is_same(model):
+                    continue
+                try:
+                    self.add(model)
+                    changes.bound.append(key)
+                except PyTritonError as error:
+                    changes.failures[key] = error
+        return changes
+
+    def check_end(self, server: LocalServer | RemoteServer, failed: bool) -> None:
+        """Raises why a server has ended, if it has not done so in order.
+
+        Args:
+            server: The server.
+            failed: What `wait` has returned.
+
+        Raises:
+            PyTritonUnrecoverableError: An inference callable raised it.
+            PyTritonRuntimeError: The server failed, or requests were lost when it was stopped.
+        """
+        if self._unrecoverable is not None:
+            error, self._unrecoverable = self._unrecoverable, None
+            raise error
+        if failed:
+            raise PyTritonRuntimeError(server.exit_report())
+        if self._lost:
+            raise PyTritonRuntimeError(self._loss())
+
+    def _loss(self) -> str:
+        names = ", ".join(map(repr, self._lost))
         return f"Requests to {names} took longer than the exit timeout of {self.exit_timeout_s:g} s and are lost."
 
     @property
@@ -250,7 +334,7 @@ class ServerSession:
             raise
         self.server = server
         self.registry = registry
-        atexit.register(self._stop_at_exit)
+        atexit.register(self._stop_all)
 
     def _supervise(self, server: LocalServer | RemoteServer) -> None:
         """Brings the server back each time that it ends by itself."""
@@ -285,6 +369,12 @@ class ServerSession:
 
     def _names(self) -> list[str]:
         return list(dict.fromkeys(model.spec.name for model in self.models))
+
+    def _on_unrecoverable(self, error: PyTritonUnrecoverableError) -> None:
+        LOGGER.error("An inference callable raised PyTritonUnrecoverableError; the server is shut down: %s", error)
+        self._unrecoverable = error
+        # Not in this thread: it is the worker's, for which the stop waits.
+        threading.Thread(target=self._stop_all, name="pytriton-stop", daemon=True).start()
 
     def _on_hang(self, model: str, hangs: bool) -> None:
         server = self.server

@@ -16,6 +16,7 @@ from pytriton.constants import (
 )
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.notebook import model_rows, triton_html
+from pytriton.run_options import run_options
 from pytriton.server.config import TritonConfig
 from pytriton.server.control import check_url
 from pytriton.server.lifecycle import TritonLifecyclePolicy, policy_for
@@ -94,7 +95,8 @@ class Triton(TritonBase):
         server_path: str | os.PathLike[str] | None = None,
     ) -> None:
         """Checks the settings of the access control; starts nothing."""
-        self._config = overlaid(TritonConfig.from_env(), config or TritonConfig())
+        config = overlaid(config or TritonConfig(), run_options().config)
+        self._config = overlaid(TritonConfig.from_env(), config)
         self._access = AccessControl(security_config or TritonSecurityConfig(), self._config)
         policy = triton_lifecycle_policy or policy_for(self._config)
         url = f"http://{TRITON_LOCAL_IP}:{self._config.http_port or DEFAULT_HTTP_PORT}"
@@ -156,6 +158,7 @@ class Triton(TritonBase):
         check_model(spec, self._config)
 
     def _open(self, workspace: Workspace) -> LocalServer:
+        run_options().check_start()
         return LocalServer(self._config, self._access, workspace, self._server_path, self._session.on_exit)
 
 

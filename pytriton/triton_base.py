@@ -15,7 +15,6 @@ from pytriton.decorators.ordering import FunctionT
 from pytriton.exceptions import (
     PyTritonInvalidOperationError,
     PyTritonRuntimeError,
-    PyTritonUnrecoverableError,
 )
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.model_spec import ModelSpec
@@ -26,16 +25,16 @@ from pytriton.models.manager import wait_until_served
 from pytriton.models.model import BoundModel
 from pytriton.process.instance import ProcessInstance
 from pytriton.proxy.context import MODEL
+from pytriton.run_options import run_options
 from pytriton.server.lifecycle import DEFAULT_POLICY, TritonLifecyclePolicy
 from pytriton.server.local import LocalServer
 from pytriton.server.remote import RemoteServer
 from pytriton.server_report import ServerReport
-from pytriton.server_session import ServerSession
+from pytriton.server_session import ModelChanges, ServerSession
 from pytriton.type_hints.binding import resolve
 from pytriton.type_hints.declaration import declare
 from pytriton.utils.console import tell
 from pytriton.utils.interpreter_exit import let_threads_hang_at_exit
-from pytriton.utils.signals import wake_on_signals
 from pytriton.utils.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -71,8 +70,7 @@ class TritonBase:
     ) -> None:
         self._url = url
         self._access_token = access_token
-        self._session = ServerSession(self._open, workspace, triton_lifecycle_policy, self._on_unrecoverable, self.stop)
-        self._unrecoverable: PyTritonUnrecoverableError | None = None
+        self._session = ServerSession(self._open, workspace, triton_lifecycle_policy, self.stop)
         self._gateway: GatewayServer | None = None
 
     def __enter__(self: _Self) -> _Self:
@@ -122,6 +120,7 @@ class TritonBase:
         model_name, definition = resolve(model_name, infer_func, inputs, outputs, config)
         source = definition.infer_func
         infer_funcs = [source] if callable(source) or isinstance(source, ProcessInstance) else [*source]
+        infer_funcs = run_options().workers(infer_funcs)
         spec = ModelSpec.create(
             model_name,
             definition.inputs,
@@ -166,6 +165,22 @@ class TritonBase:
             ['Double']
         """
         return tuple(map(ModelDescription.of, self._session.models))
+
+    def take_models(self, other: TritonBase) -> ModelChanges:
+        """Binds the models of another object, which has started nothing, in place of its own.
+
+        Models that are the same in both are not disturbed. The other object stands for the same server from then on.
+
+        Args:
+            other: An object of the same class.
+        """
+        changes = self._session.replace_models(other._session.models)
+        other.__dict__ = self.__dict__  # so that functions that refer to it find the server
+        return changes
+
+    def is_same_as(self, other: TritonBase) -> bool:
+        """Returns whether another object stands for the same server, see `take_models`."""
+        return self._session is other._session
 
     @overload
     def model(self, function: FunctionT, /) -> FunctionT: ...
@@ -291,37 +306,26 @@ class TritonBase:
                 they took longer than the exit timeout.
             PyTritonUnrecoverableError: An inference callable raised it.
         """
+        options = run_options()
+        options.has_served = True
+        gateway = gateway or options.gateway
         if gateway is not None:
             self._listen_on_loopback()
         self.run()
         session = self._session
         server = session.server
         assert server is not None
-        failed = False
         try:
             if gateway is not None:
                 self._start_gateway(gateway)
             if announce:
                 gateway_url = None if self._gateway is None else self._gateway.url
                 tell(LOGGER, announcement(self.models, server, self.report.ready_models, gateway_url))
-            with wake_on_signals(session.woken):
-                while server is session.server and not server.state.has_failed:
-                    if session.woken.wait(monitoring_period_s):
-                        session.woken.clear()
-                        break
-                    if not self.is_connected():
-                        LOGGER.warning("The server has not responded for a while.")
-            failed = server is session.server and server.state.has_failed  # before stop() changes the state
+            failed = session.wait(server, monitoring_period_s)
         finally:
             if server is session.server:
                 self.stop()
-        if self._unrecoverable is not None:
-            error, self._unrecoverable = self._unrecoverable, None
-            raise error
-        if failed:
-            raise PyTritonRuntimeError(server.exit_report())
-        if session.lost:
-            raise PyTritonRuntimeError(session.loss())
+        session.check_end(server, failed)
 
     def stop(self) -> bool:
         """Unloads the models, and stops a local server; running callables may finish within the exit timeout.
@@ -421,14 +425,14 @@ class TritonBase:
 
     def is_connected(self) -> bool:
         """Returns whether the server responds and accepts requests."""
-        server = self._session.server
-        return server is not None and server.is_alive() and server.control.is_live()
+        return self._session.is_connected()
 
     def _check(self, spec: ModelSpec) -> None:
         """Checks that a model fits the server's settings."""
 
     def _open(self, _: Workspace) -> LocalServer | RemoteServer:
         """Returns the server to which models are deployed."""
+        run_options().check_start()
         return RemoteServer(self._url, self._access_token)
 
     def _listen_on_loopback(self) -> None:
@@ -443,9 +447,3 @@ class TritonBase:
         gateway = GatewayServer(Gateway(self, config), config)
         gateway.start()
         self._gateway = gateway
-
-    def _on_unrecoverable(self, error: PyTritonUnrecoverableError) -> None:
-        LOGGER.error("An inference callable raised PyTritonUnrecoverableError; the server is shut down: %s", error)
-        self._unrecoverable = error
-        # Not in this thread: it is the worker's, for which stop() waits.
-        threading.Thread(target=self.stop, name="pytriton-stop", daemon=True).start()

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from pytriton import __version__
-from pytriton.cli import check, gateway, infer, models, serve
+from pytriton.cli import check, gateway, infer, models, run, serve
 from pytriton.client.exceptions import Failure, PyTritonClientError, PyTritonClientInferenceServerError
 from pytriton.exceptions import PyTritonError
 
@@ -62,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
         )
         command.add_argument("--ca", metavar="FILE", help="certificates (PEM) that the server's own must be signed by")
         command.add_argument("--timeout", type=float, default=30.0, metavar="S", help="seconds to wait (default: 30)")
+    run.add_arguments(_command(commands, run))
     serve.add_arguments(_command(commands, serve), TOKEN_VARIABLE)
     gateway.add_arguments(_command(commands, gateway), TOKEN_VARIABLE)
     check.add_arguments(_command(commands, check))
