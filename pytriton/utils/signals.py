@@ -27,10 +27,10 @@ def wake_on_signals(woken: threading.Event) -> Iterator[None]:
     # alone allows that.
     arrived: queue.SimpleQueue[int | None] = queue.SimpleQueue()
 
-    def handle(number: int, _: FrameType | None) -> None:
+    def wake(number: int, _: FrameType | None) -> None:
         arrived.put(number)
 
-    def wake() -> None:
+    def wait() -> None:
         while (number := arrived.get()) is not None:
             LOGGER.info("Stopping on %s.", signal.Signals(number).name)
             woken.set()
@@ -40,9 +40,9 @@ def wake_on_signals(woken: threading.Event) -> Iterator[None]:
         return
     # A signal that is ignored, as in a background job, stays ignored.
     numbers = [each for each in _SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
-    waker = threading.Thread(target=wake, name="pytriton-signals", daemon=True)
+    waker = threading.Thread(target=wait, name="pytriton-signals", daemon=True)
     waker.start()
-    previous = {number: signal.signal(number, handle) for number in numbers}
+    previous = {number: signal.signal(number, wake) for number in numbers}
     try:
         yield
     finally:
