@@ -52,8 +52,8 @@ __all__ = [
 class Triton(TritonBase):
     """Serves Python functions on the Triton Inference Server.
 
-    The server is a subprocess; the functions run in this process. Use it as a context manager, or call `stop` at the
-    end.
+    The server is a subprocess; the functions run in this process. Nothing is started and no port is taken before
+    ``with``, `connect`, `run` or `serve`. Use it as a context manager, or call `stop` at the end.
 
     Args:
         config: The server's settings. Fields that are None are taken from environment variables
@@ -67,8 +67,8 @@ class Triton(TritonBase):
             by the environment variable ``PYTRITON_SERVER_PATH``.
 
     Raises:
-        PyTritonRuntimeError: A port is in use, or the server cannot be started.
-        PyTritonBadParameterError: A setting has a value that cannot work.
+        PyTritonBadParameterError: A setting of the access control has a value that cannot work. Other settings, and the
+            ports, are checked when the server starts.
 
     Examples:
         >>> @batch
