@@ -36,6 +36,7 @@ _COMMENT = re.compile(r"\s*<!-- (?P<kind>test|ci): (?P<text>.*) -->\s*")
 _FENCE = re.compile(r"(?P<indent>\s*)```(?P<language>\w*)")
 _PORT_SETTINGS = {"http_port": 8000, "grpc_port": 8001, "metrics_port": 8002}
 _SHELLS = ("bash", "console")
+_STOP_S = 10.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,12 +137,14 @@ class PageRun:
             announce: bool = True,
         ) -> None:
             triton.run()
-            if gateway is not None:
-                gateway_server = GatewayServer(Gateway(triton), dataclasses.replace(gateway, port=0))
-                gateway_server.start()
-                self._ports[str(gateway.port)] = gateway_server.url.rpartition(":")[2]
-            while self._blocks and self._blocks[0].test in ("while serving", "output"):
-                self._run(self._blocks.popleft(), {"__name__": "__main__"})
+            with contextlib.ExitStack() as stack:
+                if gateway is not None:
+                    gateway_server = GatewayServer(Gateway(triton), dataclasses.replace(gateway, port=0))
+                    gateway_server.start()
+                    stack.callback(gateway_server.stop, _STOP_S)
+                    self._ports[str(gateway.port)] = gateway_server.url.rpartition(":")[2]
+                while self._blocks and self._blocks[0].test in ("while serving", "output"):
+                    self._run(self._blocks.popleft(), {"__name__": "__main__"})
             threading.Thread(target=_interrupt, args=(signal.getsignal(signal.SIGINT),), daemon=True).start()
             serve(triton, monitoring_period_s, announce=announce)
 
