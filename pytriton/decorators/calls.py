@@ -16,7 +16,7 @@ from pytriton.decorators.ordering import (
 from pytriton.decorators.streams import CallScope, failing_like, is_stream, map_stream
 from pytriton.exceptions import PyTritonInvalidRequestError
 from pytriton.proxy.context import CALL_FRAME, CallFrame, TritonContext
-from pytriton.proxy.tensors.outputs import StackedOutputs
+from pytriton.proxy.tensors.stacked_outputs import StackedOutputs
 from pytriton.proxy.types import Request
 
 _RESULTS = frozenset({dict, list, tuple, StackedOutputs})
@@ -119,11 +119,6 @@ def gather(returned: list[Any], finish: Callable[[list[Any]], Any], interleave: 
 
 async def _value(value: Any) -> Any:
     return value
-
-
-def as_they_are(values: list[Any]) -> list[Any]:
-    """Returns results unchanged."""
-    return values
 
 
 def _owners(call: CallFrame, rows: int) -> list[int] | None:

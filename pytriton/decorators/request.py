@@ -8,7 +8,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from pytriton.decorators.calls import as_they_are, call_with, gather, with_data
+from pytriton.decorators.calls import call_with, gather, with_data
 from pytriton.decorators.ordering import (
     ARRAYS,
     REQUESTS,
@@ -30,7 +30,7 @@ from pytriton.model_config.datatypes import BYTES_KINDS
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.proxy.context import MODEL
 from pytriton.proxy.tensors.batch import common_inputs, stack_requests
-from pytriton.proxy.tensors.outputs import StackedOutputs
+from pytriton.proxy.tensors.stacked_outputs import StackedOutputs, by_name
 from pytriton.proxy.types import Array, Response
 
 
@@ -96,9 +96,25 @@ def _call_batch(wrapped: InferFunc, instance: object, args: Arguments, kwargs: I
     def cut(outputs: Any) -> Any:
         if type(outputs) is RequestItems or (rows and type(outputs) is Response and outputs.final):
             return items_of(outputs, rows)
-        return StackedOutputs(outputs, rows) if rows else [outputs]
+        names = None if type(outputs) is dict else _output_names()
+        if rows:
+            return StackedOutputs(outputs, rows, names)
+        return [outputs if names is None else by_name(outputs, names)]
 
     return call_with((requests, rows), cut, wrapped, *rest, **inputs, **kwargs)
+
+
+def _output_names() -> list[str] | None:
+    """Returns the names of the outputs of the model that is called; None outside of a call."""
+    model = MODEL.get(None)
+    return None if model is None else [str(tensor.name) for tensor in model.outputs]
+
+
+def _by_name(results: list[Any]) -> list[Any]:
+    if all(type(each) is dict for each in results):
+        return results
+    names = _output_names()
+    return results if names is None else [by_name(each, names) for each in results]
 
 
 _batch: Any = stage_decorator("batch", REQUESTS, ARRAYS, None, batch)(_call_batch)
@@ -129,14 +145,14 @@ def sample(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs
 
     def interleaved(streams: list[Any]) -> Any:
         sub_streams = [
-            SubStream(stream, ([request], None), [position], lambda item: [item])
+            SubStream(stream, ([request], None), [position], lambda item: _by_name([item]))
             for position, (stream, request) in enumerate(zip(streams, requests, strict=True))
         ]
         return interleave(sub_streams, len(requests))
 
     return gather(
         [call_with(([request], None), None, wrapped, *rest, **request, **kwargs) for request in requests],
-        as_they_are,
+        _by_name,
         interleaved,
     )
 

@@ -57,6 +57,13 @@ class BoundModel:
         self._workers: list[Worker | WorkerSupervisor] = []
         self._loop: EventLoop | None = None
 
+    def is_same(self, other: BoundModel) -> bool:
+        """Returns whether another model has the same specification, and the very same inference callables."""
+        return self.spec == other.spec and all(
+            one is another or (isinstance(one, ProcessSpec) and one == another)
+            for one, another in zip(self._sources, other._sources, strict=True)
+        )
+
     @property
     def description(self) -> str:
         """The docstring of the first inference callable; empty if it has none."""

@@ -1,12 +1,11 @@
-"""Conversion of outputs that are not arrays of the declared dtype, as long as no value changes.
+"""Conversion of outputs that are not arrays of the declared dtype.
 
-Only floating-point numbers may be rounded: those of Python, which have no other precision, and with a warning those of
-arrays.
+Numbers of Python keep their values, but for floats, which have no other precision. Arrays of another dtype are
+converted with a warning if that changes values, as nvidia-pytriton does without one, and refused with ``strict=True``.
 """
 
 from __future__ import annotations
 
-import logging
 import sys
 from typing import Any, cast
 
@@ -16,8 +15,6 @@ from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.datatypes import BYTES_CODE, BYTES_KINDS
 from pytriton.proxy.tensors.signature import OutputSignature, Signature
 from pytriton.proxy.types import Array, described
-
-LOGGER = logging.getLogger(__name__)
 
 _INTEGERS = "iu"
 _FLOATS = "fV"  # V is bfloat16
@@ -42,7 +39,7 @@ def conform(value: object, output: OutputSignature, signature: Signature) -> Arr
     is_array = isinstance(value, np.ndarray)
     array: Array = value if isinstance(value, np.ndarray) else _as_array(value, output, signature)
     if array.dtype != output.dtype and not (output.code == BYTES_CODE and array.dtype.kind in BYTES_KINDS):
-        array = _cast(array, output, signature, may_round=not is_array and isinstance(value, (float, list, tuple)))
+        array = _cast(array, output, signature, is_array=is_array)
     if not array.ndim and output.shape == (1,):
         array = array.reshape(1)
     _check_shape(array, output, signature)
@@ -82,8 +79,8 @@ def _portable(tensor: Any) -> Any:
     return tensor.float() if tensor.dtype is torch.bfloat16 else tensor
 
 
-def _cast(array: Array, output: OutputSignature, signature: Signature, *, may_round: bool) -> Array:
-    """Returns an array of the declared dtype, if no value changes."""
+def _cast(array: Array, output: OutputSignature, signature: Signature, *, is_array: bool) -> Array:
+    """Returns an array of the declared dtype; ``is_array`` if the callable returned it as one of NumPy."""
     source, target = array.dtype, output.dtype
     if not (_is_number(source) and _is_number(target)):
         raise _refusal(f"has dtype {source}", "return an array of the declared dtype", output, signature)
@@ -92,14 +89,18 @@ def _cast(array: Array, output: OutputSignature, signature: Signature, *, may_ro
     kept = _kept(array, changed)
     if kept.all():
         return changed
-    lost = ~kept
-    if source.kind in _FLOATS and target.kind in _FLOATS and (may_round or not signature.strict):
-        lost = np.isfinite(array) & ~np.isfinite(changed)
-    if not lost.any():
-        if not may_round:
-            _warn(source, output, signature)
+    example = array[~kept].flat[0]
+    if is_array and not signature.strict:
+        signature.warn(
+            f"output {output.name!r} has dtype {source} and values such as {example}, which are converted to {target}, "
+            f"as it was declared. Convert it with .astype({target.name!r}), or declare {source}."
+        )
         return changed
-    example = array[lost].flat[0]
+    if source.kind in _FLOATS and target.kind in _FLOATS and not is_array:
+        lost = np.isfinite(array) & ~np.isfinite(changed)
+        if not lost.any():
+            return changed
+        example = array[lost].flat[0]
     remedy = f"declare {source}, or convert the output with .astype({target.name!r})"
     raise _refusal(
         f"has dtype {source} and the value {example}, which {target} cannot represent", remedy, output, signature
@@ -154,22 +155,6 @@ def _check_shape(array: Array, output: OutputSignature, signature: Signature) ->
         raise _refusal(f"has shape {array.shape}", remedy, output, signature)
     if signature.strict and any(wanted not in (-1, dim) for wanted, dim in zip(output.shape, array.shape)):
         raise _refusal(f"has shape {array.shape}", "return that shape, or declare -1 for any size", output, signature)
-
-
-def _warn(source: np.dtype[Any], output: OutputSignature, signature: Signature) -> None:
-    if signature.has_warned:
-        return
-    signature.has_warned = True
-    LOGGER.warning(
-        "Model %r: output %r has dtype %s and is rounded to %s, as it was declared. Convert it with .astype(%r), or "
-        "declare %s. This is said once; bind(..., strict=True) refuses such outputs.",
-        signature.model,
-        output.name,
-        source,
-        output.dtype,
-        output.dtype.name,
-        source,
-    )
 
 
 def _refusal(problem: str, remedy: str, output: OutputSignature, signature: Signature) -> PyTritonValidationError:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pytriton.model_config.datatypes import DTYPE_BY_CODE
 from pytriton.model_config.model_spec import ModelSpec
+
+LOGGER = logging.getLogger(__name__)
 
 
 class OutputSignature(NamedTuple):
@@ -39,12 +42,11 @@ class Signature:
         scalar_inputs: Positions of the inputs without dimensions, which have one of size 1 in Triton.
         outputs: The outputs, in order.
         output_index: Position of each output by name.
-        has_warned: Whether it has been logged that outputs are rounded.
     """
 
     def __init__(self, spec: ModelSpec, *, loose: bool = False) -> None:
         self.loose = loose
-        self.has_warned = False
+        self._has_warned = False
         self.spec = spec
         self.model = spec.name
         self.batching = spec.config.batching
@@ -66,3 +68,9 @@ class Signature:
             for tensor in spec.outputs
         ]
         self.output_index = {output.name: index for index, output in enumerate(self.outputs)}
+
+    def warn(self, problem: str) -> None:
+        """Logs what is served all the same, and refused with ``strict=True``; once for the model."""
+        if not self._has_warned:
+            self._has_warned = True
+            LOGGER.warning("Model %r: %s This is said once; bind(..., strict=True) refuses it.", self.model, problem)

@@ -147,7 +147,7 @@ REFUSED = {
 def test_what_is_refused(kind):
     value, dtype, message = REFUSED[kind]
     with pytest.raises(PyTritonValidationError) as caught:
-        conformed(value, dtype)
+        conformed(value, dtype, strict=isinstance(value, np.ndarray))
     assert message in caught.value.message
 
 
@@ -177,7 +177,17 @@ def test_arrays_are_rounded_with_one_warning_per_model(caplog):
         array = conform(np.array([[0.1]]), declared.outputs[0], declared)
         assert (array.dtype, array.tolist()) == (np.float32, [[np.float32(0.1)]])
     (record,) = caplog.records
-    assert record.getMessage().startswith("Model 'Model': output 'y' has dtype float64 and is rounded to float32")
+    assert record.getMessage().startswith(
+        "Model 'Model': output 'y' has dtype float64 and values such as 0.1, which are converted to float32"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "expected"), [(np.float32([[1.75]]), np.int32, 1), (np.array([[2]]), bool, 1)]
+)
+def test_arrays_are_converted_as_nvidia_pytriton_does(value, dtype, expected, caplog):
+    assert conformed(value, dtype).tolist() == [[expected]]
+    assert len(caplog.records) == 1
 
 
 def test_strict_models_round_no_arrays():
