@@ -339,7 +339,7 @@ async def too_many(requests):
 
 
 async def wrong_dtype(requests):
-    return [{"y": request["x"].astype(np.int64)} for request in requests]
+    return [{"y": request["x"].astype(np.complex64)} for request in requests]
 
 
 ERRORS = {
@@ -348,7 +348,7 @@ ERRORS = {
     cancel_itself: "CancelledError: ",
     nothing: "the inference callable returned None, not a list with one response per request",
     too_many: "the inference callable returned 2 responses to 1 requests: return one per request",
-    wrong_dtype: "output 'y' has dtype int64, but float32 was declared: convert it with .astype('float32')",
+    wrong_dtype: "output 'y' has dtype complex64, but float32 (batch, -1) was declared: return an array of the",
 }
 
 

@@ -306,7 +306,8 @@ def test_strict_checks_shapes(triton, name):
 
     assert send_floats(triton, name, [1, 2, 3]) == [2, 4, 6]
     assert send_floats(triton, name, [1, 2]) == (
-        f"model '{name}': output 'y' has shape (1, 2), but (-1, 3) was declared (-1 is any size)"
+        f"model '{name}': output 'y' has shape (1, 2), but float32 (batch, 3) was declared: return that shape, or "
+        "declare -1 for any size"
     )
 
 
