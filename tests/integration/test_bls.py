@@ -208,11 +208,11 @@ def test_what_is_sent_besides_tensors_arrives(triton, name):
     assert seen == [(parameters, "seven", ["z"])]
 
 
-def test_without_parameters_none_arrive(triton, name):
+def test_without_parameters_an_empty_dictionary_arrives(triton, name):
     seen = []
     bind_floats(triton, f"look_{name}", lambda requests: seen.append(requests[0].parameters) or requests)
     called(triton, name, lambda context: context.infer(f"look_{name}", ROW))
-    assert seen == [None]
+    assert seen == [{}]
 
 
 def test_a_hundred_requests_of_a_coroutine_are_in_flight_at_once(triton, name):

@@ -92,7 +92,7 @@ def test_a_request_with_nothing_special_says_so(requests_of, triton, name):
     (request,) = requests_of
     assert request.request_id is None
     assert not request.parameters
-    assert request.requested_output_names is None
+    assert request.requested_output_names == ["y", "z"]
 
 
 def test_outputs_that_nobody_wants_need_not_be_returned(triton, client, name):

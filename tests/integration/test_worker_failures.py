@@ -32,8 +32,8 @@ def drop_connections(triton, name):
     for model in triton._session.models:
         if model.spec.name == name:
             for worker in model._workers:
-                for channel in list(worker._threads.values()):
-                    channel.close()
+                for connected in list(worker._connected):
+                    connected.channel.close()
 
 
 def test_a_worker_that_died_is_replaced_and_the_next_request_is_answered(triton, client, name):
