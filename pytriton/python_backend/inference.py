@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 from pytriton.exceptions import PyTritonError
@@ -64,6 +63,8 @@ class ResponseIterator(Iterator[InferenceResponse], AsyncIterator[InferenceRespo
 
     async def __anext__(self) -> InferenceResponse:
         """Waits for the next response, while the event loop goes on."""
+        import asyncio
+
         response = await asyncio.get_running_loop().run_in_executor(None, next, self, None)
         if response is None:
             raise StopAsyncIteration

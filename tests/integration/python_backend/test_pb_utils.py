@@ -85,7 +85,7 @@ return [
 return [
     text([
         request.request_id(), request.correlation_id(), request.flags(), request.timeout(),
-        json.loads(request.parameters()), request.requested_output_names(),
+        json.loads(request.parameters()), sorted(request.requested_output_names()),
     ])
     for request in requests
 ]

@@ -179,7 +179,8 @@ import json
 told = [
     [
         request.request_id(), request.correlation_id(), request.flags(), request.timeout(), request.priority(),
-        request.trace(), json.loads(request.parameters()), request.requested_output_names(), request.model_name(),
+        request.trace().id(), request.trace().get_context(), json.loads(request.parameters()),
+        sorted(request.requested_output_names()), request.model_name(),
     ]
     for request in requests
 ]
@@ -189,15 +190,15 @@ return [
 """
     config = config_of(outputs=[tensor("y", "TYPE_STRING"), tensor("z")])
     metadata = [
-        RequestMetadata("a", [0], {"p": 1, "q": "é"}, RequestOptions(2**64 - 1, 1, 3, 1000, 2**63)),
+        RequestMetadata("a", [0], {"p": 1, "q": "é"}, RequestOptions(2**64 - 1, 1, 3, 1000, 2**63, "{}")),
         RequestMetadata("", None, {}, RequestOptions("sequence", 2)),
         RequestMetadata(),
     ]
     _, outputs = response(serve(model(body), config), x(1), x(2), x(3), metadata=metadata)
     assert [json.loads(array.item()) for array in outputs["y"]] == [
-        ["a", 2**64 - 1, 1, 1000, 3, 2**63, {"p": 1, "q": "é"}, ["y"], "m"],
-        ["", "sequence", 2, 0, 0, None, {}, ["y", "z"], "m"],
-        ["", 0, 0, 0, 0, None, {}, ["y", "z"], "m"],
+        ["a", 2**64 - 1, 1, 1000, 3, 2**63, "{}", {"p": 1, "q": "é"}, ["y"], "m"],
+        ["", "sequence", 2, 0, 0, 0, None, {}, ["y", "z"], "m"],
+        ["", 0, 0, 0, 0, 0, None, {}, ["y", "z"], "m"],
     ]
 
 
