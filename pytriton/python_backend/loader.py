@@ -92,7 +92,7 @@ def load(command: CommandMessage) -> LoadedModel:
         ready = instance.is_ready()
         return bool(asyncio.run(_awaited(ready)) if inspect.isawaitable(ready) else ready)
 
-    infer_func = callable_of(ServedModel(instance, signature, device))
+    infer_func = callable_of(ServedModel(instance, signature, device, command.instance))
     return LoadedModel(infer_func, signature, finalize, is_ready if hasattr(instance, "is_ready") else None, loop)
 
 

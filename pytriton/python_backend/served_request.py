@@ -56,6 +56,11 @@ class ServedRequest(InferenceRequest):
         self.is_rescheduled = False
 
     @property
+    def has_response(self) -> bool:
+        """Whether a response was sent by a response sender."""
+        return self.responder is not None and self.responder.has_responded
+
+    @property
     def _metadata(self) -> RequestMetadata:
         return self._batch.metadata(self._index)
 

@@ -239,7 +239,7 @@ def _checked(array: object, output: OutputSignature, signature: Signature) -> Ar
             f"output {output.name!r} is {described(array)}, not a NumPy array: convert it with np.asarray"
         )
     if signature.loose:
-        return array if array.ndim else array.reshape(1)
+        return array
     dtype = array.dtype
     if (
         dtype is not output.dtype
