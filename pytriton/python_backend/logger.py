@@ -6,6 +6,7 @@ import sys
 from types import FrameType
 from typing import Any
 
+from pytriton.exceptions import PyTritonError
 from pytriton.proxy.wire import service as wire
 from pytriton.python_backend.errors import TritonModelException
 from pytriton.python_backend.server import server_client
@@ -70,8 +71,6 @@ def _write(level: int, message: Any, caller: FrameType) -> None:
     text = message.decode(errors="backslashreplace") if isinstance(message, bytes) else str(message)
     file, line = caller.f_code.co_filename.rpartition("/")[2], caller.f_lineno
     try:
-        server = server_client()
-    except (TritonModelException, ImportError):
+        server_client().log(LogLevel(level), text, file, line)
+    except (TritonModelException, PyTritonError, ImportError):  # there is none, or this is a fork
         print(f"{_LETTERS[level]} {file}:{line}] {text}", file=sys.stderr, flush=True)
-        return
-    server.log(LogLevel(level), text, file, line)

@@ -157,10 +157,13 @@ class InferenceRequest:
         return inference.stream(self._call()) if decoupled else inference.infer(self._call())
 
     async def async_exec(self, decoupled: bool = False) -> Any:
-        """`exec` for event loops. With ``decoupled``, the iterator also supports ``async for``."""
+        """`exec` for event loops.
+
+        With ``decoupled``, it waits for the first response, and the iterator also supports ``async for``.
+        """
         from pytriton.python_backend import inference
 
-        return inference.stream(self._call()) if decoupled else await inference.ainfer(self._call())
+        return await (inference.astream(self._call()) if decoupled else inference.ainfer(self._call()))
 
     def _call(self) -> InferenceCall:
         return InferenceCall(

@@ -240,8 +240,8 @@ class ReplyDispatcher:
     def _open(self) -> SharedArena:
         if self._forks != _forks:
             raise PyTritonInvalidOperationError(
-                "this process is a fork of the one that serves the model, and cannot send requests to the server: "
-                "send them before the fork"
+                "this process is a fork of the one that serves the model, and cannot send requests to the server: send "
+                "them there, before or after the fork, or use a client over HTTP or gRPC (pytriton.client) here"
             )
         if self._arena is not None:
             return self._arena
