@@ -24,7 +24,7 @@ VALUES = {
     list[str]: st.lists(SHOWN, min_size=1, max_size=12),
 }
 # What the server does not know.
-OWN = ["restart", "restart_limit", "drain_secs", "memory_limit"]
+OWN = ["restart", "restart_limit", "drain_secs", "memory_limit", "backend_directory"]
 TYPES = {name: typing.get_args(hint)[0] for name, hint in typing.get_type_hints(TritonConfig).items()}
 CONFIGS = st.fixed_dictionaries({}, optional={name: VALUES[type_] for name, type_ in TYPES.items()}).map(
     lambda values: TritonConfig(**values)
