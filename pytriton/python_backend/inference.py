@@ -105,9 +105,8 @@ class ResponseIterator(Iterator[InferenceResponse], AsyncIterator[InferenceRespo
             self._keep(await asyncio.get_running_loop().run_in_executor(None, self._wait))
 
     def cancel(self) -> None:
-        """Cancels the request, and drops all responses that were not taken yet."""
-        self._replies.cancel()
-        del self._responses[self._position :]
+        """Asks the model to cancel the request; the iterator goes on until the model has ended it."""
+        self._replies.request_cancellation()
 
     def _wait(self) -> InferenceReply | None:
         try:

@@ -18,6 +18,7 @@ from pytriton.python_backend.config import ModelConfig
 from pytriton.python_backend.declaration import signature_of
 from pytriton.python_backend.errors import TritonModelException
 from pytriton.python_backend.execution import ServedModel, callable_of, select_device
+from pytriton.python_backend.readiness import ReadinessCheck
 
 _CLASS = "TritonPythonModel"
 _FILE = "model.py"
@@ -86,14 +87,9 @@ def load(command: CommandMessage) -> LoadedModel:
         if hasattr(instance, "finalize"):
             instance.finalize()
 
-    def is_ready() -> bool:
-        import asyncio
-
-        ready = instance.is_ready()
-        return bool(asyncio.run(_awaited(ready)) if inspect.isawaitable(ready) else ready)
-
     infer_func = callable_of(ServedModel(instance, signature, device, command.instance))
-    return LoadedModel(infer_func, signature, finalize, is_ready if hasattr(instance, "is_ready") else None, loop)
+    is_ready = ReadinessCheck(instance.is_ready, command.model) if hasattr(instance, "is_ready") else None
+    return LoadedModel(infer_func, signature, finalize, is_ready, loop)
 
 
 def _set_event_loop() -> Any:
@@ -103,10 +99,6 @@ def _set_event_loop() -> Any:
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     return loop
-
-
-async def _awaited(awaitable: Any) -> Any:
-    return await awaitable
 
 
 def _version_folder(command: CommandMessage) -> pathlib.Path:

@@ -204,6 +204,10 @@ class ReplyDispatcher:
             if pending.cancelled or pending.number not in self._pending:
                 return
             pending.cancelled = True
+        self.request_cancellation(pending)
+
+    def request_cancellation(self, pending: PendingCall) -> None:
+        """Asks the server to cancel a call, whose replies are still awaited up to the final one."""
         with contextlib.suppress(PyTritonInvalidOperationError):  # nothing is in flight any more
             self._send(NOTIFICATION.pack(ServiceNotification.CANCEL, pending.number, 0, 0))
 

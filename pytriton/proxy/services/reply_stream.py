@@ -54,6 +54,11 @@ class _ReplyStreamBase:
             self._ended = True
             self._dispatcher.cancel(self._pending)
 
+    def request_cancellation(self) -> None:
+        """Asks the server to cancel the request; the stream goes on until the model ends it."""
+        if not self._ended:
+            self._dispatcher.request_cancellation(self._pending)
+
     def __del__(self) -> None:
         if not getattr(self, "_ended", True):
             self.cancel()

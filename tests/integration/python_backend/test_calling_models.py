@@ -228,15 +228,26 @@ return [y(*(sum(1 for each in responses if each.output_tensors()) for responses 
         (message,) = text_of(triton, name)
         assert "nobody" in message
 
-    def test_a_stream_that_was_cancelled_ends(self, triton, name, load, repository):
-        body = """
-responses = await ask("count", 1000).async_exec(decoupled=True)
-first = value_of(next(responses))
-responses.cancel()
-return [y(first, len(list(responses)))]
+    @pytest.mark.parametrize("kind", ["plain", "async"])
+    def test_a_stream_that_was_cancelled_goes_on_until_the_model_ends_it(self, triton, name, load, repository, kind):
+        told = """
+sender = requests[0].get_response_sender()
+sender.send(y(7))
+while not sender.is_cancelled():
+    time.sleep(0.005)
+sender.send(flags=FINAL)
 """
-        load(asynchronous(body))
-        assert send_floats(triton, name, [1]) == [0, 0]
+        write(triton, repository, f"{name}_told", ASKING, execute(told), config=DECOUPLED)
+        call = f'ask("{name}_told", 1).exec(decoupled=True)'
+        body = f"""
+responses = {call if kind == "plain" else "await " + call.replace("exec", "async_exec")}
+for response in responses:
+    if response.has_error():
+        return [text(response.error().code() == pb_utils.TritonError.CANCELLED)]
+    responses.cancel()
+"""
+        load((execute if kind == "plain" else asynchronous)(body), whole=TEXT)
+        assert text_of(triton, name) is True
 
     def test_a_fork_is_told_that_it_cannot_send_requests(self, triton, name, repository):
         body = """
