@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+# Each name of a status, and the name by which clients get it.
+_STATUSES = {
+    "invalid_argument": "invalid_argument",
+    "not_found": "not_found",
+    "conflict": "conflict",
+    "already_exists": "conflict",
+    "too_many_requests": "too_many_requests",
+    "resource_exhausted": "too_many_requests",
+    "unavailable": "unavailable",
+}
+
 
 class PyTritonError(Exception):
     """Base of every error that PyTriton raises on the server's side.
@@ -57,6 +70,35 @@ class PyTritonRuntimeError(PyTritonError):
     """Something outside of the program's own arguments failed while it ran."""
 
 
+class PyTritonInvalidRequestError(PyTritonError):
+    """Raised by an inference callable that refuses a request; the client gets the message, and the log no traceback.
+
+    It fails every request of the call. To refuse one request of several, return it in place of that request's response;
+    ``@sample`` does so by itself.
+
+    Args:
+        message: The message for the client.
+        status: Why: ``invalid_argument`` (HTTP status 400), ``not_found`` (404), ``conflict`` or ``already_exists``
+            (409), ``too_many_requests`` or ``resource_exhausted`` (429), ``unavailable`` (503). What Triton's own HTTP
+            and gRPC ports make of each is listed in the documentation under "Errors".
+
+    Attributes:
+        status: As above; ``conflict`` and ``too_many_requests`` for either of their names.
+
+    Raises:
+        PyTritonBadParameterError: There is no such status.
+
+    Examples:
+        >>> PyTritonInvalidRequestError("there is no voice 'x'", status="not_found").status
+        'not_found'
+    """
+
+    def __init__(self, message: str, status: str = "invalid_argument") -> None:
+        """Store the message and the status."""
+        super().__init__(message)
+        self.status = _checked_status(status)
+
+
 class PyTritonInferenceError(PyTritonError):
     """The server answered what an inference callable asked of it, another model's inference say, with an error.
 
@@ -72,3 +114,11 @@ class PyTritonInferenceError(PyTritonError):
         """Store the message and the code."""
         super().__init__(message)
         self.code = code
+
+
+def _checked_status(status: Any) -> str:
+    if not isinstance(status, str) or status not in _STATUSES:
+        raise PyTritonBadParameterError(
+            f"status of PyTritonInvalidRequestError is {status!r}; use one of {', '.join(_STATUSES)}."
+        )
+    return _STATUSES[status]

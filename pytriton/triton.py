@@ -16,6 +16,7 @@ from pytriton.constants import (
 )
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.notebook import model_rows, triton_html
+from pytriton.run_options import run_options
 from pytriton.server.config import TritonConfig
 from pytriton.server.control import check_url
 from pytriton.server.lifecycle import TritonLifecyclePolicy, policy_for
@@ -51,8 +52,8 @@ __all__ = [
 class Triton(TritonBase):
     """Serves Python functions on the Triton Inference Server.
 
-    The server is a subprocess; the functions run in this process. Use it as a context manager, or call `stop` at the
-    end.
+    The server is a subprocess; the functions run in this process. Nothing is started and no port is taken before
+    ``with``, `connect`, `run` or `serve`. Use it as a context manager, or call `stop` at the end.
 
     Args:
         config: The server's settings. Fields that are None are taken from environment variables
@@ -66,8 +67,8 @@ class Triton(TritonBase):
             by the environment variable ``PYTRITON_SERVER_PATH``.
 
     Raises:
-        PyTritonRuntimeError: A port is in use, or the server cannot be started.
-        PyTritonBadParameterError: A setting has a value that cannot work.
+        PyTritonBadParameterError: A setting of the access control has a value that cannot work. Other settings, and the
+            ports, are checked when the server starts.
 
     Examples:
         >>> @batch
@@ -93,22 +94,32 @@ class Triton(TritonBase):
         security_config: TritonSecurityConfig | None = None,
         server_path: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Starts the server, unless the lifecycle policy defers that to `run`."""
-        self._config = overlaid(TritonConfig.from_env(), config or TritonConfig())
+        """Checks the settings of the access control; starts nothing."""
+        config = overlaid(config or TritonConfig(), run_options().config)
+        self._config = overlaid(TritonConfig.from_env(), config)
         self._access = AccessControl(security_config or TritonSecurityConfig(), self._config)
         policy = triton_lifecycle_policy or policy_for(self._config)
         url = f"http://{TRITON_LOCAL_IP}:{self._config.http_port or DEFAULT_HTTP_PORT}"
         super().__init__(url, workspace, policy, self._access.token)
         if self._config.exit_timeout_secs is not None:
-            self._exit_timeout_s = self._config.exit_timeout_secs
+            self._session.exit_timeout_s = self._config.exit_timeout_secs
         self._server_path = server_path
-        if policy.launch_triton_on_startup:
-            self._start()
+
+    def __enter__(self) -> Triton:
+        """Starts the server, unless the lifecycle policy defers that to `run`, and waits until it is ready."""
+        if self._session.policy.launch_triton_on_startup:
+            try:
+                with self._session.lock:
+                    self._session.connect()
+            except BaseException:  # an interrupt as well: there will be no __exit__
+                self.stop()
+                raise
+        return self
 
     @property
     def config(self) -> TritonConfig:
         """The server's settings; while it runs, with the numbers of the ports that it listens on."""
-        server = self._server
+        server = self._session.server
         return dataclasses.replace(server.config if isinstance(server, LocalServer) else self._config)
 
     def get_access_token(self) -> str:
@@ -124,12 +135,13 @@ class Triton(TritonBase):
 
     def _repr_html_(self) -> str:
         """Returns a table of the models and their URLs, for notebooks."""
-        server = self._server
+        server = self._session.server
         alive = isinstance(server, LocalServer) and server.is_alive()
         urls = server.urls() if isinstance(server, LocalServer) and alive else []
         states = server.control.states() if server is not None and alive else None
         ended = server.how_it_ended() if isinstance(server, LocalServer) and server.state.has_failed else ""
-        return triton_html(model_rows((model.spec for model in self._models), states or {}, urls), urls, alive, ended)
+        rows = model_rows((model.spec for model in self._session.models), states or {}, urls)
+        return triton_html(rows, urls, alive, ended)
 
     def _listen_on_loopback(self) -> None:
         config = dataclasses.replace(
@@ -139,14 +151,15 @@ class Triton(TritonBase):
             metrics_address=self._config.metrics_address or self._config.http_address or TRITON_LOCAL_IP,
         )
         if config != self._config:
-            self.stop()  # it may have been started, at the default addresses
+            self.stop()  # a `with` block has started it at the default addresses
             self._config = config
 
     def _check(self, spec: ModelSpec) -> None:
         check_model(spec, self._config)
 
-    def _open(self) -> LocalServer:
-        return LocalServer(self._config, self._access, self._workspace, self._server_path, self._on_exit)
+    def _open(self, workspace: Workspace) -> LocalServer:
+        run_options().check_start()
+        return LocalServer(self._config, self._access, workspace, self._server_path, self._session.on_exit)
 
 
 class RemoteTriton(TritonBase):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import logging
 import os
 import threading
@@ -11,33 +10,31 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from pytriton.announcement import announcement, summary
 from pytriton.decorators.ordering import FunctionT
 from pytriton.exceptions import (
     PyTritonInvalidOperationError,
     PyTritonRuntimeError,
-    PyTritonUnrecoverableError,
 )
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.model_config.tensor import Tensor
-from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.models.definition import InferenceSource, ModelDefinition
-from pytriton.models.manager import Deployment, ModelManager
+from pytriton.models.description import ModelDescription
+from pytriton.models.manager import wait_until_served
 from pytriton.models.model import BoundModel
-from pytriton.models.store import FolderStore, UploadStore
 from pytriton.process.instance import ProcessInstance
 from pytriton.proxy.context import MODEL
-from pytriton.proxy.registry import Registry
-from pytriton.proxy.services.client import ServerClient
+from pytriton.run_options import run_options
 from pytriton.server.lifecycle import DEFAULT_POLICY, TritonLifecyclePolicy
 from pytriton.server.local import LocalServer
 from pytriton.server.remote import RemoteServer
-from pytriton.server.state import ServerState
-from pytriton.server_report import NOT_RUNNING, ServerReport
+from pytriton.server_report import ServerReport
+from pytriton.server_session import ModelChanges, ServerSession
 from pytriton.type_hints.binding import resolve
 from pytriton.type_hints.declaration import declare
+from pytriton.utils.console import tell
 from pytriton.utils.interpreter_exit import let_threads_hang_at_exit
-from pytriton.utils.signals import wake_on_signals
 from pytriton.utils.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -48,10 +45,6 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("pytriton.triton")
 
 MONITORING_PERIOD_S = 10.0
-
-_DEFAULT_EXIT_TIMEOUT_S = 25  # Kubernetes kills after 30 s
-
-_DOWN = (ServerState.STOPPED, ServerState.RESTARTING)  # the server loads its models when it starts
 
 let_threads_hang_at_exit(prefix="pytriton-")
 
@@ -77,21 +70,8 @@ class TritonBase:
     ) -> None:
         self._url = url
         self._access_token = access_token
-        self._policy = triton_lifecycle_policy
-        self._workspace = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
-        self._exit_timeout_s: float = _DEFAULT_EXIT_TIMEOUT_S
-        self._models = ModelManager()
-        self._server: LocalServer | RemoteServer | None = None
-        self._registry: Registry | None = None
-        self._owner = os.getpid()
-        self._lock = threading.RLock()
-        self._woken = threading.Event()  # serve() has something to look at
-        self._unrecoverable: PyTritonUnrecoverableError | None = None
-        self._supervised: LocalServer | RemoteServer | None = None
-        self._generation = 0  # counts changes of models, and starts of the server
-        self._runs = False  # `run` was called
+        self._session = ServerSession(self._open, workspace, triton_lifecycle_policy, self.stop)
         self._gateway: GatewayServer | None = None
-        self._lost: list[str] = []  # models with requests that the last stop did not wait for
 
     def __enter__(self: _Self) -> _Self:
         return self
@@ -140,6 +120,7 @@ class TritonBase:
         model_name, definition = resolve(model_name, infer_func, inputs, outputs, config)
         source = definition.infer_func
         infer_funcs = [source] if callable(source) or isinstance(source, ProcessInstance) else [*source]
+        infer_funcs = run_options().workers(infer_funcs)
         spec = ModelSpec.create(
             model_name,
             definition.inputs,
@@ -150,8 +131,56 @@ class TritonBase:
             strict=strict,
         )
         self._check(spec)
-        with self._lock:
-            self._add(spec, infer_funcs)
+        self._session.add(BoundModel(spec, infer_funcs))
+
+    def unbind(self, model_name: str, model_version: int | None = None) -> None:
+        """Removes a model, and unloads it if the server runs; other models are not disturbed.
+
+        New requests to the model are refused from now on. This returns when those in flight have been served, or after
+        the exit timeout; an inference callable that calls this does not wait.
+
+        Args:
+            model_name: The model's name.
+            model_version: Its version; None is every version.
+
+        Raises:
+            PyTritonBadParameterError: No such model is bound.
+            PyTritonInvalidOperationError: The server cannot unload the model.
+
+        Examples:
+            >>> triton.unbind("Double")  # doctest: +SKIP
+        """
+        removed = self._session.remove(model_name, model_version)
+        if MODEL.get(None) is not None:  # an inference callable, which cannot wait for itself
+            return
+        if wait_until_served(removed, time.monotonic() + self._session.exit_timeout_s):
+            LOGGER.warning("Model %r is unbound, and still serves requests that it got before.", model_name)
+
+    @property
+    def models(self) -> tuple[ModelDescription, ...]:
+        """The models that are bound, in the order in which they were.
+
+        Examples:
+            >>> [model.name for model in triton.models]  # doctest: +SKIP
+            ['Double']
+        """
+        return tuple(map(ModelDescription.of, self._session.models))
+
+    def take_models(self, other: TritonBase) -> ModelChanges:
+        """Binds the models of another object, which has started nothing, in place of its own.
+
+        Models that are the same in both are not disturbed. The other object stands for the same server from then on.
+
+        Args:
+            other: An object of the same class.
+        """
+        changes = self._session.replace_models(other._session.models)
+        other.__dict__ = self.__dict__  # so that functions that refer to it find the server
+        return changes
+
+    def is_same_as(self, other: TritonBase) -> bool:
+        """Returns whether another object stands for the same server, see `take_models`."""
+        return self._session is other._session
 
     @overload
     def model(self, function: FunctionT, /) -> FunctionT: ...
@@ -225,8 +254,8 @@ class TritonBase:
             PyTritonRuntimeError: The server cannot be started or reached, or has ended.
             PyTritonInvalidOperationError: The server refuses a model.
         """
-        with self._lock:
-            self._connect().open_gate()
+        with self._session.lock:
+            self._session.connect().open_gate()
 
     def run(self) -> None:
         """Starts the server if it does not run, and returns when all models are ready to serve.
@@ -235,27 +264,33 @@ class TritonBase:
             PyTritonRuntimeError: The server cannot be started or reached, or ended while starting.
             PyTritonInvalidOperationError: The server refuses a model.
         """
-        with self._lock:
-            server = self._connect()
+        with self._session.lock:
+            server = self._session.connect()
             try:
                 server.load_repository()
             except PyTritonInvalidOperationError:
                 self.stop()
                 raise
             server.open_gate()
-            self._runs = True
+            self._session.runs = True
 
     def run_behind_gateway(self) -> None:
         """Does what `run` does, with Triton's own ports on loopback alone, as `serve` does for its gateway.
 
         Does nothing if `run` was called before.
         """
-        with self._lock:
-            if not self._runs:
+        with self._session.lock:
+            if not self._session.runs:
                 self._listen_on_loopback()
                 self.run()
 
-    def serve(self, monitoring_period_s: float = MONITORING_PERIOD_S, *, gateway: GatewayConfig | None = None) -> None:
+    def serve(
+        self,
+        monitoring_period_s: float = MONITORING_PERIOD_S,
+        *,
+        gateway: GatewayConfig | None = None,
+        announce: bool = True,
+    ) -> None:
         """Serves until Ctrl-C, SIGTERM or `stop`; stops before it returns.
 
         Args:
@@ -263,39 +298,34 @@ class TritonBase:
                 server is noticed at once.
             gateway: Serve the models through a gateway, too: as JSON, for the internet. Triton's own ports then listen
                 on loopback alone, unless `TritonConfig` names their addresses.
+            announce: Say where each model is served: the logger ``pytriton.triton`` does as INFO or, in a program that
+                has not configured logging, a line on standard error.
 
         Raises:
             PyTritonRuntimeError: The server exited unexpectedly and stays down, or requests in flight were lost because
                 they took longer than the exit timeout.
             PyTritonUnrecoverableError: An inference callable raised it.
         """
+        options = run_options()
+        options.has_served = True
+        gateway = gateway or options.gateway
         if gateway is not None:
             self._listen_on_loopback()
         self.run()
-        server = self._server
+        session = self._session
+        server = session.server
         assert server is not None
-        failed = False
         try:
             if gateway is not None:
                 self._start_gateway(gateway)
-            with wake_on_signals(self._woken):
-                while server is self._server and not server.state.has_failed:
-                    if self._woken.wait(monitoring_period_s):
-                        self._woken.clear()
-                        break
-                    if not self.is_connected():
-                        LOGGER.warning("The server has not responded for a while.")
-            failed = server is self._server and server.state.has_failed  # before stop() changes the state
+            if announce:
+                gateway_url = None if self._gateway is None else self._gateway.url
+                tell(LOGGER, announcement(self.models, server, self.report.ready_models, gateway_url))
+            failed = session.wait(server, monitoring_period_s)
         finally:
-            if server is self._server:
+            if server is session.server:
                 self.stop()
-        if self._unrecoverable is not None:
-            error, self._unrecoverable = self._unrecoverable, None
-            raise error
-        if failed:
-            raise PyTritonRuntimeError(server.exit_report())
-        if self._lost:
-            raise PyTritonRuntimeError(self._loss())
+        session.check_end(server, failed)
 
     def stop(self) -> bool:
         """Unloads the models, and stops a local server; running callables may finish within the exit timeout.
@@ -308,36 +338,16 @@ class TritonBase:
         Returns:
             Whether there was anything to stop.
         """
-        if os.getpid() != self._owner:
-            return False  # in a fork, which must not stop the parent's server
+        if self._session.is_forked:
+            return False  # the server is the parent's
         if MODEL.get(None) is not None:  # an inference callable, which cannot wait for itself
-            server = self._server
+            server = self._session.server
             threading.Thread(target=self.stop, name="pytriton-stop", daemon=True).start()
             return server is not None
         gateway, self._gateway = self._gateway, None
         if gateway is not None:
-            gateway.stop(self._exit_timeout_s)
-        if (restarting := self._server) is not None:
-            restarting.abandon()
-        with self._lock:
-            server, self._server = self._server, None
-            registry, self._registry = self._registry, None
-            self._runs = False
-            if server is None or registry is None:
-                return False
-            server.drain()
-            server.prepare_to_stop(self._exit_timeout_s)
-            deadline = time.monotonic() + self._exit_timeout_s
-            self._lost = self._models.undeploy(deadline, unload=server.is_alive())
-            if self._lost:
-                LOGGER.error("%s", self._loss())
-            self._models.close(deadline)
-            server.stop()
-            registry.close()
-            self._workspace.clean()
-            atexit.unregister(self.stop)
-            self._woken.set()
-            return True
+            gateway.stop(self._session.exit_timeout_s)
+        return self._session.stop()
 
     def client(
         self,
@@ -366,7 +376,7 @@ class TritonBase:
         """
         from pytriton.client.in_process import InProcessClient
 
-        return InProcessClient(_ServerAccess(self), model_name, model_version, inference_timeout_s, convert_dtypes)
+        return InProcessClient(self._session, model_name, model_version, inference_timeout_s, convert_dtypes)
 
     async def aclient(
         self,
@@ -387,7 +397,7 @@ class TritonBase:
 
         return await asyncio.to_thread(
             AsyncioInProcessClient,
-            _ServerAccess(self),
+            self._session,
             model_name,
             model_version,
             inference_timeout_s,
@@ -397,135 +407,32 @@ class TritonBase:
     @property
     def report(self) -> ServerReport:
         """What the server reports of itself and of its models."""
-        return ServerReport(self._models, lambda: self._server)
+        return self._session.report
 
     @property
     def server_version(self) -> str | None:
         """The version of the Triton server, like ``2.51.0``; None before it runs."""
         return self.report.version
 
+    def __repr__(self) -> str:
+        """Describes the server's state, where it listens, and the models, in a line each."""
+        return summary(type(self).__name__, self.models, self._session.server)
+
     def is_alive(self) -> bool:
         """Returns whether the server, or its process if it is a local one, is running."""
-        server = self._server
+        server = self._session.server
         return server is not None and server.is_alive()
 
     def is_connected(self) -> bool:
         """Returns whether the server responds and accepts requests."""
-        server = self._server
-        return server is not None and server.is_alive() and server.control.is_live()
-
-    def _connect(self) -> LocalServer | RemoteServer:
-        """Returns the server, once it is ready and the models are loaded; called with the lock held."""
-        if self._server is None:
-            self._start()
-        server, registry = self._server, self._registry
-        assert server is not None
-        assert registry is not None
-        state = server.state
-        if state is ServerState.FAILED:
-            raise PyTritonRuntimeError(server.exit_report())
-        if state is ServerState.RESTARTING and not self._recover(server):
-            raise PyTritonRuntimeError("The server is being stopped.")
-        if server.state is not ServerState.READY or not self._models.is_deployed:
-            try:
-                server.wait_until_ready()
-                if not self._models.is_deployed:
-                    self._deploy(server, registry)
-            except (PyTritonRuntimeError, PyTritonInvalidOperationError):
-                self.stop()
-                raise
-        if server.is_restarted and self._supervised is not server:
-            self._supervised = server
-            threading.Thread(target=self._supervise, args=(server,), name="pytriton-supervisor", daemon=True).start()
-        return server
-
-    def _add(self, spec: ModelSpec, infer_funcs: Sequence[Callable[..., Any] | ProcessInstance]) -> None:
-        """Adds a model, and loads it if there is a server, which may end meanwhile; called with the lock held."""
-        self._generation += 1
-        if self._server is not None:
-            self._connect()
-        try:
-            self._models.add(BoundModel(spec, infer_funcs))
-        except PyTritonInvalidOperationError:
-            if self._server is None or not self._server.notice_end():
-                raise
-            self._connect()
-            self._models.add(BoundModel(spec, infer_funcs))
-        if self._server is not None and self._server.state is ServerState.RESTARTING:
-            self._connect()
-        self._generation += 1
-
-    def _supervise(self, server: LocalServer | RemoteServer) -> None:
-        """Brings the server back each time that it ends by itself."""
-        while server.wait_for_end():
-            with self._lock:
-                if self._server is not server or server.state.has_failed:
-                    return
-                if server.state is not ServerState.RESTARTING:
-                    continue  # `_connect` was faster
-                try:
-                    if not self._recover(server):
-                        return
-                except (PyTritonRuntimeError, PyTritonInvalidOperationError) as error:
-                    LOGGER.error("%s", error)
-                    self._woken.set()
-                    return
-
-    def _recover(self, server: LocalServer | RemoteServer) -> bool:
-        """Brings back a server that has ended by itself, with all models; called with the lock held.
-
-        Returns:
-            Whether it is ready; False if it is being stopped.
-        """
-
-        def deploy() -> list[str]:
-            self._models.undeploy(deadline=0, unload=False)
-            assert self._registry is not None
-            self._deploy(server, self._registry)
-            return self._names()
-
-        return server.restart(deploy)
-
-    def _loss(self) -> str:
-        names = ", ".join(map(repr, self._lost))
-        return f"Requests to {names} took longer than the exit timeout of {self._exit_timeout_s:g} s and are lost."
-
-    def _names(self) -> list[str]:
-        return list(dict.fromkeys(model.spec.name for model in self._models))
-
-    def _on_exit(self) -> None:
-        """Called when the server's process has ended."""
-        server = self._server
-        if server is None or not server.is_restarted:
-            self._woken.set()
-
-    def _start(self) -> None:
-        self._workspace.create()
-        self._woken.clear()
-        sockets = self._workspace.path / "sockets"
-        sockets.mkdir(mode=0o700, exist_ok=True)
-        registry = Registry(sockets)
-        try:
-            server = self._open()
-            if self._policy.local_model_store:
-                self._deploy(server, registry)
-                server.start([*self._names(), *server.repository_models()])
-            else:
-                server.start()
-        except BaseException:
-            self._models.undeploy(deadline=0, unload=False)
-            self._models.close(deadline=0)
-            registry.close()
-            raise
-        self._server = server
-        self._registry = registry
-        atexit.register(self.stop)
+        return self._session.is_connected()
 
     def _check(self, spec: ModelSpec) -> None:
         """Checks that a model fits the server's settings."""
 
-    def _open(self) -> LocalServer | RemoteServer:
+    def _open(self, _: Workspace) -> LocalServer | RemoteServer:
         """Returns the server to which models are deployed."""
+        run_options().check_start()
         return RemoteServer(self._url, self._access_token)
 
     def _listen_on_loopback(self) -> None:
@@ -540,45 +447,3 @@ class TritonBase:
         gateway = GatewayServer(Gateway(self, config), config)
         gateway.start()
         self._gateway = gateway
-
-    def _services(self, timeout_s: float) -> ServerClient:
-        """See `pytriton.client.in_process.Server`."""
-        registry = self._registry
-        if registry is None or self._server is None:
-            raise PyTritonInvalidOperationError(NOT_RUNNING)
-        return registry.services.client(timeout_s)
-
-    def _deploy(self, server: LocalServer | RemoteServer, registry: Registry) -> None:
-        store = (
-            FolderStore(server.repository, server.control, lambda: server.state not in _DOWN)
-            if isinstance(server, LocalServer)
-            else UploadStore(server.control)
-        )
-        self._models.deploy(Deployment(store, registry, server.control, self._on_unrecoverable, self._on_hang))
-
-    def _on_hang(self, model: str, hangs: bool) -> None:
-        server = self._server
-        if server is not None:
-            server.set_hanging(model, hangs)
-
-    def _on_unrecoverable(self, error: PyTritonUnrecoverableError) -> None:
-        LOGGER.error("An inference callable raised PyTritonUnrecoverableError; the server is shut down: %s", error)
-        self._unrecoverable = error
-        # Not in this thread: it is the worker's, for which stop() waits.
-        threading.Thread(target=self.stop, name="pytriton-stop", daemon=True).start()
-
-
-class _ServerAccess:
-    """What clients in this process see of the server."""
-
-    def __init__(self, triton: TritonBase) -> None:
-        self.services = triton._services
-        self._triton = triton
-
-    @property
-    def generation(self) -> int:
-        return self._triton._generation
-
-    def model_config(self, name: str, version: int | None) -> TritonModelConfig:
-        config = self._triton.report.configuration(name, version)
-        return TritonModelConfig.from_dict(config, None if version is None else str(version))

@@ -17,7 +17,6 @@ from pytriton.decorators import batch
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.triton import Triton
 
-# The server starts here and gets ready while the next cells run.
 triton = Triton()
 
 

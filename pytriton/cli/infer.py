@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pytriton.cli.servers import URL_HELP, choose_server
 from pytriton.cli.tensors import Array, printable, read_assignment, read_value, save
 from pytriton.client.decoupled import DecoupledModelClient
 from pytriton.client.exceptions import PyTritonClientValueError
@@ -18,18 +20,17 @@ from pytriton.client.tls import TLSConfig
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
 NAME = "infer"
+_WORDS_HELP = (
+    "the server, the model's name and its inputs: name='[[1,2]]', name=text, name=@array.npy, or name=@file for bytes, "
+    f"with or without the batch dimension. URL: {URL_HELP}"
+)
 HELP = "send requests to a model, and print or save its outputs"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    parser.add_argument("model", metavar="MODEL", help="the model's name")
-    parser.add_argument(
-        "inputs",
-        nargs="*",
-        metavar="NAME=VALUE",
-        help="an input: name=@array.npy, name='[[1,2]]' or name=text; with or without the batch dimension",
-    )
+    parser.usage = "%(prog)s [-h] [--<option> VALUE ...] [URL] MODEL [NAME=VALUE ...]"
+    parser.add_argument("words", nargs="+", metavar="[URL] MODEL [NAME=VALUE ...]", help=_WORDS_HELP)
     parser.add_argument("--model-version", metavar="N", help="the model's version; the latest by default")
     parser.add_argument(
         "--save", type=Path, metavar="FILE", help="save the outputs to a .npz, or the only one to a .npy"
@@ -41,22 +42,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Sends the request, and prints or saves the response; a decoupled model may send several."""
-    inputs = dict(read_assignment(word) for word in options.inputs)
-    if len(inputs) < len(options.inputs):
-        raise PyTritonClientValueError("An input is given twice; give each once.")
+    url, model, assignments = _split(options.words)
+    url, token = choose_server(url, options.token, "pytriton infer")
     parameters = {name: read_value(text) for name, _, text in (word.partition("=") for word in options.parameter)}
     client = ModelClient(
-        options.url,
-        options.model,
+        url,
+        model,
         options.model_version,
         init_timeout_s=options.timeout,
         inference_timeout_s=options.timeout,
-        access_token=options.token,
+        access_token=token,
         tls=TLSConfig(root_certificates=options.ca),
         convert_dtypes=True,
     )
     with client:
         config = client.model_config
+        of_bytes = {spec.name for spec in config.inputs if spec.datatype.name == "BYTES"}
+        inputs = dict(read_assignment(word, of_bytes) for word in assignments)
+        if len(inputs) < len(assignments):
+            raise PyTritonClientValueError("An input is given twice; give each once.")
         batch = _is_batch(config, inputs)
         if not config.decoupled:
             send = client.infer_batch if batch else client.infer_sample
@@ -66,6 +70,15 @@ def run(options: argparse.Namespace) -> None:
             stream = streaming.infer_batch if batch else streaming.infer_sample
             for number, response in enumerate(stream(parameters=parameters, **inputs), start=1):
                 _show(options, config, response, _numbered(options.save, number))
+
+
+def _split(words: Sequence[str]) -> tuple[str | None, str, Sequence[str]]:
+    """Returns the URL, if one is given, the model's name, and the words of the inputs."""
+    names = list(itertools.takewhile(lambda word: "=" not in word, words[:2]))
+    *urls, model = names or [""]
+    if not model or ":" in model or "/" in model:
+        raise PyTritonClientValueError(f"The name of a model is missing; write it before its inputs, not {words[0]!r}.")
+    return (urls[0] if urls else None), model, words[len(names) :]
 
 
 def _is_batch(config: TritonModelConfig, inputs: Mapping[str, Any]) -> bool:

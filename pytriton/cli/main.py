@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from pytriton import __version__
-from pytriton.cli import check, gateway, infer, models, serve
+from pytriton.cli import check, gateway, infer, models, run, serve
 from pytriton.client.exceptions import Failure, PyTritonClientError, PyTritonClientInferenceServerError
 from pytriton.exceptions import PyTritonError
 
@@ -53,16 +53,16 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for module in (infer, models):
         command = _command(commands, module)
-        command.add_argument("url", metavar="URL", help="localhost, localhost:8000, http://…, grpc://… and the like")
         module.add_arguments(command)
         command.add_argument("--json", action="store_true", help="print JSON, for other programs")
         command.add_argument(
             "--token",
             default=os.environ.get(TOKEN_VARIABLE),
-            help=f"the server's access token; by default, what {TOKEN_VARIABLE} holds",
+            help=f"the server's access token; by default, what {TOKEN_VARIABLE} holds, or that of your own server",
         )
         command.add_argument("--ca", metavar="FILE", help="certificates (PEM) that the server's own must be signed by")
         command.add_argument("--timeout", type=float, default=30.0, metavar="S", help="seconds to wait (default: 30)")
+    run.add_arguments(_command(commands, run))
     serve.add_arguments(_command(commands, serve), TOKEN_VARIABLE)
     gateway.add_arguments(_command(commands, gateway), TOKEN_VARIABLE)
     check.add_arguments(_command(commands, check))

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from pytriton.cli.servers import URL_HELP, choose_server
 from pytriton.client.auth import create_auth_headers
 from pytriton.client.core.servers import Server
 from pytriton.client.core.session import read_config
@@ -22,14 +23,16 @@ _RESTRICTED = "not shown: the server wants its token for that"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds no arguments."""
+    """Adds the command's arguments."""
+    parser.add_argument("url", nargs="?", metavar="URL", help=URL_HELP)
 
 
 def run(options: argparse.Namespace) -> None:
     """Lists the models of a server."""
-    url = TritonUrl.from_url(options.url)
+    address, token = choose_server(options.url, options.token, "pytriton models")
+    url = TritonUrl.from_url(address)
     transport = blocking_transport(url, TLSConfig(root_certificates=options.ca))
-    server = Server(transport, create_auth_headers(options.token, url.protocol))
+    server = Server(transport, create_auth_headers(token, url.protocol))
     try:
         models = list(_models(server, options.timeout))
     finally:

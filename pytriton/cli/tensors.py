@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from pytriton.client.exceptions import PyTritonClientValueError
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def read_assignment(word: str) -> tuple[str, Any]:
+def read_assignment(word: str, of_bytes: Container[str] = ()) -> tuple[str, Any]:
     """Reads a word such as ``x=[1,2]``, ``x=@array.npy`` or ``text=hello``.
 
     Args:
         word: The word. Behind the first ``=`` stands ``@`` and the name of a ``.npy`` file, or JSON, or else text. Text
             that begins with ``@`` or looks like JSON is written as JSON: ``'"@here"'``.
+        of_bytes: Names of the inputs that take the content of any file; of a ``.npy`` file with strings, the strings.
 
     Returns:
         The name, and an array, or a value of Python's own.
@@ -37,7 +39,10 @@ def read_assignment(word: str) -> tuple[str, Any]:
     name, equals, text = word.partition("=")
     if not equals or not name:
         raise PyTritonClientValueError(f"{word!r} is no tensor; write name=@array.npy, name='[[1,2]]' or name=text.")
-    return name, _from_file(name, Path(text[1:])) if text.startswith("@") else read_value(text)
+    if not text.startswith("@"):
+        return name, read_value(text)
+    path = Path(text[1:])
+    return name, _bytes_of_file(name, path) if name in of_bytes else _array_of_file(name, path)
 
 
 def read_value(text: str) -> Any:
@@ -92,11 +97,27 @@ def _save_archive(path: Path, arrays: Mapping[str, Array]) -> None:
                 np.lib.format.write_array(file, array, allow_pickle=False)
 
 
-def _from_file(name: str, path: Path) -> Array:
+def _bytes_of_file(name: str, path: Path) -> bytes | Array:
+    if path.suffix == ".npy":
+        with contextlib.suppress(PyTritonClientValueError):
+            array = _array_of_file(name, path)
+            if array.dtype.kind in "SU":
+                return array
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise _unreadable(name, path, error) from error
+
+
+def _unreadable(name: str, path: Path, error: OSError) -> PyTritonClientValueError:
+    return PyTritonClientValueError(f"Tensor {name!r}: {str(path)!r} cannot be read: {error.strerror}.")
+
+
+def _array_of_file(name: str, path: Path) -> Array:
     try:
         loaded = np.load(path, allow_pickle=False)
     except OSError as error:
-        raise PyTritonClientValueError(f"Tensor {name!r}: {str(path)!r} cannot be read: {error.strerror}.") from error
+        raise _unreadable(name, path, error) from error
     except (ValueError, EOFError) as error:
         raise PyTritonClientValueError(
             f"Tensor {name!r}: {str(path)!r} holds no array as numpy.save writes it: {error}."

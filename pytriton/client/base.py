@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 from pytriton.client.core import fork_safety
 from pytriton.client.core.deadlines import check_timeout
 from pytriton.client.core.requests import EncodedRequest
-from pytriton.client.core.session import (
+from pytriton.client.core.session import Session
+from pytriton.client.core.settings import (
     DEFAULT_INFERENCE_TIMEOUT_S,
     DEFAULT_INIT_TIMEOUT_S,
     DEFAULT_RESTART_TIMEOUT_S,
-    Session,
     Settings,
 )
 from pytriton.client.exceptions import PyTritonClientClosedError, PyTritonClientValueError
@@ -35,7 +35,9 @@ class BaseModelClient(abc.ABC):
         model_version: Its version; the latest by default.
         lazy_init: Connect on first use; otherwise when the client is created or, in asyncio, entered.
         init_timeout_s: How long to wait, in seconds, until the server and the model are ready and the model's
-            configuration is known; 300 by default.
+            configuration is known; also for a server that starts later. By default it is 300 for a server that
+            responds, and 1 for one that cannot be reached. A ready server that does not have the model is not waited
+            for.
         inference_timeout_s: How long to wait for a response, in seconds; 60 by default.
         model_config: The model's configuration; by default, it is fetched from the server once.
         ensure_model_is_ready: Wait until the model is ready before the first request.
@@ -86,6 +88,7 @@ class BaseModelClient(abc.ABC):
             restart_timeout_s=_restart_timeout(restart_timeout_s),
             shared_memory=shared_memory,
             convert_dtypes=convert_dtypes,
+            waits_for_server=init_timeout_s is not None,
         )
         self._lazy_init = lazy_init
         self._process = fork_safety.process
@@ -109,7 +112,7 @@ class BaseModelClient(abc.ABC):
             settings.url,
             settings.model_name,
             settings.model_version,
-            init_timeout_s=settings.init_timeout_s,
+            init_timeout_s=settings.init_timeout_s if settings.waits_for_server else None,
             inference_timeout_s=settings.inference_timeout_s,
             model_config=session.current_config,
             ensure_model_is_ready=settings.ensure_model_is_ready and not session.prepared,

@@ -87,5 +87,23 @@ class PyTritonClientInferenceServerError(PyTritonClientError):
     failure: Failure = Failure.REFUSED
 
 
+class PyTritonClientInvalidRequestError(PyTritonClientInferenceServerError):
+    """The server or the model refused the request, and says why; the same request would be refused again.
+
+    A model does so with `pytriton.exceptions.PyTritonInvalidRequestError`, or with a code of ``pb_utils.TritonError``.
+    With the statuses ``too_many_requests`` and ``unavailable``, the request may be sent again later: ``failure`` is
+    then `Failure.BUSY`.
+
+    Attributes:
+        status: ``invalid_argument``, ``not_found``, ``conflict``, ``too_many_requests`` or ``unavailable``.
+        http_status: The same as a status of HTTP: 400, 404, 409, 429 or 503.
+        reason: The server's or the model's own words.
+    """
+
+    status: str = "invalid_argument"
+    http_status: int = 400
+    reason: str = ""
+
+
 class PyTritonClientQueueFullError(PyTritonClientError):
     """The client's queue is full."""

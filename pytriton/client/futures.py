@@ -39,7 +39,8 @@ class FuturesModelClient:
         max_workers: How many requests are in flight at once.
         max_queue_size: How many more may wait in the queue.
         non_blocking: Raise `PyTritonClientQueueFullError` when the queue is full, instead of waiting for room.
-        init_timeout_s: How long to wait until the model is ready; 300 s by default.
+        init_timeout_s: How long to wait until the model is ready, also for a server that starts later; see
+            `ModelClient`.
         inference_timeout_s: How long to wait for a response after the request is sent; 60 s by default. It is also how
             long a call waits for room in the queue.
 

@@ -419,7 +419,7 @@ def _outputs(reply: InferenceReply, single: bool) -> dict[str, Array]:
 def _failure(error: PyTritonInferenceError) -> PyTritonClientError:
     if isinstance(error, NoResponseError):
         return PyTritonClientTimeoutError(str(error))
-    return server_failure("The server", str(error))
+    return server_failure("The server", str(error), error.code)
 
 
 def _lost(call: InferenceCall) -> PyTritonClientError:

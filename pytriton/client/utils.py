@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pytriton.client.auth import create_auth_headers
@@ -15,11 +15,13 @@ from pytriton.client.core.http_transport import HttpTransport, connect
 from pytriton.client.core.readiness import wait_until_ready
 from pytriton.client.core.sansio import run
 from pytriton.client.core.servers import Server
-from pytriton.client.core.session import DEFAULT_INIT_TIMEOUT_S, LATEST_MODEL_VERSION, version_of
+from pytriton.client.core.session import read_config
+from pytriton.client.core.settings import DEFAULT_INIT_TIMEOUT_S, LATEST_MODEL_VERSION, version_of
 from pytriton.client.exceptions import PyTritonClientInvalidUrlError, PyTritonClientModelUnavailableError
 from pytriton.client.tls import TLSConfig
 from pytriton.client.url import TritonUrl
 from pytriton.constants import DEFAULT_GRPC_PORT, DEFAULT_HTTP_PORT
+from pytriton.model_config.triton_model_config import TritonModelConfig
 
 if TYPE_CHECKING:
     import tritonclient.grpc
@@ -35,6 +37,7 @@ __all__ = [
     "TritonUrl",
     "create_auth_headers",
     "create_client_from_url",
+    "get_model_config",
     "get_model_state",
     "wait_for_model_ready",
     "wait_for_server_ready",
@@ -109,14 +112,36 @@ def get_model_state(
     version = version_of(model_version)
     server = _server_of(client, headers)
     index = server.call("get_model_repository_index", _TIMEOUT_S)()
+    return state_in(index, model_name, version, f"The server at {server.url}")
+
+
+def get_model_config(
+    client: InferenceServerClient,
+    model_name: str,
+    model_version: str | None = None,
+    timeout_s: float | None = None,
+    headers: Mapping[str, Any] | None = None,
+) -> TritonModelConfig:
+    """Waits until a model is ready, and returns its configuration, as `wait_for_model_ready` waits."""
+    wait_for_model_ready(client, model_name, model_version, timeout_s, headers)
+    server, version = _server_of(client, headers), version_of(model_version)
+    return read_config(server.call("get_model_config", _TIMEOUT_S, model_name, version)(), server.url, version)
+
+
+def state_in(index: Sequence[Mapping[str, Any]], name: str, version: str, server: str) -> ModelState:
+    """Returns the state of a model in a server's index; ``server`` names that in the error.
+
+    Raises:
+        PyTritonClientModelUnavailableError: The index has no such model.
+    """
     versions = {
         int(entry.get("version") or 0): ModelState(entry.get("state") or "UNAVAILABLE")
         for entry in index
-        if entry["name"] == model_name and version in ("", entry.get("version", ""))
+        if entry["name"] == name and version in ("", entry.get("version", ""))
     }
     if not versions:
         raise PyTritonClientModelUnavailableError(
-            f"The server at {server.url} has no model {model_name!r}{f' version {version}' if version else ''}."
+            f"{server} has no model {name!r}{f' version {version}' if version else ''}."
         )
     return ModelState.READY if ModelState.READY in versions.values() else versions[max(versions)]
 

@@ -27,7 +27,12 @@ from pytriton.decorators.ordering import (
 )
 from pytriton.decorators.side_by_side import SubStream, interleave
 from pytriton.decorators.streams import RequestItems, Stream, failing_beside, items_of, makes_generators
-from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError, PyTritonValidationError
+from pytriton.exceptions import (
+    PyTritonBadParameterError,
+    PyTritonInvalidRequestError,
+    PyTritonRuntimeError,
+    PyTritonValidationError,
+)
 from pytriton.model_config.datatypes import BYTES_KINDS
 from pytriton.proxy.context import CALL_FRAME, CallFrame, current_context
 from pytriton.proxy.types import Array, Response
@@ -256,6 +261,9 @@ def _index(rows: list[int]) -> Any:
 
 def _join_groups(results: list[Any], groups: list[list[int]], pad_fn: _PadFunction | None) -> Any:
     """Joins the outputs of groups of rows in the order of the rows."""
+    for each in results:
+        if isinstance(each, PyTritonInvalidRequestError):
+            raise each
     named = [_by_name(each) for each in results]
     if pad_fn is not None:
         named = [dict(each) for each in pad_fn(named)]
@@ -328,7 +336,10 @@ def _padded_generator(keys: tuple[str, ...]) -> PyTritonBadParameterError:
 
 def _without_padding(outputs: Any, rows: int, padded_rows: int) -> Any:
     def cut(array: Any) -> Any:
-        return array[:rows] if isinstance(array, np.ndarray) and array.shape[:1] == (padded_rows,) else array
+        try:
+            return array[:rows] if len(array) == padded_rows else array
+        except TypeError:  # a number, which the model's declaration refuses
+            return array
 
     if isinstance(outputs, Mapping):
         named = {name: cut(array) for name, array in outputs.items()}

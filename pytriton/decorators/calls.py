@@ -14,8 +14,9 @@ from pytriton.decorators.ordering import (
     InferFunc,
 )
 from pytriton.decorators.streams import CallScope, failing_like, is_stream, map_stream
+from pytriton.exceptions import PyTritonInvalidRequestError
 from pytriton.proxy.context import CALL_FRAME, CallFrame, TritonContext
-from pytriton.proxy.tensors.outputs import StackedOutputs
+from pytriton.proxy.tensors.stacked_outputs import StackedOutputs
 from pytriton.proxy.types import Request
 
 _RESULTS = frozenset({dict, list, tuple, StackedOutputs})
@@ -39,7 +40,8 @@ def call_with(
     Args:
         call: The requests; None if they are unknown.
         finish: Applied to what the function returns, or to each step of a stream. None if the call is one of several
-            for `gather`, in which a generator that cannot be created counts as one that fails.
+            for `gather`, in which a generator that cannot be created counts as one that fails, and a refusal is
+            returned.
         function: The function.
         *args: Its positional arguments.
         **kwargs: Its keyword arguments.
@@ -52,10 +54,9 @@ def call_with(
     try:
         returned = function(*args, **kwargs)
     except Exception as error:
-        stream = None if finish is not None else failing_like(function, error)
-        if stream is None:
+        returned = None if finish is not None else failing_like(function, error) or _refusal(error)
+        if returned is None:
             raise
-        returned = stream
     finally:
         CALL_FRAME.reset(token)
     if type(returned) not in _RESULTS:
@@ -72,6 +73,19 @@ async def _await_in(call: CallFrame, finish: Callable[[Any], Any] | None, awaita
     return returned if finish is None else finish(returned)
 
 
+def _refusal(error: BaseException) -> PyTritonInvalidRequestError | None:
+    """Returns the error if it refuses a request, which then fails alone."""
+    return error if isinstance(error, PyTritonInvalidRequestError) else None
+
+
+def _with_refusals(results: list[Any]) -> list[Any]:
+    """Returns the results of calls, refusals among them; raises any other error."""
+    for result in results:
+        if isinstance(result, BaseException) and _refusal(result) is None:
+            raise result
+    return results
+
+
 def is_awaitable(value: Any) -> bool:
     """Returns whether a call returned an awaitable."""
     return type(value) not in _RESULTS and inspect.isawaitable(value)
@@ -82,7 +96,7 @@ def gather(returned: list[Any], finish: Callable[[list[Any]], Any], interleave: 
 
     Args:
         returned: What `call_with` returned for each of the calls.
-        finish: Applied to their results.
+        finish: Applied to their results; that of a refused call is a `PyTritonInvalidRequestError`.
         interleave: Applied to them if they are streams.
     """
     if _RESULTS.issuperset(map(type, returned)):
@@ -91,9 +105,11 @@ def gather(returned: list[Any], finish: Callable[[list[Any]], Any], interleave: 
         return interleave(returned) if any(map(is_stream, returned)) else finish(returned)
 
     async def await_all() -> Any:
-        tasks = [asyncio.ensure_future(each) for each in returned]
+        tasks = [asyncio.ensure_future(each if is_awaitable(each) else _value(each)) for each in returned]
         try:
             return finish(await asyncio.gather(*tasks))
+        except PyTritonInvalidRequestError:  # the other calls go on
+            return finish(_with_refusals(await asyncio.gather(*tasks, return_exceptions=True)))
         finally:
             for task in tasks:
                 task.cancel()
@@ -101,9 +117,8 @@ def gather(returned: list[Any], finish: Callable[[list[Any]], Any], interleave: 
     return await_all()
 
 
-def as_they_are(values: list[Any]) -> list[Any]:
-    """Returns results unchanged."""
-    return values
+async def _value(value: Any) -> Any:
+    return value
 
 
 def _owners(call: CallFrame, rows: int) -> list[int] | None:

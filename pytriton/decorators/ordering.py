@@ -35,6 +35,7 @@ class Stage(wrapt.FunctionWrapper):  # type: ignore[type-arg]
     _self_name: str
     _self_takes: str | None
     _self_gives: str | None
+    _self_joins_requests: bool
     _self_check: Callable[[ModelSpec], None] | None
     _self_settings: Mapping[str, Any]  # of the model, if it is bound without others
     _self_decorator: InferFunc

@@ -8,7 +8,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from pytriton.decorators.calls import as_they_are, call_with, gather, with_data
+from pytriton.decorators.calls import call_with, gather, with_data
 from pytriton.decorators.ordering import (
     ARRAYS,
     REQUESTS,
@@ -24,13 +24,13 @@ from pytriton.decorators.ordering import (
 )
 from pytriton.decorators.side_by_side import SubStream, interleave
 from pytriton.decorators.streams import RequestItems, items_of
-from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidRequestError, PyTritonValidationError
 from pytriton.model_config.common import DynamicBatcher
 from pytriton.model_config.datatypes import BYTES_KINDS
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.proxy.context import MODEL
 from pytriton.proxy.tensors.batch import common_inputs, stack_requests
-from pytriton.proxy.tensors.outputs import StackedOutputs
+from pytriton.proxy.tensors.stacked_outputs import StackedOutputs, by_name
 from pytriton.proxy.types import Array, Response
 
 
@@ -96,9 +96,25 @@ def _call_batch(wrapped: InferFunc, instance: object, args: Arguments, kwargs: I
     def cut(outputs: Any) -> Any:
         if type(outputs) is RequestItems or (rows and type(outputs) is Response and outputs.final):
             return items_of(outputs, rows)
-        return StackedOutputs(outputs, rows) if rows else [outputs]
+        names = None if type(outputs) is dict else _output_names()
+        if rows:
+            return StackedOutputs(outputs, rows, names)
+        return [outputs if names is None else by_name(outputs, names)]
 
     return call_with((requests, rows), cut, wrapped, *rest, **inputs, **kwargs)
+
+
+def _output_names() -> list[str] | None:
+    """Returns the names of the outputs of the model that is called; None outside of a call."""
+    model = MODEL.get(None)
+    return None if model is None else [str(tensor.name) for tensor in model.outputs]
+
+
+def _by_name(results: list[Any]) -> list[Any]:
+    if all(type(each) is dict for each in results):
+        return results
+    names = _output_names()
+    return results if names is None else [by_name(each, names) for each in results]
 
 
 _batch: Any = stage_decorator("batch", REQUESTS, ARRAYS, None, batch)(_call_batch)
@@ -112,7 +128,8 @@ def sample(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs
     It is for models that do not batch. The function returns the outputs as a dictionary by name, or as a list or tuple
     in the order of the outputs. If the model batches, arrays keep their batch dimension. Coroutines work on all
     requests at the same time, and so do generators, each of which yields the responses to one request: asynchronous
-    ones as soon as they have one, plain ones in turns. One that fails only ends its own request.
+    ones as soon as they have one, plain ones in turns. One that fails only ends its own request, as does a function
+    that refuses it with `PyTritonInvalidRequestError`.
 
     Raises:
         PyTritonValidationError: When applied: it is above a decorator that takes requests.
@@ -128,14 +145,14 @@ def sample(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs
 
     def interleaved(streams: list[Any]) -> Any:
         sub_streams = [
-            SubStream(stream, ([request], None), [position], lambda item: [item])
+            SubStream(stream, ([request], None), [position], lambda item: _by_name([item]))
             for position, (stream, request) in enumerate(zip(streams, requests, strict=True))
         ]
         return interleave(sub_streams, len(requests))
 
     return gather(
         [call_with(([request], None), None, wrapped, *rest, **request, **kwargs) for request in requests],
-        as_they_are,
+        _by_name,
         interleaved,
     )
 
@@ -194,6 +211,8 @@ def group_by_keys(wrapped: InferFunc, instance: object, args: Arguments, kwargs:
 
 def _responses(result: Any, count: int, verb: str) -> Sequence[Any]:
     """Checks that a group's call returned, or its generator yielded, one response per request."""
+    if isinstance(result, PyTritonInvalidRequestError):
+        return [result] * count
     if not isinstance(result, Sequence) or len(result) != count:
         raise PyTritonValidationError(
             f"@group_by_keys made a call with {count} requests, which {verb}ed {shown(result)}: {verb} a list with "

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.proxy.context import CALL_FRAME, CallFrame
-from pytriton.proxy.tensors.outputs import StackedOutputs
+from pytriton.proxy.tensors.stacked_outputs import StackedOutputs
 from pytriton.proxy.types import Response
 
 Stream = Iterator[Any] | AsyncIterator[Any]
@@ -154,5 +154,5 @@ def items_of(outputs: Any, rows: list[int]) -> list[Any]:
         return outputs.of_requests
     stacked = StackedOutputs(outputs, rows)
     if isinstance(outputs, Response) and outputs.final:
-        return [Response(each, final=True) for each in stacked]  # type: ignore[arg-type]  # a mapping, as it was
+        return [Response(each, final=True) for each in stacked]
     return list(stacked)

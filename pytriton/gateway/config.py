@@ -62,8 +62,11 @@ class GatewayConfig:
 
     def __post_init__(self) -> None:
         """Checks the settings."""
-        if not isinstance(self.port, int) or not 0 <= self.port <= _HIGHEST_PORT:
-            raise PyTritonBadParameterError(f"port is {self.port!r}; give a number from 0 to {_HIGHEST_PORT}.")
+        port = self.port
+        if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= _HIGHEST_PORT:
+            raise PyTritonBadParameterError(
+                f"GatewayConfig.port is {port!r}; use a port from 1 to {_HIGHEST_PORT}, or 0 for a free one."
+            )
         for name in _LIMITS:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:

@@ -10,6 +10,7 @@ from pytriton.client.exceptions import (
     Failure,
     PyTritonClientError,
     PyTritonClientInferenceServerError,
+    PyTritonClientInvalidRequestError,
     PyTritonClientModelUnavailableError,
     PyTritonClientTimeoutError,
     PyTritonClientValueError,
@@ -26,6 +27,7 @@ _STATUS_OF_FAILURE = {
     Failure.RESTRICTED: http.HTTPStatus.BAD_GATEWAY,
     Failure.MALFORMED: http.HTTPStatus.BAD_GATEWAY,
 }
+_LATER = (http.HTTPStatus.TOO_MANY_REQUESTS, http.HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 class RequestError(Exception):
@@ -66,6 +68,8 @@ def misfit(field: str, message: str) -> RequestError:
 
 def translated(error: PyTritonClientError) -> RequestError:
     """Translates an error of an inference request to that of an HTTP request."""
+    if isinstance(error, PyTritonClientInvalidRequestError):
+        return _failed(http.HTTPStatus(error.http_status), error.reason)
     status: http.HTTPStatus = http.HTTPStatus.INTERNAL_SERVER_ERROR  # a model's own
     if isinstance(error, PyTritonClientValueError):
         status = http.HTTPStatus.UNPROCESSABLE_ENTITY
@@ -75,4 +79,8 @@ def translated(error: PyTritonClientError) -> RequestError:
         status = http.HTTPStatus.GATEWAY_TIMEOUT
     elif isinstance(error, PyTritonClientInferenceServerError):
         status = _STATUS_OF_FAILURE.get(error.failure, status)
-    return RequestError(status, error.message, headers=RETRY if status == http.HTTPStatus.SERVICE_UNAVAILABLE else None)
+    return _failed(status, error.message)
+
+
+def _failed(status: http.HTTPStatus, message: str) -> RequestError:
+    return RequestError(status, message, headers=RETRY if status in _LATER else None)

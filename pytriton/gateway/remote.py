@@ -20,7 +20,8 @@ from pytriton.client.core.inputs import Array
 from pytriton.client.core.requests import EncodedRequest, check_token, tensors_of, wanted_of
 from pytriton.client.core.sansio import Steps, run_async
 from pytriton.client.core.servers import Server
-from pytriton.client.core.session import DEFAULT_RESTART_TIMEOUT_S, Session, Settings
+from pytriton.client.core.session import Session
+from pytriton.client.core.settings import DEFAULT_RESTART_TIMEOUT_S, Settings
 from pytriton.client.core.streams import results
 from pytriton.client.exceptions import PyTritonClientError, PyTritonClientValueError
 from pytriton.client.tls import TLSConfig

@@ -67,6 +67,12 @@ DATATYPES: tuple[Datatype, ...] = (
 )
 
 _BY_NAME = {datatype.name: datatype for datatype in DATATYPES}
+_BY_ANY_NAME = {
+    spelled: datatype
+    for datatype in DATATYPES
+    for name in (datatype.name, datatype.config_name, datatype.config_name.removeprefix("TYPE_"))
+    for spelled in (name, name.lower())
+}
 _BY_CODE = {datatype.code: datatype for datatype in DATATYPES}
 _BY_DTYPE = {datatype.numpy: datatype for datatype in DATATYPES if datatype.numpy is not None}
 _BYTES = _BY_NAME["BYTES"]
@@ -83,7 +89,7 @@ _BUILTIN_TYPES = frozenset({bool, int, float, complex, bytes, str, object})
 _CONCRETE_TYPES = frozenset(np.sctypeDict.values())
 _SUPPORTED = (
     ", ".join(str(datatype.numpy) for datatype in DATATYPES if datatype not in (_BYTES, _BF16))
-    + ", bfloat16 (of ml_dtypes), bytes, str and object"
+    + f", bfloat16 (of ml_dtypes), bytes, str and object, or of {', '.join(_BY_NAME)}"
 )
 
 
@@ -91,9 +97,9 @@ def datatype_of(dtype: Any) -> Datatype:
     """Finds Triton's datatype for a dtype in any of the ways in which users write one.
 
     Args:
-        dtype: A NumPy scalar type (``np.float32``), a ``np.dtype``, a name (``"float32"``, ``"S5"``, ``"FP32"``), a
-            Python type (``bool``, ``int``, ``float``, ``bytes``, ``str``, ``object``) or ``ml_dtypes.bfloat16``.
-            Objects, bytes and strings of any length are all ``BYTES``.
+        dtype: A NumPy scalar type (``np.float32``), a ``np.dtype``, a name (``"float32"``, ``"S5"``, ``"FP32"``,
+            ``"fp32"``, ``"TYPE_FP32"``), a Python type (``bool``, ``int``, ``float``, ``bytes``, ``str``, ``object``)
+            or ``ml_dtypes.bfloat16``. Objects, bytes and strings of any length are all ``BYTES``.
 
     Returns:
         The datatype.
@@ -106,7 +112,7 @@ def datatype_of(dtype: Any) -> Datatype:
         'FP32'
     """
     if isinstance(dtype, str):
-        named = _BY_NAME.get(dtype)
+        named = _BY_ANY_NAME.get(dtype)
         if named is not None:
             return named
         if dtype == "bfloat16":

@@ -7,7 +7,7 @@ import dataclasses
 import math
 import pathlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonBindError, PyTritonModelConfigError
 from pytriton.model_config.common import MAX_INT32, DynamicBatcher, ModelWarmup, WarmupInput, check_integer
@@ -84,8 +84,8 @@ class ModelSpec:
         return cls(
             name=name,
             version=version,
-            inputs=tuple(inputs),
-            outputs=tuple(outputs),
+            inputs=_listed(inputs, "inputs", name),
+            outputs=_listed(outputs, "outputs", name),
             config=ModelConfig() if config is None else config,
             instances=instances,
             strict=strict,
@@ -227,6 +227,13 @@ def _check_model_name(name: object) -> None:
             f"Model name {shown!r} cannot be the name of a folder and a part of a URL; "
             f"use 1 to {_MAX_NAME_BYTES} letters, digits, '_', '-', '~' and '.', not starting with '.'."
         )
+
+
+def _listed(tensors: Sequence[Tensor], what: str, name: str) -> tuple[Tensor, ...]:
+    if not isinstance(tensors, Iterable):
+        given = "a Tensor" if isinstance(tensors, Tensor) else repr(tensors)
+        raise PyTritonBadParameterError(f"Model {name!r}: {what} is {given}, not a list; write {what}=[Tensor(...)].")
+    return tuple(tensors)
 
 
 def _named(tensors: Sequence[Tensor], kind: str, where: str) -> tuple[Tensor, ...]:

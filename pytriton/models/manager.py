@@ -7,7 +7,7 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from pytriton.exceptions import (
     PyTritonBadParameterError,
@@ -101,6 +101,44 @@ class ModelManager:
                 replaced.retire(self._deployment.registry)
                 self._retired = [each for each in (*self._retired, replaced) if each.connections]
 
+    def remove(self, name: str, version: int | None = None) -> list[BoundModel]:
+        """Removes a model, and unloads it from the server if there is one; requests in flight go on.
+
+        Args:
+            name: The model's name.
+            version: Its version; None is every version.
+
+        Returns:
+            The models that were removed, for `wait_until_served`.
+
+        Raises:
+            PyTritonBadParameterError: No such model is bound.
+            PyTritonInvalidOperationError: The server cannot unload it, or cannot load its other versions again.
+        """
+        with self._lock:
+            keys = [key for key in self._models if key[0] == name and version in (None, key[1])]
+            if not keys:
+                raise self._not_bound(name, version)
+            removed = [self._models.pop(key) for key in keys]
+            deployment = self._deployment
+            if deployment is None:
+                return removed
+            try:
+                if self._versions(name):
+                    self._load(name, deployment)
+                else:
+                    _unload(name, deployment)
+            finally:
+                for model in removed:
+                    model.retire(deployment.registry)
+                self._retired = [each for each in (*self._retired, *removed) if each.connections]
+            return removed
+
+    def _not_bound(self, name: str, version: int | None) -> PyTritonBadParameterError:
+        wanted = f"model {name!r}" if version is None else f"version {version} of model {name!r}"
+        bound = ", ".join(f"{each!r} (version {number})" for each, number in self._models)
+        return PyTritonBadParameterError(f"There is no {wanted} to unbind; bound are {bound or 'no models'}.")
+
     @property
     def is_deployed(self) -> bool:
         """Whether the models are deployed to a server."""
@@ -180,35 +218,44 @@ class ModelManager:
                 deployment.control.unload(name, max(_POLL_S, deadline - time.monotonic()))
         except (PyTritonRuntimeError, OSError):
             return []  # the server is going, or gone
-        return self._wait_until_done(deadline)
+        return wait_until_served([*self, *self._retired], deadline)
 
-    def _wait_until_done(self, deadline: float) -> list[str]:
-        """Waits until callables have served their requests, and ends streams that take too long.
 
-        Returns:
-            The names of models that were still serving requests at the deadline.
-        """
-        start = time.monotonic()
-        last_call = deadline - min(_LAST_CALL_S, (deadline - start) / 2)
-        models = [*self, *self._retired]
-        # An instance disconnects once it has served its requests. But Triton keeps it while clients keep gRPC streams
-        # open on which they have sent it requests, even if these have been served. It accepts no new ones, and passes
-        # queued ones to idle callables.
-        quiet_s = _QUIET_S + max(map(_queue_delay_s, models), default=0)
-        while any(model.connections for model in models):
-            now = time.monotonic()
-            if now > deadline:
-                return [
-                    model.spec.name for model in models if model.connections and now - model.idle_since() < _FRESH_S
-                ]
-            if now - max([start, *(model.idle_since() for model in models)]) > quiet_s:
-                return []
-            if now > last_call:
-                last_call = deadline
-                for model in models:
-                    model.end_streams()
-            time.sleep(_POLL_S)
-        return []
+def wait_until_served(models: Sequence[BoundModel], deadline: float) -> list[str]:
+    """Waits until models that are being unloaded have served their requests, and ends streams that take too long.
+
+    Args:
+        models: The models.
+        deadline: The ``time.monotonic()`` until which requests may finish.
+
+    Returns:
+        The names of models that were still serving requests at the deadline.
+    """
+    start = time.monotonic()
+    last_call = deadline - min(_LAST_CALL_S, (deadline - start) / 2)
+    # An instance disconnects once it has served its requests. But Triton keeps it while clients keep gRPC streams
+    # open on which they have sent it requests, even if these have been served. It accepts no new ones, and passes
+    # queued ones to idle callables.
+    quiet_s = _QUIET_S + max(map(_queue_delay_s, models), default=0)
+    while any(model.connections for model in models):
+        now = time.monotonic()
+        if now > deadline:
+            return [model.spec.name for model in models if model.connections and now - model.idle_since() < _FRESH_S]
+        if now - max([start, *(model.idle_since() for model in models)]) > quiet_s:
+            return []
+        if now > last_call:
+            last_call = deadline
+            for model in models:
+                model.end_streams()
+        time.sleep(_POLL_S)
+    return []
+
+
+def _unload(name: str, deployment: Deployment) -> None:
+    try:
+        deployment.store.remove(name)
+    except (PyTritonRuntimeError, OSError) as error:
+        raise PyTritonInvalidOperationError(f"The server cannot unload model {name!r}: {error}") from error
 
 
 def _queue_delay_s(model: BoundModel) -> float:

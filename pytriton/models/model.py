@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pytriton.decorators.ordering import check_infer_func
+from pytriton.decorators.parameters import check_parameters
 from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.process.instance import ProcessInstance
@@ -32,7 +33,8 @@ class BoundModel:
         infer_funcs: For each instance, an inference callable or a process that creates one.
 
     Raises:
-        PyTritonBadParameterError: An inference callable is not callable, or cannot be sent to its process.
+        PyTritonBadParameterError: An inference callable is not callable, does not take what it is called with, or
+            cannot be sent to its process.
         PyTritonModelConfigError: An inference callable yields responses, but the model is not decoupled.
         PyTritonValidationError: Its decorators do not fit each other or the model.
     """
@@ -46,6 +48,7 @@ class BoundModel:
                 continue
             check_callable(infer_func, spec)
             check_infer_func(infer_func, spec)
+            check_parameters(infer_func, spec)
             self._sources.append(infer_func)
         self.spec = spec
         self.cached = spec.config.response_cache
@@ -53,6 +56,13 @@ class BoundModel:
         self._binding = f"{spec.name}-{spec.version}-{next(_numbers)}"
         self._workers: list[Worker | WorkerSupervisor] = []
         self._loop: EventLoop | None = None
+
+    def is_same(self, other: BoundModel) -> bool:
+        """Returns whether another model has the same specification, and the very same inference callables."""
+        return self.spec == other.spec and all(
+            one is another or (isinstance(one, ProcessSpec) and one == another)
+            for one, another in zip(self._sources, other._sources, strict=True)
+        )
 
     @property
     def description(self) -> str:

@@ -38,6 +38,13 @@ class ModelStore(Protocol):
             PyTritonRuntimeError: The server cannot load the model.
         """
 
+    def remove(self, name: str) -> None:
+        """Unloads a model, and removes its files; returns when it takes no more requests.
+
+        Raises:
+            PyTritonRuntimeError: The server cannot unload it.
+        """
+
 
 class FolderStore:
     """A model repository on disk; a server that has not started yet loads all of it when it does."""
@@ -67,6 +74,12 @@ class FolderStore:
         if self._is_started():
             self._control.load(spec.name)
 
+    def remove(self, name: str) -> None:
+        """See `ModelStore`."""
+        if self._is_started():
+            self._control.unload(name)
+        shutil.rmtree(self._repository / name, ignore_errors=True)
+
 
 def _write(path: pathlib.Path, content: bytes) -> None:
     """Writes a file, unless it has that content: a server can be started again while the disk is full."""
@@ -93,3 +106,7 @@ class UploadStore:
         if not self._control.is_loaded(spec.name):
             # The server has just unloaded the model of a killed process with that name, and this one with it.
             self._control.load(spec.name, config, files)
+
+    def remove(self, name: str) -> None:
+        """See `ModelStore`."""
+        self._control.unload(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 
 from pytriton.decorators.ordering import check_infer_func
+from pytriton.decorators.parameters import check_parameters
 from pytriton.proxy.tensors.signature import Signature
 from pytriton.proxy.wire.control import CommandMessage
 from pytriton.proxy.worker.execution_mode import check_callable
@@ -31,6 +32,7 @@ def load(command: CommandMessage) -> LoadedModel:
     infer_func = factory(*args, **kwargs)
     check_callable(infer_func, spec)
     check_infer_func(infer_func, spec)
+    check_parameters(infer_func, spec)
     close = getattr(infer_func, "close", None)
     return LoadedModel(infer_func, Signature(spec), close if callable(close) else _nothing)
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from pytriton.exceptions import PyTritonInvalidRequestError
 from pytriton.proxy.tensors.batch import BatchRequest
 from pytriton.proxy.tensors.failure import RequestError, Rescheduled, failure_of
 from pytriton.proxy.tensors.signature import Signature
@@ -109,9 +110,9 @@ class ServedModel:
         message = f"Failed to process the request(s) for model '{self._instance_name}', message: {text}"
         return RequestError(TritonError.INTERNAL, message, detail)
 
-    def error_of(self, error: BaseException) -> RequestError:
+    def error_of(self, error: Exception | SystemExit) -> Exception | SystemExit:
         """Converts what ``execute`` raised to an error, with the traceback for the server's log."""
-        if isinstance(error, RequestError):
+        if isinstance(error, (RequestError, PyTritonInvalidRequestError)):
             return error
         failure = failure_of(error, self.name)
         return self.error(failure.message.removeprefix(f"model {self.name!r}: "), failure.detail)

@@ -131,7 +131,8 @@ class InferenceResponseSender:
             TritonModelException: The final flag was sent before, the flags are others, or there is nothing to send.
             TypeError: An argument is of another type.
         """
-        flags = _checked_flags(flags)
+        if type(flags) is not int or not 0 <= flags <= TRITONSERVER_RESPONSE_COMPLETE_FINAL:
+            flags = _checked_flags(flags)
         if response is None and not flags:
             raise TritonModelException(f"{_UNABLE} There is neither a response nor the final flag: pass one of them")
         if response is not None and not isinstance(response, InferenceResponse):

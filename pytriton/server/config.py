@@ -17,6 +17,8 @@ from pytriton.exceptions import PyTritonBadParameterError
 
 LOGGER = logging.getLogger(__name__)
 
+MAX_PORT = 65535
+
 ENVIRONMENT_PREFIX = "PYTRITON_TRITON_CONFIG_"
 
 _BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
@@ -99,6 +101,9 @@ class TritonConfig:
             runs out of it; by default 80 % of what the machine or the container has. 0 is no limit.
         backend_directory: Folder with more backends, beside those of the server.
 
+    Raises:
+        PyTritonBadParameterError: A port is out of range.
+
     Examples:
         >>> config = TritonConfig(http_port=9000, cache_config=["local,size=1048576"])
     """
@@ -164,6 +169,12 @@ class TritonConfig:
     memory_limit: int | None = _own()
     backend_directory: pathlib.Path | None = _own()  # noqa: RUF009  (it returns a field)
 
+    def __post_init__(self) -> None:
+        """Checks the ports."""
+        for field in dataclasses.fields(self):
+            if field.name.endswith("_port"):
+                check_port(field.name, getattr(self, field.name))
+
     def to_dict(self) -> dict[str, Any]:
         """Returns all fields by name; unset ones are None."""
         return dataclasses.asdict(self)
@@ -225,6 +236,20 @@ class TritonConfig:
         for name, by_index in items.items():
             values[name] = values.get(name, []) + [by_index[index] for index in sorted(by_index)]
         return cls(**values)
+
+
+def check_port(setting: str, port: Any) -> None:
+    """Checks a port.
+
+    Args:
+        setting: The field's name.
+        port: Its value; None is its default.
+
+    Raises:
+        PyTritonBadParameterError: It is not a number from 0 to 65535.
+    """
+    if port is not None and (isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= MAX_PORT):
+        raise PyTritonBadParameterError(f"TritonConfig.{setting} is {port!r}; use a port from 1 to {MAX_PORT}, or 0.")
 
 
 def server_flags(config: TritonConfig) -> list[str]:

@@ -13,8 +13,8 @@ class TritonLifecyclePolicy:
     """When the server starts, and how it gets its models.
 
     Attributes:
-        launch_triton_on_startup: Start the server when the `Triton` object is created, so that it gets ready while the
-            models are being prepared, rather than in `Triton.run`.
+        launch_triton_on_startup: Start the server at ``with Triton()``, rather than in `Triton.run`, `Triton.serve` or
+            `TritonBase.connect`.
         local_model_store: Let the server itself load, as it starts, the models that are bound by then and those of
             `TritonConfig.model_repository`; it fails to start if a model cannot be loaded. By default, models are
             loaded through the repository API once the server is ready, as are those that are bound later.

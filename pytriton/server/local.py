@@ -29,6 +29,7 @@ from pytriton.server.memory import default_memory_limit
 from pytriton.server.ports import all_listen, exposed, give_back, reachable, take, with_ports
 from pytriton.server.process import ServerProcess
 from pytriton.server.restart import DEFAULT_LIMIT, RestartPolicy
+from pytriton.server.running_servers import RunningServer, publish
 from pytriton.server.security import AccessControl
 from pytriton.server.settings_check import check_settings
 from pytriton.server.state import ServerState
@@ -88,7 +89,7 @@ class LocalServer:
         self._gate = Gate()
         self._restarts = config.restart is not False
         limit = config.restart_limit
-        self._has_warned = False
+        self._has_logged = False
         self._policy = RestartPolicy(DEFAULT_LIMIT if limit is None else limit)
         self._stopping = threading.Event()
         self._state = ServerState.STOPPED
@@ -225,6 +226,9 @@ class LocalServer:
     def open_gate(self) -> None:
         """Lets the server say that it is ready."""
         self._gate.state = GateState.SERVING
+        if not self._has_logged and (self.config.model_repository is None or self._own_models is not None):
+            self._has_logged = True
+            self._log_urls()
 
     def wait_until_ready(self) -> None:
         """Waits until the server accepts requests.
@@ -246,8 +250,7 @@ class LocalServer:
                 )
         self._version = self.control.version() or self._version
         self._state = ServerState.READY
-        if self.config.model_repository is None:
-            self._log_urls()
+        publish(RunningServer(os.getpid(), self.urls(), self._access.token), self._workspace)
 
     def load_repository(self) -> None:
         """Loads the models of ``TritonConfig.model_repository``: the user's own, if any.
@@ -274,17 +277,13 @@ class LocalServer:
                 failure.__cause__ = error
         if failure is not None:
             raise failure
-        self._log_urls()
 
     def _log_urls(self) -> None:
         LOGGER.info("Serving on %s with Triton %s.", ", ".join(self.urls()), self._version or "of an unknown version")
-        if self._has_warned or self._version is None:
-            return
-        self._has_warned = True
-        holes = summary(self._version)
-        settings = exposed(self.config)
+        holes = None if self._version is None else summary(self._version)
         if holes is None:
             return
+        settings = exposed(self.config)
         if not settings:
             LOGGER.info("%s", holes)
             return
@@ -354,6 +353,13 @@ class LocalServer:
         if self.config.allow_grpc is not False:
             urls.append(f"grpc://{_host(self.config.grpc_address)}:{self.config.grpc_port}")
         return urls
+
+    @property
+    def metrics_url(self) -> str | None:
+        """The URL of the metrics' port; None if there is none."""
+        if self.config.allow_metrics is False:
+            return None
+        return f"http://{_host(self.config.metrics_address or self.config.http_address)}:{self.config.metrics_port}"
 
     def how_it_ended(self) -> str:
         """Describes how the process ended."""

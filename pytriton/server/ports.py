@@ -19,10 +19,9 @@ from pytriton.constants import (
     TRITON_LOCAL_IP,
 )
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
-from pytriton.server.config import TritonConfig
+from pytriton.server.config import TritonConfig, check_port
 
 _ANY_ADDRESS = "0.0.0.0"
-_MAX_PORT = 65535
 _EPHEMERAL_PORTS = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range")
 _FREE_PORTS = 16_384  # so many below the ephemeral ones are tried at random
 _FIRST_PORT = 10_000  # services with a fixed port mostly use lower ones
@@ -148,8 +147,7 @@ def reachable(address: str | None) -> str:
 
 
 def _check_port(port: int, setting: str, chosen: dict[str, Any]) -> None:
-    if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= _MAX_PORT:
-        raise PyTritonBadParameterError(f"TritonConfig.{setting} is {port!r}; use a port from 1 to {_MAX_PORT}, or 0.")
+    check_port(setting, port)
     for other, taken in chosen.items():
         if port and port == taken:
             raise PyTritonBadParameterError(

@@ -170,6 +170,15 @@ class RemoteServer:
         self.abandon()
         self._disconnect()
 
+    def urls(self) -> list[str]:
+        """Returns the URL that was given."""
+        return [self._url]
+
+    @property
+    def metrics_url(self) -> str | None:
+        """None: where the metrics are is not known."""
+        return None
+
     def exit_report(self) -> str:
         """Says that the server does not respond."""
         return f"The server at {self._url} no longer responds."

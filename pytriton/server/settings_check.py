@@ -20,6 +20,9 @@ from pytriton.server.config import TritonConfig
 
 LOGGER = logging.getLogger(__name__)
 
+_METRICS_SWITCHES = ("counter_latencies", "summary_latencies", "histogram_latencies")
+_METRICS_EXAMPLE = "'summary_latencies=true'"
+_QUANTILES_EXAMPLE = "'summary_quantiles=0.5:0.05,0.99:0.001'"
 _CACHE_EXAMPLE = "'local,size=1048576'"
 
 
@@ -38,6 +41,7 @@ def check_settings(config: TritonConfig) -> None:
     _check_log_file(config)
     _check_model_repository(config)
     _check_cache(config)
+    _check_metrics(config)
     if config.allow_grpc is not False and (config.grpc_use_ssl or config.grpc_use_ssl_mutual):
         _check_tls(config)
 
@@ -64,7 +68,8 @@ def _check_numbers(config: TritonConfig) -> None:
         value = getattr(config, field.name)
         if field.type == "int | None" and value is not None and not field.name.endswith("_port"):
             most = MAX_INT64 if field.name in ("memory_limit", "http_max_input_size") else MAX_INT32
-            check_integer(f"TritonConfig.{field.name}", value, 0, most)
+            least = 1 if field.name == "metrics_interval_ms" else 0  # without a pause, a processor does nothing else
+            check_integer(f"TritonConfig.{field.name}", value, least, most)
 
 
 def _check_log_file(config: TritonConfig) -> None:
@@ -116,6 +121,30 @@ def _check_cache(config: TritonConfig) -> None:
             f"TritonConfig.cache_config is {items!r}, which gives the local cache no size; use a number of bytes over "
             f"0, such as {_CACHE_EXAMPLE}."
         )
+
+
+def _check_metrics(config: TritonConfig) -> None:
+    """Checks the settings of the metrics: the server ignores most values that it does not understand."""
+    given = config.metrics_config or ()
+    for item in [given] if isinstance(given, str) else list(given):
+        setting, _, value = str(item).partition("=")
+        if not (setting and value):
+            wanted = f"<setting>=<value>, such as {_METRICS_EXAMPLE}"
+        elif setting in _METRICS_SWITCHES and value not in ("true", "false"):
+            wanted = f"true or false, such as {_METRICS_EXAMPLE}"
+        elif setting == "summary_quantiles" and not all(map(_is_quantile, value.split(","))):
+            wanted = f"<quantile>:<error> from 0 to 1 each, such as {_QUANTILES_EXAMPLE}"
+        else:
+            continue
+        raise PyTritonBadParameterError(f"TritonConfig.metrics_config has {item!r}; use {wanted}.")
+
+
+def _is_quantile(text: str) -> bool:
+    try:
+        numbers = [float(number) for number in text.split(":")]
+    except ValueError:
+        return False
+    return len(numbers) == 2 and all(0 <= number <= 1 for number in numbers)
 
 
 def _check_tls(config: TritonConfig) -> None:

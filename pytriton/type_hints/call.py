@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from typing import Any
 
 from pytriton.constants import TRITON_CONTEXT_FIELD_NAME
-from pytriton.exceptions import PyTritonValidationError
+from pytriton.exceptions import PyTritonInvalidRequestError, PyTritonValidationError
 from pytriton.proxy.worker.execution_mode import callable_kind
 from pytriton.type_hints.result import ResultHint
 from pytriton.type_hints.value import ValueHint
@@ -99,7 +99,7 @@ class Call:
                 try:
                     inputs[name] = decode(inputs[name])
                 except PyTritonValidationError as error:
-                    raise PyTritonValidationError(f"input {name!r} {error.message}") from error
+                    raise PyTritonInvalidRequestError(f"input {name!r} {error.message}") from error
         if self._context is not None:
             inputs[self._context] = inputs.pop(TRITON_CONTEXT_FIELD_NAME)
         return self._defaults | inputs if self._defaults else inputs

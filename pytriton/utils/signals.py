@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import queue
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -22,22 +23,33 @@ _clean_ups: list[Callable[[], None]] = []
 @contextlib.contextmanager
 def wake_on_signals(woken: threading.Event) -> Iterator[None]:
     """Sets the event on SIGINT, SIGTERM and SIGHUP, if this is the main thread."""
+    # A handler runs in the middle of whatever the main thread does, perhaps with the event's lock held; a SimpleQueue
+    # alone allows that.
+    arrived: queue.SimpleQueue[int | None] = queue.SimpleQueue()
 
     def wake(number: int, _: FrameType | None) -> None:
-        LOGGER.info("Stopping on %s.", signal.Signals(number).name)
-        woken.set()
+        arrived.put(number)
+
+    def wait() -> None:
+        while (number := arrived.get()) is not None:
+            LOGGER.info("Stopping on %s.", signal.Signals(number).name)
+            woken.set()
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     # A signal that is ignored, as in a background job, stays ignored.
     numbers = [each for each in _SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
+    waker = threading.Thread(target=wait, name="pytriton-signals", daemon=True)
+    waker.start()
     previous = {number: signal.signal(number, wake) for number in numbers}
     try:
         yield
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+        arrived.put(None)
+        waker.join()
 
 
 def clean_up_when_killed(clean_up: Callable[[], None]) -> None:

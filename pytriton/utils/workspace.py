@@ -134,6 +134,29 @@ def sweep(folder: pathlib.Path) -> None:
             os.close(lock)
 
 
+def workspaces_in_use() -> list[pathlib.Path]:
+    """Returns the folders of this user's workspaces that running processes have made in the usual place."""
+    home = os.environ.get(PYTRITON_HOME)
+    parent = _absolute(home) if home else _short_temporary_folder()
+    return [folder for folder in sorted(parent.glob(f"{_TEMPORARY_PREFIX}*")) if _is_in_use(folder)]
+
+
+def _is_in_use(folder: pathlib.Path) -> bool:
+    try:
+        lock = os.open(folder, _FOLDER_FLAGS | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        if os.fstat(lock).st_uid != os.getuid():
+            return False
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
 def _absolute(path: str | os.PathLike[str]) -> pathlib.Path:
     return pathlib.Path(path).expanduser().absolute()
 

@@ -102,6 +102,7 @@ class PageRun:
         self._blocks = collections.deque(blocks_of(page))
         self._namespace: dict[str, Any] = {"__name__": "__main__"}
         self._ports: dict[str, str] = {}
+        self._servers: list[tuple[Any, Any]] = []
         self._printed = ""
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
@@ -125,11 +126,14 @@ class PageRun:
             wanted = config or TritonConfig()
             anywhere = dataclasses.replace(wanted, http_port=0, grpc_port=0, metrics_port=0)
             initialize(triton, config=anywhere, **kwargs)
-            for setting, default in _PORT_SETTINGS.items():
-                self._ports[str(getattr(wanted, setting) or default)] = str(getattr(triton.config, setting))
+            self._servers.append((triton, wanted))
 
         def serve_for_a_while(
-            triton: Triton, monitoring_period_s: float = 10.0, *, gateway: GatewayConfig | None = None
+            triton: Triton,
+            monitoring_period_s: float = 10.0,
+            *,
+            gateway: GatewayConfig | None = None,
+            announce: bool = True,
         ) -> None:
             triton.run()
             if gateway is not None:
@@ -139,7 +143,7 @@ class PageRun:
             while self._blocks and self._blocks[0].test in ("while serving", "output"):
                 self._run(self._blocks.popleft(), {"__name__": "__main__"})
             threading.Thread(target=_interrupt, args=(signal.getsignal(signal.SIGINT),), daemon=True).start()
-            serve(triton, monitoring_period_s)
+            serve(triton, monitoring_period_s, announce=announce)
 
         Triton.__init__, Triton.serve = initialize_with_free_ports, serve_for_a_while  # type: ignore[assignment,method-assign]
 
@@ -176,6 +180,10 @@ class PageRun:
         path.write_text(block.code)
 
     def _with_real_ports(self, code: str) -> str:
+        for triton, wanted in self._servers:
+            if triton.is_alive():  # or else its ports are not known, or no longer in use
+                for setting, default in _PORT_SETTINGS.items():
+                    self._ports[str(getattr(wanted, setting) or default)] = str(getattr(triton.config, setting))
         return re.sub(
             r"\b(localhost|127\.0\.0\.1):(\d+)\b",
             lambda match: f"{match[1]}:{self._ports.get(match[2], match[2])}",

@@ -222,7 +222,9 @@ def test_server_ends_with_the_kernel(kernel: tuple[Any, Run]) -> None:
 def test_starting_again_on_the_same_ports_says_what_to_do(kernel: tuple[Any, Run]) -> None:
     _, run = kernel
     run("triton.run()")
-    again = "from pytriton.triton import TritonConfig\nTriton(config=TritonConfig(http_port=triton.config.http_port))"
+    again = (
+        "from pytriton.triton import TritonConfig\nTriton(config=TritonConfig(http_port=triton.config.http_port)).run()"
+    )
     (error,) = run(again)
     assert re.search(r"Port \d+ \(TritonConfig.http_port\) is in use", error["content"]["evalue"])
 

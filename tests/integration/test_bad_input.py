@@ -20,7 +20,12 @@ from serving import (
 )
 
 from pytriton.decorators import batch
-from pytriton.exceptions import PyTritonBadParameterError, PyTritonModelConfigError, PyTritonRuntimeError
+from pytriton.exceptions import (
+    PyTritonBadParameterError,
+    PyTritonModelConfigError,
+    PyTritonRuntimeError,
+    PyTritonValidationError,
+)
 from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
 from pytriton.model_config.common import ModelWarmup, WarmupInput
 from pytriton.triton import Triton, TritonLifecyclePolicy, TritonSecurityConfig
@@ -61,11 +66,6 @@ BINDINGS = {
         lambda _: bound(inputs=FLOATS_IN * 2),
         PyTritonBadParameterError,
         ["'Model'", "two inputs named", "'x'", "give each a name of its own"],
-    ),
-    "no outputs": (
-        lambda _: bound(outputs=[]),
-        PyTritonBadParameterError,
-        ["'Model'", "no outputs", "give it at least one Tensor"],
     ),
     "a dtype that Triton lacks": (
         lambda _: bound(inputs=[Tensor(name="x", shape=(1,), dtype=np.complex64)]),
@@ -172,7 +172,7 @@ SERVERS = {
     ),
     "an endpoint that does not exist": (
         lambda _: {"security_config": TritonSecurityConfig(restricted_endpoints=["metrics"]), **settings()},
-        PyTritonBadParameterError,
+        PyTritonValidationError,
         ["TritonSecurityConfig.restricted_endpoints", "'metrics'", "use", "inference", "model-repository", "trace"],
     ),
     "a file for a workspace": (
@@ -261,7 +261,7 @@ def test_a_mistake_in_the_settings_is_told_before_the_server_starts(folder, mist
     before = servers()
 
     with pytest.raises(error) as caught:
-        Triton(**make(folder))  # which does not wait for the server, and so learns nothing of it
+        Triton(**make(folder)).run()
 
     check_message(caught.value.message, parts)
     assert servers() == before
@@ -272,7 +272,7 @@ def test_a_mistake_in_an_environment_variable_is_told_before_the_server_starts(m
     monkeypatch.setenv("PYTRITON_TRITON_CONFIG_LOG_FILE", str(tmp_path / "missing" / "log"))
 
     with pytest.raises(PyTritonBadParameterError, match=r"TritonConfig\.log_file is '.*/missing/log', which cannot be"):
-        running_triton()
+        running_triton().run()
 
 
 def test_a_mistake_is_told_where_the_server_starts_and_can_be_mended(tmp_path):
@@ -316,7 +316,7 @@ def test_a_disk_that_is_full_at_bind_is_told_and_the_server_goes_on(triton, name
     if is_bound:
         bind_floats(triton, name, double)
     bind_floats(triton, f"{name}_other", double)
-    folder = triton._workspace.path / "models" / name
+    folder = triton._session.workspace.path / "models" / name
     config = folder / "config.pbtxt"
     config.unlink(missing_ok=True)
     folder.mkdir(exist_ok=True)
@@ -339,7 +339,7 @@ def test_a_disk_that_is_full_at_bind_is_told_and_the_server_goes_on(triton, name
 def test_a_disk_that_is_full_before_the_server_starts_is_told_and_run_can_be_repeated():
     triton = Triton(config=free_config(), triton_lifecycle_policy=LATER_WITH_MODELS)
     bind_floats(triton, "double", double)
-    config = triton._workspace.path / "models" / "double" / "config.pbtxt"
+    config = triton._session.workspace.path / "models" / "double" / "config.pbtxt"
     config.parent.mkdir(parents=True)
     config.symlink_to("/dev/full")
 
@@ -403,7 +403,7 @@ def bind(model):
     triton.bind(model, batch(lambda x: [x * 2]), tensors, tensors)
 
 fill()
-tell(lambda: Triton(workspace=folder / "w"))
+tell(lambda: Triton(workspace=folder / "w").run())
 ballast.unlink()
 policy = TritonLifecyclePolicy(launch_triton_on_startup=False)
 with Triton(workspace=folder / "w", triton_lifecycle_policy=policy) as triton:

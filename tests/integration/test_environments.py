@@ -52,7 +52,7 @@ if __name__ == "__main__":
         for name, function in (("thread", Double()), ("process", ProcessInstance(Double))):
             triton.bind(name, function, [Tensor((-1,), np.float32, "x")], [Tensor((-1,), np.float32, "y")])
         triton.run()
-        print(*{folder.parent for folder in [triton._workspace.path]})
+        print(*{folder.parent for folder in [triton._session.workspace.path]})
         for name in ("thread", "process"):
             with ModelClient(f"localhost:{triton.config.http_port}", name) as client:
                 print(client.infer_sample(np.float32([21]))["y"])

@@ -17,6 +17,7 @@ from serving import (
     client_of,
     connection_to,
     free_config,
+    is_ready,
     is_running,
     request_json,
     running_triton,
@@ -143,6 +144,44 @@ def test_the_server_starts_when_the_policy_says():
         triton.run()
         assert triton.is_connected()
         assert send_floats(triton, "double", [1]) == [2]
+
+
+def test_nothing_is_started_and_no_port_taken_before_it_is_needed(own_home):
+    with taken_port() as port:
+        triton = Triton(config=free_config(http_port=port))
+        bind_floats(triton, "double", double)
+
+        assert (triton.is_alive(), triton.is_connected(), triton.stop()) == (False, False, False)
+        assert not servers()
+        assert not list(own_home.iterdir())
+
+
+def test_a_context_returns_when_the_server_has_the_models_that_were_bound_before():
+    triton = running_triton()
+    bind_floats(triton, "double", double)
+    with triton:
+        assert triton.is_connected()
+        assert send_floats(triton, "double", [1]) == [2]
+        assert not is_ready(triton), "more models may come until run()"
+        triton.run()
+        assert is_ready(triton)
+
+
+@pytest.mark.parametrize("start", ["connect", "run"])
+def test_without_a_context_the_server_starts_when_it_is_called_for(start):
+    triton = running_triton()
+    bind_floats(triton, "double", double)
+    getattr(triton, start)()
+    try:
+        assert send_floats(triton, "double", [1]) == [2]
+    finally:
+        triton.stop()
+
+
+def test_a_context_that_cannot_start_its_server_leaves_nothing(own_home):
+    with taken_port() as port, pytest.raises(PyTritonRuntimeError, match=rf"Port {port}"):
+        running_triton(http_port=port).__enter__()
+    assert not servers()
 
 
 def test_two_servers_run_side_by_side():
@@ -275,7 +314,7 @@ def test_a_port_in_use_is_reported_before_the_server_starts(own_home, setting):
     with taken_port() as port:
         message = rf"Port {port} \(TritonConfig\.{setting}\) is in use"
         with pytest.raises(PyTritonRuntimeError, match=message):
-            Triton(config=free_config(**{setting: port}))
+            Triton(config=free_config(**{setting: port})).run()
 
         assert not servers()
 
@@ -295,7 +334,7 @@ def test_one_port_for_two_settings_is_refused():
     with taken_port() as port:
         pass
     with pytest.raises(PyTritonBadParameterError, match=rf"grpc_port and TritonConfig\.http_port are both {port}"):
-        Triton(config=free_config(http_port=port, grpc_port=port))
+        Triton(config=free_config(http_port=port, grpc_port=port)).run()
     assert not servers()
 
 
@@ -327,7 +366,7 @@ def test_the_addresses_are_those_of_the_settings():
 
 def test_an_address_of_another_host_is_refused_by_name():
     with pytest.raises(PyTritonBadParameterError, match=r"192\.0\.2\.1.*TritonConfig\.http_address"):
-        Triton(config=free_config(http_address="192.0.2.1"))
+        Triton(config=free_config(http_address="192.0.2.1")).run()
     assert not servers()
 
 
@@ -369,7 +408,7 @@ def test_a_workspace_whose_path_is_too_long_for_sockets_is_refused_by_name(tmp_p
     long = tmp_path / ("x" * 100)
 
     with pytest.raises(PyTritonBadParameterError, match=r"is too long for a socket.*workspace="):
-        Triton(config=free_config(), workspace=long)
+        Triton(config=free_config(), workspace=long).run()
     assert not servers()
 
 

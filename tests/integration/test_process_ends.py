@@ -16,6 +16,7 @@ from serving import (
     Background,
     Script,
     bind_floats,
+    is_ready,
     is_running,
     running_triton,
     send_floats,
@@ -40,6 +41,7 @@ def test_an_unrecoverable_error_ends_serve(tmp_path):
     triton = running_triton()
     bind_floats(triton, "lost", ProcessInstance(make))
     serving = Background(triton.serve)
+    wait_until(lambda: is_ready(triton))
     response = wait_until(lambda: send_floats(triton, "lost", [1]))
 
     assert response == "model 'lost': PyTritonUnrecoverableError: the device is lost"

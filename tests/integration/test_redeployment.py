@@ -27,11 +27,11 @@ def triton():
 
 
 def undeploy(triton):
-    triton._models.undeploy(time.monotonic() + WAIT_S, unload=True)
+    triton._session.models.undeploy(time.monotonic() + WAIT_S, unload=True)
 
 
 def deploy(triton):
-    triton._deploy(triton._server, triton._registry)
+    triton._session.deploy(triton._session.server, triton._session.registry)
 
 
 def test_a_function_serves_again_after_it_was_deployed_again(triton):
@@ -60,7 +60,7 @@ def test_a_process_outlives_an_undeployment(triton, caplog):
 
 
 def test_the_state_follows_the_server(triton):
-    server = triton._server
+    server = triton._session.server
     assert server.state is ServerState.READY
 
     server.process.stop(0)

@@ -294,8 +294,9 @@ import numpy as np
 
 triton = Triton()
 triton.bind("double", batch(lambda x: [x * 2]), [Tensor((-1,), np.float32, "x")], [Tensor((-1,), np.float32, "y")])
-print(triton.config.http_port, flush=True)
-triton.serve()
+with triton:
+    print(triton.config.http_port, flush=True)
+    triton.serve()
 print("after", flush=True)
 """
     with Script(tmp_path, code) as script:
@@ -325,7 +326,7 @@ def test_without_restarts_the_server_stays_down():
     triton = running_triton(restart=False)
     bind_floats(triton, "double", double)
     serving = Background(lambda: triton.serve())
-    wait_until(triton.is_connected)
+    wait_until(lambda: is_ready(triton))
     server_of(triton).kill()
     serving.finish()
 
@@ -337,7 +338,7 @@ def test_a_server_that_ends_too_often_stays_down_and_serve_raises_the_reason():
     triton = running_triton(restart_limit=3)
     bind_floats(triton, "double", double)
     serving = Background(lambda: triton.serve())
-    wait_until(triton.is_connected)
+    wait_until(lambda: is_ready(triton))
     for _ in range(3):
         kill(triton)
     server_of(triton).kill()

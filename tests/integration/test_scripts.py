@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 
@@ -257,7 +258,7 @@ def test_a_script_may_start_its_server_in_a_thread_that_ends(run):
         SERVE
         + """
 triton = []
-thread = threading.Thread(target=lambda: triton.append(Triton()))
+thread = threading.Thread(target=lambda: triton.append(Triton().__enter__()))
 thread.start()
 thread.join()
 (triton,) = triton
@@ -391,7 +392,8 @@ with Triton() as triton:
         time.sleep(60)
     sys.stdin.readline()
     os.kill(child, signal.SIGTERM)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), triton.is_alive(), os.path.exists(triton._workspace.path))
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print(status, triton.is_alive(), os.path.exists(triton._session.workspace.path))
 """
     )
     assert script.line() == "True"
@@ -415,3 +417,30 @@ with Triton() as triton:
     script.signal(signal.SIGTERM)
     assert script.wait() == 7
     assert script.workspaces() == []
+
+
+def test_serve_says_where_each_model_is_and_says_it_once(run):
+    script = run(BLOCKING)
+    wait_until(lambda: "Metrics: " in script.stderr)
+    lines = script.stderr[script.stderr.index("Model ") :].splitlines()
+
+    assert re.fullmatch(r"Model Double v1: http://localhost:(\d+)/v2/models/Double/infer", lines[0])
+    assert re.fullmatch(r"gRPC: grpc://localhost:\d+", lines[1])
+    assert re.fullmatch(r"Metrics: http://localhost:\d+/metrics", lines[2])
+    script.server.kill()
+    wait_until(lambda: "is ready again" in script.stderr)
+    assert script.stderr.count("Model Double") == 1
+
+
+def test_serve_is_silent_where_that_is_wanted(run):
+    script = run(BLOCKING.replace("triton.serve()", "triton.serve(announce=False)"))
+    script.signal(signal.SIGINT)
+    assert script.wait() == 0
+    assert "Model Double" not in script.stderr
+
+
+def test_serve_leaves_the_lines_to_logging_where_that_is_configured(run):
+    script = run("import logging\nlogging.basicConfig(level=logging.INFO, format='%(name)s: %(message)s')\n" + BLOCKING)
+    wait_until(lambda: "\npytriton.triton: Model Double v1: http://" in f"\n{script.stderr}")
+    script.signal(signal.SIGINT)
+    assert script.wait() == 0

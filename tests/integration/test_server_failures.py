@@ -17,6 +17,7 @@ from serving import (
     bind_floats,
     client_of,
     held_model,
+    is_ready,
     running_triton,
     send_floats,
     server_of,
@@ -67,7 +68,7 @@ def test_serve_raises_when_the_server_is_killed(caplog):
     triton = running_triton(restart=False)
     bind_floats(triton, "double", double)
     serving = Background(lambda: triton.serve())
-    wait_until(triton.is_connected)
+    wait_until(lambda: is_ready(triton))
 
     start = time.monotonic()
     server_of(triton).kill()
@@ -127,7 +128,7 @@ def test_a_server_that_got_sigterm_from_elsewhere_makes_serve_raise():
     triton = running_triton(restart=False)
     bind_floats(triton, "double", double)
     serving = Background(lambda: triton.serve())
-    wait_until(triton.is_connected)
+    wait_until(lambda: is_ready(triton))
 
     os.kill(server_of(triton).pid, signal.SIGTERM)
     serving.finish()
@@ -159,7 +160,7 @@ def test_serve_raises_the_unrecoverable_error():
     triton = running_triton()
     triton.bind("broken", batch(lambda x: give_up(x)), FLOATS_IN, FLOATS_OUT)
     serving = Background(lambda: triton.serve())
-    wait_until(triton.is_connected)
+    wait_until(lambda: is_ready(triton))
 
     send_floats(triton, "broken", [1])
     serving.finish()

@@ -40,13 +40,13 @@ def assert_serves(triton, root):
     (backends,) = (
         flag.partition("=")[2] for flag in server_of(triton).cmdline() if flag.startswith("--backend-directory=")
     )
-    assert backends.startswith(str(triton._workspace.path))
+    assert backends.startswith(str(triton._session.workspace.path))
 
 
 def test_a_server_of_the_users_own_is_named_by_a_parameter(own_server):
     with Triton(config=free_config(), server_path=own_server) as triton:
         assert_serves(triton, own_server)
-        backends = triton._workspace.path / "backends"
+        backends = triton._session.workspace.path / "backends"
         assert {path.name for path in backends.iterdir()} == {"other", "python", "pytriton"}
         assert (backends / "python").resolve() == find_server().backend.parent / "python"
     assert (own_server / "backends" / "other").is_dir()
@@ -67,19 +67,19 @@ def test_the_parameter_wins_over_the_environment(own_server, monkeypatch, tmp_pa
 def test_a_folder_without_a_server_is_refused_by_name(tmp_path, monkeypatch):
     message = rf"There is no Triton server in {tmp_path} \({{}}\)"
     with pytest.raises(PyTritonBadParameterError, match=message.format("server_path")):
-        Triton(config=free_config(), server_path=tmp_path)
+        Triton(config=free_config(), server_path=tmp_path).run()
 
     monkeypatch.setenv(SERVER_PATH_VARIABLE, str(tmp_path))
     where = f"the environment variable {SERVER_PATH_VARIABLE}"
     with pytest.raises(PyTritonBadParameterError, match=message.format(where)):
-        running_triton()
+        running_triton().run()
     assert not servers()
 
 
 def test_a_package_without_its_server_says_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setattr(pytriton, "__path__", [str(tmp_path)])
     with pytest.raises(PyTritonRuntimeError, match=r"The proxy backend is missing from .*pip install \."):
-        running_triton()
+        running_triton().run()
 
 
 def test_a_program_that_is_no_server_is_told_with_its_last_words(tmp_path):
@@ -110,7 +110,7 @@ def send_request(triton, *question):
     with zmq.Context() as context, context.socket(zmq.REQ) as socket:
         socket.setsockopt(zmq.RCVTIMEO, 5000)
         socket.setsockopt(zmq.LINGER, 0)
-        socket.connect(f"ipc://{triton._workspace.path}/sockets/registry")
+        socket.connect(f"ipc://{triton._session.workspace.path}/sockets/registry")
         socket.send_multipart(question)
         return socket.recv_multipart()
 

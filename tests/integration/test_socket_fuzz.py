@@ -63,8 +63,8 @@ class Intruder:
 
     def __init__(self, triton, seed):
         self._triton = triton
-        self._folder = triton._workspace.path
-        self._registry = triton._registry
+        self._folder = triton._session.workspace.path
+        self._registry = triton._session.registry
         self._random = random.Random(seed)
         self._context = zmq.Context()
         self.admitted = 0
@@ -236,7 +236,7 @@ def test_a_ticket_is_good_for_one_connection():
         bind_models(triton)
         triton.run()
         intruder = Intruder(triton, seed=1)
-        binding = next(iter(triton._registry._workers))
+        binding = next(iter(triton._session.registry._workers))
         registration = encode_registration(RegistrationMessage(binding, "plain", 1, "plain_0", "{}"))
         _, admission = intruder._request([b"pytriton", str(PROTOCOL_VERSION).encode(), registration])[:2]
         ticket = decode_admission(admission)

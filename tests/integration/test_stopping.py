@@ -169,11 +169,10 @@ def test_what_takes_longer_than_the_exit_timeout_is_logged_and_raised(caplog):
     triton = running_triton(exit_timeout_secs=1)
     entered, gate = held_model(triton, "hold")
     serving = Background(triton.serve)
-    wait_until(triton.is_connected)
     wait_until(lambda: is_ready(triton))
     request = Background(lambda: send_floats(triton, "hold", [1]))
     assert entered.wait(10)
-    triton._woken.set()
+    triton._session.woken.set()
 
     serving.finish()
     gate.set()
@@ -198,8 +197,9 @@ def hang(requests):
 
 triton = Triton(config=TritonConfig(exit_timeout_secs=1))
 triton.bind("hang", hang, [Tensor((-1,), np.float32, "x")], [Tensor((-1,), np.float32, "y")])
-print("ready", triton.config.http_port, flush=True)
-triton.serve()
+with triton:
+    print("ready", triton.config.http_port, flush=True)
+    triton.serve()
 """
     )
     with Script(tmp_path, code) as script:
@@ -228,7 +228,6 @@ def test_stop_from_a_callable_returns_at_once_and_stops_the_server():
 
     bind_floats(triton, "stop", stop)
     serving = Background(triton.serve)
-    wait_until(triton.is_connected)
     wait_until(lambda: is_ready(triton))
 
     assert send_floats(triton, "stop", [5]) == [5]

@@ -66,10 +66,13 @@ def test_an_error_before_the_first_response_is_the_only_answer(triton, name, inf
 WRONG_STEPS = {
     "no list": (lambda requests: 7, "the inference callable returned an int, not a list with one response per request"),
     "too many": (lambda requests: [None, None], "the inference callable returned 2 responses to 1 requests"),
-    "a wrong dtype": (lambda requests: [{"y": np.zeros((1, 1), np.int64)}], "output 'y' has dtype int64, but float32"),
-    "a wrong rank": (lambda requests: [{"y": np.zeros(1, np.float32)}], "output 'y' has shape (1,), but 2 dimensions"),
+    "a wrong dtype": (lambda requests: [{"y": np.full((1, 1), 1j)}], "output 'y' has dtype complex128, but float32"),
+    "a wrong rank": (
+        lambda requests: [{"y": np.zeros(1, np.float32)}],
+        "output 'y' has shape (1,), but float32 (batch",
+    ),
     "an unknown output": (lambda requests: [{"w": requests[0]["x"]}], "returned an output 'w' that the model does"),
-    "no array": (lambda requests: [{"y": 1}], "output 'y' is an int, not a NumPy array"),
+    "no array": (lambda requests: [{"y": {1}}], "output 'y' is a set, but float32 (batch, -1) was declared"),
     "nothing in it": (lambda requests: [{}], "did not return the output 'y'"),
 }
 

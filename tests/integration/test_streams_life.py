@@ -196,7 +196,7 @@ def test_unloading_a_model_ends_its_streams_and_no_others(triton, name, kind):
             goes_on.send(f"{name}_other", 1)
             ends.send(name, 1)
             assert goes_on.reply().y == ends.reply().y == 0
-            remote._exit_timeout_s = EXIT_S
+            remote._session.exit_timeout_s = EXIT_S
 
             start = time.monotonic()
         assert time.monotonic() - start < EXIT_S + NOTICED_S

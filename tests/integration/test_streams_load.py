@@ -133,7 +133,7 @@ class Restless(Running):
 
 
 def executors_of(triton):
-    return [executor for model in triton._models for worker in model._workers for executor in worker._executors]
+    return [executor for model in triton._session.models for worker in model._workers for executor in worker._executors]
 
 
 def blocks_in_use(triton):

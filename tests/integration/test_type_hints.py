@@ -12,8 +12,7 @@ import serving
 from jaxtyping import Float32
 from numpy.typing import NDArray
 
-from pytriton.client import DecoupledModelClient, ModelClient
-from pytriton.client.exceptions import PyTritonClientError
+from pytriton.client import DecoupledModelClient, ModelClient, PyTritonClientInvalidRequestError
 from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config import ModelConfig, Tensor
@@ -152,7 +151,7 @@ def test_processes(triton):
 
 
 def test_text_that_is_none_is_refused(triton):
-    with pytest.raises(PyTritonClientError, match="input 'text' is no text in UTF-8"):
+    with pytest.raises(PyTritonClientInvalidRequestError, match="input 'text' is no text in UTF-8"):
         asked(triton, "classify", np.array([b"\xff"], object))
 
 

@@ -49,7 +49,7 @@ def test_a_callable_that_fails_in_its_warm_up_is_not_bound(triton, client, name,
         bind_floats(triton, name, infer, config=WARM)
 
     assert told in str(error.value)
-    assert name not in repr(list(triton._models)), "it is not among the bound models"
+    assert name not in repr(list(triton._session.models)), "it is not among the bound models"
     with pytest.raises(InferenceServerException, match=name):
         client.infer(name, {"x": np.zeros((1, 2), np.float32)})
     bind_floats(triton, name, batch(lambda x: [x]), config=WARM)

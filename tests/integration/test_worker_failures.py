@@ -29,7 +29,7 @@ def end_thread(thread):
 
 def drop_connections(triton, name):
     """Cuts the connections between a model's instances and its workers, as when a worker's process ends."""
-    for model in triton._models:
+    for model in triton._session.models:
         if model.spec.name == name:
             for worker in model._workers:
                 for channel in list(worker._threads.values()):

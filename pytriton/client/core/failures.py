@@ -11,9 +11,12 @@ from pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientError,
     PyTritonClientInferenceServerError,
+    PyTritonClientInvalidRequestError,
     PyTritonClientTimeoutError,
     PyTritonClientValueError,
 )
+from pytriton.proxy.wire.error_code import ErrorCode
+from pytriton.proxy.wire.request_status import RequestStatus, read_status
 
 # gRPC's status is UNAVAILABLE both when a server says so and when there is no connection; only its words differ.
 _NOT_CONNECTED = re.compile(
@@ -36,6 +39,19 @@ _NOT_TAKEN = re.compile(_REQUEST_ID + r"(Exceeds maximum queue size|Server is st
 _RESTRICTED = re.compile(r"This \w+ is restricted, expecting header '([^']*)'")
 _EXPIRED = re.compile(_REQUEST_ID + "Request timeout expired")
 _MAX_SHOWN = 300
+_CODE_OF_HTTP = {
+    "400": ErrorCode.INVALID_ARG,
+    "404": ErrorCode.NOT_FOUND,
+    "500": ErrorCode.INTERNAL,
+    "501": ErrorCode.UNSUPPORTED,
+    "503": ErrorCode.UNAVAILABLE,
+}
+_CODE_OF_GRPC = {
+    "INVALID_ARGUMENT": ErrorCode.INVALID_ARG,
+    "NOT_FOUND": ErrorCode.NOT_FOUND,
+    "ALREADY_EXISTS": ErrorCode.ALREADY_EXISTS,
+    "UNAVAILABLE": ErrorCode.UNAVAILABLE,
+}
 _BROKEN = (Failure.UNREACHABLE, Failure.LOST, Failure.MALFORMED)
 
 
@@ -106,7 +122,8 @@ def http_failure(url: str, error: Any) -> PyTritonClientError:
         return PyTritonClientValueError(str(error.message()))
     if error.debug_details() is not None:  # the body, which was not the JSON that Triton answers with
         return malformed(url, f"status {error.status()}, {_shortened(error.debug_details())}")
-    return server_failure(f"The server at {url}", str(error.message()))
+    code = _CODE_OF_HTTP.get(error.status(), ErrorCode.UNKNOWN)
+    return server_failure(f"The server at {url}", str(error.message()), code)
 
 
 def grpc_failure(url: str, status: str | None, message: str, timeout_s: float) -> PyTritonClientError:
@@ -134,20 +151,21 @@ def grpc_failure(url: str, status: str | None, message: str, timeout_s: float) -
         return lost(url, message)
     if code == "UNIMPLEMENTED" and not message:
         return malformed(url, "it speaks gRPC, but not Triton's")
-    return server_failure(f"The server at {url}", message)
+    return server_failure(f"The server at {url}", message, _CODE_OF_GRPC.get(code, ErrorCode.UNKNOWN))
 
 
 def stream_failure(url: str, message: str) -> PyTritonClientError:
-    """Translates an error that the server sent in a stream."""
-    return server_failure(f"The server at {url}", message)
+    """Translates an error that the server sent in a stream, without its code."""
+    return server_failure(f"The server at {url}", message, None)
 
 
-def server_failure(server: str, message: str) -> PyTritonClientError:
+def server_failure(server: str, message: str, code: int | None) -> PyTritonClientError:
     """Translates an error of the server or of a model.
 
     Args:
         server: What to call the server, at the beginning of a sentence.
         message: Its words.
+        code: An `ErrorCode`; None if it is unknown.
     """
     restricted = _RESTRICTED.match(message)
     if restricted:
@@ -163,7 +181,17 @@ def server_failure(server: str, message: str) -> PyTritonClientError:
         failure = Failure.NOT_SERVED
     elif _NOT_TAKEN.match(message):
         failure = Failure.BUSY
+    elif (refused := read_status(message, code)) is not None:
+        return _refused(server, *refused)
     return server_error(_sentence(f"{server} answered: {message}"), failure)
+
+
+def _refused(server: str, status: RequestStatus, reason: str) -> PyTritonClientInvalidRequestError:
+    error = PyTritonClientInvalidRequestError(_sentence(f"{server} refused the request ({status.words}): {reason}"))
+    error.status, error.http_status, error.reason = status.name, status.http, reason
+    if status.code is ErrorCode.UNAVAILABLE:  # later, or elsewhere, it may be served
+        error.failure = Failure.BUSY
+    return error
 
 
 def _sentence(text: str) -> str:

@@ -12,9 +12,11 @@ from typing import Any
 
 from pytriton.client.core import failures, fork_safety
 from pytriton.client.core.loop_thread import is_being_cancelled
+from pytriton.client.core.port_probe import other_protocol
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientError,
+    PyTritonClientInferenceServerError,
     PyTritonClientTimeoutError,
     PyTritonClientValueError,
 )
@@ -108,6 +110,10 @@ class GrpcTransport:
         """When the requests were sent that the server has not answered yet: `time.monotonic`."""
 
     outputs_of = staticmethod(outputs_of)
+
+    def other_protocol(self) -> PyTritonClientInferenceServerError | None:
+        """See `Transport.other_protocol`."""
+        return other_protocol(self.url)
 
     def load(self) -> None:
         """Imports tritonclient's client."""
@@ -227,6 +233,10 @@ class AsyncioGrpcTransport:
         self._closing: asyncio.Future[None] | None = None  # of that loop
 
     outputs_of = staticmethod(outputs_of)
+
+    async def other_protocol(self) -> PyTritonClientInferenceServerError | None:
+        """See `Transport.other_protocol`."""
+        return await asyncio.to_thread(other_protocol, self.url)
 
     def load(self) -> None:
         """Imports tritonclient's client."""

@@ -15,7 +15,8 @@ from typing import Any
 
 from pytriton.client.core import failures, fork_safety, gevent_hub
 from pytriton.client.core.loop_thread import is_being_cancelled
-from pytriton.client.exceptions import PyTritonClientClosedError
+from pytriton.client.core.port_probe import other_protocol
+from pytriton.client.exceptions import PyTritonClientClosedError, PyTritonClientInferenceServerError
 from pytriton.client.tls import TLSConfig
 from pytriton.client.url import TritonUrl
 
@@ -52,6 +53,10 @@ class HttpTransport:
         self._closed = False
 
     outputs_of = staticmethod(outputs_of)
+
+    def other_protocol(self) -> PyTritonClientInferenceServerError | None:
+        """See `Transport.other_protocol`."""
+        return other_protocol(self.url)
 
     def load(self) -> None:
         """Imports tritonclient's client."""
@@ -225,6 +230,10 @@ class AsyncioHttpTransport:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     outputs_of = staticmethod(outputs_of)
+
+    async def other_protocol(self) -> PyTritonClientInferenceServerError | None:
+        """See `Transport.other_protocol`."""
+        return await asyncio.to_thread(other_protocol, self.url)
 
     def load(self) -> None:
         """Imports tritonclient's client."""

@@ -6,8 +6,10 @@ import functools
 import itertools
 import logging
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pytriton.client.core.deadlines import Deadline, in_seconds
+from pytriton.client.core.port_probe import is_suspicious
 from pytriton.client.core.sansio import Sleep, Steps
 from pytriton.client.core.servers import Server
 from pytriton.client.exceptions import (
@@ -25,6 +27,27 @@ _BACK_OFF = BackOff(first_s=0.01, max_s=0.25)
 _PROBE_TIMEOUT_S = 5.0
 _LOOK_CLOSER_EVERY_S = 1.0
 _MAX_LISTED = 10
+# Models come and go while they are loaded again.
+_ABSENT_S = 0.2
+# A server that is restarted is back sooner.
+_UNREACHABLE_S = 1.0
+_ABSENT = "is not found"
+
+
+class Patience(NamedTuple):
+    """What is waited for until the timeout.
+
+    Attributes:
+        model: A model that a ready server does not have.
+        server: A server that cannot be reached.
+    """
+
+    model: bool = True
+    server: bool = True
+
+
+PATIENT = Patience()
+"""Waits for everything."""
 
 
 def wait_until_ready(
@@ -33,6 +56,7 @@ def wait_until_ready(
     timeout_s: float,
     sleep: Sleep,
     started: float | None = None,
+    patience: Patience = PATIENT,
 ) -> Steps[None]:
     """Waits until at least one server is ready, and has a model ready; the others are avoided for now.
 
@@ -42,19 +66,21 @@ def wait_until_ready(
         timeout_s: How long to wait.
         sleep: How to pause, in seconds.
         started: When the waiting began, a moment of `time.monotonic`; now by default.
+        patience: What to wait for.
 
     Raises:
         PyTritonClientTimeoutError: No server was ready in time.
         PyTritonClientModelUnavailableError: A server was ready, but not the model, or the model failed to load.
-        PyTritonClientInferenceServerError: The endpoint requires an access token.
+        PyTritonClientInferenceServerError: The endpoint requires an access token, or the port speaks another protocol.
     """
     urls = ", ".join(server.url for server in servers)
-    named = f"model {model[0]!r}{f' version {model[1]}' if model[1] else ''}" if model else ""
+    named = _named(model) if model else ""
     deadline = Deadline(timeout_s, f"Waiting for {f'{named} at ' if named else ''}{urls}", started)
     next_look_s = min(_LOOK_CLOSER_EVERY_S, timeout_s / 2)
     warned = False
     up: Server | None = None  # it is ready, and has the model not ready
     reason: PyTritonClientError | None = None
+    may_be_absent, always_unreachable = not patience.model, True
     for attempt in itertools.count(1):
         found = False
         for server in servers:
@@ -64,6 +90,8 @@ def wait_until_ready(
                 found = True
                 continue
             server.mark_down()
+            may_be_absent = may_be_absent and state == "up"  # a server that is starting may still load it
+            always_unreachable = always_unreachable and _is_unreachable(state)
             if state == "up":
                 up = server
             # A timeout at the last moment is less informative than the result before.
@@ -72,6 +100,13 @@ def wait_until_ready(
                 up, reason = None if up is server else up, state
         if found:
             return
+        if attempt == 1:
+            yield from _check_protocols(servers, reason)
+        if always_unreachable and not patience.server and deadline.waited_s() > _UNREACHABLE_S:
+            raise _nobody_listens(urls, reason)
+        if model is not None and may_be_absent and deadline.waited_s() > _ABSENT_S:
+            yield from _check_presence(servers, model, deadline)
+            may_be_absent = False
         if model is not None and up is not None and deadline.waited_s() > next_look_s:
             next_look_s += _LOOK_CLOSER_EVERY_S
             yield from _look_closer(up, model, deadline, warn=not warned)
@@ -86,6 +121,19 @@ def wait_until_ready(
             "under this name and version?"
         )
     raise deadline.error(f": {reason.message.rstrip('.')}" if reason else "")
+
+
+def check_protocol(server: Server, error: PyTritonClientError | None) -> Steps[None]:
+    """Raises an error that says so if a server's port speaks the other one of HTTP and gRPC.
+
+    Args:
+        server: The server.
+        error: What a request to it ended with.
+    """
+    if is_suspicious(server.transport.url, error):
+        misdirected = yield server.transport.other_protocol
+        if misdirected is not None:
+            raise misdirected from error
 
 
 def is_ready(server: Server, model: tuple[str, str], timeout_s: float) -> Steps[bool]:
@@ -122,6 +170,72 @@ def _state(
             raise
         return error
     return PyTritonClientError(f"The server at {server.url} is not ready")
+
+
+def _is_unreachable(state: object) -> bool:
+    return isinstance(state, PyTritonClientInferenceServerError) and state.failure is Failure.UNREACHABLE
+
+
+def _nobody_listens(urls: str, reason: PyTritonClientError | None) -> PyTritonClientTimeoutError:
+    why = f"{reason.message.rstrip('.')}" if reason else f"No server can be reached at {urls}"
+    return PyTritonClientTimeoutError(
+        f"{why}. Check that the server runs, and its address and port (8000 for HTTP and 8001 for gRPC by default); "
+        "with init_timeout_s, the client waits for a server that starts later."
+    )
+
+
+def _check_protocols(servers: Sequence[Server], reason: PyTritonClientError | None) -> Steps[None]:
+    if len(servers) == 1:
+        yield from check_protocol(servers[0], reason)
+
+
+def _check_presence(servers: Sequence[Server], model: tuple[str, str], deadline: Deadline) -> Steps[None]:
+    """Raises an error if none of the servers, all of which are ready, has the model in any state."""
+    absent = None
+    for server in servers:
+        absent = yield from _absence(server, model, deadline)
+        if absent is None:
+            return
+    assert absent is not None
+    raise absent
+
+
+def _absence(
+    server: Server, model: tuple[str, str], deadline: Deadline
+) -> Steps[PyTritonClientModelUnavailableError | None]:
+    """Returns an error if a ready server does not have the model."""
+    name, version = model
+    problem = f"The server at {server.url} is ready and has no {_named(model)}"
+    try:
+        index = yield server.call("get_model_repository_index", probe_timeout_s(deadline))
+    except PyTritonClientError:  # the endpoint is restricted
+        is_absent = yield from _is_not_found(server, model, deadline)
+        advice = "check its name and version, or pass access_token to have the models listed that there are"
+        return PyTritonClientModelUnavailableError(f"{problem}; {advice}.") if is_absent else None
+    if any(entry["name"] == name and version in ("", entry.get("version", "")) for entry in index):
+        return None
+    ready = [entry for entry in index if entry.get("state") == "READY"]
+    versions = sorted({str(entry.get("version", "")) for entry in ready if entry["name"] == name})
+    if versions:
+        return PyTritonClientModelUnavailableError(f"{problem}; it has version {', '.join(versions)} of it.")
+    others = sorted({entry["name"] for entry in ready})
+    return PyTritonClientModelUnavailableError(f"{problem}; it has {_listed(others) or 'no model'}.")
+
+
+def _is_not_found(server: Server, model: tuple[str, str], deadline: Deadline) -> Steps[bool]:
+    """Returns whether a server says that it does not have a model, rather than that it is not ready."""
+    try:
+        yield server.call("get_model_config", probe_timeout_s(deadline), *model)
+    except PyTritonClientInferenceServerError as error:
+        return error.failure is Failure.NOT_SERVED and _ABSENT in error.message
+    except PyTritonClientError:
+        return False
+    return False
+
+
+def _named(model: tuple[str, str]) -> str:
+    name, version = model
+    return f"model {name!r}{f' version {version}' if version else ''}"
 
 
 def _look_closer(server: Server, model: tuple[str, str], deadline: Deadline, *, warn: bool) -> Steps[None]:

@@ -43,6 +43,9 @@ class Transport(Protocol):
             PyTritonClientClosedError: The transport is closed, or was closed meanwhile.
         """
 
+    def other_protocol(self) -> Any:
+        """Returns the error to raise if the port speaks another protocol, or None; in asyncio, an awaitable."""
+
     def load(self) -> None:
         """Imports the required libraries, which takes a moment."""
 

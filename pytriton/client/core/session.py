@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import struct
 import time
@@ -15,12 +14,18 @@ from pytriton.client.core import shared_memory
 from pytriton.client.core.deadlines import Deadline, check_timeout
 from pytriton.client.core.failures import is_response, malformed, server_error
 from pytriton.client.core.inputs import Array
-from pytriton.client.core.readiness import is_ready, probe_timeout_s, wait_until_ready
+from pytriton.client.core.readiness import (
+    PATIENT,
+    Patience,
+    check_protocol,
+    is_ready,
+    probe_timeout_s,
+    wait_until_ready,
+)
 from pytriton.client.core.requests import (
     EncodedRequest,
     Options,
     check_token,
-    is_text,
     make_request,
     response_of,
     tensor_of,
@@ -29,22 +34,16 @@ from pytriton.client.core.requests import (
 )
 from pytriton.client.core.sansio import Sleep, Steps, T
 from pytriton.client.core.servers import Balancer, Server
+from pytriton.client.core.settings import Settings
 from pytriton.client.exceptions import (
     Failure,
     PyTritonClientInferenceServerError,
     PyTritonClientModelUnavailableError,
     PyTritonClientTimeoutError,
-    PyTritonClientValueError,
 )
 from pytriton.client.retry import RetryPolicy
-from pytriton.client.tls import TLSConfig
 from pytriton.client.url import TritonUrl
 from pytriton.model_config.triton_model_config import TritonModelConfig
-
-DEFAULT_INIT_TIMEOUT_S = 300.0
-DEFAULT_INFERENCE_TIMEOUT_S = 60.0
-DEFAULT_RESTART_TIMEOUT_S = 5.0
-LATEST_MODEL_VERSION = "<latest>"
 
 _PROBE_TIMEOUT_S = 2.0
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -55,60 +54,6 @@ _MAX_LOST = 3
 _RESTARTING = (Failure.UNREACHABLE, Failure.LOST)
 # Another server may be used at once: nothing was executed.
 _ELSEWHERE = (Failure.UNREACHABLE, Failure.NOT_SERVED, Failure.BUSY)
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """Settings of a client; see `pytriton.client.ModelClient`."""
-
-    url: str | Sequence[str]
-    model_name: str
-    model_version: str | None
-    init_timeout_s: float
-    inference_timeout_s: float
-    ensure_model_is_ready: bool
-    access_token: str | None
-    tls: TLSConfig | None
-    retry: RetryPolicy | None
-    restart_timeout_s: float
-    shared_memory: bool
-    convert_dtypes: bool
-
-    def urls(self) -> list[TritonUrl]:
-        """Returns the servers' parsed URLs.
-
-        Raises:
-            PyTritonClientInvalidUrlError: One of them is not valid.
-            PyTritonClientValueError: There is none.
-        """
-        urls = list(self.url) if isinstance(self.url, Sequence) and not isinstance(self.url, str) else [self.url]
-        if not urls:
-            raise PyTritonClientValueError("The list of URLs is empty; name at least one server.")
-        return [TritonUrl.from_url(url) for url in urls]
-
-    def model(self) -> tuple[str, str]:
-        """Returns name and version of the model; the version is empty for the latest.
-
-        Raises:
-            PyTritonClientValueError: They are not valid.
-        """
-        if not isinstance(self.model_name, str) or not self.model_name or not is_text(self.model_name):
-            raise PyTritonClientValueError(f"model_name is {self.model_name!r}; give the model's name.")
-        return self.model_name, version_of(self.model_version)
-
-
-def version_of(model_version: str | int | None) -> str:
-    """Returns a model's version as tritonclient expects it: empty for the latest.
-
-    Raises:
-        PyTritonClientValueError: It is none.
-    """
-    version = "" if model_version in (None, LATEST_MODEL_VERSION) else str(model_version)
-    if version and not (version.isascii() and version.isdigit()):
-        raise PyTritonClientValueError(
-            f"model_version is {model_version!r}; give a number, or leave it out for the latest."
-        )
-    return version
 
 
 def read_config(message: Any, url: str, version: str) -> TritonModelConfig:
@@ -167,11 +112,19 @@ class Session:
         """The model's configuration; None if it is unknown, or outdated because the model was reloaded."""
         return None if self._is_outdated else self.config
 
-    def wait_until_ready(self, timeout_s: float, *, model: bool = True, started: float | None = None) -> Steps[None]:
+    def wait_until_ready(
+        self,
+        timeout_s: float,
+        *,
+        model: bool = True,
+        started: float | None = None,
+        patience: Patience = PATIENT,
+    ) -> Steps[None]:
         """Waits for a server, and for the model if requested; see `readiness.wait_until_ready`."""
         timeout_s = check_timeout("timeout_s", timeout_s)
         self._load_libraries()
-        return wait_until_ready(self.servers, self.model if model else None, timeout_s, self._sleep, started)
+        wanted = self.model if model else None
+        return wait_until_ready(self.servers, wanted, timeout_s, self._sleep, started, patience)
 
     def prepare(self, started: float | None = None) -> Steps[TritonModelConfig]:
         """Prepares for the first request within ``init_timeout_s``: waits for the model, and gets its configuration.
@@ -183,7 +136,8 @@ class Session:
         started = time.monotonic() if started is None else started
         timeout_s = self.settings.init_timeout_s
         if self.settings.ensure_model_is_ready:
-            yield from self.wait_until_ready(timeout_s, started=started)
+            patience = Patience(model=False, server=self.settings.waits_for_server)
+            yield from self.wait_until_ready(timeout_s, started=started, patience=patience)
             self._has_responded = True
         if self._is_outdated:
             deadline = Deadline(timeout_s, f"Asking for model {self.model[0]!r}", started)
@@ -361,7 +315,11 @@ class Session:
             server.transport.load()
 
     def _fetch_config(self, server: Server, deadline: Deadline) -> Steps[TritonModelConfig]:
-        message = yield server.call("get_model_config", deadline.left_s(), *self.model)
+        try:
+            message = yield server.call("get_model_config", deadline.left_s(), *self.model)
+        except PyTritonClientInferenceServerError as error:
+            yield from check_protocol(server, error)
+            raise
         return read_config(message, server.url, self.model[1])
 
     def _send_by(self, server: Server, request: EncodedRequest, deadline: Deadline) -> Steps[dict[str, Array]]:

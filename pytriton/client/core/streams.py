@@ -15,7 +15,8 @@ from pytriton.client.core.grpc_transport import AsyncioGrpcTransport
 from pytriton.client.core.requests import EncodedRequest, tensors_of, wanted_of
 from pytriton.client.core.sansio import Steps, run_async
 from pytriton.client.core.servers import Server
-from pytriton.client.core.session import Session, Settings
+from pytriton.client.core.session import Session
+from pytriton.client.core.settings import Settings
 from pytriton.client.exceptions import (
     Failure,
     PyTritonClientError,

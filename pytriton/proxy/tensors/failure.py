@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import traceback
 from types import TracebackType
 
-from pytriton.exceptions import PyTritonValidationError
+from pytriton.exceptions import PyTritonInvalidRequestError, PyTritonValidationError
 from pytriton.proxy.wire.error_code import ErrorCode
 from pytriton.proxy.wire.inference import RESCHEDULE, RequestFailure
+from pytriton.proxy.wire.request_status import STATUSES, with_status
+
+LOGGER = logging.getLogger(__name__)
 
 _WHOLE_BATCH = -1
 # In characters. A text of megabytes would hold up the server, which copies it for each request of the batch.
@@ -46,6 +50,8 @@ def failure_of(error: BaseException, model: str, request: int = _WHOLE_BATCH) ->
         return RequestFailure(request, RESCHEDULE, "", "")
     if isinstance(error, RequestError):
         return RequestFailure(request, error.code, _as_c_string(_shortened(str(error), _MAX_MESSAGE)), error.detail)
+    if isinstance(error, PyTritonInvalidRequestError):
+        return _refusal_of(error, model, request)
     text = _shortened(_text_of(error), _MAX_MESSAGE)
     if isinstance(error, PyTritonValidationError):
         message = f"model {model!r}: {text}"
@@ -54,6 +60,13 @@ def failure_of(error: BaseException, model: str, request: int = _WHOLE_BATCH) ->
     trace = "".join(traceback.format_exception(type(error), error, _from_callable(error.__traceback__))).rstrip()
     detail = f"model {model!r}: the inference callable failed\n{_shortened(trace, _MAX_TRACE)}"
     return RequestFailure(request, ErrorCode.INTERNAL, _as_c_string(message), detail)
+
+
+def _refusal_of(error: PyTritonInvalidRequestError, model: str, request: int) -> RequestFailure:
+    status = STATUSES[error.status]
+    text = with_status(status, _shortened(_text_of(error), _MAX_MESSAGE))
+    LOGGER.debug("Model %r refused a request: %s", model, text)
+    return RequestFailure(request, status.code, _as_c_string(text), "")
 
 
 def _text_of(error: BaseException) -> str:

@@ -2,71 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Union
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.model_config.datatypes import BYTES_CODE, BYTES_KINDS, CODE_BY_DTYPE
+from pytriton.model_config.datatypes import CODE_BY_DTYPE
 from pytriton.proxy.tensors.batch import Batch
+from pytriton.proxy.tensors.conversion import conform
 from pytriton.proxy.tensors.failure import failure_of
 from pytriton.proxy.tensors.signature import OutputSignature, Signature
+from pytriton.proxy.tensors.stacked_outputs import PLAIN_OUTPUTS, Outputs, StackedOutputs, as_outputs, wrong_rows
 from pytriton.proxy.types import Array, Request, Response, described
 from pytriton.proxy.wire.encoding import ParameterValue
 from pytriton.proxy.wire.inference import RequestFailure
-
-_PLAIN_OUTPUTS = frozenset({dict, list, tuple})
-
-Outputs = Union[Mapping[str, Array], Sequence[Array]]
-
-
-class StackedOutputs(Sequence[Outputs]):
-    """The outputs of a whole batch, as ``@batch`` callables return them.
-
-    It behaves as a list with the outputs of each request. A worker takes it as a whole, so that nothing is split on the
-    way back to the server.
-
-    Args:
-        outputs: Arrays over all requests, by name or in the order of the model's outputs.
-        rows: Number of rows of each request.
-
-    Raises:
-        PyTritonValidationError: ``outputs`` are not arrays, or do not have as many rows as the requests.
-    """
-
-    def __init__(self, outputs: object, rows: list[int]) -> None:
-        """Checks the number of rows."""
-        self.rows = rows
-        self.outputs: Outputs = outputs  # type: ignore[assignment]  # if they are none, the next line says so
-        total = sum(rows)
-        for array in _arrays(outputs):
-            if isinstance(array, np.ndarray) and array.ndim > 0 and len(array) != total:
-                raise PyTritonValidationError(
-                    f"output {_place(array, self.outputs)} has {len(array)} rows, but the batch has {total}: its first "
-                    "dimension is the batch"
-                )
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        index = range(len(self))[index]
-        start = sum(self.rows[:index])
-        return self._cut(start, start + self.rows[index])
-
-    def __iter__(self) -> Iterator[Outputs]:
-        start = 0
-        for rows in self.rows:
-            yield self._cut(start, start + rows)
-            start += rows
-
-    def _cut(self, start: int, stop: int) -> Outputs:
-        if isinstance(self.outputs, Mapping):
-            return {name: array[start:stop] for name, array in self.outputs.items()}
-        return [array[start:stop] for array in self.outputs]
 
 
 class OutputColumn(NamedTuple):
@@ -98,13 +48,13 @@ def collect_outputs(
     Raises:
         PyTritonValidationError: An output does not match the declaration.
     """
-    if isinstance(returned, StackedOutputs) and len(returned.rows) == batch.request_count:
+    if type(returned) is StackedOutputs and returned.is_whole and len(returned.rows) == batch.request_count:
         by_index = _by_index(returned.outputs, signature)
         if len(by_index) < len(signature.outputs):
             for request in range(batch.request_count):
-                _check_requested(by_index, batch.requested_outputs(request), signature)
+                _check_requested(by_index, returned.outputs, batch.requested_outputs(request), signature)
         columns = [
-            OutputColumn(index, _checked(array, signature.outputs[index], signature), [])
+            OutputColumn(index, _checked_rows(array, signature.outputs[index], signature, returned.rows), [])
             for index, array in by_index.items()
         ]
         return columns, [], {}
@@ -136,10 +86,11 @@ def checked_outputs(response: object, batch: Batch, request: int, signature: Sig
     Raises:
         PyTritonValidationError: An output does not match the declaration.
     """
-    by_index = _by_index(_as_outputs(response), signature)
+    returned = as_outputs(response)
+    by_index = _by_index(returned, signature)
     outputs = signature.outputs
     if len(by_index) < len(outputs) and not signature.loose:
-        _check_requested(by_index, batch.requested_outputs(request), signature)
+        _check_requested(by_index, returned, batch.requested_outputs(request), signature)
     return {index: _checked(array, outputs[index], signature) for index, array in by_index.items()}
 
 
@@ -167,53 +118,21 @@ def as_responses(returned: object, count: int) -> Sequence[object]:
     return returned
 
 
-def _as_outputs(outputs: object) -> Outputs:
-    if type(outputs) in _PLAIN_OUTPUTS:  # first, because checking for the abstract classes takes a microsecond
-        return outputs  # type: ignore[return-value]
-    if isinstance(outputs, Mapping) or (isinstance(outputs, Sequence) and not isinstance(outputs, (str, bytes))):
-        return outputs
-    raise PyTritonValidationError(
-        f"the inference callable returned {described(outputs)}: return a dictionary of arrays by output name, or a "
-        "list or tuple of arrays in the order of the outputs"
-    )
-
-
-def _place(array: Array, outputs: Outputs) -> str:
-    """Returns the name or position of an array among the outputs."""
-    position = [each is array for each in _arrays(outputs)].index(True)
-    return repr(list(outputs)[position]) if isinstance(outputs, Mapping) else f"number {position + 1}"
-
-
-def _arrays(outputs: object) -> Iterable[Array]:
-    """Returns the arrays of outputs.
-
-    Raises:
-        PyTritonValidationError: ``outputs`` is neither a mapping nor a sequence.
-    """
-    if type(outputs) is dict:
-        return outputs.values()
-    outputs = _as_outputs(outputs)
-    return outputs.values() if isinstance(outputs, Mapping) else outputs
-
-
 def _by_index(outputs: Outputs, signature: Signature) -> dict[int, Array]:
     """Returns outputs by their position in the model's configuration."""
     kind = type(outputs)
     if (
-        kind not in _PLAIN_OUTPUTS
+        kind not in PLAIN_OUTPUTS
         and isinstance(outputs, Request)
         and not all(name in signature.output_index for name in outputs)
     ):
         outputs = list(outputs.values())  # a request that is returned unchanged: its inputs are the outputs
     # Checking a list for the abstract class takes half a microsecond.
-    if isinstance(outputs, dict) or (kind not in _PLAIN_OUTPUTS and isinstance(outputs, Mapping)):
+    if isinstance(outputs, dict) or (kind not in PLAIN_OUTPUTS and isinstance(outputs, Mapping)):
         try:
             return {signature.output_index[name]: array for name, array in outputs.items()}
         except KeyError as error:
-            raise PyTritonValidationError(
-                f"the inference callable returned an output {error.args[0]!r} that the model does not have: its "
-                f"outputs are {', '.join(map(repr, signature.output_index))}"
-            ) from None
+            return _known(outputs, error.args[0], signature)
     if len(outputs) > len(signature.outputs):
         raise PyTritonValidationError(
             f"the inference callable returned {len(outputs)} outputs, but the model has {len(signature.outputs)}: "
@@ -222,46 +141,46 @@ def _by_index(outputs: Outputs, signature: Signature) -> dict[int, Array]:
     return dict(enumerate(outputs))  # type: ignore[arg-type]  # a sequence: no mapping gets here
 
 
-def _check_requested(by_index: dict[int, Array], requested: list[int] | None, signature: Signature) -> None:
+def _known(outputs: Mapping[str, Array], unknown: str, signature: Signature) -> dict[int, Array]:
+    """Returns the outputs that the model has; with ``strict=True``, it must have all of them."""
+    problem = (
+        f"the inference callable returned an output {unknown!r} that the model does not have: its outputs are "
+        f"{', '.join(map(repr, signature.output_index))}"
+    )
+    if signature.strict or not any(name in signature.output_index for name in outputs):
+        raise PyTritonValidationError(problem)
+    signature.warn(f"{problem}. It is left out.")
+    index = signature.output_index
+    return {index[name]: array for name, array in outputs.items() if name in index}
+
+
+def _check_requested(
+    by_index: dict[int, Array], outputs: Outputs, requested: list[int] | None, signature: Signature
+) -> None:
+    """Warns of outputs that were left out; outputs in order must be complete, since they are told by their places."""
     for index in range(len(signature.outputs)) if requested is None else requested:
         if index not in by_index:
-            raise PyTritonValidationError(
-                f"the inference callable did not return the output {signature.outputs[index].name!r}"
-            )
+            problem = f"the inference callable did not return the output {signature.outputs[index].name!r}"
+            if signature.strict or not by_index or not isinstance(outputs, Mapping):
+                raise PyTritonValidationError(problem)
+            signature.warn(f"{problem}. The response lacks it.")
+            return
+
+
+def _checked_rows(array: object, output: OutputSignature, signature: Signature, rows: list[int]) -> Array:
+    """Returns the array of a whole batch as `_checked` does; one that is converted has its rows checked only now."""
+    checked = _checked(array, output, signature)
+    if checked is not array and len(checked) != sum(rows):
+        raise wrong_rows(repr(output.name), len(checked), sum(rows))
+    return checked
 
 
 def _checked(array: object, output: OutputSignature, signature: Signature) -> Array:
-    """Returns the array if it matches the declaration."""
+    """Returns the array if it matches the declaration, or what it is converted to."""
     if type(array) is np.ndarray and array.dtype is output.dtype and array.ndim == output.rank and output.is_plain:
         return array
+    if not signature.loose:
+        return conform(array, output, signature)
     if not isinstance(array, np.ndarray):
-        raise PyTritonValidationError(
-            f"output {output.name!r} is {described(array)}, not a NumPy array: convert it with np.asarray"
-        )
-    if signature.loose:
-        return array
-    dtype = array.dtype
-    if (
-        dtype is not output.dtype
-        and dtype != output.dtype
-        and not (output.code == BYTES_CODE and dtype.kind in BYTES_KINDS)
-    ):
-        hint = "" if dtype.kind in "MmVc" else f": convert it with .astype({output.dtype.name!r})"
-        raise PyTritonValidationError(
-            f"output {output.name!r} has dtype {dtype}, but {_declared(output)} was declared{hint}"
-        )
-    if array.ndim != output.rank:
-        dims, were = ("dimension", "was") if output.rank == 1 else ("dimensions", "were")
-        batch = ", the batch among them," if signature.batching else ""
-        raise PyTritonValidationError(
-            f"output {output.name!r} has shape {array.shape}, but {output.rank} {dims}{batch} {were} declared"
-        )
-    if signature.strict and any(wanted not in (-1, dim) for wanted, dim in zip(output.shape, array.shape)):
-        raise PyTritonValidationError(
-            f"output {output.name!r} has shape {array.shape}, but {output.shape} was declared (-1 is any size)"
-        )
-    return array if array.ndim else array.reshape(1)  # Triton has no tensors without dimensions
-
-
-def _declared(output: OutputSignature) -> str:
-    return "bytes" if output.code == BYTES_CODE else str(output.dtype)
+        raise PyTritonValidationError(f"output {output.name!r} is {described(array)}, not a NumPy array")
+    return array

@@ -11,8 +11,9 @@ from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.datatypes import BYTES_CODE, CODE_BY_DTYPE
 from pytriton.proxy.tensors.batch import Batch
 from pytriton.proxy.tensors.layout import Layout, put
-from pytriton.proxy.tensors.outputs import OutputColumn, Parameters, StackedOutputs, collect_outputs
+from pytriton.proxy.tensors.outputs import OutputColumn, Parameters, collect_outputs
 from pytriton.proxy.tensors.signature import Signature
+from pytriton.proxy.tensors.stacked_outputs import StackedOutputs
 from pytriton.proxy.transport.arena import Arena
 from pytriton.proxy.types import Array
 from pytriton.proxy.wire.encoding import ABSENT, TensorColumn, TensorLocation
@@ -75,7 +76,7 @@ class ResultWriter:
         """
         known = None
         arrays: Any = None
-        if type(returned) is StackedOutputs:
+        if type(returned) is StackedOutputs and returned.is_whole:
             arrays = returned.outputs
             key: list[object] = [batch.request_count, len(returned.rows)]
             if type(arrays) is dict:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pytriton.model_config.datatypes import DTYPE_BY_CODE
 from pytriton.model_config.model_spec import ModelSpec
+
+LOGGER = logging.getLogger(__name__)
 
 
 class OutputSignature(NamedTuple):
@@ -32,7 +35,8 @@ class Signature:
         spec: The model as it was bound.
         model: The model's name.
         batching: Whether the first dimension of every tensor is the batch.
-        strict: Whether outputs are checked against the declared dimensions, besides their dtype and rank.
+        strict: Whether outputs are checked against the declared dimensions, besides their dtype and rank, and are not
+            rounded.
         loose: Whether outputs may be left out, and are sent unchecked.
         inputs: Names of the inputs, in order.
         scalar_inputs: Positions of the inputs without dimensions, which have one of size 1 in Triton.
@@ -42,6 +46,7 @@ class Signature:
 
     def __init__(self, spec: ModelSpec, *, loose: bool = False) -> None:
         self.loose = loose
+        self._has_warned = False
         self.spec = spec
         self.model = spec.name
         self.batching = spec.config.batching
@@ -63,3 +68,9 @@ class Signature:
             for tensor in spec.outputs
         ]
         self.output_index = {output.name: index for index, output in enumerate(self.outputs)}
+
+    def warn(self, problem: str) -> None:
+        """Logs what is served all the same, and refused with ``strict=True``; once for the model."""
+        if not self._has_warned:
+            self._has_warned = True
+            LOGGER.warning("Model %r: %s This is said once; bind(..., strict=True) refuses it.", self.model, problem)

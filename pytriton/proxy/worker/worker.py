@@ -17,9 +17,9 @@ from pytriton.proxy.context import BOUND, MODEL
 from pytriton.proxy.services.client import CURRENT_CALLER, ServerClient, process_client
 from pytriton.proxy.tensors.batch import Batch, WholeBatch
 from pytriton.proxy.tensors.failure import failure_of
-from pytriton.proxy.tensors.outputs import StackedOutputs
 from pytriton.proxy.tensors.result import ResultWriter, write_result
 from pytriton.proxy.tensors.signature import Signature
+from pytriton.proxy.tensors.stacked_outputs import StackedOutputs
 from pytriton.proxy.transport.arena import TRIM_AFTER_S, Arena, ArenaError, PeerArena
 from pytriton.proxy.transport.channel import Channel
 from pytriton.proxy.transport.doorbell import has_futex

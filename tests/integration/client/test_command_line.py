@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import signal
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from client_kinds import PROTOCOLS, open_triton, url_of
 from peers import HOST, listening, silent
-from serving import FLOATS_IN, FLOATS_OUT, NO_BATCHING, bind_floats
+from serving import FLOATS_IN, FLOATS_OUT, NO_BATCHING, Script, bind_floats, running_triton
 
 from pytriton.cli.main import main
 from pytriton.client import ModelClient
@@ -71,6 +72,25 @@ def test_text(triton, name, url, pytriton, tmp_path):
     assert np.load(tmp_path / "g.npy").tolist() == [b"Hello a"]
 
 
+def test_the_content_of_a_file(triton, name, url, pytriton, tmp_path):
+    @batch
+    def measure(content):
+        return {"length": np.array([[len(each[0])] for each in content])}
+
+    triton.bind(name, measure, [Tensor((1,), bytes, "content")], [Tensor((1,), np.int64, "length")])
+    (tmp_path / "image.png").write_bytes(b"\x89PNG\xff\0\0")
+    assert pytriton("infer", url, name, f"content=@{tmp_path / 'image.png'}", "--json") == (0, '{"length": [7]}\n', "")
+    np.save(tmp_path / "text.npy", np.array([[b"abc"], [b"d"]]))
+    printed = pytriton("infer", url, name, f"content=@{tmp_path / 'text.npy'}", "--json")
+    assert printed == (0, '{"length": [[3], [1]]}\n', "")
+    np.save(tmp_path / "number.npy", np.float32([1]))
+    size = (tmp_path / "number.npy").stat().st_size
+    printed = pytriton("infer", url, name, f"content=@{tmp_path / 'number.npy'}", "--json")
+    assert printed[1] == f'{{"length": [{size}]}}\n'
+    status, _, error = pytriton("infer", url, name, "content=@/none")
+    assert (status, "'/none' cannot be read: No such file" in error) == (1, True)
+
+
 def test_parameters(triton, name, url, pytriton):
     seen = []
 
@@ -105,6 +125,7 @@ def test_a_decoupled_model(triton, name, pytriton, tmp_path):
         (["x=1", "x=2"], "An input is given twice"),
         (["x=@none.npy"], "'none.npy' cannot be read: No such file"),
         (["x=@" + __file__], "holds no array"),
+        (["x=1", "localhost:8000"], "'localhost:8000' is no tensor"),
         (["x=1", "--save", "y.txt"], "cannot be saved to 'y.txt'"),
         (["x=1", "--save", "/none/y.npy"], "'/none/y.npy' cannot be written: No such file"),
     ],
@@ -179,7 +200,7 @@ def test_a_model_that_is_not_ready(triton, name, url, pytriton):
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["infer"], ["infer", "localhost"], ["models"], ["serves", "localhost"]], ids=repr
+    "words", [[], ["infer"], ["models", "localhost", "localhost"], ["serves", "localhost"]], ids=repr
 )
 def test_words_that_are_missing_or_unknown(words, capsys):
     with pytest.raises(SystemExit) as exited:
@@ -228,3 +249,71 @@ def test_a_reader_that_has_read_enough_ends_it(triton, name):
         process.stdout.close()
         assert process.wait(30) == 1
         assert process.stderr.read() == ""
+
+
+@pytest.fixture
+def own_servers(own_home):
+    """Runs servers that have a model and keep their tokens; nobody else's are found."""
+    with contextlib.ExitStack() as stack:
+
+        def run():
+            triton = stack.enter_context(running_triton())
+            bind_floats(triton, "double", double)
+            triton.run()
+            return triton
+
+        yield run
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_ones_own_server_is_found_with_its_token(own_servers, pytriton, protocol):
+    triton = own_servers()
+    assert pytriton("infer", "double", "x=[1, 2]") == (0, "y: FP32 (2,)\n[2. 4.]\n", "")
+    for words in ([], [url_of(triton, protocol)]):
+        status, out, error = pytriton("models", *words)
+        assert (status, error) == (0, "")
+        assert out.splitlines()[0] == "double version 1: READY"
+        assert "counts  1 inferences" in out
+
+
+def test_a_token_that_is_given_counts(own_servers, pytriton, monkeypatch):
+    own_servers()
+    assert "--token" in pytriton("models", "--token", "wrong")[2]
+
+
+def test_of_several_servers_one_is_chosen(own_servers, pytriton):
+    ports = [own_servers().config.http_port for _ in range(2)]
+    status, _, error = pytriton("infer", "double", "x=1")
+    assert status == 1
+    assert error.startswith("pytriton: You run 2 servers: localhost:")
+    assert all(f"localhost:{port}" in error for port in ports)
+    for port in ports:
+        assert pytriton("models", f"localhost:{port}")[0] == 0
+
+
+def test_a_server_that_has_stopped_is_not_found(own_servers, pytriton):
+    stopped, runs = own_servers(), own_servers()
+    stopped.stop()
+    assert pytriton("models")[0] == 0
+    runs.stop()
+    assert "http://localhost:8000" in pytriton("infer", "double", "x=1", "--timeout", "0.2")[2]
+
+
+def test_the_token_is_for_its_owner_alone(own_servers, own_home):
+    own_servers()
+    (path,) = own_home.glob("*/server.json")
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_server_that_was_killed_is_not_found(tmp_path, monkeypatch, pytriton):
+    code = (
+        "from pytriton.triton import Triton\n"
+        "triton = Triton()\ntriton.run()\nprint(triton.config.http_port, flush=True)\ninput()"
+    )
+    with Script(tmp_path, code) as script:
+        monkeypatch.setenv("PYTRITON_HOME", str(script.home))
+        port = script.line()
+        assert pytriton("models") == (0, f"The server at http://127.0.0.1:{port} has no models.\n", "")
+        script.process.kill()
+        script.process.wait()
+        assert "http://localhost:8000" in pytriton("infer", "double", "x=1", "--timeout", "0.2")[2]

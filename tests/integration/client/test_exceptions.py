@@ -19,6 +19,7 @@ from pytriton.client import (
     PyTritonClientClosedError,
     PyTritonClientError,
     PyTritonClientInferenceServerError,
+    PyTritonClientInvalidRequestError,
     PyTritonClientInvalidUrlError,
     PyTritonClientModelDoesntSupportBatchingError,
     PyTritonClientModelUnavailableError,
@@ -27,6 +28,7 @@ from pytriton.client import (
     PyTritonClientValueError,
     exceptions,
 )
+from pytriton.exceptions import PyTritonInvalidRequestError
 from pytriton.model_config import DynamicBatcher, QueuePolicy
 from pytriton.triton import Triton, TritonSecurityConfig
 
@@ -35,7 +37,7 @@ RAISED = set()
 
 def raises(error, failure=None):
     """Marks a test that ends with an exception of this very class, and of an inference with this failure."""
-    RAISED.add(failure or error)
+    RAISED.add(failure if error is PyTritonClientInferenceServerError else error)
 
     def decorate(test):
         @functools.wraps(test)
@@ -121,6 +123,17 @@ def test_a_server_does_not_answer(kind, protocol):
 @raises(PyTritonClientModelUnavailableError)
 def test_a_model_does_not_come(triton, kind, protocol):
     with open_client(kind, url_of(triton, protocol), "no-such-model", init_timeout_s=0.4) as client:
+        client.infer_sample([1])
+
+
+@every_kind
+@raises(PyTritonClientInvalidRequestError, Failure.REFUSED)
+def test_a_model_refuses_a_request(triton, name, kind, protocol):
+    def refuse(_):
+        raise PyTritonInvalidRequestError("no")
+
+    bind_floats(triton, name, refuse, config=config_for(kind))
+    with open_client(kind, url_of(triton, protocol), name) as client:
         client.infer_sample([1])
 
 

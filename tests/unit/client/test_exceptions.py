@@ -18,6 +18,7 @@ NAMES = [
     "PyTritonClientClosedError",
     "PyTritonClientModelDoesntSupportBatchingError",
     "PyTritonClientInferenceServerError",
+    "PyTritonClientInvalidRequestError",
     "PyTritonClientQueueFullError",
 ]
 

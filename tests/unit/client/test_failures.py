@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from tritonclient.utils import InferenceServerException
 
-from pytriton.client.core.failures import grpc_failure, http_failure, is_response
+from pytriton.client.core.failures import grpc_failure, http_failure, is_response, stream_failure
 from pytriton.client.exceptions import (
     Failure,
     PyTritonClientClosedError,
     PyTritonClientInferenceServerError,
+    PyTritonClientInvalidRequestError,
     PyTritonClientTimeoutError,
     PyTritonClientValueError,
 )
@@ -91,3 +92,52 @@ def test_the_token_is_asked_for():
     error = http_failure(URL, InferenceServerException("This API is restricted, expecting header 'a-b'", "403"))
 
     assert "(header 'a-b'); pass the token as access_token" in error.message
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "http_status", "reason"),
+    [
+        ("INVALID_ARGUMENT", "invalid argument: no", 400, "no"),
+        ("INVALID_ARGUMENT", "unexpected inference input 'z'", 400, "unexpected inference input 'z'"),
+        ("NOT_FOUND", "not found: no", 404, "no"),
+        ("ALREADY_EXISTS", "conflict: no", 409, "no"),
+        ("ALREADY_EXISTS", "it is there", 409, "it is there"),
+        ("UNAVAILABLE", "too many requests: no", 429, "no"),
+        ("UNAVAILABLE", "unavailable: no", 503, "no"),
+    ],
+)
+def test_the_status_of_a_refusal_over_grpc(status, message, http_status, reason):
+    error = grpc_failure(URL, f"StatusCode.{status}", message, 1.0)
+
+    assert isinstance(error, PyTritonClientInvalidRequestError)
+    assert (error.http_status, error.reason) == (http_status, reason)
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "http_status"),
+    [
+        ("400", "invalid argument: no", 400),
+        ("400", "conflict: no", 409),
+        ("404", "not found: no", 404),
+        ("503", "too many requests: no", 429),
+        ("503", "unavailable: no", 503),
+    ],
+)
+def test_the_status_of_a_refusal_over_http(status, message, http_status):
+    error = http_failure(URL, InferenceServerException(message, status, None))
+
+    assert isinstance(error, PyTritonClientInvalidRequestError)
+    assert (error.http_status, error.reason) == (http_status, "no")
+
+
+@pytest.mark.parametrize("message", ["invalid argument: no", "conflict: no", "too many requests: no"])
+def test_the_status_of_a_refusal_in_a_stream(message):
+    assert isinstance(stream_failure(URL, message), PyTritonClientInvalidRequestError)
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [("INTERNAL", "not found: no"), ("UNAVAILABLE", "model 'x': the worker has gone"), ("UNKNOWN", "conflict: no")],
+)
+def test_what_is_no_refusal(status, message):
+    assert type(grpc_failure(URL, f"StatusCode.{status}", message, 1.0)) is PyTritonClientInferenceServerError

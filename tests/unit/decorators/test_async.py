@@ -142,7 +142,7 @@ def test_the_context_is_there_behind_a_coroutine_of_the_users_own(model):
 
     responses = asyncio.run(infer([request(1, k=column(1)), request(2, k=column(2)), request(3, k=column(1))]))
 
-    assert [each[0].item() for each in responses] == [1, 2, 3]
+    assert [each["y"].item() for each in responses] == [1, 2, 3]
 
 
 def test_calls_at_the_same_time_have_contexts_of_their_own(model):
@@ -164,7 +164,7 @@ def test_calls_at_the_same_time_have_contexts_of_their_own(model):
         assert CALL_FRAME.get() == before
         return replies
 
-    assert [each[0][0].item() for each in asyncio.run(main())] == list(range(5))
+    assert [each[0]["y"].item() for each in asyncio.run(main())] == list(range(5))
 
 
 @pytest.mark.parametrize("decorator", [sample, group_by_keys], ids=["sample", "group_by_keys"])

@@ -173,6 +173,6 @@ def test_a_call_within_a_call_has_a_context_of_its_own(model):
     @triton_context
     def outer(x, triton_context):
         (response,) = inner([request(2, 0)])
-        return [np.hstack([response[0], np.full((1, 1), triton_context.parameters[0]["number"])])]
+        return [np.hstack([response["y"], np.full((1, 1), triton_context.parameters[0]["number"])])]
 
-    assert outer([request(1, 0)])[0][0].tolist() == [[2, 1]]
+    assert outer([request(1, 0)])[0]["y"].tolist() == [[2, 1]]

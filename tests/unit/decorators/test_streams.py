@@ -43,7 +43,7 @@ from pytriton.exceptions import (
     PyTritonValidationError,
 )
 from pytriton.proxy.context import CALL_FRAME
-from pytriton.proxy.tensors.outputs import StackedOutputs
+from pytriton.proxy.tensors.stacked_outputs import StackedOutputs
 from pytriton.proxy.types import Request, Response
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -282,7 +282,8 @@ def test_a_stream_may_be_advanced_and_closed_in_any_context(model, kind, unpack)
                 step = contextvars.copy_context().run(next, stream)
             else:
                 step = await asyncio.create_task(next_of(stream))
-            assert next(iter(step))[0].item() == 7
+            (response,) = step
+            assert response["y"].item() == 7
         await asyncio.create_task(close(stream))
         assert closed == [[7]]
 

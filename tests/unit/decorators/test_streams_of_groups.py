@@ -18,7 +18,7 @@ from pytriton.exceptions import (
     PyTritonBadParameterError,
     PyTritonValidationError,
 )
-from pytriton.proxy.tensors.outputs import StackedOutputs
+from pytriton.proxy.tensors.stacked_outputs import StackedOutputs
 from pytriton.proxy.types import Response
 
 pytestmark = pytest.mark.filterwarnings("error")

@@ -89,6 +89,13 @@ def test_a_datatype_is_found_however_users_write_it(dtype, name):
     assert datatype_of(dtype).name == name
 
 
+@pytest.mark.parametrize("datatype", DATATYPES, ids=lambda datatype: datatype.name)
+def test_a_datatype_is_found_by_tritons_names_in_capitals_or_not(datatype):
+    for name in (datatype.name, datatype.config_name):
+        assert datatype_of(name) is datatype
+        assert datatype_of(name.lower()) is datatype
+
+
 @pytest.mark.parametrize(
     "dtype",
     [
@@ -118,6 +125,12 @@ def test_a_datatype_is_found_however_users_write_it(dtype, name):
 def test_a_dtype_that_triton_lacks_is_named_along_with_those_it_has(dtype):
     with pytest.raises(PyTritonBadParameterError, match=r"is not one that Triton has; use one of bool, uint8, .*bytes"):
         datatype_of(dtype)
+
+
+def test_the_message_lists_all_names():
+    with pytest.raises(PyTritonBadParameterError, match=r"^dtype fp33 is not") as caught:
+        datatype_of("fp33")
+    assert all(datatype.name in caught.value.message for datatype in DATATYPES)
 
 
 def test_the_message_names_the_dtype():

@@ -295,7 +295,7 @@ class TestOutputs:
         async def infer(requests):
             return [y(1) for _ in requests]
 
-        _, instance = serve(infer, outputs=outputs)
+        _, instance = serve(infer, outputs=outputs, strict=True)
         only_y = RequestMetadata(outputs=[0])
 
         assert instance.stream(instance.notify(x(1), metadata=[only_y])) == [[[1]]]

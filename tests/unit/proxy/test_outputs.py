@@ -14,7 +14,7 @@ from pytriton.decorators import batch as batched
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config import Tensor
 from pytriton.proxy.tensors import result as result_module
-from pytriton.proxy.tensors.outputs import StackedOutputs
+from pytriton.proxy.tensors.stacked_outputs import StackedOutputs
 from pytriton.proxy.transport.arena import PeerArena
 from pytriton.proxy.wire.inference import RequestMetadata
 
@@ -155,17 +155,32 @@ def test_results_of_any_form_are_read_as_they_were_written_whatever_came_before(
 @pytest.mark.parametrize(
     ("outputs", "reason"),
     [
-        ({"y": floats(1), "z": floats(1).astype(np.float64)}, "output 'z' has dtype float64"),
-        ({"y": floats(1), "z": floats(1).astype(">f4")}, "output 'z' has dtype >f4"),
+        ({"y": floats(1), "z": floats(1).astype(np.complex64)}, "output 'z' has dtype complex64"),
         ({"y": floats(1), "z": floats(1)[None]}, r"output 'z' has shape \(1, 1, 3\)"),
-        ({"y": floats(1), "z": [[0.0] * 3]}, "output 'z' is a list"),
+        ({"y": floats(1), "z": [["a"] * 3]}, "output 'z' has dtype <U1"),
+        ({"y": floats(1), "z": [[0.0] * 3] * 2}, "output 'z' has 2 rows, but the batch has 1"),
+        ({"y": floats(1), "z": 1.5}, r"output 'z' has shape \(\)"),
+        ({"a": floats(1)}, "an output 'a' that the model does not have"),
+    ],
+)
+def test_outputs_are_checked_whatever_came_before(wire, outputs, reason):
+    check_refused(wire(), outputs, reason)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "reason"),
+    [
+        ({"y": floats(1), "z": np.full((1, 3), 1e300)}, "output 'z' has dtype float64 and the value 1e\\+300"),
         ({"y": floats(1), "a": floats(1)}, "an output 'a' that the model does not have"),
         ({"y": floats(1)}, "did not return the output 'z'"),
         ({"y": floats(1), "z": floats(1), "a": floats(1)}, "an output 'a' that the model does not have"),
     ],
 )
-def test_outputs_are_checked_whatever_came_before(wire, outputs, reason):
-    connection = wire()
+def test_strict_models_must_have_all_outputs_and_no_others(wire, outputs, reason):
+    check_refused(wire(strict=True), outputs, reason)
+
+
+def check_refused(connection, outputs, reason):
 
     def batch():
         return connection.batch({"x": floats(1)})
@@ -178,8 +193,40 @@ def test_outputs_are_checked_whatever_came_before(wire, outputs, reason):
             result_of(connection, batch(), StackedOutputs(outputs, [1]))
 
 
-def test_outputs_may_be_missing_where_nobody_wants_them_and_only_there(wire):
+@pytest.mark.parametrize(
+    "convert",
+    [np.ndarray.tolist, lambda array: array.astype(np.float64), lambda array: array.astype(">f4"), tuple],
+    ids=["a list", "float64", "another byte order", "a tuple of arrays"],
+)
+def test_outputs_are_converted_whatever_came_before(wire, convert):
     connection = wire()
+    for each in (convert, np.asarray, convert):
+        batch = connection.batch({"x": floats(2)}, {"x": floats(1, start=7)})
+        whole = np.concatenate([floats(2), floats(1, start=7)])
+        for returned in (
+            StackedOutputs({"y": each(whole), "z": whole}, batch.rows),
+            list(StackedOutputs([each(whole), whole], batch.rows)),
+        ):
+            _, outputs = result_of(connection, batch, returned)
+            assert listed(outputs) == {name: [floats(2).tolist(), floats(1, start=7).tolist()] for name in "yz"}
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_outputs_may_be_missing_and_others_be_there(wire, stacked, caplog):
+    connection = wire()
+    for outputs in ({"z": floats(1)}, {"q": floats(1), "z": floats(1)}, {"z": floats(1)}):
+        returned = StackedOutputs(outputs, [1]) if stacked else [outputs]
+        _, sent = result_of(connection, connection.batch({"x": floats(1)}), returned)
+        assert {name: value for name, value in listed(sent).items() if value != [None]} == {"z": [floats(1).tolist()]}
+    (record,) = caplog.records
+    assert (
+        "did not return the output 'y'. The response lacks it. This is said once; bind(..., strict=True) refuses"
+        in (record.getMessage())
+    )
+
+
+def test_strict_models_may_lack_only_what_nobody_wants(wire):
+    connection = wire(strict=True)
     unwanted = connection.batch({"x": floats(1)}, metadata=[RequestMetadata(outputs=[0])])
 
     for _ in range(2):

@@ -26,9 +26,10 @@ VALUES = {
 # What the server does not know.
 OWN = ["restart", "restart_limit", "drain_secs", "memory_limit", "backend_directory"]
 TYPES = {name: typing.get_args(hint)[0] for name, hint in typing.get_type_hints(TritonConfig).items()}
-CONFIGS = st.fixed_dictionaries({}, optional={name: VALUES[type_] for name, type_ in TYPES.items()}).map(
-    lambda values: TritonConfig(**values)
-)
+PORTS = st.integers(0, 65535)
+CONFIGS = st.fixed_dictionaries(
+    {}, optional={name: PORTS if name.endswith("_port") else VALUES[type_] for name, type_ in TYPES.items()}
+).map(lambda values: TritonConfig(**values))
 
 
 @pytest.fixture(autouse=True)

@@ -108,8 +108,13 @@ def test_one_port_for_two_settings_is_refused_by_their_names(unused):
 
 @pytest.mark.parametrize("port", [-1, 65536, 1.5, "8000", True])
 def test_what_is_no_port_is_refused_by_setting(port):
-    with pytest.raises(PyTritonBadParameterError, match=f"TritonConfig.grpc_port is {port!r}"):
-        with_ports(free(grpc_port=port))
+    wanted = f"TritonConfig.grpc_port is {port!r}; use a port from 1 to 65535, or 0."
+    with pytest.raises(PyTritonBadParameterError, match=wanted):
+        TritonConfig(grpc_port=port)
+    changed = TritonConfig()
+    changed.grpc_port = port
+    with pytest.raises(PyTritonBadParameterError, match=wanted):
+        with_ports(changed)
 
 
 def test_an_address_of_another_host_is_refused_by_setting():

@@ -69,7 +69,7 @@ def test_no_settings_are_right():
     check_settings(TritonConfig())
 
 
-@pytest.mark.parametrize("name", ["log_verbose", "exit_timeout_secs", "http_thread_count", "metrics_interval_ms"])
+@pytest.mark.parametrize("name", ["log_verbose", "exit_timeout_secs", "http_thread_count", "memory_limit"])
 @pytest.mark.parametrize("value", [-1, 1.5, "1", True])
 def test_a_number_that_is_none_is_refused(name, value):
     refused(TritonConfig(**{name: value}), f"TritonConfig.{name} is {value!r}", "use an integer from 0")
@@ -82,8 +82,46 @@ def test_every_number_but_a_port_is_looked_at():
 
     assert len(numbers) == 14
     for name in numbers:
-        check_settings(TritonConfig(**{name: 0}))
+        if name != "metrics_interval_ms":
+            check_settings(TritonConfig(**{name: 0}))
         refused(TritonConfig(**{name: -1}), f"TritonConfig.{name} is -1")
+
+
+def test_metrics_without_a_pause_are_refused():
+    check_settings(TritonConfig(metrics_interval_ms=1))
+    refused(TritonConfig(metrics_interval_ms=0), "TritonConfig.metrics_interval_ms is 0", "use an integer from 1")
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        ["summary_latencies=true", "counter_latencies=false"],
+        ["summary_latencies=true", "summary_quantiles=0.5:0.05,1:0"],
+        ["a_setting_of_another_version=7"],
+        "summary_latencies=true",
+        [],
+    ],
+    ids=repr,
+)
+def test_settings_of_metrics_are_right(items):
+    check_settings(TritonConfig(metrics_config=items))
+
+
+@pytest.mark.parametrize(
+    ("item", "wanted"),
+    [
+        ("summary_latencies", "use <setting>=<value>, such as 'summary_latencies=true'"),
+        ("=true", "use <setting>=<value>"),
+        ("summary_latencies=", "use <setting>=<value>"),
+        ("summary_latencies=yes", "use true or false, such as 'summary_latencies=true'"),
+        ("counter_latencies=1", "use true or false"),
+        ("summary_quantiles=0.5", "use <quantile>:<error> from 0 to 1 each, such as 'summary_quantiles=0.5:0.05,0.99"),
+        ("summary_quantiles=50:5", "use <quantile>:<error>"),
+        ("summary_quantiles=0.5:0.05;0.9:0.01", "use <quantile>:<error>"),
+    ],
+)
+def test_settings_of_metrics_that_cannot_work_are_refused(item, wanted):
+    refused(TritonConfig(metrics_config=[item]), f"TritonConfig.metrics_config has {item!r}", wanted)
 
 
 def test_a_log_file_in_a_folder_that_does_not_exist_is_refused(tmp_path):

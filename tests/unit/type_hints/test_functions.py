@@ -16,7 +16,12 @@ from typing_extensions import NotRequired, TypeAliasType
 
 import pytriton
 from pytriton.decorators import batch, first_value, sample
-from pytriton.exceptions import PyTritonBadParameterError, PyTritonModelConfigError, PyTritonValidationError
+from pytriton.exceptions import (
+    PyTritonBadParameterError,
+    PyTritonInvalidRequestError,
+    PyTritonModelConfigError,
+    PyTritonValidationError,
+)
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.process import ProcessInstance
 from pytriton.proxy.context import TritonContext
@@ -364,8 +369,9 @@ def test_wrong_values_name_the_input_or_the_output():
     def classify(label: str) -> Named:
         return {"label": label} if label == "incomplete" else {"label": 1, "score": 0.5}
 
-    with pytest.raises(PyTritonValidationError, match="input 'label' is no text in UTF-8"):
-        called(classify, {"label": np.array([b"\xff"], object)})
+    (refused,) = define(classify).infer_func([{"label": np.array([b"\xff"], object)}])
+    assert isinstance(refused, PyTritonInvalidRequestError)
+    assert "input 'label' is no text in UTF-8" in refused.message
     with pytest.raises(PyTritonValidationError, match="output 'label' is 1, and not str"):
         called(classify, {"label": text("a")})
     with pytest.raises(PyTritonValidationError, match="classify returned no 'score'"):

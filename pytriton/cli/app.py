@@ -1,0 +1,164 @@
+"""A program that ``pytriton run`` serves: where it is, its import, and the `Triton` in it."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+import os
+import re
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonError
+from pytriton.run_options import StartRefusedError
+
+if TYPE_CHECKING:
+    from pytriton.triton import TritonBase
+
+_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+class AppError(PyTritonError):
+    """A program cannot be imported, or has nothing to serve."""
+
+
+@dataclasses.dataclass(frozen=True)
+class App:
+    """A program that is to be served.
+
+    Attributes:
+        name: How the user names it.
+        module: The name of its module.
+        root: The folder that its modules are imported from.
+        attribute: The name of its `Triton`; None if there is only one.
+
+    Examples:
+        >>> App.parse("service.models:triton").module  # doctest: +SKIP
+        'service.models'
+    """
+
+    name: str
+    module: str
+    root: Path
+    attribute: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> App:
+        """Finds a program.
+
+        Args:
+            text: The path of a file, or the name of a module; behind it perhaps ``:`` and the name of a `Triton`.
+
+        Raises:
+            PyTritonBadParameterError: There is no such program.
+        """
+        name, _, attribute = text.partition(":")
+        is_file = name.endswith(".py") or os.sep in name
+        module, root = _of_file(Path(name)) if is_file else _of_module(name)
+        return cls(name, module, root, attribute or None)
+
+    def load(self) -> ModuleType:
+        """Imports the program's module, unless that has been done.
+
+        Raises:
+            AppError: It cannot be imported.
+        """
+        if str(self.root) not in sys.path:
+            sys.path.insert(0, str(self.root))
+        try:
+            module = importlib.import_module(self.module)
+        except StartRefusedError:
+            raise
+        except Exception as error:
+            raise self._error(error) from error
+        file = getattr(module, "__file__", None)
+        if file is None or not Path(file).resolve().is_relative_to(self.root):
+            raise PyTritonBadParameterError(
+                f"{self.name} has the name of another module, {self.module!r} ({file or 'built in'}); rename it."
+            )
+        return module
+
+    def find_triton(self, module: ModuleType) -> TritonBase:
+        """Returns the program's `Triton`, with the models of functions that are declared by `pytriton.model`.
+
+        Args:
+            module: The program's module.
+
+        Raises:
+            AppError: It has none, or several.
+        """
+        from pytriton.triton import Triton, TritonBase
+
+        names = {id(value): name for name, value in vars(module).items() if isinstance(value, TritonBase)}
+        if self.attribute is not None:
+            triton = getattr(module, self.attribute, None)
+            if not isinstance(triton, TritonBase):
+                raise AppError(f"{self.name}: {self.attribute!r} is no Triton; there is {_listed(names.values())}.")
+        elif len(names) > 1:
+            first = next(iter(names.values()))
+            raise AppError(f"{self.name} has several: {_listed(names.values())}; say which: {self.name}:{first}")
+        else:
+            triton = getattr(module, *names.values()) if names else None
+        declared = _declared_models(module)
+        if triton is None and not declared:
+            raise AppError(
+                f"{self.name} has no Triton at module level, and no function with the decorator pytriton.model, that "
+                "could be served. If it serves below `if __name__ == '__main__':` alone, run it with Python."
+            )
+        if triton is None:
+            triton = Triton()
+        bound = {model.name for model in triton.models}
+        for model in declared:
+            if model.name not in bound:
+                model.bind(triton)
+        return triton
+
+    def _error(self, error: Exception) -> AppError:
+        """Shows where in the program an exception comes from."""
+        trace = error.__traceback__
+        while trace is not None and not Path(trace.tb_frame.f_code.co_filename).is_relative_to(self.root):
+            trace = trace.tb_next
+        text = "".join(traceback.format_exception(type(error), error, trace)).rstrip()
+        return AppError(f"{self.name} cannot be imported.\n{text}")
+
+
+def _declared_models(module: ModuleType) -> list[Any]:
+    from pytriton.type_hints import declared_models
+
+    return list(declared_models(vars(module)))
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(map(repr, names)) or "none"
+
+
+def _of_file(path: Path) -> tuple[str, Path]:
+    path = path.resolve()
+    if not path.is_file() or path.suffix != ".py":
+        raise PyTritonBadParameterError(f"There is no Python file {str(path)!r}; give a file, or a module's name.")
+    parts, folder = [path.stem], path.parent
+    if path.name == "__init__.py":
+        parts = []
+    while (folder / "__init__.py").is_file():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    return ".".join(parts), folder
+
+
+def _of_module(name: str) -> tuple[str, Path]:
+    if not _MODULE.fullmatch(name):
+        raise PyTritonBadParameterError(f"{name!r} is neither a Python file nor the name of a module.")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    top = name.partition(".")[0]
+    spec = importlib.util.find_spec(top)
+    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+        hint = f"; did you mean {name}.py?" if Path(f"{name}.py").is_file() else ""
+        raise PyTritonBadParameterError(f"There is no module {top!r} in {here} or among the installed packages{hint}.")
+    origin = Path(spec.origin).resolve()
+    return name, origin.parent.parent if spec.submodule_search_locations is not None else origin.parent

@@ -1,0 +1,63 @@
+"""Chooses the server that a command speaks to, and finds its token if it is one's own."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+
+from pytriton.client.exceptions import PyTritonClientInvalidUrlError
+from pytriton.client.url import TritonUrl
+from pytriton.server.running_servers import RunningServer, running_servers
+
+DEFAULT_URL = "localhost:8000"
+URL_HELP = (
+    "localhost, localhost:8000, http://…, grpc://… and the like; by default, the server that you run on this machine, "
+    f"or {DEFAULT_URL}"
+)
+
+
+def choose_server(url: str | None, token: str | None, command: str) -> tuple[str, str | None]:
+    """Returns the URL and the token for a command.
+
+    Args:
+        url: The URL that was given; by default that of the only server of this user on this machine, or
+            ``localhost:8000`` if there is none.
+        token: The token that was given; by default that of the server, if this user runs it on this machine.
+        command: The command's words, for messages.
+
+    Raises:
+        PyTritonClientInvalidUrlError: None was given, and this user runs several servers.
+    """
+    servers = running_servers()
+    if url is None:
+        url = _only(servers, command)
+    return url, token if token is not None else _token_of(url, servers)
+
+
+def _only(servers: Sequence[RunningServer], command: str) -> str:
+    if len(servers) > 1:
+        running = ", ".join(f"{_short(server)} (process {server.pid})" for server in servers)
+        raise PyTritonClientInvalidUrlError(
+            f"You run {len(servers)} servers: {running}; say which: {command} {_short(servers[0])}"
+        )
+    return servers[0].urls[0] if servers else DEFAULT_URL
+
+
+def _short(server: RunningServer) -> str:
+    return server.urls[0].removeprefix("http://").replace("127.0.0.1", "localhost")
+
+
+def _token_of(url: str, servers: Sequence[RunningServer]) -> str | None:
+    parsed = TritonUrl.from_url(url)
+    if not _is_here(parsed.hostname):
+        return None
+    ports = {TritonUrl.from_url(each).port: server.token for server in servers for each in server.urls}
+    return ports.get(parsed.port)
+
+
+def _is_here(hostname: str) -> bool:
+    """Returns whether a name or address is this machine's own, and no other's."""
+    try:
+        return ipaddress.ip_address(hostname).is_loopback
+    except ValueError:
+        return hostname == "localhost"

@@ -1,0 +1,76 @@
+"""The settings of a client, as its user gives them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from pytriton.client.core.requests import is_text
+from pytriton.client.exceptions import PyTritonClientValueError
+from pytriton.client.retry import RetryPolicy
+from pytriton.client.tls import TLSConfig
+from pytriton.client.url import TritonUrl
+
+DEFAULT_INIT_TIMEOUT_S = 300.0
+DEFAULT_INFERENCE_TIMEOUT_S = 60.0
+DEFAULT_RESTART_TIMEOUT_S = 5.0
+LATEST_MODEL_VERSION = "<latest>"
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Settings of a client; see `pytriton.client.ModelClient`.
+
+    Attributes:
+        waits_for_server: Whether the server may start later, because ``init_timeout_s`` was given.
+    """
+
+    url: str | Sequence[str]
+    model_name: str
+    model_version: str | None
+    init_timeout_s: float
+    inference_timeout_s: float
+    ensure_model_is_ready: bool
+    access_token: str | None
+    tls: TLSConfig | None
+    retry: RetryPolicy | None
+    restart_timeout_s: float
+    shared_memory: bool
+    convert_dtypes: bool
+    waits_for_server: bool = True
+
+    def urls(self) -> list[TritonUrl]:
+        """Returns the servers' parsed URLs.
+
+        Raises:
+            PyTritonClientInvalidUrlError: One of them is not valid.
+            PyTritonClientValueError: There is none.
+        """
+        urls = list(self.url) if isinstance(self.url, Sequence) and not isinstance(self.url, str) else [self.url]
+        if not urls:
+            raise PyTritonClientValueError("The list of URLs is empty; name at least one server.")
+        return [TritonUrl.from_url(url) for url in urls]
+
+    def model(self) -> tuple[str, str]:
+        """Returns name and version of the model; the version is empty for the latest.
+
+        Raises:
+            PyTritonClientValueError: They are not valid.
+        """
+        if not isinstance(self.model_name, str) or not self.model_name or not is_text(self.model_name):
+            raise PyTritonClientValueError(f"model_name is {self.model_name!r}; give the model's name.")
+        return self.model_name, version_of(self.model_version)
+
+
+def version_of(model_version: str | int | None) -> str:
+    """Returns a model's version as tritonclient expects it: empty for the latest.
+
+    Raises:
+        PyTritonClientValueError: It is none.
+    """
+    version = "" if model_version in (None, LATEST_MODEL_VERSION) else str(model_version)
+    if version and not (version.isascii() and version.isdigit()):
+        raise PyTritonClientValueError(
+            f"model_version is {model_version!r}; give a number, or leave it out for the latest."
+        )
+    return version

@@ -1,0 +1,163 @@
+"""Conversion of outputs that are not arrays of the declared dtype.
+
+Numbers of Python keep their values, but for floats, which have no other precision. Arrays of another dtype are
+converted with a warning if that changes values, as nvidia-pytriton does without one, and refused with ``strict=True``.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, cast
+
+import numpy as np
+
+from pytriton.exceptions import PyTritonValidationError
+from pytriton.model_config.datatypes import BYTES_CODE, BYTES_KINDS
+from pytriton.proxy.tensors.signature import OutputSignature, Signature
+from pytriton.proxy.types import Array, described
+
+_INTEGERS = "iu"
+_FLOATS = "fV"  # V is bfloat16
+_NUMBERS = "biuf"
+_BFLOAT16 = "bfloat16"
+_BFLOAT16_PRECISION = 8  # bits
+# What libraries raise for tensors on other devices, or of dtypes that NumPy lacks.
+_NOT_CONVERTED = (BufferError, RuntimeError, TypeError, ValueError, AttributeError, OverflowError)
+
+
+def conform(value: object, output: OutputSignature, signature: Signature) -> Array:
+    """Returns an output as an array of the declared dtype and number of dimensions.
+
+    Args:
+        value: An array, a number, text, a list of these, or a tensor of another library in the computer's memory.
+        output: The declaration of the output.
+        signature: The declaration of the model.
+
+    Raises:
+        PyTritonValidationError: The conversion would change a value, or the shape does not match.
+    """
+    is_array = isinstance(value, np.ndarray)
+    array: Array = value if isinstance(value, np.ndarray) else _as_array(value, output, signature)
+    if array.dtype != output.dtype and not (output.code == BYTES_CODE and array.dtype.kind in BYTES_KINDS):
+        array = _cast(array, output, signature, is_array=is_array)
+    if not array.ndim and output.shape == (1,):
+        array = array.reshape(1)
+    _check_shape(array, output, signature)
+    return array if array.ndim else array.reshape(1)  # Triton has no tensors without dimensions
+
+
+def declared(output: OutputSignature, signature: Signature) -> str:
+    """Describes a declaration for error messages, like ``float32 (batch, -1)``."""
+    dims = ["batch", *map(str, output.shape[1:])] if signature.batching else [*map(str, output.shape)]
+    dtype = "bytes" if output.code == BYTES_CODE else str(output.dtype)
+    return f"{dtype} ({', '.join(dims)}{',' if len(dims) == 1 else ''})"
+
+
+def _as_array(value: Any, output: OutputSignature, signature: Signature) -> Array:
+    if value is None:
+        raise _refusal("is None", "return an array", output, signature)
+    try:
+        if output.code == BYTES_CODE and isinstance(value, (str, bytes, bytearray, list, tuple)):
+            return np.array(value, dtype=object)
+        if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
+            return np.from_dlpack(_portable(value))
+        if isinstance(value, (int, float, list, tuple, np.generic)) or hasattr(value, "__array__"):
+            return np.asarray(value)
+    except _NOT_CONVERTED as error:
+        remedy = "call .cpu() on a tensor of another device, and give lists of one length"
+        problem = f"is {described(value)} that NumPy cannot convert ({error})"
+        raise _refusal(problem, remedy, output, signature) from error
+    raise _refusal(f"is {described(value)}", "return an array, or what NumPy makes one of", output, signature)
+
+
+def _portable(tensor: Any) -> Any:
+    """Returns a tensor of PyTorch as one that NumPy takes: without a gradient, and not of bfloat16."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(tensor, torch.Tensor):
+        return tensor
+    tensor = tensor.detach()
+    return tensor.float() if tensor.dtype is torch.bfloat16 else tensor
+
+
+def _cast(array: Array, output: OutputSignature, signature: Signature, *, is_array: bool) -> Array:
+    """Returns an array of the declared dtype; ``is_array`` if the callable returned it as one of NumPy."""
+    source, target = array.dtype, output.dtype
+    if not (_is_number(source) and _is_number(target)):
+        raise _refusal(f"has dtype {source}", "return an array of the declared dtype", output, signature)
+    with np.errstate(all="ignore"):
+        changed = array.astype(target)
+    kept = _kept(array, changed)
+    if kept.all():
+        return changed
+    example = array[~kept].flat[0]
+    if is_array and not signature.strict:
+        signature.warn(
+            f"output {output.name!r} has dtype {source} and values such as {example}, which are converted to {target}, "
+            f"as it was declared. Convert it with .astype({target.name!r}), or declare {source}."
+        )
+        return changed
+    if source.kind in _FLOATS and target.kind in _FLOATS and not is_array:
+        lost = np.isfinite(array) & ~np.isfinite(changed)
+        if not lost.any():
+            return changed
+        example = array[lost].flat[0]
+    remedy = f"declare {source}, or convert the output with .astype({target.name!r})"
+    raise _refusal(
+        f"has dtype {source} and the value {example}, which {target} cannot represent", remedy, output, signature
+    )
+
+
+def _is_number(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in _NUMBERS or dtype.name == _BFLOAT16
+
+
+def _kept(array: Array, changed: Array) -> Array:
+    """Returns which values are the same in another dtype."""
+    source, target = array.dtype, changed.dtype
+    if source.kind == "b":
+        return np.ones(array.shape, bool)
+    if target.kind == "b":
+        return cast(Array, (array == 0) | (array == 1))
+    if target.kind in _INTEGERS:
+        # Compared as they are: in a common dtype, large numbers are rounded.
+        info = np.iinfo(target)
+        with np.errstate(invalid="ignore"):
+            whole = np.trunc(array) == array
+        return cast(Array, whole & _is_between(array, int(info.min), int(info.max)))
+    if source.kind in _INTEGERS:
+        most = 1 << _precision(target)
+        return _is_between(array, -most, most)
+    with np.errstate(all="ignore"):
+        return cast(Array, (changed.astype(source) == array) | np.isnan(array))
+
+
+def _is_between(array: Array, least: int, most: int) -> Array:
+    """Returns which values are between integers that the array's dtype need not have."""
+    if array.dtype.kind in _INTEGERS:
+        info = np.iinfo(array.dtype)
+        least, most = max(least, int(info.min)), min(most, int(info.max))
+        return (array >= least) & (array <= most)
+    # The largest integer is one less than a power of two, to which floating-point numbers round it.
+    wide = array.astype(np.float64)
+    return (wide >= float(least)) & (wide < float(most + 1))
+
+
+def _precision(dtype: np.dtype[Any]) -> int:
+    """Returns how many bits of an integer a floating-point number keeps."""
+    return _BFLOAT16_PRECISION if dtype.name == _BFLOAT16 else int(np.finfo(dtype).nmant) + 1
+
+
+def _check_shape(array: Array, output: OutputSignature, signature: Signature) -> None:
+    if array.ndim != output.rank:
+        remedy = "return that many dimensions, or declare others"
+        if signature.batching and array.ndim == 1 and output.shape[1:] == (1,):
+            remedy = "return array.reshape(-1, 1), or declare shape=()"
+        raise _refusal(f"has shape {array.shape}", remedy, output, signature)
+    if signature.strict and any(wanted not in (-1, dim) for wanted, dim in zip(output.shape, array.shape)):
+        raise _refusal(f"has shape {array.shape}", "return that shape, or declare -1 for any size", output, signature)
+
+
+def _refusal(problem: str, remedy: str, output: OutputSignature, signature: Signature) -> PyTritonValidationError:
+    return PyTritonValidationError(
+        f"output {output.name!r} {problem}, but {declared(output, signature)} was declared: {remedy}"
+    )

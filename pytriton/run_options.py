@@ -1,0 +1,76 @@
+"""What ``pytriton run`` decides in place of the program that it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from pytriton.exceptions import PyTritonInvalidOperationError
+from pytriton.models.definition import InferenceSource
+from pytriton.server.config import TritonConfig
+
+if TYPE_CHECKING:
+    from pytriton.gateway import GatewayConfig
+
+
+class StartRefusedError(PyTritonInvalidOperationError):
+    """A program starts its server where it must not."""
+
+
+@dataclasses.dataclass
+class RunOptions:
+    """Options of ``pytriton run``, which count in place of what the program says.
+
+    Attributes:
+        program: The program, for messages.
+        config: Settings of the server; those that are not None count.
+        gateway: The gateway that `Triton.serve` opens if the program names none.
+        workers: Replaces the inference callables of each model, such as by processes.
+        may_start: Whether the program may start a server now.
+        has_served: Whether the program has called `Triton.serve` itself.
+    """
+
+    program: str = ""
+    config: TritonConfig = dataclasses.field(default_factory=TritonConfig)
+    gateway: GatewayConfig | None = None
+    workers: Callable[[list[InferenceSource]], list[InferenceSource]] = list
+    may_start: bool = True
+    has_served: bool = False
+
+    def check_start(self) -> None:
+        """Checks that the program may start a server.
+
+        Raises:
+            StartRefusedError: It may not.
+        """
+        if not self.may_start:
+            raise StartRefusedError(
+                f"{self.program} starts its server while it is imported, so it cannot be reloaded: move serve(), run() "
+                "or `with Triton()` below `if __name__ == '__main__':`, or leave --reload out."
+            )
+
+
+_NONE = RunOptions()
+_in_force = _NONE
+
+
+def run_options() -> RunOptions:
+    """Returns the options that are in force; outside of ``pytriton run``, they say nothing."""
+    return _in_force
+
+
+@contextlib.contextmanager
+def in_force(options: RunOptions) -> Iterator[RunOptions]:
+    """Puts options into force, for all threads.
+
+    Args:
+        options: The options.
+    """
+    global _in_force
+    before, _in_force = _in_force, options
+    try:
+        yield options
+    finally:
+        _in_force = before

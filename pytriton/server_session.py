@@ -1,0 +1,382 @@
+"""The server of a `Triton` from its start to its stop, with the bound models deployed to it."""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from pytriton.exceptions import (
+    PyTritonError,
+    PyTritonInvalidOperationError,
+    PyTritonRuntimeError,
+    PyTritonUnrecoverableError,
+)
+from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.models.manager import Deployment, ModelManager
+from pytriton.models.model import BoundModel
+from pytriton.models.store import FolderStore, UploadStore
+from pytriton.proxy.registry import Registry
+from pytriton.proxy.services.client import ServerClient
+from pytriton.server.lifecycle import TritonLifecyclePolicy
+from pytriton.server.local import LocalServer
+from pytriton.server.remote import RemoteServer
+from pytriton.server.state import ServerState
+from pytriton.server_report import NOT_RUNNING, ServerReport
+from pytriton.utils.signals import wake_on_signals
+from pytriton.utils.workspace import Workspace
+
+LOGGER = logging.getLogger("pytriton.triton")
+
+_DEFAULT_EXIT_TIMEOUT_S = 25  # Kubernetes kills after 30 s
+
+_DOWN = (ServerState.STOPPED, ServerState.RESTARTING)  # the server loads its models when it starts
+
+
+@dataclasses.dataclass
+class ModelChanges:
+    """How the bound models have changed: names and versions.
+
+    Attributes:
+        bound: Models that are new, or have replaced others.
+        unbound: Models that are gone.
+        failures: Models that could not be bound, and why.
+    """
+
+    bound: list[tuple[str, int]] = dataclasses.field(default_factory=list)
+    unbound: list[tuple[str, int]] = dataclasses.field(default_factory=list)
+    failures: dict[tuple[str, int], PyTritonError] = dataclasses.field(default_factory=dict)
+
+
+class ServerSession:
+    """Starts the server when it is needed, brings it back when it ends by itself, and stops it.
+
+    Nothing is created before `connect`, and after `stop`, `connect` may be called again.
+
+    Args:
+        open_server: Returns the server, before its start; called with the workspace.
+        workspace: The folder for sockets and, for a local server, the model repository; None is a temporary one.
+        policy: When a local server starts, and how it gets its models.
+        stop: Called when the process ends before `stop` was called, and when an inference callable raises a
+            PyTritonUnrecoverableError; it calls `stop`.
+    """
+
+    def __init__(
+        self,
+        open_server: Callable[[Workspace], LocalServer | RemoteServer],
+        workspace: Workspace | str | os.PathLike[str] | None,
+        policy: TritonLifecyclePolicy,
+        stop: Callable[[], object],
+    ) -> None:
+        self.models = ModelManager()
+        """The bound models."""
+        self.server: LocalServer | RemoteServer | None = None
+        """The server; None before its start and after its stop."""
+        self.registry: Registry | None = None
+        self.policy = policy
+        self.exit_timeout_s: float = _DEFAULT_EXIT_TIMEOUT_S
+        """How long running callables may take when the server stops."""
+        self.lock = threading.RLock()
+        self.woken = threading.Event()
+        """Set when there is something to look at: the server has ended, or was stopped."""
+        self.generation = 0
+        """Counts changes of models, and starts of the server."""
+        self.runs = False
+        """Whether `Triton.run` was called."""
+        self._open_server = open_server
+        self._workspace = workspace
+        self._stop_all = stop
+        self._unrecoverable: PyTritonUnrecoverableError | None = None
+        self._owner = os.getpid()
+        self._lost: list[str] = []  # models with requests that the last stop did not wait for
+        self._supervised: LocalServer | RemoteServer | None = None
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process is a fork of the one that the server belongs to."""
+        return os.getpid() != self._owner
+
+    @property
+    def workspace(self) -> Workspace:
+        """The folder for sockets and the model repository, created when it is first needed."""
+        if not isinstance(self._workspace, Workspace):
+            self._workspace = Workspace(self._workspace)
+        return self._workspace
+
+    def connect(self) -> LocalServer | RemoteServer:
+        """Returns the server, once it is ready and the models are loaded; called with the lock held.
+
+        Raises:
+            PyTritonRuntimeError: The server cannot be started or reached, or has ended.
+            PyTritonInvalidOperationError: The server refuses a model.
+        """
+        if self.server is None:
+            self._start()
+        server, registry = self.server, self.registry
+        assert server is not None
+        assert registry is not None
+        state = server.state
+        if state is ServerState.FAILED:
+            raise PyTritonRuntimeError(server.exit_report())
+        if state is ServerState.RESTARTING and not self._recover(server):
+            raise PyTritonRuntimeError("The server is being stopped.")
+        if server.state is not ServerState.READY or not self.models.is_deployed:
+            try:
+                server.wait_until_ready()
+                if not self.models.is_deployed:
+                    self.deploy(server, registry)
+            except (PyTritonRuntimeError, PyTritonInvalidOperationError):
+                self.stop()
+                raise
+        if server.is_restarted and self._supervised is not server:
+            self._supervised = server
+            threading.Thread(target=self._supervise, args=(server,), name="pytriton-supervisor", daemon=True).start()
+        return server
+
+    def add(self, model: BoundModel) -> None:
+        """Adds a model, and loads it if there is a server, which may end meanwhile.
+
+        Raises:
+            PyTritonModelConfigError: Another version of the model has other inputs, outputs or settings.
+            PyTritonInvalidOperationError: The server refuses the model, or a process cannot create its callable.
+            PyTritonRuntimeError: The model's files cannot be written, or the server has ended and stays down.
+        """
+        with self.lock:
+            self.generation += 1
+            if self.server is not None:
+                self.connect()
+            try:
+                self.models.add(model)
+            except PyTritonInvalidOperationError:
+                if self.server is None or not self.server.notice_end():
+                    raise
+                self.connect()
+                self.models.add(model)
+            if self.server is not None and self.server.state is ServerState.RESTARTING:
+                self.connect()
+            self.generation += 1
+
+    def remove(self, name: str, version: int | None = None) -> list[BoundModel]:
+        """Removes a model, and unloads it if there is a server; requests in flight go on.
+
+        Raises:
+            PyTritonBadParameterError: No such model is bound.
+            PyTritonInvalidOperationError: The server cannot unload it.
+        """
+        with self.lock:
+            self.generation += 1
+            if self.server is not None:
+                self.connect()
+            try:
+                return self.models.remove(name, version)
+            except PyTritonInvalidOperationError:
+                if self.server is None or not self.server.notice_end():
+                    raise
+                self.connect()  # without the model
+                return []
+            finally:
+                self.generation += 1
+
+    def stop(self) -> bool:
+        """Unloads the models, and stops a local server; running callables may finish within the exit timeout.
+
+        Returns:
+            Whether there was anything to stop.
+        """
+        if (restarting := self.server) is not None:
+            restarting.abandon()
+        with self.lock:
+            server, self.server = self.server, None
+            registry, self.registry = self.registry, None
+            self.runs = False
+            if server is None or registry is None:
+                return False
+            server.drain()
+            server.prepare_to_stop(self.exit_timeout_s)
+            deadline = time.monotonic() + self.exit_timeout_s
+            self._lost = self.models.undeploy(deadline, unload=server.is_alive())
+            if self._lost:
+                LOGGER.error("%s", self._loss())
+            self.models.close(deadline)
+            server.stop()
+            registry.close()
+            self.workspace.clean()
+            atexit.unregister(self._stop_all)
+            self.woken.set()
+            return True
+
+    def is_connected(self) -> bool:
+        """Returns whether the server responds and accepts requests."""
+        server = self.server
+        return server is not None and server.is_alive() and server.control.is_live()
+
+    def wait(self, server: LocalServer | RemoteServer, monitoring_period_s: float) -> bool:
+        """Waits until a signal arrives, or the server is stopped or fails.
+
+        Args:
+            server: The server.
+            monitoring_period_s: How often, in seconds, to check whether it still responds.
+
+        Returns:
+            Whether it has failed.
+        """
+        with wake_on_signals(self.woken):
+            while server is self.server and not server.state.has_failed:
+                if self.woken.wait(monitoring_period_s):
+                    self.woken.clear()
+                    break
+                if not self.is_connected():
+                    LOGGER.warning("The server has not responded for a while.")
+        return server is self.server and server.state.has_failed
+
+    def replace_models(self, models: Iterable[BoundModel]) -> ModelChanges:
+        """Binds models in place of those that are bound, without disturbing those that are the same in both.
+
+        Args:
+            models: The models, which no server has.
+
+        Returns:
+            What has changed. A model that cannot be bound leaves the one that was bound before in its place.
+        """
+        wanted = {(model.spec.name, model.spec.version): model for model in models}
+        changes = ModelChanges()
+        with self.lock:
+            bound = {(model.spec.name, model.spec.version): model for model in self.models}
+            for key in bound.keys() - wanted.keys():
+                self.remove(*key)
+                changes.unbound.append(key)
+            for key, model in wanted.items():
+                if key in bound and bound[key].is_same(model):
+                    continue
+                try:
+                    self.add(model)
+                    changes.bound.append(key)
+                except PyTritonError as error:
+                    changes.failures[key] = error
+        return changes
+
+    def check_end(self, server: LocalServer | RemoteServer, failed: bool) -> None:
+        """Raises why a server has ended, if it has not done so in order.
+
+        Args:
+            server: The server.
+            failed: What `wait` has returned.
+
+        Raises:
+            PyTritonUnrecoverableError: An inference callable raised it.
+            PyTritonRuntimeError: The server failed, or requests were lost when it was stopped.
+        """
+        if self._unrecoverable is not None:
+            error, self._unrecoverable = self._unrecoverable, None
+            raise error
+        if failed:
+            raise PyTritonRuntimeError(server.exit_report())
+        if self._lost:
+            raise PyTritonRuntimeError(self._loss())
+
+    def _loss(self) -> str:
+        names = ", ".join(map(repr, self._lost))
+        return f"Requests to {names} took longer than the exit timeout of {self.exit_timeout_s:g} s and are lost."
+
+    @property
+    def report(self) -> ServerReport:
+        """What the server reports of itself and of its models."""
+        return ServerReport(self.models, lambda: self.server)
+
+    def model_config(self, name: str, version: int | None) -> TritonModelConfig:
+        """See `pytriton.client.in_process.Server`."""
+        config = self.report.configuration(name, version)
+        return TritonModelConfig.from_dict(config, None if version is None else str(version))
+
+    def services(self, timeout_s: float) -> ServerClient:
+        """See `pytriton.client.in_process.Server`."""
+        registry = self.registry
+        if registry is None or self.server is None:
+            raise PyTritonInvalidOperationError(NOT_RUNNING)
+        return registry.services.client(timeout_s)
+
+    def on_exit(self) -> None:
+        """Called when the server's process has ended."""
+        server = self.server
+        if server is None or not server.is_restarted:
+            self.woken.set()
+
+    def deploy(self, server: LocalServer | RemoteServer, registry: Registry) -> None:
+        """Deploys all models to the server."""
+        store = (
+            FolderStore(server.repository, server.control, lambda: server.state not in _DOWN)
+            if isinstance(server, LocalServer)
+            else UploadStore(server.control)
+        )
+        self.models.deploy(Deployment(store, registry, server.control, self._on_unrecoverable, self._on_hang))
+
+    def _start(self) -> None:
+        self.workspace.create()
+        self.woken.clear()
+        sockets = self.workspace.path / "sockets"
+        sockets.mkdir(mode=0o700, exist_ok=True)
+        registry = Registry(sockets)
+        try:
+            server = self._open_server(self.workspace)
+            if self.policy.local_model_store:
+                self.deploy(server, registry)
+                server.start([*self._names(), *server.repository_models()])
+            else:
+                server.start()
+        except BaseException:
+            self.models.undeploy(deadline=0, unload=False)
+            self.models.close(deadline=0)
+            registry.close()
+            raise
+        self.server = server
+        self.registry = registry
+        atexit.register(self._stop_all)
+
+    def _supervise(self, server: LocalServer | RemoteServer) -> None:
+        """Brings the server back each time that it ends by itself."""
+        while server.wait_for_end():
+            with self.lock:
+                if self.server is not server or server.state.has_failed:
+                    return
+                if server.state is not ServerState.RESTARTING:
+                    continue  # `connect` was faster
+                try:
+                    if not self._recover(server):
+                        return
+                except (PyTritonRuntimeError, PyTritonInvalidOperationError) as error:
+                    LOGGER.error("%s", error)
+                    self.woken.set()
+                    return
+
+    def _recover(self, server: LocalServer | RemoteServer) -> bool:
+        """Brings back a server that has ended by itself, with all models; called with the lock held.
+
+        Returns:
+            Whether it is ready; False if it is being stopped.
+        """
+
+        def deploy() -> list[str]:
+            self.models.undeploy(deadline=0, unload=False)
+            assert self.registry is not None
+            self.deploy(server, self.registry)
+            return self._names()
+
+        return server.restart(deploy)
+
+    def _names(self) -> list[str]:
+        return list(dict.fromkeys(model.spec.name for model in self.models))
+
+    def _on_unrecoverable(self, error: PyTritonUnrecoverableError) -> None:
+        LOGGER.error("An inference callable raised PyTritonUnrecoverableError; the server is shut down: %s", error)
+        self._unrecoverable = error
+        # Not in this thread: it is the worker's, for which the stop waits.
+        threading.Thread(target=self._stop_all, name="pytriton-stop", daemon=True).start()
+
+    def _on_hang(self, model: str, hangs: bool) -> None:
+        server = self.server
+        if server is not None:
+            server.set_hanging(model, hangs)

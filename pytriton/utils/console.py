@@ -1,0 +1,24 @@
+"""Messages for the user of a program, whether it has configured logging or not."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable
+
+
+def tell(logger: logging.Logger, lines: Iterable[str]) -> None:
+    """Logs lines as INFO; without any handler, prints them to standard error, where Python would drop them.
+
+    Args:
+        logger: Logs the lines, if the program has configured logging.
+        lines: The lines.
+
+    Examples:
+        >>> tell(logging.getLogger("pytriton.triton"), ["Model Double v1: http://localhost:8000"])
+    """
+    if logger.hasHandlers():
+        for line in lines:
+            logger.info("%s", line)
+    elif sys.stderr is not None:
+        print(*lines, sep="\n", file=sys.stderr, flush=True)

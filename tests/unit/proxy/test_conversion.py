@@ -1,0 +1,245 @@
+"""Outputs that are not arrays of the declared dtype are converted if no value changes, and refused if not."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from pytriton.exceptions import PyTritonValidationError
+from pytriton.model_config import ModelConfig, Tensor
+from pytriton.model_config.model_spec import ModelSpec
+from pytriton.proxy.tensors.conversion import conform
+from pytriton.proxy.tensors.signature import Signature
+
+NUMBERS = ["bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"]
+NUMBERS += ["float16", "float32", "float64", "bfloat16"]
+FLOATS = {"float16", "float32", "float64", "bfloat16"}
+
+
+def signature(dtype, shape=(-1,), *, batching=True, strict=False):
+    tensor = Tensor(name="y", dtype=dtype, shape=shape)
+    config = ModelConfig(batching=batching)
+    return Signature(ModelSpec.create("Model", [tensor], [tensor], config=config, strict=strict))
+
+
+def conformed(value, dtype, shape=(-1,), **settings):
+    declared = signature(dtype, shape, **settings)
+    return conform(value, declared.outputs[0], declared)
+
+
+class WithArray:
+    def __array__(self, dtype=None, copy=None):
+        return np.float32([[1, 2]])
+
+
+class WithDlpack:
+    """A tensor of another library."""
+
+    def __init__(self, array):
+        self._array = array
+
+    def __dlpack__(self, **options):
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self._array.__dlpack_device__()
+
+    def __len__(self):
+        return len(self._array)
+
+
+CONVERTED = {
+    "a list of floats": ([[1.5, 2]], np.float32, [[1.5, 2]]),
+    "floats of Python that are rounded": ([[0.1]], np.float32, [[np.float32(0.1)]]),
+    "a tuple": (((1, 2),), np.int32, [[1, 2]]),
+    "integers as floats": ([[1, 2]], np.float64, [[1, 2]]),
+    "booleans": ([[True, False]], np.bool_, [[True, False]]),
+    "booleans as numbers": ([[True, False]], np.int8, [[1, 0]]),
+    "whole floats as integers": ([[1.0, -2.0]], np.int64, [[1, -2]]),
+    "zero and one as booleans": (np.array([[0, 1]]), np.bool_, [[False, True]]),
+    "strings": ([["a", "ż"]], bytes, [["a", "ż"]]),
+    "bytes": ([[b"a\0", b""]], bytes, [[b"a\0", b""]]),
+    "integers in range": (np.array([[1, 2**31 - 1]]), np.int32, [[1, 2**31 - 1]]),
+    "another byte order": (np.array([[1, 2]], ">f4"), np.float32, [[1, 2]]),
+    "a wider float": (np.float32([[0.1]]), np.float64, [[np.float32(0.1)]]),
+    "a narrower float of the same value": (np.array([[0.5]]), np.float16, [[0.5]]),
+    "NaN and infinity": (np.array([[np.inf, -np.inf]]), np.float32, [[np.inf, -np.inf]]),
+    "scalars of NumPy in a list": ([[np.int64(1), np.float32(2)]], np.float32, [[1, 2]]),
+    "arrays in a list": ([np.float32([1, 2])], np.float32, [[1, 2]]),
+    "what has __array__": (WithArray(), np.float32, [[1, 2]]),
+    "what has __dlpack__": (WithDlpack(np.int64([[3]])), np.int32, [[3]]),
+    "no rows": ([], np.float32, None),
+}
+
+
+@pytest.mark.parametrize("kind", CONVERTED)
+@pytest.mark.parametrize("strict", [False, True])
+def test_what_is_converted(kind, strict, caplog):
+    value, dtype, expected = CONVERTED[kind]
+    if expected is None:
+        with pytest.raises(PyTritonValidationError, match="has shape"):
+            conformed(value, dtype)
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        array = conformed(value, dtype, strict=strict)
+    assert array.dtype == (object if dtype is bytes else dtype)
+    assert array.tolist() == expected
+    assert not caplog.records
+
+
+SINGLE = {
+    "a float": (1.5, np.float32, (), [1.5]),
+    "an integer for a float": (1, np.float32, (1,), [1]),
+    "a boolean": (True, np.bool_, (1,), [True]),
+    "a string": ("a", bytes, (1,), ["a"]),
+    "bytes": (b"a", bytes, (), [b"a"]),
+    "a scalar of NumPy": (np.float32(2), np.float32, (1,), [2]),
+    "a scalar of NumPy of another dtype": (np.int64(2), np.uint8, (1,), [2]),
+    "a string of NumPy": (np.str_("a"), bytes, (1,), ["a"]),
+}
+
+
+@pytest.mark.parametrize("kind", SINGLE)
+def test_single_values(kind):
+    value, dtype, shape, expected = SINGLE[kind]
+    assert conformed(value, dtype, shape, batching=False).tolist() == expected
+
+
+REFUSED = {
+    "an integer out of range": (
+        np.array([[1, 2**31]]),
+        np.int32,
+        "output 'y' has dtype int64 and the value 2147483648, which int32 cannot represent, but int32 (batch, -1) was "
+        "declared: declare int64, or convert the output with .astype('int32')",
+    ),
+    "a negative number": ([[-1]], np.uint8, "the value -1, which uint8 cannot represent"),
+    "a fraction": ([[1.5]], np.int32, "the value 1.5, which int32 cannot represent"),
+    "infinity as an integer": (np.float16([[-np.inf]]), np.int64, "the value -inf, which int64 cannot represent"),
+    "NaN as an integer": ([[np.nan]], np.int32, "the value nan, which int32 cannot represent"),
+    "an integer that is rounded": ([[2**24 + 1]], np.float32, "the value 16777217, which float32 cannot represent"),
+    "the largest integer": (np.array([[2**64 - 1]], np.uint64), np.float64, "the value 18446744073709551615, which"),
+    "a float that is too large": ([[1.0, 1e300]], np.float32, "the value 1e+300, which float32 cannot represent"),
+    "two as a boolean": ([[2]], np.bool_, "the value 2, which bool cannot represent"),
+    "text for numbers": ([["1"]], np.float32, "has dtype <U1, but float32 (batch, -1) was declared"),
+    "numbers for text": (np.array([[1]]), bytes, "has dtype int64, but bytes (batch, -1) was declared"),
+    "complex numbers": ([[1j]], np.float32, "has dtype complex128, but"),
+    "dates": (np.array([["2026-01-01"]], "M8[D]"), np.int64, "has dtype datetime64[D], but"),
+    "objects": (np.array([[1.0]], object), np.float32, "has dtype object, but float32 (batch, -1) was declared"),
+    "lists of several lengths": ([[1], [1, 2]], np.float32, "is a list that NumPy cannot convert"),
+    "None": (None, np.float32, "output 'y' is None, but float32 (batch, -1) was declared: return an array"),
+    "a set": ({1}, np.float32, "output 'y' is a set, but float32 (batch, -1) was declared: return an array, or what"),
+    "a number": (1.5, np.float32, "output 'y' has shape (), but float32 (batch, -1) was declared"),
+    "a string": ("a", bytes, "has shape (), but bytes (batch, -1) was declared"),
+    "a dictionary": ({"a": 1}, bytes, "is a dict, but bytes (batch, -1) was declared"),
+    "one dimension": (np.float32([1, 2]), np.float32, "has shape (2,), but float32 (batch, -1) was declared"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_is_refused(kind):
+    value, dtype, message = REFUSED[kind]
+    with pytest.raises(PyTritonValidationError) as caught:
+        conformed(value, dtype, strict=isinstance(value, np.ndarray))
+    assert message in caught.value.message
+
+
+def test_a_vector_is_no_column():
+    for value in (np.float32([1, 2]), [1.0, 2.0]):
+        with pytest.raises(PyTritonValidationError) as caught:
+            conformed(value, np.float32, (1,))
+        assert caught.value.message == (
+            "output 'y' has shape (2,), but float32 (batch, 1) was declared: return array.reshape(-1, 1), or declare "
+            "shape=()"
+        )
+
+
+def test_a_tensor_of_another_device():
+    class Remote(WithDlpack):
+        def __dlpack__(self, **options):
+            raise BufferError("it is in the memory of a GPU")
+
+    with pytest.raises(PyTritonValidationError, match=r"is a Remote that NumPy .* of a GPU\).*call \.cpu\(\)"):
+        conformed(Remote(np.float32([[1]])), np.float32)
+
+
+def test_arrays_are_rounded_with_one_warning_per_model(caplog):
+    caplog.set_level(logging.WARNING)
+    declared = signature(np.float32)
+    for _ in range(3):
+        array = conform(np.array([[0.1]]), declared.outputs[0], declared)
+        assert (array.dtype, array.tolist()) == (np.float32, [[np.float32(0.1)]])
+    (record,) = caplog.records
+    assert record.getMessage().startswith(
+        "Model 'Model': output 'y' has dtype float64 and values such as 0.1, which are converted to float32"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "expected"), [(np.float32([[1.75]]), np.int32, 1), (np.array([[2]]), bool, 1)]
+)
+def test_arrays_are_converted_as_nvidia_pytriton_does(value, dtype, expected, caplog):
+    assert conformed(value, dtype).tolist() == [[expected]]
+    assert len(caplog.records) == 1
+
+
+def test_strict_models_round_no_arrays():
+    with pytest.raises(PyTritonValidationError, match=r"the value 0\.1, which float32 cannot represent"):
+        conformed(np.array([[0.5, 0.1]]), np.float32, strict=True)
+
+
+def test_strict_models_have_their_sizes_checked():
+    assert conformed([[1, 2]], np.float32, (2,), strict=True).shape == (1, 2)
+    with pytest.raises(PyTritonValidationError, match=r"has shape \(1, 3\), but float32 \(batch, 2\) was declared"):
+        conformed([[1, 2, 3]], np.float32, (2,), strict=True)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_tensors_of_pytorch(dtype):
+    torch = pytest.importorskip("torch")
+    value = torch.tensor([[0.5, -2]], requires_grad=True)
+    for tensor in (value, value.to(torch.bfloat16), value.double(), torch.tensor([[0.5, -2]])[:, :]):
+        array = conformed(tensor, dtype)
+        assert (array.dtype, array.tolist()) == (dtype, [[0.5, -2]])
+
+
+@st.composite
+def castable(draw):
+    dtypes = [ml_dtypes.bfloat16 if name == "bfloat16" else name for name in NUMBERS]
+    source, target = (
+        draw(st.sampled_from([each for each in NUMBERS if each != "bfloat16"])),
+        draw(st.sampled_from(dtypes)),
+    )
+    return draw(arrays.arrays(source, st.tuples(st.just(1), st.integers(1, 3)))), np.dtype(target)
+
+
+def exact(values):
+    """The values as numbers of any size."""
+    return [
+        value if value != value else int(value) if value == np.trunc(value) and abs(value) != np.inf else value
+        for value in values.ravel().tolist()
+    ]
+
+
+@given(castable())
+def test_no_value_changes(case):
+    array, dtype = case
+    try:
+        converted = conformed(array, dtype, strict=True)
+    except PyTritonValidationError:
+        assume(array.dtype != dtype)
+        with np.errstate(all="ignore"):
+            changed = array.astype(dtype)
+        integers = array.dtype.kind in "iu" and dtype.name in FLOATS
+        assert integers or exact(changed.astype(object)) != exact(array.astype(object))
+        return
+    assert converted.dtype == dtype
+    for before, after in zip(exact(array.astype(object)), exact(converted.astype(object)), strict=True):
+        assert before == after or (before != before and after != after)
