@@ -149,11 +149,13 @@ class Senders:
         requests: The batch; each gets its responder here when the model calls for a sender.
     """
 
+    were_used = False
+    """Whether any request has a sender."""
+
     def __init__(self, model: ServedModel, requests: list[ServedRequest]) -> None:
         self._model = model
         self._sent: queue.SimpleQueue[tuple[int, object]] = queue.SimpleQueue()  # a destructor may put to it
         self._responses: dict[int, object] = {}
-        self.were_used = False
         for request in requests:
             request.find_responder = self.responder
 

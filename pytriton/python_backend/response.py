@@ -35,12 +35,8 @@ class InferenceResponse:
         error: TritonError | None = None,
         parameters: dict[str, Any] | None = None,
     ) -> None:
-        output_tensors = () if output_tensors is None else output_tensors
-        if not isinstance(output_tensors, (list, tuple)):
-            raise TritonModelException(
-                f"an InferenceResponse has output_tensors of type {type(output_tensors).__name__}: use a list of "
-                "pb_utils.Tensor"
-            )
+        if type(output_tensors) is not list:
+            output_tensors = _sequence(output_tensors)
         for tensor in output_tensors:
             if type(tensor) is not Tensor and not isinstance(tensor, Tensor):
                 raise TritonModelException(
@@ -69,6 +65,17 @@ class InferenceResponse:
     def parameters(self) -> str:
         """Returns the response parameters as a JSON object."""
         return json.dumps(self._parameters or {})
+
+
+def _sequence(output_tensors: Any) -> Sequence[Tensor]:
+    if output_tensors is None:
+        return ()
+    if not isinstance(output_tensors, (list, tuple)):
+        raise TritonModelException(
+            f"an InferenceResponse has output_tensors of type {type(output_tensors).__name__}: use a list of "
+            "pb_utils.Tensor"
+        )
+    return output_tensors
 
 
 def checked_parameters(parameters: object) -> dict[str, Any]:
