@@ -46,11 +46,12 @@ def _write_options(writer: MessageWriter, options: RequestOptions) -> None:
     if options == DEFAULT_OPTIONS:
         writer.words.append(0)
         return
-    correlation_id, *numbers = options
+    correlation_id, *numbers, trace_context = options
     writer.words.append(1)
     writer.words.append(signed(0 if isinstance(correlation_id, str) else correlation_id))
     writer.text(correlation_id if isinstance(correlation_id, str) else "")
     writer.words += map(signed, numbers)
+    writer.text(trace_context)
 
 
 def decode_batch(reader: MessageReader) -> BatchMessage:

@@ -17,6 +17,9 @@ BF16 = 14
 OPAQUE = np.dtype("V2")
 """Dtype of arrays of BF16 where ml_dtypes is not installed: their elements cannot be looked at."""
 
+TRITON_STRING_TO_NUMPY = {each.config_name: each.numpy.type for each in DATATYPES if each.numpy is not None}
+"""NumPy types by the datatypes of a model's configuration, without ``TYPE_BF16``, which NumPy lacks."""
+
 _BY_CONFIG_NAME = {datatype.config_name: datatype.code for datatype in DATATYPES}
 
 

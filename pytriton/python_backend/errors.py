@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pytriton.proxy.wire.error_code import ErrorCode
+from pytriton.python_backend.texts import text_of
 
 
 class TritonError:
@@ -11,6 +12,10 @@ class TritonError:
     Args:
         message: The message for the client.
         code: What kind of error it is: ``TritonError.INTERNAL``, ``TritonError.INVALID_ARG`` and so on.
+
+    Raises:
+        TypeError: The message is no string.
+        ValueError: There is no such code.
 
     Examples:
         >>> error = TritonError("the image is empty", TritonError.INVALID_ARG)
@@ -32,7 +37,7 @@ class TritonError:
     def __init__(self, message: str, code: int = INTERNAL) -> None:
         if not TritonError.UNKNOWN <= code <= TritonError.CANCELLED:
             raise ValueError(f"TritonError has code {code!r}: use one of its own, such as TritonError.INTERNAL")
-        self._message = str(message)
+        self._message = text_of(message, "the message of a TritonError")
         self._code = int(code)
 
     def message(self) -> str:
@@ -49,3 +54,7 @@ class TritonError:
 
 class TritonModelException(Exception):  # noqa: N818  (the name that models know)
     """Raised by a model whose call has failed, and by this module where it is asked for what cannot be done."""
+
+    def __str__(self) -> str:
+        message = self.args[0] if len(self.args) == 1 else None
+        return message.decode(errors="backslashreplace") if isinstance(message, bytes) else super().__str__()

@@ -8,16 +8,21 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from pytriton.exceptions import PyTritonInvalidRequestError
 from pytriton.proxy.tensors.batch import BatchRequest
-from pytriton.proxy.tensors.failure import RequestError, Rescheduled
+from pytriton.proxy.tensors.failure import RequestError, Rescheduled, failure_of
 from pytriton.proxy.tensors.signature import Signature
-from pytriton.python_backend.errors import TritonError, TritonModelException
+from pytriton.python_backend.errors import TritonError
 from pytriton.python_backend.response import InferenceResponse
 from pytriton.python_backend.sender import Respond, Responder, item_of
 from pytriton.python_backend.served_request import ServedRequest
 
-_NOTHING = RequestError(TritonError.INTERNAL, "the request ended without a response")
 _UNANSWERED = "the model returned None for a request, and did not use its response sender"
+_BOTH = (
+    "Expected a None object in the execute return for a rescheduled request, found a response: a request is either "
+    "answered or rescheduled"
+)
+_FAILURES = (Exception, SystemExit)  # not the cancellation of a coroutine
 
 
 class ServedModel:
@@ -27,15 +32,17 @@ class ServedModel:
         instance: The object.
         signature: Its inputs and outputs.
         device: Number of the GPU that the instance is to use, or None.
+        instance_name: The instance's name in Triton.
     """
 
-    def __init__(self, instance: Any, signature: Signature, device: int | None = None) -> None:
+    def __init__(self, instance: Any, signature: Signature, device: int | None = None, instance_name: str = "") -> None:
         self.execute = instance.execute
         self.name = signature.model
         self.decoupled = signature.spec.decoupled
         self.output_names = [output.name for output in signature.outputs]
         self.outputs = frozenset(self.output_names)
         self.device = device
+        self._instance_name = instance_name or self.name
 
     def requests(self, requests: Sequence[BatchRequest], respond: Respond | None = None) -> list[ServedRequest]:
         """Converts requests for ``execute``; with ``respond``, each has a responder."""
@@ -59,33 +66,56 @@ class ServedModel:
         It may return None in place of a list if response senders were used.
 
         Raises:
-            TritonModelException: It is not one response for each request.
+            RequestError: It is not one response for each request.
         """
         if returned is None and any(request.has_sender or request.is_rescheduled for request in requests):
             returned = [None] * len(requests)
         if not isinstance(returned, (list, tuple)):
-            raise TritonModelException(
-                f"execute() of model {self.name!r} returned {type(returned).__name__}: return a list with one "
+            raise self.error(
+                f"Expected a list in the execute return, found {type(returned).__name__}: return a list with one "
                 "InferenceResponse for each request"
             )
         if len(returned) != len(requests):
-            raise TritonModelException(
-                f"execute() of model {self.name!r} returned {len(returned)} responses to {len(requests)} requests: "
-                "return one for each"
+            raise self.error(
+                f"execute() returned {len(returned)} responses to {len(requests)} requests: return one for each"
             )
         return [self._item(response, request) for response, request in zip(returned, requests)]
 
     def _item(self, response: Any, request: ServedRequest) -> Any:
         if request.is_rescheduled:
-            return Rescheduled()
+            return Rescheduled() if response is None and not request.has_response else self.error(_BOTH)
         if response is None:
             return None
         if not isinstance(response, InferenceResponse):
-            raise TritonModelException(
-                f"execute() of model {self.name!r} returned a list with {type(response).__name__} in it: use "
+            raise self.error(
+                f"Expected an InferenceResponse object in the execute return, found {type(response).__name__}: use "
                 "pb_utils.InferenceResponse"
             )
         return item_of(response, self.outputs)
+
+    def check_nothing(self, returned: object) -> None:
+        """Checks what ``execute`` of a decoupled model returned.
+
+        Raises:
+            RequestError: It is something.
+        """
+        if returned is not None:
+            raise self.error(
+                f"model {self.name!r} is decoupled, and its execute() returned {type(returned).__name__}: return None, "
+                "and send responses by request.get_response_sender()"
+            )
+
+    def error(self, text: str, detail: str = "") -> RequestError:
+        """Returns an error of ``execute``, whose text begins as in Triton's Python backend."""
+        message = f"Failed to process the request(s) for model '{self._instance_name}', message: {text}"
+        return RequestError(TritonError.INTERNAL, message, detail)
+
+    def error_of(self, error: Exception | SystemExit) -> Exception | SystemExit:
+        """Converts what ``execute`` raised to an error, with the traceback for the server's log."""
+        if isinstance(error, (RequestError, PyTritonInvalidRequestError)):
+            return error
+        failure = failure_of(error, self.name)
+        return self.error(failure.message.removeprefix(f"model {self.name!r}: "), failure.detail)
 
 
 class Sequential:
@@ -98,15 +128,16 @@ class Sequential:
         """Calls ``execute`` with a batch."""
         served = self._model.requests(requests)
         senders = Senders(self._model, served)
-        items = self._model.items(self._model.execute(list(served)), served)
-        if None in items:
-            open_ = {index for index, item in enumerate(items) if item is None}
+        try:
+            items = self._model.items(self._model.execute(list(served)), served)
+        except _FAILURES as error:
+            raise self._model.error_of(error) from None
+        if senders.were_used or None in items:
+            open_ = {index for index, item in enumerate(items) if item is None or served[index].has_response}
             taken = {index for index in open_ if served[index].responder is not None}
             del served  # so that a dropped sender is noticed
             for index in open_:
-                items[index] = (
-                    senders.wait(index) if index in taken else RequestError(TritonError.INTERNAL, _UNANSWERED)
-                )
+                items[index] = senders.wait(index) if index in taken else self._model.error(_UNANSWERED)
         return items
 
 
@@ -118,6 +149,9 @@ class Senders:
         requests: The batch; each gets its responder here when the model calls for a sender.
     """
 
+    were_used = False
+    """Whether any request has a sender."""
+
     def __init__(self, model: ServedModel, requests: list[ServedRequest]) -> None:
         self._model = model
         self._sent: queue.SimpleQueue[tuple[int, object]] = queue.SimpleQueue()  # a destructor may put to it
@@ -127,13 +161,13 @@ class Senders:
 
     def responder(self, index: int) -> Responder:
         """Returns the object that responds to a request."""
+        self.were_used = True
         return Responder(self._respond, index, self._model.outputs, False)
 
     def wait(self, index: int) -> object:
         """Waits for the response to a request."""
         while index not in self._responses:
-            sent, item = self._sent.get()
-            self._responses.setdefault(sent, _NOTHING if item is None else item)
+            self._responses.setdefault(*self._sent.get())
         return self._responses[index]
 
     def _respond(self, index: int, item: object, final: bool, later: bool = False) -> None:
@@ -151,9 +185,11 @@ class Deferred:
     def __call__(self, requests: Sequence[BatchRequest], respond: Respond) -> None:
         """Calls ``execute`` with a batch; responses may follow later."""
         served = self._model.requests(requests, respond)
-        returned = self._model.execute(list(served))
-        _check_nothing(returned, self._model)
-        _reschedule(served)
+        try:
+            self._model.check_nothing(self._model.execute(list(served)))
+            _reschedule(served)
+        except _FAILURES as error:
+            raise self._model.error_of(error) from None
 
 
 class Coroutine:
@@ -167,9 +203,14 @@ class Coroutine:
     async def __call__(self, requests: Sequence[BatchRequest], respond: Respond) -> list[Any] | None:
         """Calls ``execute`` with a batch; responses may follow later."""
         served = self._model.requests(requests, respond)
-        returned = await self._model.execute(list(served))
+        try:
+            return self._items(await self._model.execute(list(served)), served)
+        except _FAILURES as error:
+            raise self._model.error_of(error) from None
+
+    def _items(self, returned: Any, served: list[ServedRequest]) -> list[Any] | None:
         if self._model.decoupled:
-            _check_nothing(returned, self._model)
+            self._model.check_nothing(returned)
             _reschedule(served)
             return None
         items = self._model.items(returned, served)
@@ -191,14 +232,6 @@ def select_device(device: int) -> None:
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         torch.cuda.set_device(device)
-
-
-def _check_nothing(returned: object, model: ServedModel) -> None:
-    if returned is not None:
-        raise TritonModelException(
-            f"model {model.name!r} is decoupled, and its execute() returned {type(returned).__name__}: return None, "
-            "and send responses by request.get_response_sender()"
-        )
 
 
 def _reschedule(requests: list[ServedRequest]) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 from pytriton.exceptions import PyTritonError
 from pytriton.model_config.datatypes import DTYPE_BY_CODE
 from pytriton.proxy.services.messages import InferenceCall, InferenceReply, ServiceTensor
-from pytriton.proxy.services.reply_stream import ReplyStream
+from pytriton.proxy.services.reply_stream import AsyncReplyStream, ReplyStream
 from pytriton.proxy.transport.arena import ArenaError
 from pytriton.python_backend.datatypes import BF16, OPAQUE
 from pytriton.python_backend.errors import TritonError, TritonModelException
@@ -38,40 +37,93 @@ async def ainfer(call: InferenceCall) -> InferenceResponse:
 def stream(call: InferenceCall) -> ResponseIterator:
     """Sends a request and returns an iterator over its responses."""
     try:
-        return ResponseIterator(server_client().stream(call))
+        return ResponseIterator(server_client().stream(call, with_end=True))
     except _FAILURES as error:
         raise TritonModelException(str(error)) from error
 
 
-class ResponseIterator(Iterator[InferenceResponse], AsyncIterator[InferenceResponse]):
-    """Iterates over responses as they arrive, with ``for`` or ``async for``. Dropping it cancels the request."""
+async def astream(call: InferenceCall) -> ResponseIterator:
+    """Sends a request, waits for its first response, and returns an iterator over all of them."""
+    try:
+        responses = ResponseIterator(server_client().astream(call, with_end=True))
+    except _FAILURES as error:
+        raise TritonModelException(str(error)) from error
+    await responses.start()
+    return responses
 
-    def __init__(self, replies: ReplyStream) -> None:
+
+class ResponseIterator(Iterator[InferenceResponse], AsyncIterator[InferenceResponse]):
+    """Iterates over responses as they arrive, with ``for`` or ``async for``. Dropping it cancels the request.
+
+    It keeps the responses: iterating over it once more yields them again. If the model sends its final flag without a
+    response, the last one is an `InferenceResponse` without tensors.
+    """
+
+    def __init__(self, replies: ReplyStream | AsyncReplyStream) -> None:
         self._replies = replies
+        self._responses: list[InferenceResponse] = []
+        self._position = 0
+        self._is_exhausted = False
 
     def __iter__(self) -> ResponseIterator:
+        if self._is_exhausted:
+            self._position = 0
+            self._is_exhausted = False
         return self
 
     def __next__(self) -> InferenceResponse:
         """Waits for the next response."""
-        try:
-            return _response_of(next(self._replies))
-        except _FAILURES as error:
-            raise TritonModelException(str(error)) from error
+        if self._position == len(self._responses):
+            self._keep(self._wait())
+        response = self._take()
+        if response is None:
+            raise StopIteration
+        return response
 
     def __aiter__(self) -> ResponseIterator:
-        return self
+        return self.__iter__()
 
     async def __anext__(self) -> InferenceResponse:
         """Waits for the next response, while the event loop goes on."""
-        response = await asyncio.get_running_loop().run_in_executor(None, next, self, None)
+        if self._position == len(self._responses):
+            await self.start()
+        response = self._take()
         if response is None:
             raise StopAsyncIteration
         return response
 
+    async def start(self) -> None:
+        """Waits for one more response, which is not taken yet."""
+        if isinstance(self._replies, AsyncReplyStream):
+            try:
+                self._keep(await self._replies.next())
+            except _FAILURES as error:
+                raise TritonModelException(str(error)) from error
+        else:
+            import asyncio
+
+            self._keep(await asyncio.get_running_loop().run_in_executor(None, self._wait))
+
     def cancel(self) -> None:
-        """Cancels the request, and drops all responses that were not taken yet."""
-        self._replies.cancel()
+        """Asks the model to cancel the request; the iterator goes on until the model has ended it."""
+        self._replies.request_cancellation()
+
+    def _wait(self) -> InferenceReply | None:
+        try:
+            return self._replies.wait()
+        except _FAILURES as error:
+            raise TritonModelException(str(error)) from error
+
+    def _keep(self, reply: InferenceReply | None) -> None:
+        if reply is not None:
+            self._responses.append(_response_of(reply))
+
+    def _take(self) -> InferenceResponse | None:
+        if self._position == len(self._responses):
+            self._is_exhausted = True
+            return None
+        self._position += 1
+        return self._responses[self._position - 1]
 
 
 def _response_of(reply: InferenceReply) -> InferenceResponse:

@@ -13,11 +13,12 @@ from typing import Any
 
 from pytriton.proxy.wire.control import CommandMessage
 from pytriton.proxy.worker.loaded_model import LoadedModel
-from pytriton.python_backend import models, triton_python_backend_utils
+from pytriton.python_backend import c_python_backend_utils, models, triton_python_backend_utils
 from pytriton.python_backend.config import ModelConfig
 from pytriton.python_backend.declaration import signature_of
 from pytriton.python_backend.errors import TritonModelException
 from pytriton.python_backend.execution import ServedModel, callable_of, select_device
+from pytriton.python_backend.readiness import ReadinessCheck
 
 _CLASS = "TritonPythonModel"
 _FILE = "model.py"
@@ -78,6 +79,7 @@ def load(command: CommandMessage) -> LoadedModel:
                 "model_repository": command.repository,
                 "model_version": str(command.version),
                 "model_name": command.model,
+                "model_instance_name": command.instance,
             }
         )
 
@@ -85,14 +87,9 @@ def load(command: CommandMessage) -> LoadedModel:
         if hasattr(instance, "finalize"):
             instance.finalize()
 
-    def is_ready() -> bool:
-        import asyncio
-
-        ready = instance.is_ready()
-        return bool(asyncio.run(_awaited(ready)) if inspect.isawaitable(ready) else ready)
-
-    infer_func = callable_of(ServedModel(instance, signature, device))
-    return LoadedModel(infer_func, signature, finalize, is_ready if hasattr(instance, "is_ready") else None, loop)
+    infer_func = callable_of(ServedModel(instance, signature, device, command.instance))
+    is_ready = ReadinessCheck(instance.is_ready, command.model) if hasattr(instance, "is_ready") else None
+    return LoadedModel(infer_func, signature, finalize, is_ready, loop)
 
 
 def _set_event_loop() -> Any:
@@ -104,42 +101,66 @@ def _set_event_loop() -> Any:
     return loop
 
 
-async def _awaited(awaitable: Any) -> Any:
-    return await awaitable
+def _version_folder(command: CommandMessage) -> pathlib.Path:
+    return pathlib.Path(command.repository) / str(command.version)
 
 
 def _path_of(command: CommandMessage) -> pathlib.Path:
+    if command.backend:
+        return pathlib.Path(command.backend) / _FILE
     name = json.loads(command.config).get("default_model_filename") or _FILE
-    return pathlib.Path(command.repository) / str(command.version) / name
+    return _version_folder(command) / name
 
 
 def _class_of(command: CommandMessage) -> Any:
     path = _path_of(command)
     module = _imported.get(path)
     if module is None:
-        module = _imported[path] = _import(path, command.model)
+        module = _imported[path] = _import(path, command)
     model_class = getattr(module, _CLASS, None)
     if model_class is None:
         raise TritonModelException(f"{path} has no class {_CLASS!r}: write one")
     return model_class
 
 
-def _import(path: pathlib.Path, model: str) -> ModuleType:
+def _import(path: pathlib.Path, command: CommandMessage) -> ModuleType:
     if not path.is_file():
-        raise TritonModelException(f"model {model!r} has no file {path}")
+        raise TritonModelException(f"model {command.model!r} has no file {path}")
     sys.modules["triton_python_backend_utils"] = triton_python_backend_utils
-    models.set_model_dir(str(path.parent))
+    sys.modules["c_python_backend_utils"] = c_python_backend_utils
+    models.set_model_dir(str(_version_folder(command)))
     sys.path.insert(0, str(path.parent))
-    sys.path.append(str(path.parent.parent))
+    sys.path.append(command.repository)
     # A folder of bytecode in the repository would look to a server that watches it like a change of the model.
     sys.dont_write_bytecode, write = True, sys.dont_write_bytecode
     try:
-        specification = importlib.util.spec_from_file_location(path.stem, path)
-        if specification is None or specification.loader is None:
-            raise TritonModelException(f"{path} is not a Python file")
-        module = importlib.util.module_from_spec(specification)
-        sys.modules[path.stem] = module
-        specification.loader.exec_module(module)
+        # A backend's folder is named as what it wraps, so that a package of that name would be in its way.
+        prefix = "" if command.backend else f"{_import_package(_version_folder(command))}."
+        return _execute(prefix + path.stem, path)
     finally:
         sys.dont_write_bytecode = write
+
+
+def _import_package(folder: pathlib.Path) -> str:
+    """Makes the folder of a version a package, named after the version, for the model's relative imports."""
+    init = folder / "__init__.py"
+    if init.is_file():
+        _execute(folder.name, init, [str(folder)])
+    else:
+        package = ModuleType(folder.name)
+        package.__path__ = [str(folder)]
+        sys.modules[folder.name] = package
+    return folder.name
+
+
+def _execute(name: str, path: pathlib.Path, submodule_folders: list[str] | None = None) -> ModuleType:
+    specification = importlib.util.spec_from_file_location(name, path, submodule_search_locations=submodule_folders)
+    if specification is None or specification.loader is None:
+        raise TritonModelException(f"{path} is not a Python file")
+    module = sys.modules[name] = importlib.util.module_from_spec(specification)
+    try:
+        specification.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
     return module

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import sys
 from types import FrameType
+from typing import Any
 
+from pytriton.exceptions import PyTritonError
+from pytriton.proxy.wire import service as wire
 from pytriton.python_backend.errors import TritonModelException
 from pytriton.python_backend.server import server_client
 
 _LETTERS = "IWEV"
+
+
+LogLevel = wire.LogLevel
 
 
 class Logger:
@@ -18,10 +24,11 @@ class Logger:
         >>> Logger.log_info("the weights are loaded")  # doctest: +SKIP
     """
 
-    INFO = 0
-    WARNING = 1
-    ERROR = 2
-    VERBOSE = 3
+    LogLevel = LogLevel
+    INFO = LogLevel.INFO
+    WARNING = LogLevel.WARNING
+    ERROR = LogLevel.ERROR
+    VERBOSE = LogLevel.VERBOSE
 
     @staticmethod
     def log(message: str, level: int = INFO) -> None:
@@ -60,13 +67,10 @@ class Logger:
         _write(Logger.VERBOSE, message, sys._getframe(1))
 
 
-def _write(level: int, message: str, caller: FrameType) -> None:
+def _write(level: int, message: Any, caller: FrameType) -> None:
+    text = message.decode(errors="backslashreplace") if isinstance(message, bytes) else str(message)
     file, line = caller.f_code.co_filename.rpartition("/")[2], caller.f_lineno
     try:
-        server = server_client()
-    except (TritonModelException, ImportError):
-        print(f"{_LETTERS[level]} {file}:{line}] {message}", file=sys.stderr, flush=True)
-        return
-    from pytriton.proxy.wire.service import LogLevel
-
-    server.log(LogLevel(level), str(message), file, line)
+        server_client().log(LogLevel(level), text, file, line)
+    except (TritonModelException, PyTritonError, ImportError):  # there is none, or this is a fork
+        print(f"{_LETTERS[level]} {file}:{line}] {text}", file=sys.stderr, flush=True)

@@ -9,6 +9,7 @@ from typing import Any
 from pytriton.exceptions import PyTritonError
 from pytriton.python_backend.errors import TritonModelException
 from pytriton.python_backend.server import server_client
+from pytriton.python_backend.texts import text_of
 
 
 class MetricFamily:
@@ -37,7 +38,9 @@ class MetricFamily:
         self._kind = kind
         self._server_client = server_client()
         with _as_model_exceptions():
-            self._number = self._server_client.metric_family(name, description, MetricKind(kind))
+            self._number = self._server_client.metric_family(
+                text_of(name, "a metric family's name"), text_of(description, "its description"), MetricKind(kind)
+            )
 
     def Metric(  # noqa: N802  (the name that models know)
         self, labels: Mapping[str, str] | None = None, buckets: Sequence[float] | None = None

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from pytriton.exceptions import PyTritonError
 from pytriton.python_backend.errors import TritonModelException
 from pytriton.python_backend.server import server_client
+from pytriton.python_backend.texts import text_of
 
 _FILE = "file:"
+_NAME = "a model's name"
 _folder = ""
 
 
@@ -25,7 +27,7 @@ def load_model(model_name: str, config: str = "", files: Mapping[str, bytes] | N
     """
     contents = {path[len(_FILE) :] if path.startswith(_FILE) else path: data for path, data in (files or {}).items()}
     try:
-        server_client().load_model(model_name, config, contents or None)
+        server_client().load_model(text_of(model_name, _NAME), text_of(config, "a configuration"), contents or None)
     except PyTritonError as error:
         raise TritonModelException(str(error)) from error
 
@@ -41,7 +43,7 @@ def unload_model(model_name: str, unload_dependents: bool = False) -> None:
         TritonModelException: The server could not.
     """
     try:
-        server_client().unload_model(model_name, unload_dependents)
+        server_client().unload_model(text_of(model_name, _NAME), unload_dependents)
     except PyTritonError as error:
         raise TritonModelException(str(error)) from error
 
@@ -57,7 +59,7 @@ def is_model_ready(model_name: str, model_version: str = "") -> bool:
         TritonModelException: The server could not say.
     """
     try:
-        return server_client().is_model_ready(model_name, int(model_version or -1))
+        return server_client().is_model_ready(text_of(model_name, _NAME), int(model_version or -1))
     except (PyTritonError, ValueError) as error:
         raise TritonModelException(str(error)) from error
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import operator
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from pytriton.proxy.services.messages import InferenceCall, ServiceTensor
 from pytriton.proxy.types import Array
 from pytriton.python_backend.datatypes import BF16, OPAQUE
 from pytriton.python_backend.errors import TritonModelException
-from pytriton.python_backend.flags import (
-    PreferredMemory,
-)
+from pytriton.python_backend.flags import PreferredMemory
+from pytriton.python_backend.response import checked_parameters
 from pytriton.python_backend.sender import InferenceResponseSender
 from pytriton.python_backend.tensor import Tensor, texts_of
+from pytriton.python_backend.texts import text_of
+from pytriton.python_backend.trace import InferenceTrace
 
 
 class InferenceRequest:
@@ -30,11 +32,12 @@ class InferenceRequest:
         flags: The sum of ``TRITONSERVER_REQUEST_FLAG_SEQUENCE_START`` and ``…_SEQUENCE_END``.
         timeout: In microseconds; 0 is none.
         preferred_memory: Accepted, without effect.
-        trace: Accepted, without effect.
+        trace: What ``request.trace()`` returns; accepted, without effect.
         parameters: Request parameters: strings, integers, booleans and floats by name.
 
     Raises:
         TritonModelException: An argument has a value that cannot work.
+        TypeError: An argument is of another type.
     """
 
     __slots__ = (
@@ -53,7 +56,7 @@ class InferenceRequest:
     def __init__(
         self,
         model_name: str,
-        requested_output_names: Sequence[str],
+        requested_output_names: Collection[str],
         inputs: Sequence[Tensor],
         request_id: str = "",
         correlation_id: int | str = 0,
@@ -61,25 +64,19 @@ class InferenceRequest:
         flags: int = 0,
         timeout: int = 0,
         preferred_memory: PreferredMemory | None = None,
-        trace: int | None = None,
+        trace: InferenceTrace | None = None,
         parameters: dict[str, Any] | None = None,
     ) -> None:
-        for tensor in inputs:
-            if not isinstance(tensor, Tensor):
-                raise TritonModelException(
-                    f"a request to model {model_name!r} has {type(tensor).__name__} among its inputs: use "
-                    "pb_utils.Tensor"
-                )
-        self._model_name = model_name
-        self._output_names = list(requested_output_names)
-        self._inputs = list(inputs)
-        self._request_id = request_id
-        self._correlation_id = correlation_id
-        self._model_version = int(model_version)
-        self._flags = flags
-        self._timeout = timeout
+        self._model_name = text_of(model_name, "a model's name")
+        self._output_names = _output_names(requested_output_names, self._model_name)
+        self._inputs = _checked_inputs(inputs, self._model_name)
+        self._request_id = text_of(request_id, "a request's id")
+        self._correlation_id = _correlation_id(correlation_id)
+        self._model_version = operator.index(model_version)
+        self._flags = operator.index(flags)
+        self._timeout = operator.index(timeout)
         self._trace = trace
-        self._parameters = dict(parameters or {})
+        self._parameters = checked_parameters(parameters) if parameters else {}
 
     def model_name(self) -> str:
         """Returns the name of the model."""
@@ -89,9 +86,9 @@ class InferenceRequest:
         """Returns the inputs."""
         return self._inputs
 
-    def requested_output_names(self) -> list[str]:
+    def requested_output_names(self) -> set[str]:
         """Returns the names of the requested outputs."""
-        return self._output_names
+        return set(self._output_names)
 
     def request_id(self) -> str:
         """Returns the request's id, empty if it has none."""
@@ -117,9 +114,9 @@ class InferenceRequest:
         """Returns the request parameters as a JSON object."""
         return json.dumps(self._parameters)
 
-    def trace(self) -> int | None:
-        """Returns the number of the request's trace, or None if it is not traced."""
-        return self._trace
+    def trace(self) -> InferenceTrace:
+        """Returns the request's trace, whose ``get_context()`` is None if there is no OpenTelemetry context."""
+        return self._trace or InferenceTrace()
 
     def is_cancelled(self) -> bool:
         """Returns whether the client has cancelled or gone away, or the timeout has passed."""
@@ -160,23 +157,52 @@ class InferenceRequest:
         return inference.stream(self._call()) if decoupled else inference.infer(self._call())
 
     async def async_exec(self, decoupled: bool = False) -> Any:
-        """`exec` for event loops. With ``decoupled``, the iterator also supports ``async for``."""
+        """`exec` for event loops.
+
+        With ``decoupled``, it waits for the first response, and the iterator also supports ``async for``.
+        """
         from pytriton.python_backend import inference
 
-        return inference.stream(self._call()) if decoupled else await inference.ainfer(self._call())
+        return await (inference.astream(self._call()) if decoupled else inference.ainfer(self._call()))
 
     def _call(self) -> InferenceCall:
         return InferenceCall(
             self.model_name(),
             {tensor.name(): _input_of(tensor) for tensor in self.inputs()},
             version=self._model_version,
-            outputs=self.requested_output_names(),
+            outputs=self._output_names,
             request_id=self.request_id(),
             correlation_id=self.correlation_id() or 0,
             flags=self.flags(),
             timeout_us=self.timeout(),
             parameters=self._parameters,
         )
+
+
+def _output_names(names: Collection[Any], model: str) -> list[str]:
+    if isinstance(names, (str, bytes)) or not isinstance(names, Collection):
+        raise TypeError(
+            f"a request to model {model!r} has requested_output_names={names!r}, of type {type(names).__name__}: use a "
+            "list of strings"
+        )
+    return [text_of(name, "a requested output's name") for name in names]
+
+
+def _checked_inputs(inputs: Sequence[Tensor], model: str) -> list[Tensor]:
+    if isinstance(inputs, Tensor) or not isinstance(inputs, Sequence):
+        raise TypeError(
+            f"inputs of a request to model {model!r} are of type {type(inputs).__name__}: use a list of pb_utils.Tensor"
+        )
+    for tensor in inputs:
+        if not isinstance(tensor, Tensor):
+            raise TritonModelException(
+                f"a request to model {model!r} has {type(tensor).__name__} among its inputs: use pb_utils.Tensor"
+            )
+    return list(inputs)
+
+
+def _correlation_id(value: Any) -> int | str:
+    return text_of(value, "a correlation id") if isinstance(value, (str, bytes)) else operator.index(value)
 
 
 def _input_of(tensor: Tensor) -> Array | ServiceTensor:

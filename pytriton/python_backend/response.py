@@ -8,6 +8,7 @@ from typing import Any
 
 from pytriton.python_backend.errors import TritonError, TritonModelException
 from pytriton.python_backend.tensor import Tensor
+from pytriton.python_backend.texts import text_of
 
 
 class InferenceResponse:
@@ -34,7 +35,8 @@ class InferenceResponse:
         error: TritonError | None = None,
         parameters: dict[str, Any] | None = None,
     ) -> None:
-        output_tensors = () if output_tensors is None else output_tensors
+        if type(output_tensors) is not list:
+            output_tensors = _sequence(output_tensors)
         for tensor in output_tensors:
             if type(tensor) is not Tensor and not isinstance(tensor, Tensor):
                 raise TritonModelException(
@@ -43,7 +45,7 @@ class InferenceResponse:
         if error is not None and not isinstance(error, TritonError):
             raise TritonModelException(f"an InferenceResponse has the error {error!r}: use pb_utils.TritonError")
         if parameters:
-            _check(parameters)
+            parameters = checked_parameters(parameters)
         self._tensors = output_tensors
         self._error = error
         self._parameters = parameters
@@ -65,13 +67,35 @@ class InferenceResponse:
         return json.dumps(self._parameters or {})
 
 
-def _check(parameters: object) -> None:
+def _sequence(output_tensors: Any) -> Sequence[Tensor]:
+    if output_tensors is None:
+        return ()
+    if not isinstance(output_tensors, (list, tuple)):
+        raise TritonModelException(
+            f"an InferenceResponse has output_tensors of type {type(output_tensors).__name__}: use a list of "
+            "pb_utils.Tensor"
+        )
+    return output_tensors
+
+
+def checked_parameters(parameters: object) -> dict[str, Any]:
+    """Returns the parameters of a request or a response; bytes become strings.
+
+    Raises:
+        TritonModelException: They are no dictionary, or one of them is of a type that cannot be sent.
+    """
     if not isinstance(parameters, dict):
         raise TritonModelException(f"parameters are a dictionary, not {type(parameters).__name__}")
-    for key, value in parameters.items():
-        if not isinstance(key, str) or not isinstance(value, (str, int, float)):
-            raise TritonModelException(
-                f"parameter {key!r} is {value!r}: names are strings, and values strings, integers, booleans or floats"
-            )
-        if type(value) is int and not -(1 << 63) <= value < 1 << 63:
-            raise TritonModelException(f"parameter {key!r} is {value}, which 64 bits do not hold: send it as a string")
+    return {text_of(key, "a parameter's name"): _checked(key, value) for key, value in parameters.items()}
+
+
+def _checked(key: object, value: object) -> str | int | float:
+    if isinstance(value, (bytes, bytearray)):
+        return text_of(value, f"parameter {key!r}")
+    if not isinstance(value, (str, int, float)):
+        raise TritonModelException(
+            f"parameter {key!r} is {value!r}: names are strings, and values strings, integers, booleans or floats"
+        )
+    if type(value) is int and not -(1 << 63) <= value < 1 << 63:
+        raise TritonModelException(f"parameter {key!r} is {value}, which 64 bits do not hold: send it as a string")
+    return value

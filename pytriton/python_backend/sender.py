@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +18,8 @@ Respond = Callable[..., None]
 """Sends a response, an error or the end: request number, item, and whether it is the last. See `is_deferred`."""
 
 _DROPPED = "the model dropped the request's response sender before it had sent the final flag"
-_CLOSED = "the response sender is closed: the request's final response was sent before"
+_UNABLE = "Unable to send response."  # as errors of Triton's Python backend begin, which models may look for
+_CLOSED = f"{_UNABLE} Response sender has been closed."
 
 
 class Responder:
@@ -46,6 +48,11 @@ class Responder:
         """Whether the final response was sent."""
         return self._closed
 
+    @property
+    def has_responded(self) -> bool:
+        """Whether a response was sent."""
+        return self._responded
+
     def close(self) -> None:
         """Closes the sender, because the response is sent in another way."""
         self._closed = True
@@ -54,7 +61,8 @@ class Responder:
         """Sends a response, or with None the end.
 
         Raises:
-            TritonModelException: The final response was sent before.
+            TritonModelException: The final response was sent before, or the model is not decoupled and this is not the
+                one response that it sends.
         """
         with self._lock:
             self._check(response)
@@ -74,8 +82,17 @@ class Responder:
     def _check(self, response: InferenceResponse | None) -> None:
         if self._closed:
             raise TritonModelException(_CLOSED)
-        if response is not None and self._responded and not self._decoupled:
-            raise TritonModelException("a model that is not decoupled sends one response to a request")
+        if self._decoupled:
+            return
+        if response is not None and self._responded:
+            raise TritonModelException(
+                f"{_UNABLE} Non-decoupled model cannot send more than one response to a request: set "
+                "model_transaction_policy { decoupled: true }"
+            )
+        if response is None and not self._responded:
+            raise TritonModelException(
+                f"{_UNABLE} Non-decoupled model cannot send complete final before sending a response: send the response"
+            )
 
     def reschedule(self) -> None:
         """Returns the request to the server, which schedules it again.
@@ -111,19 +128,31 @@ class InferenceResponseSender:
             flags: ``TRITONSERVER_RESPONSE_COMPLETE_FINAL`` with the last response, or after it.
 
         Raises:
-            TritonModelException: The final flag was sent before, or an argument is something else.
+            TritonModelException: The final flag was sent before, the flags are others, or there is nothing to send.
+            TypeError: An argument is of another type.
         """
-        if flags not in (0, TRITONSERVER_RESPONSE_COMPLETE_FINAL):
-            raise TritonModelException(f"send() has flags={flags!r}: use 0 or TRITONSERVER_RESPONSE_COMPLETE_FINAL")
+        if type(flags) is not int or not 0 <= flags <= TRITONSERVER_RESPONSE_COMPLETE_FINAL:
+            flags = _checked_flags(flags)
         if response is None and not flags:
-            raise TritonModelException("send() has neither a response nor the final flag")
+            raise TritonModelException(f"{_UNABLE} There is neither a response nor the final flag: pass one of them")
         if response is not None and not isinstance(response, InferenceResponse):
-            raise TritonModelException(f"send() has {type(response).__name__}: use pb_utils.InferenceResponse")
+            raise TypeError(f"send() has a response of type {type(response).__name__}: use pb_utils.InferenceResponse")
         self._responder.respond(response, bool(flags))
 
     def is_cancelled(self) -> bool:
         """Returns whether the client has cancelled or gone away, or the timeout has passed."""
         return self._is_cancelled()
+
+
+def _checked_flags(flags: Any) -> int:
+    if not hasattr(flags, "__index__"):
+        raise TypeError(f"send() has flags={flags!r}, of type {type(flags).__name__}: use a number")
+    number = operator.index(flags)
+    if number not in (0, TRITONSERVER_RESPONSE_COMPLETE_FINAL):
+        raise TritonModelException(
+            f"{_UNABLE} Unsupported flags {number}: use 0 or TRITONSERVER_RESPONSE_COMPLETE_FINAL"
+        )
+    return number
 
 
 def item_of(response: InferenceResponse, outputs: frozenset[str]) -> Any:

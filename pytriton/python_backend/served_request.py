@@ -13,6 +13,7 @@ from pytriton.python_backend.request import InferenceRequest
 from pytriton.python_backend.response import InferenceResponse
 from pytriton.python_backend.sender import InferenceResponseSender, Responder
 from pytriton.python_backend.tensor import Tensor, unchecked
+from pytriton.python_backend.trace import InferenceTrace
 
 _RELEASE_FLAGS = (TRITONSERVER_REQUEST_RELEASE_ALL, TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
 
@@ -55,6 +56,11 @@ class ServedRequest(InferenceRequest):
         self.is_rescheduled = False
 
     @property
+    def has_response(self) -> bool:
+        """Whether a response was sent by a response sender."""
+        return self.responder is not None and self.responder.has_responded
+
+    @property
     def _metadata(self) -> RequestMetadata:
         return self._batch.metadata(self._index)
 
@@ -65,10 +71,10 @@ class ServedRequest(InferenceRequest):
             self._tensors = [unchecked(name, array) for name, array in inputs.items()]
         return self._tensors
 
-    def requested_output_names(self) -> list[str]:
+    def requested_output_names(self) -> set[str]:
         """See `InferenceRequest.requested_output_names`."""
         positions = self._batch.requested_outputs(self._index)
-        return list(self._all_outputs) if positions is None else [self._all_outputs[each] for each in positions]
+        return set(self._all_outputs) if positions is None else {self._all_outputs[each] for each in positions}
 
     def request_id(self) -> str:
         """See `InferenceRequest.request_id`."""
@@ -98,9 +104,10 @@ class ServedRequest(InferenceRequest):
         """See `InferenceRequest.parameters`."""
         return json.dumps(self._metadata.parameters)
 
-    def trace(self) -> int | None:
+    def trace(self) -> InferenceTrace:
         """See `InferenceRequest.trace`."""
-        return self._metadata.options.trace or None
+        options = self._metadata.options
+        return InferenceTrace(options.trace, options.trace_context)
 
     def is_cancelled(self) -> bool:
         """See `InferenceRequest.is_cancelled`."""

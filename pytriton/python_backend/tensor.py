@@ -11,6 +11,7 @@ from pytriton.proxy.types import Array
 from pytriton.python_backend.datatypes import OPAQUE
 from pytriton.python_backend.dlpack import CPU, from_dlpack, to_capsule
 from pytriton.python_backend.errors import TritonModelException
+from pytriton.python_backend.texts import text_of
 
 _TEXTS = (bytes, str, bytearray, memoryview)
 
@@ -38,7 +39,7 @@ class Tensor:
 
     def __init__(self, name: str, numpy_array: Array) -> None:
         if not isinstance(name, str):
-            raise TypeError(f"a tensor has the name {name!r}: use a string")
+            name = text_of(name, "a tensor's name")
         if not isinstance(numpy_array, np.ndarray):
             raise TypeError(
                 f"tensor {name!r} is made from {type(numpy_array).__name__}, not from a NumPy array: use np.asarray "

@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from pytriton.python_backend.byte_tensors import deserialize_bytes_tensor, serialize_byte_tensor
 from pytriton.python_backend.config import ModelConfig
-from pytriton.python_backend.datatypes import numpy_to_triton_type, triton_string_to_numpy, triton_to_numpy_type
+from pytriton.python_backend.datatypes import (
+    TRITON_STRING_TO_NUMPY,
+    numpy_to_triton_type,
+    triton_string_to_numpy,
+    triton_to_numpy_type,
+)
 from pytriton.python_backend.errors import TritonError, TritonModelException
 from pytriton.python_backend.flags import (
     TRITONSERVER_MEMORY_CPU,
@@ -19,7 +24,7 @@ from pytriton.python_backend.flags import (
     TRITONSERVER_RESPONSE_COMPLETE_FINAL,
     PreferredMemory,
 )
-from pytriton.python_backend.logger import Logger
+from pytriton.python_backend.logger import Logger, LogLevel
 from pytriton.python_backend.lookup import (
     get_input_config_by_name,
     get_input_tensor_by_name,
@@ -27,12 +32,13 @@ from pytriton.python_backend.lookup import (
     get_output_tensor_by_name,
     using_decoupled_model_transaction_policy,
 )
-from pytriton.python_backend.metrics import MetricFamily
+from pytriton.python_backend.metrics import Metric, MetricFamily
 from pytriton.python_backend.models import get_model_dir, is_model_ready, load_model, unload_model
 from pytriton.python_backend.request import InferenceRequest
 from pytriton.python_backend.response import InferenceResponse
 from pytriton.python_backend.sender import InferenceResponseSender
 from pytriton.python_backend.tensor import Tensor
+from pytriton.python_backend.trace import InferenceTrace
 
 __all__ = [
     "TRITONSERVER_MEMORY_CPU",
@@ -42,10 +48,14 @@ __all__ = [
     "TRITONSERVER_REQUEST_RELEASE_ALL",
     "TRITONSERVER_REQUEST_RELEASE_RESCHEDULE",
     "TRITONSERVER_RESPONSE_COMPLETE_FINAL",
+    "TRITON_STRING_TO_NUMPY",
     "InferenceRequest",
     "InferenceResponse",
     "InferenceResponseSender",
+    "InferenceTrace",
+    "LogLevel",
     "Logger",
+    "Metric",
     "MetricFamily",
     "ModelConfig",
     "PreferredMemory",

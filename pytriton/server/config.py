@@ -99,6 +99,7 @@ class TritonConfig:
             accepts requests, so that load balancers can notice; 0 by default.
         memory_limit: Bytes of its own memory at which the server is ended, to be started again, before the system
             runs out of it; by default 80 % of what the machine or the container has. 0 is no limit.
+        backend_directory: Folder with more backends, beside those of the server.
 
     Raises:
         PyTritonBadParameterError: A port is out of range.
@@ -166,6 +167,7 @@ class TritonConfig:
     restart_limit: int | None = _own()
     drain_secs: int | None = _own()
     memory_limit: int | None = _own()
+    backend_directory: pathlib.Path | None = _own()  # noqa: RUF009  (it returns a field)
 
     def __post_init__(self) -> None:
         """Checks the ports."""

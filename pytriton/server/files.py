@@ -57,21 +57,33 @@ class ServerFiles:
         """The folder of the server's repository agents."""
         return self.root / "repoagents"
 
-    def backends(self, folder: pathlib.Path) -> pathlib.Path:
-        """Returns a folder with the server's backends and the proxy backend, which replaces those of the same name.
+    def backends(self, folder: pathlib.Path, more: pathlib.Path | None = None) -> pathlib.Path:
+        """Returns a folder with all backends: the server's, more of the user's, and the proxy backend.
+
+        Of several backends of one name, the last of these is the one.
 
         Args:
-            folder: Where links go when the two are not in one place already.
+            folder: Where links go when they are not in one place already.
+            more: A folder with more backends.
+
+        Raises:
+            PyTritonBadParameterError: ``more`` is no folder.
         """
         own = self.root / "backends"
-        if own == self.backend.parent:
+        more = None if more is None else more.expanduser()
+        if own == self.backend.parent and more is None:
             return own
+        if more is not None and not more.is_dir():
+            raise PyTritonBadParameterError(
+                f"backend_directory is {str(more)!r}, which is no folder: name one that has a folder for each backend"
+            )
         folder.mkdir(exist_ok=True)
-        found = [path for path in own.iterdir() if path.name not in _BACKENDS] if own.is_dir() else []
-        for path in (*found, *(self.backend.parent / name for name in _BACKENDS)):
-            link = folder / path.name
-            link.unlink(missing_ok=True)
-            link.symlink_to(path)
+        found = {path.name: path for path in (*_folders(own), *_folders(more))}
+        found.update((name, self.backend.parent / name) for name in _BACKENDS)
+        for link in folder.iterdir():  # of a server that was started before
+            link.unlink()
+        for name, path in found.items():
+            (folder / name).symlink_to(path)
         return folder
 
 
@@ -101,6 +113,12 @@ def find_server(path: str | os.PathLike[str] | None = None) -> ServerFiles:
             "like /opt/tritonserver, or none to use the server that comes with pytriton."
         )
     return files
+
+
+def _folders(parent: pathlib.Path | None) -> list[pathlib.Path]:
+    if parent is None or not parent.is_dir():
+        return []
+    return [path.absolute() for path in parent.iterdir()]
 
 
 def own_files(package_path: Sequence[str]) -> ServerFiles:

@@ -409,7 +409,7 @@ def _command(files: ServerFiles, config: TritonConfig, repository: pathlib.Path,
         f"--model-repository={repository}",
         *server_flags(overlaid(defaults, config)),
         "--model-control-mode=explicit",
-        f"--backend-directory={files.backends(backends)}",
+        f"--backend-directory={files.backends(backends, config.backend_directory)}",
         f"--repoagent-directory={files.repository_agents}",
     ]
     if config.cache_directory is None:

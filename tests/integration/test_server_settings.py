@@ -44,6 +44,7 @@ ELSEWHERE = {
     "restart_limit": "test_restarts.py",
     "drain_secs": "test_stopping.py",
     "memory_limit": "test_hostile_requests.py",
+    "backend_directory": "python_backend/test_python_based_backends.py",
     # The bundled server has no flags for these; unit tests ask a stand-in that has them.
     "allow_client_shm": "unit/server/test_capabilities.py",
     "http_max_input_size": "unit/server/test_capabilities.py",

@@ -26,7 +26,7 @@ int64_t control_command(int64_t command, int64_t version, const char* const* tex
   const auto text = [&](int i) { return std::string(texts[i], sizes[i]); };
   pytriton::MessageWriter writer;
   Encode(pytriton::CommandMessage{static_cast<pytriton::Command>(command), text(0), text(1), version, text(2), text(3),
-                                  text(4), text(5), text(6)},
+                                  text(4), text(5), text(6), text(7)},
          &writer);
   return Return(writer.ToString(), target, capacity);
 }

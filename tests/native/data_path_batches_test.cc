@@ -223,6 +223,7 @@ void OptionsReachTheWorker() {
                 const pytriton::RequestOptions& first = batch.metadata[1].options;
                 CHECK(first.correlation_id == -1 && first.correlation_string.empty());
                 CHECK(first.flags == 3 && first.priority == 2 && first.trace == 7);
+                CHECK(first.trace_context == R"({"traceparent": "00-1-2-01"})");
                 CHECK(first.timeout_us == 60'000'000);
                 CHECK(batch.metadata[2].options.correlation_string == "s\xc3\xa9quence");
                 CHECK(batch.metadata[2].options.correlation_id == 0);
@@ -236,6 +237,7 @@ void OptionsReachTheWorker() {
   first.priority = 2;
   first.timeout_us = 60'000'000;
   first.trace = 7;
+  first.trace_context = R"({"traceparent": "00-1-2-01"})";
   batch[2]->request.correlation_string = "s\xc3\xa9quence";
   batch[3]->request.flags = 1;
   model.CheckServed(batch);

@@ -106,6 +106,11 @@ TRITONSERVER_Error* TRITONSERVER_InferenceTraceId(TRITONSERVER_InferenceTrace* t
   return nullptr;
 }
 
+TRITONSERVER_Error* TRITONSERVER_InferenceTraceContext(TRITONSERVER_InferenceTrace* trace, const char** context) {
+  *context = reinterpret_cast<TRITONBACKEND_Request*>(trace)->trace_context.c_str();
+  return nullptr;
+}
+
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestPriorityUInt64(TRITONSERVER_InferenceRequest* request,
                                                                 uint64_t* priority) {
   *priority = reinterpret_cast<TRITONBACKEND_Request*>(request)->priority;

@@ -118,7 +118,8 @@ struct TRITONBACKEND_Request {
   std::string correlation_string;  // in its place, unless it is empty
   uint32_t flags = 0;
   uint64_t priority = 0;
-  uint64_t trace = 0;                  // its number; 0 where it is not traced
+  uint64_t trace = 0;  // its number; 0 where it is not traced
+  std::string trace_context;
   bool reschedulable = false;          // as its model
   std::atomic<bool> cancelled{false};  // by the client
 

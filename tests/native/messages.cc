@@ -100,6 +100,7 @@ class Generator {
         options.correlation_string = Text();
       }
       for (const auto number : RequestOptions::Numbers()) options.*number = Integer();
+      options.trace_context = Text();
     }
     return metadata;
   }

@@ -13,6 +13,7 @@ RequestOptions ReadOptions(MessageReader* reader) {
   options.correlation_id = reader->Word();
   options.correlation_string = reader->Text();
   for (const auto number : RequestOptions::Numbers()) options.*number = reader->Word();
+  options.trace_context = reader->Text();
   return options;
 }
 
@@ -203,6 +204,7 @@ void Encode(const MetricMessage& message, MessageWriter* writer) {
 
 bool operator==(const RequestOptions& a, const RequestOptions& b) {
   return a.correlation_id == b.correlation_id && a.correlation_string == b.correlation_string &&
+         a.trace_context == b.trace_context &&
          std::all_of(RequestOptions::Numbers().begin(), RequestOptions::Numbers().end(),
                      [&](const auto number) { return a.*number == b.*number; });
 }

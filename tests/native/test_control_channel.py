@@ -25,9 +25,7 @@ from pytriton.proxy.wire.control import (
 settings = hypothesis.settings(deadline=None, max_examples=100, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 
 texts = st.text() | st.sampled_from(["", "\0", "é", "\N{GRINNING FACE}", "x" * 5000])
-orders = st.builds(
-    CommandMessage, st.sampled_from(Command), texts, texts, integers, texts, texts, texts, texts, texts, st.just(b"")
-)
+orders = st.builds(CommandMessage, st.sampled_from(Command), texts, texts, integers, *[texts] * 6, st.just(b""))
 replies = st.builds(CommandReply, texts, texts, texts, st.none() | admissions.filter(lambda each: each.socket))
 
 
@@ -58,10 +56,10 @@ def control(library: ctypes.CDLL) -> ctypes.CDLL:
 @settings
 @given(orders)
 def test_python_reads_the_orders_that_cpp_writes(control: ctypes.CDLL, command: CommandMessage) -> None:
-    fields = [command.folder, command.model, command.instance, command.config, command.repository]
+    fields = [command.folder, command.model, command.instance, command.config, command.repository, command.backend]
     data = [field.encode() for field in [*fields, command.instance_kind, command.device_id]]
-    pointers = (ctypes.c_char_p * 7)(*data)
-    sizes = (ctypes.c_int64 * 7)(*map(len, data))
+    pointers = (ctypes.c_char_p * len(data))(*data)
+    sizes = (ctypes.c_int64 * len(data))(*map(len, data))
     written = returned(control.control_command, command.command, command.version, pointers, sizes)
     assert written == encode_command(command)
     assert decode_command(written) == command

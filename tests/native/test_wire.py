@@ -57,7 +57,8 @@ KINDS = [BatchMessage, ResultMessage, RegistrationMessage, AdmissionMessage, Res
 WITH_DATA = {0: decode_batch, 1: decode_result, 4: decode_responses}
 
 unsigned = st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([0, 1, 2**63, 2**64 - 1]))
-options = st.builds(RequestOptions, unsigned | texts.filter(bool), *[unsigned] * (len(RequestOptions._fields) - 1))
+numbers = [unsigned] * (len(RequestOptions._fields) - 2)
+options = st.builds(RequestOptions, unsigned | texts.filter(bool), *numbers, texts)
 metadata = st.builds(
     RequestMetadata,
     texts,

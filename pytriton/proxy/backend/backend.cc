@@ -1,4 +1,6 @@
 // The functions that Triton calls in a backend.
+#include <dlfcn.h>
+
 #include <memory>
 #include <string>
 #include <utility>
@@ -24,6 +26,9 @@ using pytriton::WorkerSupervisor;
 
 namespace {
 
+constexpr char kBoundModels[] = "pytriton";
+constexpr char kRepositoryModels[] = "python";
+
 struct Backend {
   MaintenanceThread maintenance;
   ServiceThread services{[this](const auto& arena) { maintenance.Watch(arena); }};
@@ -44,11 +49,20 @@ PythonModel* StateOf(TRITONBACKEND_Model* model) {
   return static_cast<PythonModel*>(state);
 }
 
-// The library is installed under the names of two backends.
+// The folder of this library.
+std::string LibraryFolder() {
+  Dl_info info = {};
+  if (dladdr(reinterpret_cast<const void*>(&LibraryFolder), &info) == 0 || info.dli_fname == nullptr) return ".";
+  const std::string path = info.dli_fname;
+  return path.substr(0, path.rfind('/'));
+}
+
+// The library is installed under the names of two backends. It also serves Python-based backends: folders with a
+// model.py in place of a library.
 std::unique_ptr<PythonBackend> NewPythonBackend(TRITONBACKEND_Backend* backend, ServiceThread* services) {
   const char* name = nullptr;
   Check(TRITONBACKEND_BackendName(backend, &name));
-  if (std::string(name) != "python") return nullptr;
+  if (std::string(name) == kBoundModels) return nullptr;
   TRITONSERVER_Message* message = nullptr;
   Check(TRITONBACKEND_BackendConfig(backend, &message));
   const char* json = nullptr;
@@ -57,7 +71,9 @@ std::unique_ptr<PythonBackend> NewPythonBackend(TRITONBACKEND_Backend* backend, 
   TRITONBACKEND_ArtifactType type;
   const char* folder = nullptr;
   Check(TRITONBACKEND_BackendArtifacts(backend, &type, &folder));
-  return std::make_unique<PythonBackend>(Json::Parse({json, size})["cmdline"], folder, services);
+  const bool has_code = std::string(name) != kRepositoryModels;
+  return std::make_unique<PythonBackend>(Json::Parse({json, size})["cmdline"], LibraryFolder(), has_code ? folder : "",
+                                         services);
 }
 
 Instance* StateOf(TRITONBACKEND_ModelInstance* instance) {

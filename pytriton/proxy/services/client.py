@@ -132,25 +132,29 @@ class ServerClient:
         """`infer` for event loops. Cancelling the task cancels the request."""
         return await only_reply_async(self.astream(call, timeout_s), call)
 
-    def stream(self, call: InferenceCall, timeout_s: float | None = None) -> ReplyStream:
+    def stream(self, call: InferenceCall, timeout_s: float | None = None, *, with_end: bool = False) -> ReplyStream:
         """Sends a request to a model, decoupled or not, and iterates over the responses as they arrive.
 
         Args:
             call: As in `infer`.
             timeout_s: How long to wait for each response.
+            with_end: Whether a final response without outputs is yielded, too.
 
         Raises:
             PyTritonInvalidOperationError: As in `infer`.
             PyTritonBadParameterError: As in `infer`.
             ArenaError: As in `infer`.
         """
-        return ReplyStream(self._dispatcher, self._call(call, None), call, timeout_s)
+        return ReplyStream(self._dispatcher, self._call(call, None), call, timeout_s, with_end)
 
-    def astream(self, call: InferenceCall, timeout_s: float | None = None) -> AsyncReplyStream:
+    def astream(
+        self, call: InferenceCall, timeout_s: float | None = None, *, with_end: bool = False
+    ) -> AsyncReplyStream:
         """`stream` for ``async for``, in the running event loop."""
         import asyncio
 
-        return AsyncReplyStream(self._dispatcher, self._call(call, asyncio.get_running_loop()), call, timeout_s)
+        pending = self._call(call, asyncio.get_running_loop())
+        return AsyncReplyStream(self._dispatcher, pending, call, timeout_s, with_end)
 
     def log(self, level: LogLevel, message: str, file: str = "pytriton", line: int = 0) -> None:
         """Writes a line to the server's log without waiting."""

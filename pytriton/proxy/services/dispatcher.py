@@ -204,6 +204,10 @@ class ReplyDispatcher:
             if pending.cancelled or pending.number not in self._pending:
                 return
             pending.cancelled = True
+        self.request_cancellation(pending)
+
+    def request_cancellation(self, pending: PendingCall) -> None:
+        """Asks the server to cancel a call, whose replies are still awaited up to the final one."""
         with contextlib.suppress(PyTritonInvalidOperationError):  # nothing is in flight any more
             self._send(NOTIFICATION.pack(ServiceNotification.CANCEL, pending.number, 0, 0))
 
@@ -240,8 +244,8 @@ class ReplyDispatcher:
     def _open(self) -> SharedArena:
         if self._forks != _forks:
             raise PyTritonInvalidOperationError(
-                "this process is a fork of the one that serves the model, and cannot send requests to the server: "
-                "send them before the fork"
+                "this process is a fork of the one that serves the model, and cannot send requests to the server: send "
+                "them there, before or after the fork, or use a client over HTTP or gRPC (pytriton.client) here"
             )
         if self._arena is not None:
             return self._arena

@@ -17,22 +17,47 @@ class NoResponseError(PyTritonInferenceError):
 
 
 class _ReplyStreamBase:
-    """The replies to one call."""
+    """The replies to one call.
+
+    Args:
+        dispatcher: That of the service channel.
+        pending: The call that was submitted.
+        call: What was sent.
+        timeout_s: How long to wait for each response.
+        with_end: Whether a reply that only ends the stream is yielded, too, as a response without outputs.
+    """
 
     def __init__(
-        self, dispatcher: ReplyDispatcher, pending: PendingCall, call: InferenceCall, timeout_s: float | None
+        self,
+        dispatcher: ReplyDispatcher,
+        pending: PendingCall,
+        call: InferenceCall,
+        timeout_s: float | None,
+        with_end: bool = False,
     ) -> None:
         self._dispatcher = dispatcher
         self._pending = pending
         self._call = call
         self._timeout_s = timeout_s
+        self._with_end = with_end
         self._ended = False
+
+    def wait(self) -> InferenceReply | None:
+        """Waits for the next response in this thread; None at the end."""
+        if self._ended:
+            return None
+        return self._checked(self._dispatcher.wait(self._pending, self._deadline()))
 
     def cancel(self) -> None:
         """Cancels the request on the server, and drops all replies that were not taken yet."""
         if not self._ended:
             self._ended = True
             self._dispatcher.cancel(self._pending)
+
+    def request_cancellation(self) -> None:
+        """Asks the server to cancel the request; the stream goes on until the model ends it."""
+        if not self._ended:
+            self._dispatcher.request_cancellation(self._pending)
 
     def __del__(self) -> None:
         if not getattr(self, "_ended", True):
@@ -55,7 +80,7 @@ class _ReplyStreamBase:
             self._ended = True
         if reply.error is not None:
             self.cancel()
-        elif not reply.model:
+        elif not reply.model and not self._with_end:
             return None
         return reply
 
@@ -68,9 +93,7 @@ class ReplyStream(_ReplyStreamBase, Iterator[InferenceReply]):
 
     def __next__(self) -> InferenceReply:
         """Waits for the next response."""
-        if self._ended:
-            raise StopIteration
-        reply = self._checked(self._dispatcher.wait(self._pending, self._deadline()))
+        reply = self.wait()
         if reply is None:
             raise StopIteration
         return reply

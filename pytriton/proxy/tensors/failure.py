@@ -20,16 +20,18 @@ _MAX_TRACE = 65536
 
 
 class RequestError(Exception):
-    """In place of a response: fails the request with a message and a code, without a line in the log.
+    """In place of a response: fails the request with a message and a code.
 
     Args:
         code: An `ErrorCode`.
         message: The message for the client.
+        detail: What the server's log is to have; nothing by default.
     """
 
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(self, code: int, message: str, detail: str = "") -> None:
         super().__init__(message)
         self.code = code
+        self.detail = detail
 
 
 class Rescheduled(Exception):  # noqa: N818  (it takes an error's place, and is none)
@@ -47,7 +49,7 @@ def failure_of(error: BaseException, model: str, request: int = _WHOLE_BATCH) ->
     if isinstance(error, Rescheduled):
         return RequestFailure(request, RESCHEDULE, "", "")
     if isinstance(error, RequestError):
-        return RequestFailure(request, error.code, _as_c_string(_shortened(str(error), _MAX_MESSAGE)), "")
+        return RequestFailure(request, error.code, _as_c_string(_shortened(str(error), _MAX_MESSAGE)), error.detail)
     if isinstance(error, PyTritonInvalidRequestError):
         return _refusal_of(error, model, request)
     text = _shortened(_text_of(error), _MAX_MESSAGE)

@@ -183,4 +183,4 @@ def _checked(array: object, output: OutputSignature, signature: Signature) -> Ar
         return conform(array, output, signature)
     if not isinstance(array, np.ndarray):
         raise PyTritonValidationError(f"output {output.name!r} is {described(array)}, not a NumPy array")
-    return array if array.ndim else array.reshape(1)  # Triton has no tensors without dimensions
+    return array

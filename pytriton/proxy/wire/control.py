@@ -41,6 +41,7 @@ class CommandMessage:
         instance: The instance's name.
         config: The model's configuration, as JSON.
         repository: The model's folder; empty for bound models.
+        backend: The folder of the Python-based backend that serves the model; empty for a model with code of its own.
         instance_kind: ``CPU`` or ``GPU``.
         device_id: The instance's device.
         payload: The factory of a bound model, pickled; empty for models of a repository.
@@ -53,6 +54,7 @@ class CommandMessage:
     instance: str = ""
     config: str = ""
     repository: str = ""
+    backend: str = ""
     instance_kind: str = ""
     device_id: str = ""
     payload: bytes = b""
@@ -90,7 +92,9 @@ def encode_command(message: CommandMessage) -> bytes:
     for text in (message.folder, message.model):
         writer.text(text)
     writer.words.append(message.version)
-    for text in (message.instance, message.config, message.repository, message.instance_kind, message.device_id):
+    for text in (message.instance, message.config, message.repository, message.backend):
+        writer.text(text)
+    for text in (message.instance_kind, message.device_id):
         writer.text(text)
     return writer.to_bytes() + message.payload
 
@@ -100,9 +104,9 @@ def decode_command(data: bytes) -> CommandMessage:
     reader = MessageReader(data, 0, len(data))
     command = Command(reader.word())
     folder, model, version = reader.text(), reader.text(), reader.word()
-    instance, config, repository, kind, device = (reader.text() for _ in range(5))
+    instance, config, repository, backend, kind, device = (reader.text() for _ in range(6))
     payload = data[reader.data_offset :]
-    return CommandMessage(command, folder, model, version, instance, config, repository, kind, device, payload)
+    return CommandMessage(command, folder, model, version, instance, config, repository, backend, kind, device, payload)
 
 
 def encode_reply(message: CommandReply) -> bytes:

@@ -47,6 +47,7 @@ class RequestOptions(NamedTuple):
         priority: 1 is the highest; 0 is the model's default.
         timeout_us: The timeout in microseconds; 0 is none.
         trace: The number of the trace; 0 if the request is not traced.
+        trace_context: The OpenTelemetry context of the trace, as JSON; empty if there is none.
     """
 
     correlation_id: int | str = 0
@@ -54,6 +55,7 @@ class RequestOptions(NamedTuple):
     priority: int = 0
     timeout_us: int = 0
     trace: int = 0
+    trace_context: str = ""
 
 
 DEFAULT_OPTIONS = RequestOptions()
@@ -208,7 +210,8 @@ def _decode_options(reader: MessageReader) -> RequestOptions:
     if not reader.word():
         return DEFAULT_OPTIONS
     number, text = reader.word() & _MASK, reader.text()
-    return RequestOptions(text or number, *(word & _MASK for word in reader.take(len(RequestOptions._fields) - 1)))
+    flags, priority, timeout_us, trace = (word & _MASK for word in reader.take(4))
+    return RequestOptions(text or number, flags, priority, timeout_us, trace, reader.text())
 
 
 def encode_result(message: ResultMessage) -> MessageWriter:

@@ -44,6 +44,17 @@ def value_of(response):
 class TritonPythonModel:
 """
 ASKING = HEAD.replace("class TritonPythonModel:\n", ASK)
+ASYNC_COUNT = 'await ask("count", 2).async_exec(decoupled=True)'
+FORKED = """
+def told():
+    pb_utils.Logger.log_info("from a fork")
+    try:
+        return ask("double", 1).exec().error().message()
+    except pb_utils.TritonModelException as error:
+        return str(error)
+
+
+class TritonPythonModel:"""
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +156,116 @@ return [y(*values)]
 """
         load((execute if kind == "plain" else asynchronous)(body))
         assert send_floats(triton, name, [1]) == [0, 1, 2]
+
+    @pytest.mark.parametrize("kind", ["plain", "async"])
+    def test_a_final_flag_alone_is_a_response_without_tensors(self, triton, name, load, kind):
+        call = 'ask("count", 2).exec(decoupled=True)' if kind == "plain" else ASYNC_COUNT
+        body = f"""
+responses = {call}
+counts = [len(each.output_tensors()) for each in responses]
+return [y(*counts, *(each.has_error() for each in responses))]
+"""
+        load((execute if kind == "plain" else asynchronous)(body))
+        assert send_floats(triton, name, [1]) == [1, 1, 0, 0, 0, 0]
+
+    def test_responses_can_be_read_again(self, triton, name, load):
+        body = """
+responses = ask("count", 3).exec(decoupled=True)
+first = value_of(next(responses))
+rest = [value_of(each) for each in responses if each.output_tensors()]
+again = [value_of(each) for each in responses if each.output_tensors()]
+return [y(first, *rest, *again)]
+"""
+        load(execute(body))
+        assert send_floats(triton, name, [1]) == [0, 1, 2, 0, 1, 2]
+
+    def test_responses_can_be_read_again_in_a_coroutine(self, triton, name, load):
+        body = f"""
+responses = {ASYNC_COUNT}
+values = [value_of(each) async for each in responses if each.output_tensors()]
+values += [value_of(each) async for each in responses if each.output_tensors()]
+values += [value_of(each) for each in responses if each.output_tensors()]
+return [y(*values)]
+"""
+        load(asynchronous(body))
+        assert send_floats(triton, name, [1]) == [0, 1, 0, 1, 0, 1]
+
+    def test_the_await_of_a_decoupled_model_ends_with_the_first_response(self, triton, name, load, repository):
+        gate = repository / "gate"
+        gated = f"""
+import pathlib
+for request in requests:
+    sender = request.get_response_sender()
+    while not pathlib.Path({str(gate)!r}).exists():
+        time.sleep(0.005)
+    sender.send(y(7), FINAL)
+"""
+        write(triton, repository, f"{name}_gated", ASKING, execute(gated), config=DECOUPLED)
+        body = f"""
+task = asyncio.ensure_future(ask("{name}_gated", 1).async_exec(decoupled=True))
+done, _ = await asyncio.wait([task], timeout=0.2)
+open({str(gate)!r}, "w").close()
+responses = await task
+return [y(len(done), *map(value_of, responses))]
+"""
+        load(asynchronous(body))
+        assert send_floats(triton, name, [1]) == [0, 7]
+
+    def test_many_decoupled_calls_are_awaited_together(self, triton, name, load):
+        body = """
+iterators = await asyncio.gather(*(ask("count", number).async_exec(decoupled=True) for number in range(20)))
+return [y(*(sum(1 for each in responses if each.output_tensors()) for responses in iterators))]
+"""
+        load(asynchronous(body))
+        assert send_floats(triton, name, [1]) == list(range(20))
+
+    @pytest.mark.parametrize("kind", ["plain", "async"])
+    def test_a_decoupled_call_of_an_unknown_model_has_an_error(self, triton, name, load, kind):
+        call = 'ask("nobody", 1).exec(decoupled=True)'
+        body = "return [text([each.error().message() for each in {}])]"
+        call = call if kind == "plain" else f"await {call.replace('exec', 'async_exec')}"
+        load((execute if kind == "plain" else asynchronous)(body.format(call)), whole=TEXT)
+        (message,) = text_of(triton, name)
+        assert "nobody" in message
+
+    @pytest.mark.parametrize("kind", ["plain", "async"])
+    def test_a_stream_that_was_cancelled_goes_on_until_the_model_ends_it(self, triton, name, load, repository, kind):
+        told = """
+sender = requests[0].get_response_sender()
+sender.send(y(7))
+while not sender.is_cancelled():
+    time.sleep(0.005)
+sender.send(flags=FINAL)
+"""
+        write(triton, repository, f"{name}_told", ASKING, execute(told), config=DECOUPLED)
+        call = f'ask("{name}_told", 1).exec(decoupled=True)'
+        body = f"""
+responses = {call if kind == "plain" else "await " + call.replace("exec", "async_exec")}
+for response in responses:
+    if response.has_error():
+        return [text(response.error().code() == pb_utils.TritonError.CANCELLED)]
+    responses.cancel()
+"""
+        load((execute if kind == "plain" else asynchronous)(body), whole=TEXT)
+        assert text_of(triton, name) is True
+
+    def test_a_fork_is_told_that_it_cannot_send_requests(self, triton, name, repository):
+        body = """
+import multiprocessing
+with multiprocessing.get_context("fork").Pool(1) as pool:
+    return [text(pool.apply(told, ()))]
+"""
+        head = ASKING.replace("class TritonPythonModel:", FORKED)
+        write(triton, repository, name, head, execute(body), whole=TEXT)
+        message = text_of(triton, name)
+        assert "is a fork of the one that serves the model" in message
+        assert "pytriton.client" in message
+
+    def test_shapes_without_dimensions_come_back(self, triton, name, load, repository):
+        scalar = execute("return [pb_utils.InferenceResponse([pb_utils.Tensor('y', np.array(7, 'f'))])]")
+        write(triton, repository, f"{name}_scalar", ASKING, scalar)
+        load(execute(f'return [text(ask("{name}_scalar", 1).exec().output_tensors()[0].shape())]'), whole=TEXT)
+        assert text_of(triton, name) == []
 
     def test_responses_that_nobody_wants_are_cancelled(self, triton, name, load, repository):
         body = """

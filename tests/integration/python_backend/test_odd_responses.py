@@ -24,18 +24,24 @@ def load(triton, repository, name):
 @pytest.mark.parametrize(
     ("response", "message"),
     [
-        ("None", "returned NoneType: return a list with one InferenceResponse for each request"),
+        ("None", "Expected a list in the execute return, found NoneType: return a list with one"),
         ("[None]", "the model returned None for a request, and did not use its response sender"),
         ("[]", "returned 0 responses to 1 requests: return one for each"),
         ("[y(1), y(2)]", "returned 2 responses to 1 requests: return one for each"),
-        ("[1]", "returned a list with int in it: use pb_utils.InferenceResponse"),
+        ("[1]", "Expected an InferenceResponse object in the execute return, found int"),
         ("[pb_utils.InferenceResponse([pb_utils.Tensor('z', np.ones(1))])]", "its configuration lacks: 'z'"),
+        ("[pb_utils.InferenceResponse({'y': np.ones(1)})]", "has output_tensors of type dict"),
+        ("[pb_utils.InferenceResponse([pb_utils.Tensor('y', [1])])]", "TypeError: tensor 'y' is made from list"),
+        ("[pb_utils.InferenceResponse(error=pb_utils.TritonError(ValueError()))]", "TypeError: the message of a"),
         ("sys.exit(3)", "SystemExit: 3"),
     ],
 )
 def test_what_is_no_answer_is_an_error_that_says_why(triton, name, load, response, message):
     load(execute(f"import sys\nreturn {response}"))
-    assert message in send_floats(triton, name, [1])
+    error = send_floats(triton, name, [1])
+    assert message in error
+    if "configuration lacks" not in message:
+        assert error.startswith(f"Failed to process the request(s) for model '{name}_0', message: ")
 
 
 def test_an_error_needs_no_outputs(triton, name, load):
@@ -72,6 +78,55 @@ return [pb_utils.InferenceResponse(request.exec().output_tensors())]
 def test_a_list_may_be_left_out_where_response_senders_have_answered(triton, name, load):
     load(execute("for request in requests:\n    request.get_response_sender().send(y(5), FINAL)"))
     assert send_floats(triton, name, [1]) == [5]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("send(y(1), FINAL); sender.send(y(2))", "Unable to send response. Response sender has been closed."),
+        ("send(y(1)); sender.send(y(2))", "Unable to send response. Non-decoupled model cannot send more than one"),
+        ("send(flags=FINAL)", "Unable to send response. Non-decoupled model cannot send complete final before"),
+        ("send()", "Unable to send response. There is neither a response nor the final flag"),
+        ("send(y(1), 2)", "Unable to send response. Unsupported flags 2"),
+        ("send(y(1), '1')", "flags='1', of type str"),
+        ("send('y')", "a response of type str"),
+    ],
+)
+def test_senders_are_told_what_is_wrong(triton, name, load, call, message):
+    body = f"""
+sender = requests[0].get_response_sender()
+try:
+    sender.{call}
+except (pb_utils.TritonModelException, TypeError) as error:
+    return [pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error)))]
+"""
+    load(execute(body))
+    response = send_floats(triton, name, [1])
+    if call.startswith("send(y(1)"):  # the first response is the one
+        assert response == [1] or message in response
+    else:
+        assert message in response
+
+
+def test_a_request_is_either_answered_or_rescheduled(triton, name, load):
+    body = """
+requests[0].set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+return [y(1)]
+"""
+    load(execute(body), config="sequence_batching {iterative_sequence: true}")
+    error = send_floats(triton, name, [1], parameters={"sequence_id": 1, "sequence_start": True, "sequence_end": True})
+    assert "Expected a None object in the execute return for a rescheduled request" in error
+
+
+@pytest.mark.parametrize("method", ["def", "async def"])
+def test_outputs_without_dimensions_stay_so(triton, name, load, method):
+    body = execute("return [pb_utils.InferenceResponse([pb_utils.Tensor('y', np.array(7, 'f'))]) for _ in requests]")
+    load(body.replace("def", method, 1))
+    _, response = infer_json(triton, name, [json_floats([1])])
+    assert (response["outputs"][0]["shape"], response["outputs"][0]["data"]) == ([], [7])
+    with client_of(triton, "grpc") as client:
+        output = client.infer(name, {"x": row(1)})["y"]
+        assert (output.shape, output.item()) == ((), 7)
 
 
 def test_an_exception_while_loading_is_named_as_in_execute(triton, repository, name):

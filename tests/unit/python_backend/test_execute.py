@@ -10,6 +10,7 @@ from declared import config_of, tensor
 
 from pytriton.proxy.wire.inference import RESCHEDULE, RequestMetadata, RequestOptions
 
+FAILED = "Failed to process the request(s) for model 'm_0_0', message: "
 ADD = """
     import triton_python_backend_utils as pb_utils
 
@@ -85,7 +86,7 @@ def test_an_exception_fails_the_batch_and_shows_the_models_own_lines(serve):
     instance = serve(model('raise pb_utils.TritonModelException("no weights")'))
     result, _ = response(instance, x(1))
     (failure,) = result.failures
-    assert (failure.request, failure.message) == (-1, "model 'm': TritonModelException: no weights")
+    assert (failure.request, failure.message) == (-1, f"{FAILED}TritonModelException: no weights")
     assert 'model.py", line 7, in execute' in failure.detail
     assert "python_backend/execution" not in failure.detail
 
@@ -93,9 +94,9 @@ def test_an_exception_fails_the_batch_and_shows_the_models_own_lines(serve):
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
-        ("None", "returned NoneType: return a list"),
+        ("None", f"{FAILED}Expected a list in the execute return, found NoneType"),
         ("[]", "returned 0 responses to 1 requests"),
-        ("['y']", "returned a list with str in it"),
+        ("['y']", "Expected an InferenceResponse object in the execute return, found str"),
         ("[None]", "returned None for a request"),
         (
             "[pb_utils.InferenceResponse([pb_utils.Tensor('z', np.zeros(1))])]",
@@ -115,7 +116,7 @@ def test_outputs_are_sent_as_they_are(serve):
 return [pb_utils.InferenceResponse([pb_utils.Tensor("y", np.array(7, np.int64))]) for _ in requests]
 """
     _, outputs = response(serve(model(body)), x(1))
-    assert (outputs["y"][0].dtype, outputs["y"][0].tolist()) == (np.int64, [7])
+    assert (outputs["y"][0].dtype, outputs["y"][0].shape, outputs["y"][0].tolist()) == (np.int64, (), 7)
 
 
 def test_outputs_of_one_batch_have_one_dtype(serve):
@@ -179,7 +180,8 @@ import json
 told = [
     [
         request.request_id(), request.correlation_id(), request.flags(), request.timeout(), request.priority(),
-        request.trace(), json.loads(request.parameters()), request.requested_output_names(), request.model_name(),
+        request.trace().id(), request.trace().get_context(), json.loads(request.parameters()),
+        sorted(request.requested_output_names()), request.model_name(),
     ]
     for request in requests
 ]
@@ -189,15 +191,15 @@ return [
 """
     config = config_of(outputs=[tensor("y", "TYPE_STRING"), tensor("z")])
     metadata = [
-        RequestMetadata("a", [0], {"p": 1, "q": "é"}, RequestOptions(2**64 - 1, 1, 3, 1000, 2**63)),
+        RequestMetadata("a", [0], {"p": 1, "q": "é"}, RequestOptions(2**64 - 1, 1, 3, 1000, 2**63, "{}")),
         RequestMetadata("", None, {}, RequestOptions("sequence", 2)),
         RequestMetadata(),
     ]
     _, outputs = response(serve(model(body), config), x(1), x(2), x(3), metadata=metadata)
     assert [json.loads(array.item()) for array in outputs["y"]] == [
-        ["a", 2**64 - 1, 1, 1000, 3, 2**63, {"p": 1, "q": "é"}, ["y"], "m"],
-        ["", "sequence", 2, 0, 0, None, {}, ["y", "z"], "m"],
-        ["", 0, 0, 0, 0, None, {}, ["y", "z"], "m"],
+        ["a", 2**64 - 1, 1, 1000, 3, 2**63, "{}", {"p": 1, "q": "é"}, ["y"], "m"],
+        ["", "sequence", 2, 0, 0, 0, None, {}, ["y", "z"], "m"],
+        ["", 0, 0, 0, 0, 0, None, {}, ["y", "z"], "m"],
     ]
 
 
@@ -244,7 +246,7 @@ sender.send(response)
 try:
     sender.send(response)
 except pb_utils.TritonModelException as error:
-    assert "sends one response" in str(error), error
+    assert "cannot send more than one response" in str(error), error
     return [None]
 """
     result, outputs = response(serve(model(body)), x(4))
@@ -252,10 +254,37 @@ except pb_utils.TritonModelException as error:
     assert outputs["y"][0].tolist() == [[4]]
 
 
-def test_a_sender_that_says_the_end_alone_fails_the_request(serve):
+def test_a_sender_that_says_the_end_alone_is_refused(serve):
     body = "requests[0].get_response_sender().send(flags=1)\nreturn [None]"
     ((_, _, message),) = failures(serve(model(body)), x(4))
-    assert message == "the request ended without a response"
+    assert "Non-decoupled model cannot send complete final before sending a response" in message
+
+
+def test_a_response_that_was_sent_comes_before_one_that_is_returned(serve):
+    body = """
+x = requests[0].inputs()[0].as_numpy()
+requests[0].get_response_sender().send(pb_utils.InferenceResponse([pb_utils.Tensor("y", x + 1)]))
+return [pb_utils.InferenceResponse([pb_utils.Tensor("y", x)])]
+"""
+    _, outputs = response(serve(model(body)), x(4))
+    assert outputs["y"][0].tolist() == [[5]]
+
+
+BOTH = """
+requests[0].set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+y = pb_utils.InferenceResponse([pb_utils.Tensor("y", requests[0].inputs()[0].as_numpy())])
+"""
+
+
+def test_a_request_is_answered_or_given_back(serve):
+    ((_, _, message),) = failures(serve(model(f"{BOTH}return [y]")), x(1))
+    assert message.startswith(f"{FAILED}Expected a None object in the execute return for a rescheduled request")
+
+
+def test_a_request_that_was_answered_is_not_given_back(serve):
+    result, outputs = response(serve(model(f"{BOTH}requests[0].get_response_sender().send(y)")), x(1))
+    assert result.failures == []
+    assert outputs["y"][0].tolist() == [[1]]
 
 
 def test_cancellation_is_seen_from_within(serve):
@@ -293,5 +322,5 @@ return [pb_utils.InferenceResponse([pb_utils.Tensor("y", start)])]
 
 def test_what_raises_a_system_exit_fails_its_batch_alone(serve):
     instance = serve(model('raise SystemExit("no")'))
-    assert failures(instance, x(1)) == [(-1, 1, "model 'm': SystemExit: no")]
-    assert failures(instance, x(1)) == [(-1, 1, "model 'm': SystemExit: no")]
+    assert failures(instance, x(1)) == [(-1, 1, f"{FAILED}SystemExit: no")]
+    assert failures(instance, x(1)) == [(-1, 1, f"{FAILED}SystemExit: no")]

@@ -6,6 +6,7 @@ import concurrent.futures
 import json
 import pathlib
 import sys
+import textwrap
 import threading
 import traceback
 import types
@@ -30,7 +31,7 @@ class TritonPythonModel:
 
 def seen(name="seen"):
     """What a model has kept in its module."""
-    return getattr(sys.modules["model"], name)
+    return getattr(sys.modules["1.model"], name)
 
 
 def test_initialize_is_given_strings(repository):
@@ -50,13 +51,14 @@ def test_initialize_is_given_strings(repository):
         device="1",
     )
     loader.load(command)
-    assert seen() == {
+    assert sys.modules["3.model"].seen == {
         "model_config": command.config,
         "model_instance_kind": "GPU",
         "model_instance_device_id": "1",
         "model_repository": command.repository,
         "model_version": "3",
         "model_name": "m",
+        "model_instance_name": "m_0_0",
     }
 
 
@@ -95,7 +97,7 @@ READY = False
 def test_a_model_says_whether_it_is_ready(repository, method):
     loaded = loader.load(repository(BARE + IS_READY.replace("def", method)))
     assert not loaded.is_ready()
-    sys.modules["model"].READY = True
+    sys.modules["1.model"].READY = True
     assert loaded.is_ready()
 
 
@@ -110,6 +112,29 @@ def test_our_utilities_win_over_a_copy_beside_the_model(repository):
 
 def test_modules_beside_the_model_are_found(repository):
     loader.load(repository("import helper\nseen = helper.VALUE\n" + BARE, helper="VALUE = 7"))
+    assert seen() == 7
+
+
+def test_relative_imports_find_what_is_beside_the_model(repository):
+    command = repository(
+        """
+        from . import helper
+        from .sub.deep import VALUE
+
+        seen = (__name__, __package__, helper.VALUE, VALUE)
+        """
+        + textwrap.dedent(BARE).replace("\n", "\n        "),
+        helper="from .sub import deep\nVALUE = deep.VALUE + 1",
+    )
+    sub = pathlib.Path(command.repository) / "1" / "sub"
+    sub.mkdir()
+    (sub / "deep.py").write_text("VALUE = 7")
+    loader.load(command)
+    assert seen() == ("1.model", "1", 8, 7)
+
+
+def test_a_versions_folder_may_be_a_package_of_its_own(repository):
+    loader.load(repository("from . import VALUE as seen\n" + BARE, __init__="VALUE = 7"))
     assert seen() == 7
 
 
@@ -203,10 +228,10 @@ def test_a_configuration_is_completed(repository):
     command = repository(COMPLETING, config_of([], [], max_batch_size=0))
     completed = json.loads(loader.complete(command))
     assert (completed["max_batch_size"], completed["input"], completed["output"]) == (4, [tensor("x")], [tensor("y")])
-    first = sys.modules["model"]
+    first = sys.modules["1.model"]
     command.config = json.dumps(completed)
     assert loader.load(command).signature.spec.max_batch_size == 4
-    assert sys.modules["model"] is first, "model.py is imported once"
+    assert sys.modules["1.model"] is first, "model.py is imported once"
 
 
 def test_a_model_that_completes_nothing_keeps_its_configuration(repository):

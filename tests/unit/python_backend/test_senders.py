@@ -188,7 +188,7 @@ raise ValueError("the rest fails")
     sequence = instance.notify(x(1), x(2))
     assert instance.stream(sequence, 0) == [[[1]]]
     (item,) = instance.stream(sequence, 1)
-    assert item.message == "model 'm': ValueError: the rest fails"
+    assert item.message == "Failed to process the request(s) for model 'm_0_0', message: ValueError: the rest fails"
     assert 'model.py", line 16, in execute' in item.detail
 
 
@@ -223,10 +223,12 @@ gc.collect()
     ("call", "message"),
     [
         ("send()", "neither a response nor the final flag"),
-        ("send(y(1), 2)", "flags=2"),
-        ("send([1])", "has list"),
-        ("send(flags=FINAL); sender.send(y(1))", "the response sender is closed"),
-        ("send(flags=FINAL); sender.send(flags=FINAL)", "the response sender is closed"),
+        ("send(y(1), 2)", "Unsupported flags 2"),
+        ("send([1])", "a response of type list"),
+        ("send(y(1), '1')", "flags='1', of type str"),
+        ("send(y(1), 1.0)", "flags=1.0, of type float"),
+        ("send(flags=FINAL); sender.send(y(1))", "Unable to send response. Response sender has been closed."),
+        ("send(flags=FINAL); sender.send(flags=FINAL)", "Response sender has been closed."),
     ],
 )
 def test_what_cannot_be_sent_is_refused_where_it_is_sent(serve, call, message):
@@ -236,7 +238,7 @@ sender = requests[0].get_response_sender()
 other = requests[1].get_response_sender()
 try:
     sender.{call}
-except pb_utils.TritonModelException as error:
+except (pb_utils.TritonModelException, TypeError) as error:
     other.send(pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error))), FINAL)
 """),
         DECOUPLED,

@@ -11,6 +11,7 @@ from declared import config_of, tensor
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytriton.python_backend import c_python_backend_utils as c_utils
 from pytriton.python_backend import triton_python_backend_utils as pb_utils
 
 Refused = pb_utils.TritonModelException
@@ -58,9 +59,33 @@ class TestErrors:
         assert (error.message(), error.code()) == ("no", 2)
         assert pb_utils.TritonError("no").code() == pb_utils.TritonError.INTERNAL
 
+    def test_a_message_may_be_bytes(self):
+        assert pb_utils.TritonError(b"no such word").message() == "no such word"
+        assert str(pb_utils.TritonModelException(b"no weights")) == "no weights"
+
+    def test_a_message_is_a_text(self):
+        with pytest.raises(TypeError, match="ValueError"):
+            pb_utils.TritonError(ValueError("no"))
+
     def test_there_are_no_other_codes(self):
         with pytest.raises(ValueError, match="code 8"):
             pb_utils.TritonError("no", 8)
+
+
+class TestOtherNames:
+    def test_the_classes_have_a_second_module(self):
+        assert c_utils.Tensor is pb_utils.Tensor
+        assert c_utils.InferenceRequest is pb_utils.InferenceRequest
+        assert issubclass(c_utils.TritonModelException, Exception)
+        assert all(hasattr(c_utils, name) for name in c_utils.__all__)
+
+    def test_datatypes_of_a_configuration_have_numpy_types(self):
+        assert pb_utils.TRITON_STRING_TO_NUMPY["TYPE_FP16"] is np.float16
+        assert pb_utils.TRITON_STRING_TO_NUMPY["TYPE_STRING"] is np.object_
+
+    def test_levels_of_the_log_have_names(self):
+        assert pb_utils.LogLevel is pb_utils.Logger.LogLevel
+        assert pb_utils.Logger.LogLevel.WARNING == pb_utils.Logger.WARNING == 1
 
 
 class TestResponses:
@@ -75,13 +100,19 @@ class TestResponses:
         assert response.has_error()
         assert response.error().message() == "no"
 
+    def test_parameters_have_names(self):
+        with pytest.raises(TypeError, match="a parameter's name is 1"):
+            pb_utils.InferenceResponse(parameters={1: "a"})
+
     @pytest.mark.parametrize(
         "arguments",
         [
             {"output_tensors": [np.zeros(1)]},
+            {"output_tensors": y()},
+            {"output_tensors": {"y": y()}},
+            {"output_tensors": np.zeros(1)},
             {"error": "no"},
             {"parameters": ["a"]},
-            {"parameters": {1: "a"}},
             {"parameters": {"a": None}},
             {"parameters": {"a": 2**63}},
         ],
@@ -98,12 +129,43 @@ class TestRequests:
             "other", ["y"], [y()], "id", "sequence", 3, 1, 500, memory, None, {"a": True}
         )
         assert request.model_name() == "other"
-        assert request.requested_output_names() == ["y"]
+        assert request.requested_output_names() == {"y"}
         assert [each.name() for each in request.inputs()] == ["y"]
         assert (request.request_id(), request.correlation_id(), request.flags()) == ("id", "sequence", 1)
-        assert (request.timeout(), json.loads(request.parameters()), request.trace()) == (500, {"a": True}, None)
+        assert (request.timeout(), json.loads(request.parameters())) == (500, {"a": True})
         request.set_flags(pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END)
         assert request.flags() == 2
+
+    def test_names_ids_and_parameters_may_be_bytes(self):
+        request = pb_utils.InferenceRequest(b"other", [b"y"], [y()], b"id", b"sequence", parameters={b"a": b"b"})
+        assert (request.model_name(), request.requested_output_names()) == ("other", {"y"})
+        assert (request.request_id(), request.correlation_id()) == ("id", "sequence")
+        assert json.loads(request.parameters()) == {"a": "b"}
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            {"model_name": None},
+            {"requested_output_names": "y"},
+            {"requested_output_names": [1]},
+            {"inputs": y()},
+            {"request_id": 1},
+            {"correlation_id": 1.5},
+            {"model_version": "1"},
+            {"flags": "1"},
+            {"timeout": 0.5},
+        ],
+        ids=str,
+    )
+    def test_arguments_of_other_types_are_refused(self, arguments):
+        good = {"model_name": "other", "requested_output_names": ["y"], "inputs": [y()]}
+        with pytest.raises(TypeError):
+            pb_utils.InferenceRequest(**{**good, **arguments})
+
+    def test_a_request_without_a_trace_has_no_context(self):
+        request = pb_utils.InferenceRequest("other", ["y"], [y()])
+        assert request.trace().get_context() is None
+        assert pb_utils.InferenceRequest("other", ["y"], [y()], trace=request.trace()).trace().id() == 0
 
     def test_inputs_are_tensors(self):
         with pytest.raises(Refused, match="ndarray among its inputs"):

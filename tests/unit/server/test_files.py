@@ -134,3 +134,24 @@ def test_a_server_without_backends_gets_ours(package, tmp_path):
 
     folder = find_server(tmp_path / "bare").backends(tmp_path / "links")
     assert sorted(path.name for path in folder.iterdir()) == ["python", "pytriton"]
+
+
+def test_more_backends_stand_beside_those_of_the_server(package, own, tmp_path):
+    for name in ("onnxruntime", "engine", "python"):
+        (tmp_path / "more" / name).mkdir(parents=True)
+    files = find_server(own)
+
+    for _ in range(2):
+        folder = files.backends(tmp_path / "links", tmp_path / "more")
+        assert {path.name: path.resolve() for path in folder.iterdir()} == {
+            "onnxruntime": tmp_path / "more" / "onnxruntime",
+            "engine": tmp_path / "more" / "engine",
+            "pytriton": files.backend,
+            "python": files.backend.parent / "python",
+        }
+    assert "engine" not in {path.name for path in files.backends(tmp_path / "links").iterdir()}
+
+
+def test_more_backends_are_in_a_folder(package, tmp_path):
+    with pytest.raises(PyTritonBadParameterError, match=r"backend_directory is '.*/missing', which is no folder"):
+        find_server().backends(tmp_path / "links", tmp_path / "missing")

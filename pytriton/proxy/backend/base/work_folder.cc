@@ -36,6 +36,15 @@ FileDescriptor Lock(const std::string& path) {
   return folder;
 }
 
+// Creates a folder with a short name, since paths of sockets are limited.
+std::string NewFolder(const std::string& parent) {
+  for (int number = 0;; ++number) {
+    const std::string path = parent + "/" + std::to_string(number);
+    if (mkdir(path.c_str(), 0700) == 0) return path;
+    if (errno != EEXIST) throw std::runtime_error("cannot create " + path + ": " + std::strerror(errno));
+  }
+}
+
 void Sweep(const std::string& parent) {
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(parent, ignored)) {
@@ -56,7 +65,7 @@ void RemoveFolder(const std::string& path) {
 WorkFolder::WorkFolder() {
   const char* given = std::getenv("PYTRITON_BACKEND_FOLDER");
   if (given != nullptr) {
-    path_ = given;
+    path_ = NewFolder(given);
     return;
   }
   const std::string parent = Temporary();

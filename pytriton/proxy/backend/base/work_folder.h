@@ -9,8 +9,8 @@ namespace pytriton {
 
 class WorkFolder {
  public:
-  // Uses the empty folder that the environment variable PYTRITON_BACKEND_FOLDER names, or else creates one in the
-  // system's temporary folder and removes what killed servers have left there. Throws std::runtime_error.
+  // Creates a folder in the one that the environment variable PYTRITON_BACKEND_FOLDER names, or else in the system's
+  // temporary folder, and then removes what killed servers have left there. Throws std::runtime_error.
   WorkFolder();
   ~WorkFolder();
   WorkFolder(const WorkFolder&) = delete;

@@ -96,15 +96,24 @@ void ReadCorrelation(TRITONBACKEND_Request* request, RequestOptions* options) {
   if (text != nullptr) options->correlation_string = text;
 }
 
-int64_t TraceOf(TRITONBACKEND_Request* request) {
-  if (TRITONBACKEND_RequestTrace == nullptr || TRITONSERVER_InferenceTraceId == nullptr) return 0;
+std::string ContextOf(TRITONSERVER_InferenceTrace* trace) {
+  if (TRITONSERVER_InferenceTraceContext == nullptr) return "";
+  const char* context = nullptr;
+  TRITONSERVER_Error* none = TRITONSERVER_InferenceTraceContext(trace, &context);
+  if (none != nullptr) TRITONSERVER_ErrorDelete(none);
+  return context != nullptr ? context : "";
+}
+
+void ReadTrace(TRITONBACKEND_Request* request, RequestOptions* options) {
+  if (TRITONBACKEND_RequestTrace == nullptr || TRITONSERVER_InferenceTraceId == nullptr) return;
   TRITONSERVER_InferenceTrace* trace = nullptr;
   TRITONSERVER_Error* untraced = TRITONBACKEND_RequestTrace(request, &trace);
   if (untraced != nullptr) TRITONSERVER_ErrorDelete(untraced);  // a server that was built without traces
-  if (trace == nullptr) return 0;
+  if (trace == nullptr) return;
   uint64_t number = 0;
   Check(TRITONSERVER_InferenceTraceId(trace, &number));
-  return static_cast<int64_t>(number);
+  options->trace = static_cast<int64_t>(number);
+  options->trace_context = ContextOf(trace);
 }
 
 RequestOptions ReadOptions(TRITONBACKEND_Request* request) {
@@ -123,7 +132,7 @@ RequestOptions ReadOptions(TRITONBACKEND_Request* request) {
     Check(TRITONSERVER_InferenceRequestTimeoutMicroseconds(sent, &number));
     options.timeout_us = static_cast<int64_t>(number);
   }
-  options.trace = TraceOf(request);
+  ReadTrace(request, &options);
   return options;
 }
 

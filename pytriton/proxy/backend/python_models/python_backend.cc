@@ -96,9 +96,10 @@ std::string ConfigOf(TRITONBACKEND_Model* model) {
   return text;
 }
 
-PythonBackend::PythonBackend(const Json& settings, const std::string& folder, ServiceThread* services)
+PythonBackend::PythonBackend(const Json& settings, const std::string& folder, std::string code, ServiceThread* services)
     : launcher_(folder + "/pytriton-launch"),
       host_(Variable("PYTRITON_HOST", folder + "/pytriton/python_backend/bootstrap.py")),
+      code_(std::move(code)),
       interpreter_(ChooseInterpreter(settings)),
       start_timeout_(StartTimeout(settings)),
       services_(services),
@@ -135,6 +136,7 @@ PythonModel::PythonModel(TRITONBACKEND_Model* model, PythonBackend* backend) : m
   TRITONBACKEND_ArtifactType type;
   Check(TRITONBACKEND_ModelRepository(model, &type, &text));
   order_.repository = text;
+  order_.backend = backend->code();
   order_.config = ConfigOf(model);
   Named(order_.model, [this] {
     const Json config = Json::Parse(order_.config);

@@ -1,4 +1,5 @@
-// The backend "python": models of a repository that are Python files, each instance in its own process.
+// The backend "python": models of a repository that are Python files, each instance in its own process; and
+// Python-based backends, whose own Python file serves all their models.
 #pragma once
 
 #include <atomic>
@@ -18,13 +19,14 @@ namespace pytriton {
 // Resources that all its models share.
 class PythonBackend {
  public:
-  // `settings`: the options `--backend-config=python,<key>=<value>`; `folder`: where the backend is installed. Throws
-  // TritonError.
-  PythonBackend(const Json& settings, const std::string& folder, ServiceThread* services);
+  // `settings`: the options `--backend-config=<name>,<key>=<value>`; `folder`: where this library is installed; `code`:
+  // the folder of a Python-based backend, or empty. Throws TritonError.
+  PythonBackend(const Json& settings, const std::string& folder, std::string code, ServiceThread* services);
 
   // Specifies a worker process in the model's interpreter. `environment`: its EXECUTION_ENV_PATH, or empty.
   ProcessSpec WorkerCommand(const ExecutionEnvironment* environment) const;
 
+  const std::string& code() const { return code_; }
   ServiceThread* services() const { return services_; }
   ExecutionEnvironments* environments() { return &environments_; }
   ChildProcess::Timeout start_timeout() const { return start_timeout_; }
@@ -33,7 +35,8 @@ class PythonBackend {
 
  private:
   const std::string launcher_;
-  const std::string host_;         // bootstrap.py
+  const std::string host_;  // bootstrap.py
+  const std::string code_;
   const std::string interpreter_;  // of models without an environment
   ChildProcess::Timeout start_timeout_;
   ServiceThread* const services_;

@@ -213,6 +213,8 @@ __attribute__((weak)) TRITONSERVER_Error* TRITONBACKEND_RequestTrace(TRITONBACKE
                                                                      TRITONSERVER_InferenceTrace** trace);
 __attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_InferenceTraceId(TRITONSERVER_InferenceTrace* trace,
                                                                         uint64_t* id);
+__attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_InferenceTraceContext(TRITONSERVER_InferenceTrace* trace,
+                                                                             const char** context);
 TRITONSERVER_Error* TRITONBACKEND_OutputBuffer(TRITONBACKEND_Output* output, void** buffer, uint64_t byte_size,
                                                TRITONSERVER_MemoryType* memory_type, int64_t* memory_type_id);
 

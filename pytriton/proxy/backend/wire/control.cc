@@ -10,6 +10,7 @@ void Encode(const CommandMessage& message, MessageWriter* writer) {
   writer->Text(message.instance);
   writer->Text(message.config);
   writer->Text(message.repository);
+  writer->Text(message.backend);
   writer->Text(message.instance_kind);
   writer->Text(message.device_id);
 }

@@ -25,6 +25,7 @@ struct CommandMessage {
   std::string instance{};
   std::string config{};      // of the model, as JSON
   std::string repository{};  // the model's folder
+  std::string backend{};  // the folder of the Python-based backend that serves the model; empty if it has its own code
   std::string instance_kind{};
   std::string device_id{};
 };

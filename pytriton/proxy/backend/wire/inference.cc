@@ -18,6 +18,7 @@ void WriteOptions(const RequestOptions& options, MessageWriter* writer) {
   writer->Word(options.correlation_id);
   writer->Text(options.correlation_string);
   for (const auto number : RequestOptions::Numbers()) writer->Word(options.*number);
+  writer->Text(options.trace_context);
 }
 
 void WriteMetadata(const RequestMetadata& metadata, MessageWriter* writer) {
@@ -39,7 +40,7 @@ const std::array<int64_t RequestOptions::*, 4>& RequestOptions::Numbers() {
 }
 
 bool RequestOptions::empty() const {
-  return correlation_id == 0 && correlation_string.empty() &&
+  return correlation_id == 0 && correlation_string.empty() && trace_context.empty() &&
          std::all_of(Numbers().begin(), Numbers().end(), [&](const auto number) { return this->*number == 0; });
 }
 

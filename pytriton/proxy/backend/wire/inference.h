@@ -22,9 +22,10 @@ struct RequestOptions {
   int64_t flags = 0;               // TRITONSERVER_RequestFlag
   int64_t priority = 0;
   int64_t timeout_us = 0;
-  int64_t trace = 0;  // its number
+  int64_t trace = 0;          // its number
+  std::string trace_context;  // of OpenTelemetry, as JSON; empty if the request has none
 
-  // Numbers in the order in which they are encoded, behind the correlation id.
+  // Numbers in the order in which they are encoded, behind the correlation id; the trace's context follows.
   static const std::array<int64_t RequestOptions::*, 4>& Numbers();
 
   bool empty() const;

@@ -1,0 +1,30 @@
+"""Names, ids and messages, which models pass as strings or as bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def text_of(value: Any, what: str) -> str:
+    """Returns a text that may be given as bytes.
+
+    Args:
+        value: A string, or bytes in UTF-8.
+        what: What the text is, for the error.
+
+    Raises:
+        TypeError: It is something else.
+        ValueError: The bytes are not UTF-8.
+
+    Examples:
+        >>> text_of(b"OUTPUT0", "a tensor's name")
+        'OUTPUT0'
+    """
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, (bytes, bytearray)):
+        raise TypeError(f"{what} is {value!r}, of type {type(value).__name__}: use a string")
+    try:
+        return bytes(value).decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{what} is {value!r}, which is not UTF-8: {error}") from None
