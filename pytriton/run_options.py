@@ -39,6 +39,15 @@ class RunOptions:
     may_start: bool = True
     has_served: bool = False
 
+    def note_serve(self, gateway: GatewayConfig | None) -> GatewayConfig | None:
+        """Notes that the program serves, and returns the gateway that is to be opened.
+
+        Args:
+            gateway: The one that the program names.
+        """
+        self.has_served = True
+        return gateway or self.gateway
+
     def check_start(self) -> None:
         """Checks that the program may start a server.
 

@@ -27,7 +27,6 @@ from pytriton.server.local import LocalServer
 from pytriton.server.remote import RemoteServer
 from pytriton.server.state import ServerState
 from pytriton.server_report import NOT_RUNNING, ServerReport
-from pytriton.utils.signals import wake_on_signals
 from pytriton.utils.workspace import Workspace
 
 LOGGER = logging.getLogger("pytriton.triton")
@@ -215,7 +214,7 @@ class ServerSession:
         return server is not None and server.is_alive() and server.control.is_live()
 
     def wait(self, server: LocalServer | RemoteServer, monitoring_period_s: float) -> bool:
-        """Waits until a signal arrives, or the server is stopped or fails.
+        """Waits until `woken` is set, or the server is stopped or fails.
 
         Args:
             server: The server.
@@ -224,13 +223,12 @@ class ServerSession:
         Returns:
             Whether it has failed.
         """
-        with wake_on_signals(self.woken):
-            while server is self.server and not server.state.has_failed:
-                if self.woken.wait(monitoring_period_s):
-                    self.woken.clear()
-                    break
-                if not self.is_connected():
-                    LOGGER.warning("The server has not responded for a while.")
+        while server is self.server and not server.state.has_failed:
+            if self.woken.wait(monitoring_period_s):
+                self.woken.clear()
+                break
+            if not self.is_connected():
+                LOGGER.warning("The server has not responded for a while.")
         return server is self.server and server.state.has_failed
 
     def replace_models(self, models: Iterable[BoundModel]) -> ModelChanges:

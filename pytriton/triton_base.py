@@ -35,6 +35,7 @@ from pytriton.type_hints.binding import resolve
 from pytriton.type_hints.declaration import declare
 from pytriton.utils.console import tell
 from pytriton.utils.interpreter_exit import let_threads_hang_at_exit
+from pytriton.utils.signals import wake_on_signals
 from pytriton.utils.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -306,9 +307,7 @@ class TritonBase:
                 they took longer than the exit timeout.
             PyTritonUnrecoverableError: An inference callable raised it.
         """
-        options = run_options()
-        options.has_served = True
-        gateway = gateway or options.gateway
+        gateway = run_options().note_serve(gateway)
         if gateway is not None:
             self._listen_on_loopback()
         self.run()
@@ -316,12 +315,13 @@ class TritonBase:
         server = session.server
         assert server is not None
         try:
-            if gateway is not None:
-                self._start_gateway(gateway)
-            if announce:
-                gateway_url = None if self._gateway is None else self._gateway.url
-                tell(LOGGER, announcement(self.models, server, self.report.ready_models, gateway_url))
-            failed = session.wait(server, monitoring_period_s)
+            with wake_on_signals(session.woken):
+                if gateway is not None:
+                    self._start_gateway(gateway)
+                if announce:
+                    gateway_url = None if self._gateway is None else self._gateway.url
+                    tell(LOGGER, announcement(self.models, server, self.report.ready_models, gateway_url))
+                failed = session.wait(server, monitoring_period_s)
         finally:
             if server is session.server:
                 self.stop()

@@ -171,8 +171,10 @@ class RemoteServer:
         self._disconnect()
 
     def urls(self) -> list[str]:
-        """Returns the URL that was given."""
-        return [self._url]
+        """Returns the server's URL, in full."""
+        scheme = self._url.partition("://")[0] if "://" in self._url else "http"
+        host, port = self._address
+        return [f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"]
 
     @property
     def metrics_url(self) -> str | None:

@@ -369,6 +369,7 @@ if libc.mount(b"none", str(folder).encode(), b"tmpfs", 0, b"size=256k"):
 print("a disk", flush=True)
 
 import numpy as np  # its threads may not be there before
+from pytriton.utils.workspace import Workspace
 
 from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonRuntimeError
@@ -406,7 +407,7 @@ fill()
 tell(lambda: Triton(workspace=folder / "w").run())
 ballast.unlink()
 policy = TritonLifecyclePolicy(launch_triton_on_startup=False)
-with Triton(workspace=folder / "w", triton_lifecycle_policy=policy) as triton:
+with Triton(workspace=Workspace(folder / "w"), triton_lifecycle_policy=policy) as triton:
     bind("before")
     fill()
     tell(triton.run)
