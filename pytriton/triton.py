@@ -10,6 +10,7 @@ from pytriton.constants import (
     DEFAULT_TRITON_STARTUP_TIMEOUT_S,
     MODEL_CONFIG_URL,
     MODEL_INFER_URL,
+    MODEL_READY_URL,
     MODEL_URL,
     TRITON_ACCESS_HEADER,
     TRITON_LOCAL_IP,
@@ -19,7 +20,7 @@ from pytriton.notebook import model_rows, triton_html
 from pytriton.run_options import run_options
 from pytriton.server.config import TritonConfig
 from pytriton.server.control import check_url
-from pytriton.server.lifecycle import TritonLifecyclePolicy, policy_for
+from pytriton.server.lifecycle import DEFAULT_POLICY, VERTEX_AI_POLICY, TritonLifecyclePolicy, policy_for
 from pytriton.server.local import LocalServer, overlaid
 from pytriton.server.security import (
     DEFAULT_PROTECTED_ENDPOINTS,
@@ -36,17 +37,27 @@ __all__ = [
     "DEFAULT_TRITON_STARTUP_TIMEOUT_S",
     "MODEL_CONFIG_URL",
     "MODEL_INFER_URL",
+    "MODEL_READY_URL",
     "MODEL_URL",
     "MONITORING_PERIOD_S",
     "TRITON_ACCESS_HEADER",
     "VALID_TRITON_ENDPOINTS",
+    "DefaultTritonLifecyclePolicy",
     "RemoteTriton",
     "Triton",
     "TritonBase",
     "TritonConfig",
     "TritonLifecyclePolicy",
     "TritonSecurityConfig",
+    "VertextAILifecyclePolicy",
 ]
+
+
+DefaultTritonLifecyclePolicy = DEFAULT_POLICY
+"""The policy of most servers."""
+
+VertextAILifecyclePolicy = VERTEX_AI_POLICY
+"""The policy for Vertex AI, spelled as in nvidia-pytriton."""
 
 
 class Triton(TritonBase):

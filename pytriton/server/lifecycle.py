@@ -26,9 +26,9 @@ class TritonLifecyclePolicy:
 
 DEFAULT_POLICY = TritonLifecyclePolicy()
 # Its default model must exist when the server starts.
-_VERTEX_AI_POLICY = TritonLifecyclePolicy(launch_triton_on_startup=False, local_model_store=True)
+VERTEX_AI_POLICY = TritonLifecyclePolicy(launch_triton_on_startup=False, local_model_store=True)
 
 
 def policy_for(config: TritonConfig) -> TritonLifecyclePolicy:
     """Returns the default policy of a server with these settings."""
-    return _VERTEX_AI_POLICY if is_vertex_ai(config) else DEFAULT_POLICY
+    return VERTEX_AI_POLICY if is_vertex_ai(config) else DEFAULT_POLICY
