@@ -38,7 +38,8 @@ class BaseModelClient(abc.ABC):
             configuration is known; also for a server that starts later. By default it is 300 for a server that
             responds, and 1 for one that cannot be reached. A ready server that does not have the model is not waited
             for.
-        inference_timeout_s: How long to wait for a response, in seconds; 60 by default.
+        inference_timeout_s: How long to wait for a response, in seconds; 60 by default. Clients of streams wait so long
+            for each response, and by default for any time, as a stream may be slow.
         model_config: The model's configuration; by default, it is fetched from the server once.
         ensure_model_is_ready: Wait until the model is ready before the first request.
         access_token: The server's token, for restricted endpoints.
@@ -89,6 +90,7 @@ class BaseModelClient(abc.ABC):
             shared_memory=shared_memory,
             convert_dtypes=convert_dtypes,
             waits_for_server=init_timeout_s is not None,
+            limits_streams=inference_timeout_s is not None,
         )
         self._lazy_init = lazy_init
         self._process = fork_safety.process
@@ -113,7 +115,7 @@ class BaseModelClient(abc.ABC):
             settings.model_name,
             settings.model_version,
             init_timeout_s=settings.init_timeout_s if settings.waits_for_server else None,
-            inference_timeout_s=settings.inference_timeout_s,
+            inference_timeout_s=settings.inference_timeout_s if settings.limits_streams else None,
             model_config=session.current_config,
             ensure_model_is_ready=settings.ensure_model_is_ready and not session.prepared,
             access_token=settings.access_token,

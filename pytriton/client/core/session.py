@@ -197,9 +197,9 @@ class Session:
             return self.with_retries(attempt, deadline)
         return self._across_restarts(lambda _: attempt(), deadline.timeout_s)
 
-    def deadline_of(self, request: EncodedRequest) -> Deadline:
+    def deadline_of(self, request: EncodedRequest, timeout_s: float | None = None) -> Deadline:
         """Returns the deadline of a request, counted from now."""
-        timeout_s = request.timeout_s or self.settings.inference_timeout_s
+        timeout_s = timeout_s or request.timeout_s or self.settings.inference_timeout_s
         return Deadline(timeout_s, f"Inference of model {self.model[0]!r}")
 
     def load(self, config: str | None, files: Mapping[str, bytes] | None) -> Steps[None]:

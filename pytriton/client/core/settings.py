@@ -16,6 +16,8 @@ DEFAULT_INFERENCE_TIMEOUT_S = 60.0
 DEFAULT_RESTART_TIMEOUT_S = 5.0
 LATEST_MODEL_VERSION = "<latest>"
 
+_UNLIMITED_S = 1e7  # four months; the libraries below take no infinity
+
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
@@ -23,6 +25,7 @@ class Settings:
 
     Attributes:
         waits_for_server: Whether the server may start later, because ``init_timeout_s`` was given.
+        limits_streams: Whether a response of a stream may take only ``inference_timeout_s``, because that was given.
     """
 
     url: str | Sequence[str]
@@ -38,6 +41,12 @@ class Settings:
     shared_memory: bool
     convert_dtypes: bool
     waits_for_server: bool = True
+    limits_streams: bool = True
+
+    @property
+    def stream_timeout_s(self) -> float:
+        """How long each response of a stream may take."""
+        return self.inference_timeout_s if self.limits_streams else _UNLIMITED_S
 
     def urls(self) -> list[TritonUrl]:
         """Returns the servers' parsed URLs.

@@ -150,8 +150,8 @@ async def open_stream(session: Session, request: EncodedRequest) -> tuple[Stream
     Returns:
         The stream, and its first response, or None if there is none.
     """
-    timeout_s = request.timeout_s or session.settings.inference_timeout_s
-    deadline = session.deadline_of(request)
+    timeout_s = request.timeout_s or session.settings.stream_timeout_s
+    deadline = session.deadline_of(request, timeout_s)
 
     def ask(server: Server) -> Steps[tuple[Stream, Any]]:
         stream = Stream(server, session.model, request, timeout_s)

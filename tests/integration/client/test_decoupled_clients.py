@@ -26,6 +26,7 @@ from pytriton.client import (
     PyTritonClientTimeoutError,
     PyTritonClientValueError,
     RetryPolicy,
+    base,
 )
 from pytriton.client.decoupled import Responses
 
@@ -213,6 +214,21 @@ def test_the_timeout_is_for_each_response(streamer, before):
         ended.clear()
         with pytest.raises(PyTritonClientTimeoutError, match=r"within 0\.1 s"):
             client.all([1], timeout_s=0.1)
+
+
+def test_by_default_a_stream_may_be_slow(streamer, monkeypatch):
+    monkeypatch.setattr(base, "DEFAULT_INFERENCE_TIMEOUT_S", 0.2)
+
+    def respond(row, context):
+        for number in range(2):
+            time.sleep(0.5)
+            yield [number]
+
+    with streaming_server(respond) as (url, _):
+        with streamer(url) as client:
+            assert client.all([1]) == [[0], [1]]
+        with streamer(url, inference_timeout_s=0.2) as client, pytest.raises(PyTritonClientTimeoutError):
+            client.all([1])
 
 
 def test_a_server_that_ends_in_the_middle_of_a_stream(streamer):
