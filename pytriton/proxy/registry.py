@@ -11,6 +11,7 @@ text.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import pathlib
 import re
@@ -125,7 +126,9 @@ class Registry:
                 if self._stopped.fileno() in ready:
                     return
                 if self._requests in ready:
-                    self._requests.send_multipart(self._respond(self._requests.recv_multipart()))
+                    with contextlib.suppress(zmq.Again):  # its sender has left meanwhile, and took it along
+                        request = self._requests.recv_multipart(zmq.NOBLOCK)
+                        self._requests.send_multipart(self._respond(request))
                 if self._listener.fileno() in ready:
                     self._listener.accept()
                 if self.services.fileno() in ready:
