@@ -267,11 +267,11 @@ class Worker:
             doorbell = 0
         try:
             channel.send(Notification(NotificationKind.WELCOME, 0, doorbell, 0), arena.fd, *self._owner_fds)
+            if doorbell:
+                channel.use_doorbell(peer.memory, doorbell)
         except BaseException:
             arena.close()
             raise
-        if doorbell:
-            channel.use_doorbell(peer.memory, doorbell)
         return peer, arena
 
     def _run(
