@@ -1,40 +1,63 @@
-"""``pytriton check``: shows the versions of everything, and what is known about the server."""
+"""``pytriton check``: checks the installation, and collects what a bug report needs."""
 
 from __future__ import annotations
 
 import argparse
-import platform
+import importlib.metadata
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
 
-from pytriton import __version__
-from pytriton.server.capabilities import flags_of
-from pytriton.server.files import find_server
-from pytriton.server.version import version_of
-from pytriton.server.vulnerabilities import summary
-from pytriton.server.workarounds import Workaround
+from pytriton.exceptions import PyTritonRuntimeError
 
 NAME = "check"
-HELP = "show versions, and what is known about the server"
+HELP = "check the installation: versions, ports, and requests to a model over HTTP and gRPC"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the server's folder.
+    """Adds the options.
 
     Args:
         parser: The command's.
     """
     parser.add_argument("--server-path", metavar="FOLDER", help="a server of your own, like /opt/tritonserver")
+    parser.add_argument("--no-requests", action="store_true", help="do not start the server")
+    parser.add_argument("--zip", type=Path, metavar="FILE", help="save everything to a file, for a bug report")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Prints one line for each thing."""
-    files = find_server(options.server_path)
-    version = version_of(files.root)
-    kind = "bundled" if files.is_bundled else "not bundled"
-    print(f"PyTriton         {__version__}")
-    print(f"Python           {platform.python_version()}")
-    print(f"System           {platform.platform()}")
-    print(f"Server           Triton {version or 'of an unknown version'} ({kind}), {files.root}")
-    if version is not None:
-        print(f"Vulnerabilities  {summary(version) or 'none that are known'}")
-    print(f"Workarounds      {', '.join(each.key for each in Workaround if each.is_needed(version))}")
-    print(f"Flags            {len(flags_of(files))}")
+    """Prints one line for each subject.
+
+    Args:
+        options: The options.
+
+    Raises:
+        PyTritonRuntimeError: A check failed, or the file cannot be written.
+    """
+    from pytriton.check import examine
+
+    with tempfile.TemporaryDirectory(prefix="pytriton-check-") as folder:
+        log_file = Path(folder) / "server.log"
+        lines, failed = [], []
+        for finding in examine(options.server_path, log_file=log_file, send_requests=not options.no_requests):
+            lines.append(f"{finding.subject:<16} {finding.text}")
+            print(lines[-1], flush=True)
+            if not finding.passed:
+                failed.append(finding.subject)
+        if options.zip is not None:
+            _save(options.zip, lines, log_file)
+    if failed:
+        raise PyTritonRuntimeError(f"What failed: {', '.join(failed)}.")
+
+
+def _save(path: Path, lines: Sequence[str], log_file: Path) -> None:
+    packages = sorted({f"{each.name}=={each.version}" for each in importlib.metadata.distributions()})
+    try:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("check.txt", "\n".join(lines) + "\n")
+            archive.writestr("packages.txt", "\n".join(packages) + "\n")
+            if log_file.is_file():
+                archive.write(log_file, log_file.name)
+    except OSError as error:
+        raise PyTritonRuntimeError(f"{str(path)!r} cannot be written: {error.strerror}.") from error

@@ -99,14 +99,20 @@ class Reloader:
             with without(names, self._sources):
                 new = self._app.find_triton(self._app.load())
         except PyTritonError as error:
-            self._failed = True
-            LOGGER.error("%s\nThe models of before go on.", error.message)
+            self._refuse(error.message)
+            return
+        except SystemExit as error:
+            self._refuse(f"{self._app.name} cannot be imported. It exits with {error.code!r}.")
             return
         self._failed = False
         before, self._loaded = self._seen, self._sources.files()
         self._loaded |= {path: before[path] for path in self._loaded.keys() & before.keys()}  # as they were imported
         self._seen = dict(self._loaded)
         self._take_over(new, start)
+
+    def _refuse(self, why: str) -> None:
+        self._failed = True
+        LOGGER.error("%s\nThe earlier models are still served.", why)
 
     def _take_over(self, new: TritonBase, start: float) -> None:
         """Binds the models of a new `Triton` on the running server, which is the new one's from then on."""

@@ -100,7 +100,7 @@ def test_a_model_of_a_module_that_has_not_changed_is_left_alone(program):
     running.wait_for_log(r"s: bound Scale v1\.")
 
 
-@pytest.mark.parametrize("mistake", ["def", "1 / 0", "raise SystemError", "import nothing_there"])
+@pytest.mark.parametrize("mistake", ["def", "1 / 0", "raise SystemError", "raise SystemExit", "import nothing_there"])
 def test_after_a_mistake_the_old_code_goes_on_until_it_is_mended(program, mistake):
     running = program(app=WITH_HELPER, helper="FACTOR = 2")
     save(running, "helper", mistake)

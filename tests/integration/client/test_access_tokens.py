@@ -38,6 +38,12 @@ def open_to_all():
         yield triton
 
 
+@pytest.fixture
+def as_another_user(monkeypatch):
+    """Hides the token that the command line finds for one's own servers."""
+    monkeypatch.setattr("pytriton.cli.servers.running_servers", list)
+
+
 def is_refused(call):
     """Whether the error says what to do."""
     with pytest.raises(PyTritonClientInferenceServerError, match=r"restricts .* the token as access_token") as caught:
@@ -99,6 +105,7 @@ def test_shared_memory_wants_the_token(open_to_all, name, kind, protocol):
         assert (client.infer_sample(LARGE)["y"] == LARGE).all()
 
 
+@pytest.mark.usefixtures("as_another_user")
 def test_the_command_line_takes_the_token(protocol, triton, name, capsys, monkeypatch):
     bind_floats(triton, name, echo)
     url = url_of(triton, protocol)
@@ -111,6 +118,7 @@ def test_the_command_line_takes_the_token(protocol, triton, name, capsys, monkey
             assert main(words) == 0
 
 
+@pytest.mark.usefixtures("as_another_user")
 def test_models_are_shown_without_their_counts(protocol, open_to_all, name, capsys):
     bind_floats(open_to_all, name, echo)
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+
+import numpy as np
+
 from pytriton.cli.main import main
 
 
 def lines_of(capsys, *arguments):
-    assert main(["check", *arguments]) == 0
+    assert main(["check", "--no-requests", *arguments]) == 0
     return dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines() if " " in line)
 
 
@@ -34,3 +38,36 @@ def test_a_server_that_does_not_say_its_version_needs_all_workarounds(capsys, cu
 def test_a_folder_without_a_server_is_refused(capsys, tmp_path):
     assert main(["check", "--server-path", str(tmp_path)]) == 1
     assert "There is no Triton server in" in capsys.readouterr().err
+
+
+def test_it_shows_the_packages_and_the_names_of_variables_but_not_their_values(capsys, monkeypatch):
+    monkeypatch.setenv("PYTRITON_ACCESS_TOKEN", "a-secret")
+    assert main(["check", "--no-requests"]) == 0
+    printed = capsys.readouterr().out
+    assert "PYTRITON_ACCESS_TOKEN" in printed
+    assert "a-secret" not in printed
+    assert f"numpy {np.__version__}" in printed
+
+
+def test_it_shows_which_ports_are_taken(capsys, monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        monkeypatch.setattr("pytriton.check.DEFAULT_GRPC_PORT", port)
+        lines = lines_of(capsys)
+    assert f"{port} is taken" in lines["Ports"]
+    assert f"{port} is free" in lines_of(capsys)["Ports"]
+
+
+def test_a_server_that_does_not_start_is_a_failure(capsys, current_server):
+    assert main(["check", "--server-path", str(current_server)]) == 1
+    printed = capsys.readouterr()
+    assert "Start            failed: " in printed.out
+    assert "What failed: Start." in printed.err
+
+
+def test_a_file_that_cannot_be_written_is_an_error(capsys, tmp_path):
+    path = tmp_path / "no_folder" / "check.zip"
+    assert main(["check", "--no-requests", "--zip", str(path)]) == 1
+    assert f"'{path}' cannot be written: No such file or directory." in capsys.readouterr().err
