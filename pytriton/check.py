@@ -157,7 +157,7 @@ def _requests(server_path: str | os.PathLike[str] | None, log_file: pathlib.Path
 
 
 def _request(subject: str, url: str) -> Finding:
-    sent = np.float32([1, 2, 3])
+    sent = np.array([1, 2, 3], np.float32)
     try:
         with ModelClient(url, _MODEL, init_timeout_s=_TIMEOUT_S, inference_timeout_s=_TIMEOUT_S) as client:
             client.infer_sample(sent)  # the first one opens the connection
