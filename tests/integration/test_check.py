@@ -7,13 +7,14 @@ import sys
 import zipfile
 
 
-def check(*words, module="pytriton.check"):
-    return subprocess.run([sys.executable, "-m", module, *words], capture_output=True, text=True, timeout=120)
+def check(folder, *words):
+    command = [sys.executable, "-m", "pytriton.check", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
 
 
 def test_it_sends_requests_over_http_and_grpc_and_saves_all_for_a_bug_report(tmp_path):
     file = tmp_path / "report.zip"
-    checked = check("--zip", str(file))
+    checked = check(tmp_path, "--zip", str(file))
     assert checked.returncode == 0, checked.stderr
     lines = dict(line.split(None, 1) for line in checked.stdout.splitlines())
     assert lines["Start"].startswith("the server serves a model after")

@@ -11,6 +11,7 @@ import pytest
 import serving
 from jaxtyping import Float32
 from numpy.typing import NDArray
+from scaler import Scaler
 
 from pytriton.client import DecoupledModelClient, ModelClient, PyTritonClientInvalidRequestError
 from pytriton.decorators import batch
@@ -32,16 +33,6 @@ class Statistics:
     mean: float
     sorted: NDArray[np.float64]
     notes: list[str]
-
-
-class Scaler:
-    """Scales numbers, in a process of its own."""
-
-    def __init__(self, factor: float) -> None:
-        self._factor = np.float32(factor)
-
-    def __call__(self, x: Rows) -> Rows:
-        return x * self._factor
 
 
 def bind_all(triton):

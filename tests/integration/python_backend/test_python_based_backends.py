@@ -278,7 +278,7 @@ def test_the_command_line_names_a_folder_of_backends(tmp_path, backends):
     ports = [f"--{name.replace('_', '-')}={port}" for name, port in FREE_PORTS.items()]
     arguments = ["serve", tmp_path / "models", f"--backend-directory={backends}", *ports]
     with (tmp_path / "log").open("w") as log:
-        command = psutil.Popen([sys.executable, "-m", "pytriton", *arguments], stdout=log, stderr=log)
+        command = psutil.Popen([sys.executable, "-m", "pytriton", *arguments], cwd=tmp_path, stdout=log, stderr=log)
     try:
         found = wait_until(lambda: re.search(r"Serving on http://127.0.0.1:(\d+)", (tmp_path / "log").read_text()), 30)
         url = f"http://{HOST}:{found[1]}/v2/models/m/generate_stream"
