@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> None:
     Raises:
         PyTritonRuntimeError: A check failed, or the file cannot be written.
     """
-    from pytriton.check import examine
+    from pytriton.cli.diagnosis import examine
 
     with tempfile.TemporaryDirectory(prefix="pytriton-check-") as folder:
         log_file = Path(folder) / "server.log"

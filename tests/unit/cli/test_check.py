@@ -54,7 +54,7 @@ def test_it_shows_which_ports_are_taken(capsys, monkeypatch):
         taken.bind(("", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        monkeypatch.setattr("pytriton.check.DEFAULT_GRPC_PORT", port)
+        monkeypatch.setattr("pytriton.cli.diagnosis.DEFAULT_GRPC_PORT", port)
         lines = lines_of(capsys)
     assert f"{port} is taken" in lines["Ports"]
     assert f"{port} is free" in lines_of(capsys)["Ports"]
