@@ -7,7 +7,6 @@ import os
 import pathlib
 import platform
 import re
-import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from pytriton.server.capabilities import flags_of
 from pytriton.server.config import TritonConfig
 from pytriton.server.files import ServerFiles, find_server
 from pytriton.server.memory import default_memory_limit
+from pytriton.server.ports import is_free
 from pytriton.server.running_servers import running_servers
 from pytriton.server.version import version_of
 from pytriton.server.vulnerabilities import summary
@@ -114,19 +114,9 @@ def _server(files: ServerFiles) -> Iterator[Finding]:
 def _ports() -> str:
     """Describes Triton's usual ports; one that is taken is no fault, as another server may run."""
     ports = [DEFAULT_HTTP_PORT, DEFAULT_GRPC_PORT, DEFAULT_METRICS_PORT]
-    described = [f"{port} is {'free' if _is_free(port) else 'taken'}" for port in ports]
+    described = [f"{port} is {'free' if is_free(port) else 'taken'}" for port in ports]
     own = [url for server in running_servers() for url in server.urls[:1]]
     return ", ".join(described) + (f"; you run a server at {' and '.join(own)}" if own else "")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("", port))
-        except OSError:
-            return False
-    return True
 
 
 @batch

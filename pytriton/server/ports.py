@@ -125,6 +125,15 @@ def all_listen(config: TritonConfig) -> bool:
     return True
 
 
+def is_free(port: int) -> bool:
+    """Returns whether a server could listen on a port at all addresses."""
+    try:
+        _listen(_ANY_ADDRESS, port).close()
+    except OSError:
+        return False
+    return True
+
+
 def exposed(config: TritonConfig) -> list[str]:
     """Returns the settings of the addresses at which other machines reach the server, without the metrics'."""
     listeners = [each for each in _LISTENERS if each.port != "metrics_port" and each.allowed(config)]
@@ -156,19 +165,9 @@ def _check_port(port: int, setting: str, chosen: dict[str, Any]) -> None:
 
 
 def _bind(address: str, port: int, listener: _Listener) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
     try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does: TIME_WAIT is no hindrance
-        if port in _taken:
-            raise OSError(errno.EADDRINUSE, "taken by another server of this process")
-        if port == 0:
-            _bind_free(bound, address)
-        else:
-            bound.bind((address, port))
-        bound.listen()
+        return _listen(address, port)
     except OSError as error:
-        bound.close()
         if error.errno == errno.EADDRINUSE:
             raise PyTritonRuntimeError(
                 f"Port {port} (TritonConfig.{listener.port}) is in use on {address}: stop what listens there, or "
@@ -178,6 +177,22 @@ def _bind(address: str, port: int, listener: _Listener) -> socket.socket:
         raise PyTritonBadParameterError(
             f"Cannot listen on {address} port {port} ({settings}): {error.strerror or error}."
         ) from error
+
+
+def _listen(address: str, port: int) -> socket.socket:
+    bound = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does: TIME_WAIT is no hindrance
+        if port in _taken:
+            raise OSError(errno.EADDRINUSE, "taken by another server of this process")
+        if port == 0:
+            _bind_free(bound, address)
+        else:
+            bound.bind((address, port))
+        bound.listen()
+    except OSError:
+        bound.close()
+        raise
     return bound
 
 

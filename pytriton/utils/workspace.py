@@ -136,9 +136,7 @@ def sweep(folder: pathlib.Path) -> None:
 
 def workspaces_in_use() -> list[pathlib.Path]:
     """Returns the folders of this user's workspaces that running processes have made in the usual place."""
-    home = os.environ.get(PYTRITON_HOME)
-    parent = _absolute(home) if home else _short_temporary_folder()
-    return [folder for folder in sorted(parent.glob(f"{_TEMPORARY_PREFIX}*")) if _is_in_use(folder)]
+    return [folder for folder in sorted(_usual_parent().glob(f"{_TEMPORARY_PREFIX}*")) if _is_in_use(folder)]
 
 
 def _is_in_use(folder: pathlib.Path) -> bool:
@@ -162,13 +160,18 @@ def _absolute(path: str | os.PathLike[str]) -> pathlib.Path:
 
 
 def _new_temporary_folder() -> pathlib.Path:
-    home = os.environ.get(PYTRITON_HOME)
-    parent = _absolute(home) if home else _short_temporary_folder()
+    parent = _usual_parent()
     with _named_errors(parent):
         _make_folder(parent)
         for folder in parent.glob(f"{_TEMPORARY_PREFIX}*"):
             sweep(folder)
         return pathlib.Path(tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX, dir=parent))
+
+
+def _usual_parent() -> pathlib.Path:
+    """Returns the folder of workspaces that the user has not named."""
+    home = os.environ.get(PYTRITON_HOME)
+    return _absolute(home) if home else _short_temporary_folder()
 
 
 def _short_temporary_folder() -> pathlib.Path:
