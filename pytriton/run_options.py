@@ -61,8 +61,7 @@ class RunOptions:
             )
 
 
-_NONE = RunOptions()
-_in_force = _NONE
+_in_force = RunOptions()
 
 
 def run_options() -> RunOptions:

@@ -240,10 +240,10 @@ class ServerSession:
         Returns:
             What has changed. A model that cannot be bound leaves the one that was bound before in its place.
         """
-        wanted = {(model.spec.name, model.spec.version): model for model in models}
+        wanted = {model.key: model for model in models}
         changes = ModelChanges()
         with self.lock:
-            bound = {(model.spec.name, model.spec.version): model for model in self.models}
+            bound = {model.key: model for model in self.models}
             for key in bound.keys() - wanted.keys():
                 self.remove(*key)
                 changes.unbound.append(key)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pytriton.client.core.session import read_config
 from pytriton.client.core.settings import LATEST_MODEL_VERSION, version_of
 from pytriton.client.exceptions import PyTritonClientModelUnavailableError, PyTritonClientTimeoutError
-from pytriton.client.utils import ModelState, state_in
+from pytriton.client.utils import ModelState, is_over_grpc, state_in
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ async def asyncio_get_model_config(
     """
     await asyncio_wait_for_model_ready(client, model_name, model_version, timeout_s)
     version = version_of(model_version)
-    over_grpc = type(client).__module__.startswith("tritonclient.grpc")
+    over_grpc = is_over_grpc(client)
     options = {"as_json": True} if over_grpc else {}
     message: Any = await client.get_model_config(model_name, version, **options)
     return read_config(message["config"] if over_grpc else message, "the server", version)

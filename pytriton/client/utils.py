@@ -195,8 +195,13 @@ def _wait(
     run(wait_until_ready([_server_of(client, headers)], model, timeout_s, time.sleep))
 
 
+def is_over_grpc(client: object) -> bool:
+    """Returns whether one of tritonclient's own clients speaks gRPC."""
+    return type(client).__module__.startswith("tritonclient.grpc")
+
+
 def _server_of(client: Any, headers: Mapping[str, Any] | None) -> Server:
-    over_grpc = type(client).__module__.startswith("tritonclient.grpc")
+    over_grpc = is_over_grpc(client)
     url = _url_of(client, "grpc" if over_grpc else "http")
     transport = (GrpcTransport if over_grpc else HttpTransport)(url, TLSConfig(), client)
     return Server(transport, {name: str(value) for name, value in (headers or {}).items()})

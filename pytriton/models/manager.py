@@ -72,7 +72,7 @@ class ModelManager:
             PyTritonRuntimeError: The model's files cannot be written.
         """
         with self._lock:
-            key = (model.spec.name, model.spec.version)
+            key = model.key
             for other in self._versions(model.spec.name):
                 if other.spec.version != model.spec.version:
                     _check_same(other, model)

@@ -65,6 +65,11 @@ class BoundModel:
         )
 
     @property
+    def key(self) -> tuple[str, int]:
+        """Its name and version."""
+        return self.spec.name, self.spec.version
+
+    @property
     def description(self) -> str:
         """The docstring of the first inference callable; empty if it has none."""
         source = self._sources[0]
