@@ -32,6 +32,8 @@ class Channel:
         self._spin = AdaptiveSpin()
         self._doorbell: Doorbell | None = None
         self._is_closed = False
+        self.is_woken = False
+        """Whether `wake` was called; whoever called `receive` resets it."""
         # Python's own timeout would cost another system call per notification.
         connected.setblocking(True)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", IDLE_S, 0))
@@ -56,7 +58,7 @@ class Channel:
             batch_size: Number of requests in the previous batch.
 
         Returns:
-            The notification, or None if none came for ``IDLE_S`` seconds.
+            The notification, or None if none came for ``IDLE_S`` seconds, or `wake` was called.
 
         Raises:
             EOFError: The other side has gone.
@@ -76,10 +78,13 @@ class Channel:
         if (doorbell := self._doorbell) is None:
             raise EOFError
         if doorbell.notified_without_batch:
+            doorbell.notified_without_batch = False
             self._check_peer()
         for _ in range(_POLLS):
             if self._is_closed:
                 raise EOFError
+            if self.is_woken:
+                return doorbell.take()
             doorbell.sleep()
             notification = doorbell.take()
             if notification is not None:
@@ -133,6 +138,12 @@ class Channel:
                 os.close(fd)
             raise EOFError
         return Notification._make(NOTIFICATION.unpack(data)), fds[0], fds[1] if len(fds) > 1 else None
+
+    def wake(self) -> None:
+        """Makes the thread that is in `receive` return; without a doorbell, within ``IDLE_S`` seconds."""
+        self.is_woken = True
+        if (doorbell := self._doorbell) is not None:
+            doorbell.wake()
 
     def close(self) -> None:
         """Closes the connection, and wakes every thread that waits on it, on both sides."""

@@ -103,7 +103,7 @@ class Doorbell:
         self._acknowledged = 0
         self._sequence = 0  # of the last batch
         self.notified_without_batch = False
-        """Whether a notification came without a batch, as when the other side closes."""
+        """Whether a notification came without a batch, as when the other side closes, or this one called `wake`."""
 
     def has_notification(self) -> bool:
         """Returns whether there is a notification that was not acknowledged yet."""
@@ -143,8 +143,8 @@ class Doorbell:
         _syscall(_FUTEX, self._own, _FUTEX_WAIT, self._acknowledged, self._timeout_address)
 
     def wake(self) -> None:
-        """Wakes the thread that sleeps on this side."""
-        _wake(_FUTEX, self._own, _FUTEX_WAKE, 1, None)
+        """Wakes the thread that sleeps on this side, or is about to."""
+        _ring(self._own)
 
     def notify(self, result: tuple[int, int, int, int] | None = None) -> None:
         """Notifies the other side of a result, or, without one, that this side closes."""
@@ -152,5 +152,10 @@ class Doorbell:
             notifications = self._notifications
             _, sequence, notifications[_BACKENDS_OFFSET], notifications[_BACKENDS_SIZE] = result
             notifications[_BACKENDS_SEQUENCE] = sequence
-        # The kernel increments the count: a reader who sees it also sees the writes above, on any processor.
-        _syscall_on_two_words(_FUTEX, self._backends, _FUTEX_WAKE_OP, 1, None, self._backends, _ADD_1)
+        _ring(self._backends)
+
+
+def _ring(word: int) -> None:
+    """Counts a notification, and wakes the thread that sleeps."""
+    # The kernel increments the count: a reader who sees it also sees the writes before, on any processor.
+    _syscall_on_two_words(_FUTEX, word, _FUTEX_WAKE_OP, 1, None, word, _ADD_1)

@@ -144,6 +144,8 @@ class MainThread:
 
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self.wake: Callable[[], None] | None = None
+        """Wakes the thread while the work in it waits for something else, so that it calls `run_submitted`."""
 
     def run(self) -> NoReturn:
         """Runs what is submitted, in the thread that calls this, until the process ends."""
@@ -152,9 +154,16 @@ class MainThread:
             work()
             del work  # it may refer to a batch
 
+    def run_submitted(self) -> None:
+        """Runs what was submitted before, in the thread that calls this."""
+        for _ in range(self._work.qsize()):
+            self._work.get()()
+
     def submit(self, work: Callable[[], object]) -> None:
         """Runs a function after those that were submitted before; it must not raise anything."""
         self._work.put(work)
+        if (wake := self.wake) is not None:
+            wake()
 
     def call(self, function: Callable[[], _Result], timeout_s: float | None = None) -> _Result:
         """Runs a function, and returns its result or raises its exception.

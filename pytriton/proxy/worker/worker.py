@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import inspect
 import logging
-import os
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.model_config.model_spec import ModelSpec
@@ -36,7 +36,6 @@ from pytriton.proxy.worker.watchdog import Watchdog
 LOGGER = logging.getLogger(__name__)
 
 InferenceCallable = Callable[..., Any]
-_Result = TypeVar("_Result")
 
 _RESULTS = frozenset({StackedOutputs, list, tuple})  # types that are never awaitable
 
@@ -45,22 +44,40 @@ ENDED = "the model is being unloaded, or the process that serves it ends"
 
 
 class _Connected:
-    """A model instance that is connected to a plain function."""
+    """A model instance that is connected to a plain function.
 
-    __slots__ = ("channel", "done", "thread")
+    Args:
+        channel: The connection.
+        peer: The instance's arena.
+        server_client: The client of its service channel.
+    """
 
-    def __init__(self, channel: Channel) -> None:
+    __slots__ = ("arena", "channel", "done", "has_successor", "peer", "server_client", "thread")
+
+    def __init__(self, channel: Channel, peer: PeerArena, server_client: ServerClient | None) -> None:
         self.channel = channel
+        self.peer = peer
+        self.arena = Arena()  # of the worker, for this instance
+        self.server_client = server_client
         self.done = threading.Event()
         self.thread: int | None = None  # once it serves the instance
+        self.has_successor = False
+
+    def close(self) -> None:
+        """Disconnects the instance."""
+        self.channel.close()
+        self.arena.close()
+        if self.server_client is not None:
+            self.server_client.close()
+        self.done.set()
 
 
 class Worker:
     """Serves one inference callable of a model.
 
     A model instance in the server connects to one worker. A plain function is served by a thread, one batch at a time,
-    even while a model is being reloaded and its old and new instances are both connected. All other callables are
-    served by a `ConcurrentExecutor`.
+    even while a model is being reloaded and its old and new instances are both connected; the server may keep old ones
+    for long. All other callables are served by a `ConcurrentExecutor`.
 
     Args:
         infer_func: The inference callable: takes the list of requests of a batch, returns a list of responses.
@@ -153,25 +170,23 @@ class Worker:
                 own.
             doorbell: Offset of the doorbell in the instance's arena, for sequential mode; 0 is none.
         """
+        try:
+            peer = PeerArena(peer_fd)
+        except (OSError, ValueError):
+            channel.close()
+            if server_client is not None:
+                server_client.close()
+            raise
         if self.mode is not ExecutionMode.SEQUENTIAL:
-            self._open_executor(channel, peer_fd, server_client)
+            self._open_executor(channel, peer, server_client)
             return
-        connected = _Connected(channel)
-        with self._lock:
-            if self._closed:
-                channel.close()
-                os.close(peer_fd)
-                if server_client is not None:
-                    server_client.close()
-                return
-            self._connected.add(connected)
-        connect = functools.partial(self._connect, channel, peer_fd, doorbell)
+        connected = self._welcome(channel, peer, server_client, doorbell)
+        if connected is None:
+            return
         if self._main_thread is None:
-            run = functools.partial(self._run, connected, connect, server_client)
-            threading.Thread(target=run, name=self._thread_name, daemon=True).start()
+            self._start_thread(connected)
         else:
-            # That thread may still serve an instance which disconnects only once this one has been welcomed.
-            self._main_thread.submit(functools.partial(self._run, connected, _evaluated(connect), server_client))
+            self._main_thread.submit(functools.partial(self._run, connected, self._main_thread))
 
     def retire(self) -> None:
         """Frees what new instances would need, once all connected ones have disconnected."""
@@ -211,14 +226,7 @@ class Worker:
         if self._watchdog is not None:
             self._watchdog.close()
 
-    def _open_executor(self, channel: Channel, peer_fd: int, server_client: ServerClient | None) -> None:
-        try:
-            peer = PeerArena(peer_fd)
-        except (OSError, ValueError):
-            channel.close()
-            if server_client is not None:
-                server_client.close()
-            raise
+    def _open_executor(self, channel: Channel, peer: PeerArena, server_client: ServerClient | None) -> None:
         loop = self._loop.enter()
         arena = Arena()
         executor = ConcurrentExecutor(
@@ -260,75 +268,119 @@ class Worker:
             self._pool.stop()
         self._loop.leave()
 
-    def _connect(self, channel: Channel, peer_fd: int, doorbell: int) -> tuple[PeerArena, Arena]:
-        """Welcomes an instance. Returns its arena, and this worker's."""
-        peer, arena = PeerArena(peer_fd), Arena()
+    def _welcome(
+        self, channel: Channel, peer: PeerArena, server_client: ServerClient | None, doorbell: int
+    ) -> _Connected | None:
+        """Welcomes an instance of a plain function, unless the worker is closed or the instance has gone."""
+        connected = _Connected(channel, peer, server_client)
+        with self._lock:
+            is_closed = self._closed
+            if not is_closed:
+                for predecessor in self._connected:
+                    predecessor.has_successor = True
+                self._connected.add(connected)
+        if is_closed:
+            connected.close()
+            return None
         if not has_futex():
             doorbell = 0
         try:
-            channel.send(Notification(NotificationKind.WELCOME, 0, doorbell, 0), arena.fd, *self._owner_fds)
-            if doorbell:
-                channel.use_doorbell(peer.memory, doorbell)
-        except BaseException:
-            arena.close()
-            raise
-        return peer, arena
+            channel.send(Notification(NotificationKind.WELCOME, 0, doorbell, 0), connected.arena.fd, *self._owner_fds)
+        except OSError:
+            self._disconnect(connected)
+            return None
+        if doorbell:
+            channel.use_doorbell(peer.memory, doorbell)
+        return connected
 
-    def _run(
-        self,
-        connected: _Connected,
-        connect: Callable[[], tuple[PeerArena, Arena]],
-        server_client: ServerClient | None,
-    ) -> None:
+    def _disconnect(self, connected: _Connected) -> None:
+        with self._lock:
+            self._connected.discard(connected)
+        connected.close()
+
+    def _start_thread(self, connected: _Connected) -> None:
+        threading.Thread(target=self._run, args=(connected,), name=self._thread_name, daemon=True).start()
+
+    def _run(self, connected: _Connected, main_thread: MainThread | None = None) -> None:
+        """Serves an instance, in the main thread if that is given, where it makes room for a successor."""
+        if main_thread is not None and main_thread.wake is not None:  # another instance is being served there
+            if connected.has_successor:
+                self._start_thread(connected)
+            else:  # the other one has yet to notice its successor
+                main_thread.submit(functools.partial(self._run, connected, main_thread))
+            return
         connected.thread = threading.get_ident()
         MODEL.set(self._signature.spec)
-        CURRENT_CALLER.set((process_client() or server_client, CURRENT_BATCH))
+        CURRENT_CALLER.set((process_client() or connected.server_client, CURRENT_BATCH))
         request_short_time_slice()
-        arena: Arena | None = None
         try:
-            peer, arena = connect()
-            self._serve(connected.channel, peer, arena)
+            if main_thread is not None:
+                main_thread.wake = connected.channel.wake
+            self._serve(connected, main_thread)
         except (EOFError, OSError):
             LOGGER.debug("An instance of model %r disconnected.", self._signature.model)
         except BaseException:
             LOGGER.exception("A worker of model %r failed and closes its connection.", self._signature.model)
+        else:
+            self._start_thread(connected)
+            return
         finally:
-            connected.channel.close()
-            if arena is not None:
-                arena.close()
-            if server_client is not None:
-                server_client.close()
-            with self._lock:
-                self._connected.discard(connected)
-            connected.done.set()
+            if main_thread is not None:
+                main_thread.wake = None
+        self._disconnect(connected)
 
-    def _serve(self, channel: Channel, peer: PeerArena, arena: Arena) -> None:
+    def _serve(self, connected: _Connected, main_thread: MainThread | None) -> None:
+        """Serves the batches of an instance; returns once it has a successor in the main thread."""
+        channel = connected.channel
+        serve = self._serve_batch
+        if main_thread is not None:
+            channel.is_woken = True  # something may have been submitted before the thread could be woken
+        elif self._main_thread is not None:
+            serve = self._serve_batch_in_main_thread
         batch_size = 0
         while True:
+            if channel.is_woken:
+                channel.is_woken = False
+                if main_thread is not None:
+                    if connected.has_successor:
+                        return
+                    main_thread.run_submitted()
             notification = channel.receive(batch_size)
             if notification is None:
                 batch_size = 0
                 before = time.monotonic() - TRIM_AFTER_S
-                arena.trim(before)
+                connected.arena.trim(before)
                 server_client, _ = CURRENT_CALLER.get()
                 if server_client is not None:
                     server_client.trim(before)
                 continue
             if notification.kind != NotificationKind.BATCH:
                 raise ProtocolError(f"unknown notification of kind {notification.kind}")
-            with self._turn:
-                batch = Batch(peer.lease(notification.offset, notification.size), self._signature)
-                if self._watchdog is not None:
-                    self._watchdog.begin(channel)
-                offset, size, unrecoverable = self._infer(batch, arena)
-                if self._watchdog is not None:
-                    self._watchdog.end(channel)
-                batch_size = batch.request_count
-                del batch  # so that its block is free before the server gets the result
+            offset, size, batch_size, unrecoverable = serve(connected, notification)
             self._last_ns = time.monotonic_ns()
             channel.send((NotificationKind.RESULT, notification.sequence, offset, size))
             if unrecoverable is not None and self._on_unrecoverable is not None:
                 self._on_unrecoverable(unrecoverable)
+
+    def _serve_batch(
+        self, connected: _Connected, notification: Notification
+    ) -> tuple[int, int, int, PyTritonUnrecoverableError | None]:
+        """Serves a batch. Returns where its result is, and how many requests it had."""
+        with self._turn:
+            batch = Batch(connected.peer.lease(notification.offset, notification.size), self._signature)
+            if self._watchdog is not None:
+                self._watchdog.begin(connected)
+            offset, size, unrecoverable = self._infer(batch, connected.arena)
+            if self._watchdog is not None:
+                self._watchdog.end(connected)
+            return offset, size, batch.request_count, unrecoverable  # frees the batch before the server gets the result
+
+    def _serve_batch_in_main_thread(
+        self, connected: _Connected, notification: Notification
+    ) -> tuple[int, int, int, PyTritonUnrecoverableError | None]:
+        assert self._main_thread is not None
+        context = contextvars.copy_context()
+        return self._main_thread.call(lambda: context.run(self._serve_batch, connected, notification))
 
     def _infer(self, batch: Batch, arena: Arena) -> tuple[int, int, PyTritonUnrecoverableError | None]:
         """Serves a batch, and writes its result into the arena."""
@@ -351,19 +403,6 @@ class Worker:
         except BaseException as error:  # SystemExit as well: the requests need a response, and the server continues
             failure = failure_of(error, signature.model)
         return (*write_result([], [failure], {}, batch, signature, (start, max(start, end)), arena), unrecoverable)
-
-
-def _evaluated(function: Callable[[], _Result]) -> Callable[[], _Result]:
-    """Calls a function now; the returned function has its result, or raises its exception."""
-    try:
-        result = function()
-    except Exception as error:
-        return functools.partial(_raise, error)
-    return lambda: result
-
-
-def _raise(error: Exception) -> Any:
-    raise error
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:

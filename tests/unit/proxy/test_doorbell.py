@@ -212,3 +212,21 @@ def test_a_worker_in_lock_step_says_that_it_sleeps_there(lock_step):
     assert welcome.offset == backend.offset
     wait_until(lambda: backend.notification_count == 1)
     assert backend.result.sequence == 1
+
+
+def test_receiving_ends_when_it_is_woken_and_no_batch_is_lost(backend, ends):
+    _, workers = ends
+    thread, got = receiving(workers.receive)
+    workers.wake()
+    thread.join(TIMEOUT_S)
+
+    assert got == [None]
+    assert workers.is_woken
+    backend.notify_of(1, 64, 64)
+    assert workers.receive().sequence == 1
+    assert workers.receive() is None, "it stays woken until that is reset"
+
+    workers.is_woken = False
+    workers.wake()
+    backend.notify_of(2, 64, 64)
+    assert workers.receive().sequence == 2
