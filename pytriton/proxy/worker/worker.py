@@ -286,12 +286,16 @@ class Worker:
             doorbell = 0
         try:
             channel.send(Notification(NotificationKind.WELCOME, 0, doorbell, 0), connected.arena.fd, *self._owner_fds)
+            if doorbell:
+                channel.use_doorbell(peer.memory, doorbell)
         except OSError:
-            self._disconnect(connected)
-            return None
-        if doorbell:
-            channel.use_doorbell(peer.memory, doorbell)
-        return connected
+            LOGGER.debug("An instance of model %r disconnected.", self._signature.model)
+        except Exception:  # its doorbell is outside of its arena
+            LOGGER.exception("A worker of model %r failed and closes its connection.", self._signature.model)
+        else:
+            return connected
+        self._disconnect(connected)
+        return None
 
     def _disconnect(self, connected: _Connected) -> None:
         with self._lock:

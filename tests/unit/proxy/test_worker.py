@@ -256,6 +256,21 @@ class TestWorker:
         assert psutil.Process().num_fds() <= files
         ours.close()
 
+    @pytest.mark.parametrize("doorbell", [-1, 1 << 62], ids=["before", "behind"])
+    def test_an_instance_whose_doorbell_is_not_in_its_arena_is_disconnected(self, wire, doorbell):
+        connection = wire()
+        worker = Worker(double, connection.signature)
+        ours, theirs = channels()
+
+        worker.start(theirs, os.dup(connection.arena.fd), doorbell=doorbell)
+
+        assert ours.receive_fds()[0].kind == NotificationKind.WELCOME
+        with pytest.raises(EOFError):
+            ours.receive()
+        assert worker.connections == 0
+        worker.close(TIMEOUT_S)
+        ours.close()
+
     def test_whoever_waits_for_a_batch_knows_how_many_clients_came_together_before(self, serve, monkeypatch):
         receive = Channel.receive
         seen = []
