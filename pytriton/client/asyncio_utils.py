@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pytriton.client.core.session import read_config
 from pytriton.client.core.settings import LATEST_MODEL_VERSION, version_of
-from pytriton.client.exceptions import PyTritonClientModelUnavailableError, PyTritonClientTimeoutError
+from pytriton.client.exceptions import (
+    PyTritonClientModelNotReadyError,
+    PyTritonClientTimeoutError,
+)
 from pytriton.client.utils import ModelState, is_over_grpc, state_in
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
@@ -108,7 +111,7 @@ async def asyncio_wait_for_model_ready(
 
     Raises:
         PyTritonClientTimeoutError: The server was not ready in time.
-        PyTritonClientModelUnavailableError: The server was, and the model was not.
+        PyTritonClientModelNotReadyError: The server was, and the model was not.
     """
     is_server_ready = False
 
@@ -123,7 +126,7 @@ async def asyncio_wait_for_model_ready(
     except asyncio.TimeoutError as error:
         waited = f"took longer than {timeout_s:g} s"
         if is_server_ready:
-            raise PyTritonClientModelUnavailableError(f"Waiting for model {model_name!r} {waited}.") from error
+            raise PyTritonClientModelNotReadyError(f"Waiting for model {model_name!r} {waited}.") from error
         raise PyTritonClientTimeoutError(f"Waiting for the server {waited}.") from error
 
 

@@ -69,6 +69,13 @@ class PyTritonClientModelUnavailableError(PyTritonClientError):
     """The server is ready but the model is not: it does not exist, is not loaded, or failed to load."""
 
 
+class PyTritonClientModelNotReadyError(PyTritonClientModelUnavailableError, PyTritonClientTimeoutError):
+    """A client that waited for the model gave up, as the server is ready but the model is not.
+
+    It is a `PyTritonClientTimeoutError` too, so that a loop that waits on after a timeout does so in this case.
+    """
+
+
 class PyTritonClientClosedError(PyTritonClientError):
     """The client was used after it was closed."""
 

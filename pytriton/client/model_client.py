@@ -70,7 +70,7 @@ class ModelClient(BaseModelClient):
 
         Raises:
             PyTritonClientTimeoutError: The server was not ready in time.
-            PyTritonClientModelUnavailableError: The server was ready, but the model was not, or failed to load.
+            PyTritonClientModelNotReadyError: The server was ready, but the model was not, or failed to load.
         """
         self._check_open()
         self._run(self._session.wait_until_ready(timeout_s))

@@ -180,7 +180,7 @@ def wait_for_model_ready(
 
     Raises:
         PyTritonClientTimeoutError: The server was not ready in time.
-        PyTritonClientModelUnavailableError: The server was, and the model was not, or failed to load.
+        PyTritonClientModelNotReadyError: The server was, and the model was not, or failed to load.
     """
     _wait(client, (model_name, version_of(model_version)), timeout_s, headers)
 

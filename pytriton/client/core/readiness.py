@@ -16,7 +16,7 @@ from pytriton.client.exceptions import (
     Failure,
     PyTritonClientError,
     PyTritonClientInferenceServerError,
-    PyTritonClientModelUnavailableError,
+    PyTritonClientModelNotReadyError,
     PyTritonClientTimeoutError,
 )
 from pytriton.utils.back_off import BackOff
@@ -70,7 +70,7 @@ def wait_until_ready(
 
     Raises:
         PyTritonClientTimeoutError: No server was ready in time.
-        PyTritonClientModelUnavailableError: A server was ready, but not the model, or the model failed to load.
+        PyTritonClientModelNotReadyError: A server was ready, but not the model, or the model failed to load.
         PyTritonClientInferenceServerError: The endpoint requires an access token, or the port speaks another protocol.
     """
     urls = ", ".join(server.url for server in servers)
@@ -116,7 +116,7 @@ def wait_until_ready(
         if deadline.passed():  # no time is left for another response
             break
     if up is not None:
-        raise PyTritonClientModelUnavailableError(
+        raise PyTritonClientModelNotReadyError(
             f"The server at {up.url} is ready, but {named} was not within {in_seconds(timeout_s)}; is it loaded, "
             "under this name and version?"
         )
@@ -202,7 +202,7 @@ def _check_presence(servers: Sequence[Server], model: tuple[str, str], deadline:
 
 def _absence(
     server: Server, model: tuple[str, str], deadline: Deadline
-) -> Steps[PyTritonClientModelUnavailableError | None]:
+) -> Steps[PyTritonClientModelNotReadyError | None]:
     """Returns an error if a ready server does not have the model."""
     name, version = model
     problem = f"The server at {server.url} is ready and has no {_named(model)}"
@@ -211,15 +211,15 @@ def _absence(
     except PyTritonClientError:  # the endpoint is restricted
         is_absent = yield from _is_not_found(server, model, deadline)
         advice = "check its name and version, or pass access_token to have the models listed that there are"
-        return PyTritonClientModelUnavailableError(f"{problem}; {advice}.") if is_absent else None
+        return PyTritonClientModelNotReadyError(f"{problem}; {advice}.") if is_absent else None
     if any(entry["name"] == name and version in ("", entry.get("version", "")) for entry in index):
         return None
     ready = [entry for entry in index if entry.get("state") == "READY"]
     versions = sorted({str(entry.get("version", "")) for entry in ready if entry["name"] == name})
     if versions:
-        return PyTritonClientModelUnavailableError(f"{problem}; it has version {', '.join(versions)} of it.")
+        return PyTritonClientModelNotReadyError(f"{problem}; it has version {', '.join(versions)} of it.")
     others = sorted({entry["name"] for entry in ready})
-    return PyTritonClientModelUnavailableError(f"{problem}; it has {_listed(others) or 'no model'}.")
+    return PyTritonClientModelNotReadyError(f"{problem}; it has {_listed(others) or 'no model'}.")
 
 
 def _is_not_found(server: Server, model: tuple[str, str], deadline: Deadline) -> Steps[bool]:
@@ -249,7 +249,7 @@ def _look_closer(server: Server, model: tuple[str, str], deadline: Deadline, *, 
     for entry in entries:
         reason = entry.get("reason", "")
         if entry.get("state") == "UNAVAILABLE" and reason not in ("", "unloaded"):
-            raise PyTritonClientModelUnavailableError(
+            raise PyTritonClientModelNotReadyError(
                 f"Model {name!r} at {server.url} failed to load: {reason.rstrip('.')}."
             )
     if not warn:

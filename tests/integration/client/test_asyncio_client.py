@@ -17,6 +17,7 @@ from pytriton.client import (
     AsyncioModelClient,
     PyTritonClientClosedError,
     PyTritonClientError,
+    PyTritonClientModelNotReadyError,
     PyTritonClientModelUnavailableError,
     PyTritonClientTimeoutError,
 )
@@ -166,7 +167,7 @@ def test_all_who_wait_for_a_model_that_does_not_come_are_told(url):
             return await asyncio.gather(*[client.infer_sample([1]) for _ in range(3)], return_exceptions=True)
 
     started = time.monotonic()
-    assert [type(error) for error in asyncio.run(send_request())] == [PyTritonClientModelUnavailableError] * 3
+    assert [type(error) for error in asyncio.run(send_request())] == [PyTritonClientModelNotReadyError] * 3
     assert time.monotonic() - started < 10
 
 

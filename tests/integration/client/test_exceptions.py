@@ -8,6 +8,7 @@ import resource
 
 import numpy as np
 import pytest
+import tritonclient.http
 from client_kinds import CLASSES, config_for, every_kind, every_kind_that_loads, known, open_client, url_of
 from peers import HOST, hanging_up_in_mid_response, listening, silent, speaking_html
 from serving import Background, bind_floats, free_config, held_model, wait_until
@@ -22,12 +23,14 @@ from pytriton.client import (
     PyTritonClientInvalidRequestError,
     PyTritonClientInvalidUrlError,
     PyTritonClientModelDoesntSupportBatchingError,
+    PyTritonClientModelNotReadyError,
     PyTritonClientModelUnavailableError,
     PyTritonClientQueueFullError,
     PyTritonClientTimeoutError,
     PyTritonClientValueError,
     exceptions,
 )
+from pytriton.client.utils import get_model_state
 from pytriton.exceptions import PyTritonInvalidRequestError
 from pytriton.model_config import DynamicBatcher, QueuePolicy
 from pytriton.triton import Triton, TritonSecurityConfig
@@ -120,10 +123,16 @@ def test_a_server_does_not_answer(kind, protocol):
 
 
 @every_kind
-@raises(PyTritonClientModelUnavailableError)
+@raises(PyTritonClientModelNotReadyError)
 def test_a_model_does_not_come(triton, kind, protocol):
     with open_client(kind, url_of(triton, protocol), "no-such-model", init_timeout_s=0.4) as client:
         client.infer_sample([1])
+
+
+@raises(PyTritonClientModelUnavailableError)
+def test_a_model_is_not_in_the_index(triton):
+    with tritonclient.http.InferenceServerClient(url_of(triton, "http").removeprefix("http://")) as client:
+        get_model_state(client, "no-such-model", headers={"triton-access-token": "secret"})
 
 
 @every_kind

@@ -100,6 +100,20 @@ def test_a_model_that_a_ready_server_does_not_have(triton, name, kind, protocol,
         fails_at_once(client, PyTritonClientModelUnavailableError, message)
 
 
+def test_a_loop_that_waits_on_after_timeouts_finds_a_model_that_is_bound_later(triton, protocol, name):
+    timeouts = 0
+    with ModelClient(url_of(triton, protocol), name) as client:
+        while True:
+            try:
+                client.wait_for_model(0.3)
+                break
+            except PyTritonClientTimeoutError:
+                timeouts += 1
+                if timeouts == 2:
+                    bind_floats(triton, name, echo)
+    assert timeouts == 2
+
+
 @every_kind
 def test_a_version_that_a_ready_server_does_not_have(triton, name, kind, protocol):
     for version in (1, 2):

@@ -14,6 +14,7 @@ NAMES = [
     "PyTritonClientValueError",
     "PyTritonClientInvalidUrlError",
     "PyTritonClientTimeoutError",
+    "PyTritonClientModelNotReadyError",
     "PyTritonClientModelUnavailableError",
     "PyTritonClientClosedError",
     "PyTritonClientModelDoesntSupportBatchingError",
