@@ -313,11 +313,11 @@ class Worker:
             else:  # the other one has yet to notice its successor
                 main_thread.submit(functools.partial(self._run, connected, main_thread))
             return
-        connected.thread = threading.get_ident()
-        MODEL.set(self._signature.spec)
-        CURRENT_CALLER.set((process_client() or connected.server_client, CURRENT_BATCH))
-        request_short_time_slice()
         try:
+            connected.thread = threading.get_ident()
+            MODEL.set(self._signature.spec)
+            CURRENT_CALLER.set((process_client() or connected.server_client, CURRENT_BATCH))
+            request_short_time_slice()
             if main_thread is not None:
                 main_thread.wake = connected.channel.wake
             self._serve(connected, main_thread)
