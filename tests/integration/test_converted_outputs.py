@@ -103,7 +103,8 @@ def test_rounding_is_logged_once(triton, name, caplog):
     for _ in range(3):
         assert send_floats(triton, name, [1]) == pytest.approx([1 / 3])
     (message,) = [record.getMessage() for record in caplog.records if name in record.getMessage()]
-    assert "output 'y' has dtype float64" in message
+    assert "output 'y' has dtype float64 and values such as 0.333" in message
+    assert "which are converted to float32, as it was declared. Convert it with .astype('float32'), or" in message
     assert "This is said once" in message
 
 
