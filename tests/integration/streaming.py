@@ -141,8 +141,16 @@ class Stream:
         """Whether one has come already."""
         return not self._responses.empty()
 
+    def finish(self):
+        """Ends the stream after all that is in flight on it."""
+        self.raw.stop_stream()
+
     def cancel(self):
-        """Ends the stream and what is in flight on it."""
+        """Ends the stream and what is in flight on it.
+
+        Triton 2.51 may keep a model loaded for ever whose last response was sent in that moment, see
+        https://github.com/triton-inference-server/server/issues/7626.
+        """
         self.raw.stop_stream(cancel_requests=True)
 
     def close(self):
@@ -164,6 +172,7 @@ def streamed(triton, model, *values, **options):
     """Sends one request over a stream of its own, and returns what came: ``y`` of each reply, and the final flags."""
     with stream_to(triton) as stream:
         replies = stream.send(model, *values, **options).replies()
+        stream.finish()
         return [reply.y for reply in replies], [reply.final for reply in replies]
 
 
