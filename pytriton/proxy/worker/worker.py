@@ -50,13 +50,15 @@ class _Connected:
         channel: The connection.
         peer: The instance's arena.
         server_client: The client of its service channel.
+        doorbell: Offset of the doorbell in the instance's arena; 0 is none.
     """
 
-    __slots__ = ("arena", "channel", "done", "has_successor", "peer", "server_client", "thread")
+    __slots__ = ("arena", "channel", "done", "doorbell", "has_successor", "peer", "server_client", "thread")
 
-    def __init__(self, channel: Channel, peer: PeerArena, server_client: ServerClient | None) -> None:
+    def __init__(self, channel: Channel, peer: PeerArena, server_client: ServerClient | None, doorbell: int) -> None:
         self.channel = channel
         self.peer = peer
+        self.doorbell = doorbell
         self.arena = Arena()  # of the worker, for this instance
         self.server_client = server_client
         self.done = threading.Event()
@@ -180,12 +182,18 @@ class Worker:
         if self.mode is not ExecutionMode.SEQUENTIAL:
             self._open_executor(channel, peer, server_client)
             return
-        connected = self._welcome(channel, peer, server_client, doorbell)
-        if connected is None:
-            return
-        if self._main_thread is None:
+        connected = _Connected(channel, peer, server_client, doorbell if has_futex() else 0)
+        with self._lock:
+            is_closed = self._closed
+            if not is_closed:
+                for predecessor in self._connected:
+                    predecessor.has_successor = True
+                self._connected.add(connected)
+        if is_closed:
+            connected.close()
+        elif self._main_thread is None:
             self._start_thread(connected)
-        else:
+        elif self._welcome(connected):  # here, as the main thread may be busy for long
             self._main_thread.submit(functools.partial(self._run, connected, self._main_thread))
 
     def retire(self) -> None:
@@ -268,34 +276,21 @@ class Worker:
             self._pool.stop()
         self._loop.leave()
 
-    def _welcome(
-        self, channel: Channel, peer: PeerArena, server_client: ServerClient | None, doorbell: int
-    ) -> _Connected | None:
-        """Welcomes an instance of a plain function, unless the worker is closed or the instance has gone."""
-        connected = _Connected(channel, peer, server_client)
-        with self._lock:
-            is_closed = self._closed
-            if not is_closed:
-                for predecessor in self._connected:
-                    predecessor.has_successor = True
-                self._connected.add(connected)
-        if is_closed:
-            connected.close()
-            return None
-        if not has_futex():
-            doorbell = 0
+    def _welcome(self, connected: _Connected) -> bool:
+        """Welcomes an instance of a plain function; returns whether it is still there."""
+        channel, doorbell = connected.channel, connected.doorbell
         try:
             channel.send(Notification(NotificationKind.WELCOME, 0, doorbell, 0), connected.arena.fd, *self._owner_fds)
             if doorbell:
-                channel.use_doorbell(peer.memory, doorbell)
+                channel.use_doorbell(connected.peer.memory, doorbell)
         except OSError:
             LOGGER.debug("An instance of model %r disconnected.", self._signature.model)
         except Exception:  # its doorbell is outside of its arena
             LOGGER.exception("A worker of model %r failed and closes its connection.", self._signature.model)
         else:
-            return connected
+            return True
         self._disconnect(connected)
-        return None
+        return False
 
     def _disconnect(self, connected: _Connected) -> None:
         with self._lock:
@@ -314,6 +309,8 @@ class Worker:
                 main_thread.submit(functools.partial(self._run, connected, main_thread))
             return
         try:
+            if self._main_thread is None and not self._welcome(connected):
+                return
             connected.thread = threading.get_ident()
             MODEL.set(self._signature.spec)
             CURRENT_CALLER.set((process_client() or connected.server_client, CURRENT_BATCH))
