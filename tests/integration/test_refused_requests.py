@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 
@@ -14,6 +15,7 @@ from serving import (
     InferenceServerException,
     at_once,
     bind_floats,
+    connection_to,
     free_config,
     infer_json,
     json_floats,
@@ -33,10 +35,10 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 TABLE = {
     "invalid_argument": (400, "INVALID_ARGUMENT", "invalid argument"),
     "not_found": (404, "NOT_FOUND", "not found"),
-    "conflict": (400, "ALREADY_EXISTS", "conflict"),
-    "already_exists": (400, "ALREADY_EXISTS", "conflict"),
-    "too_many_requests": (503, "UNAVAILABLE", "too many requests"),
-    "resource_exhausted": (503, "UNAVAILABLE", "too many requests"),
+    "conflict": (409, "ALREADY_EXISTS", "conflict"),
+    "already_exists": (409, "ALREADY_EXISTS", "conflict"),
+    "too_many_requests": (429, "UNAVAILABLE", "too many requests"),
+    "resource_exhausted": (429, "UNAVAILABLE", "too many requests"),
     "unavailable": (503, "UNAVAILABLE", "unavailable"),
 }
 
@@ -119,6 +121,33 @@ def test_the_status_over_each_protocol(triton, name, grpc_client, status):
     with pytest.raises(InferenceServerException) as caught:
         grpc_client.infer(name, {"x": row(1)})
     assert (caught.value.status(), caught.value.message()) == (f"StatusCode.{grpc}", f"{words}: that is so")
+
+
+def test_the_status_of_each_response_among_others(triton, name):
+    long_text = "no " * 30_000
+    outcomes = [(200, None), (409, "conflict"), (500, None), (429, "too_many_requests"), (400, "invalid_argument")]
+
+    def answer(requests):
+        status, refusal = outcomes[int(requests[0]["x"][0, 0])]
+        if refusal is not None:
+            raise PyTritonInvalidRequestError(long_text, status=refusal)
+        if status == 500:
+            raise RuntimeError("conflict: too many requests: ")
+        return [{"y": request["x"]} for request in requests]
+
+    bind_floats(triton, name, answer, config=ModelConfig(max_batch_size=1))
+
+    def send(number):
+        with connection_to(triton) as connection:
+            for i in range(50):
+                which = (number + i) % len(outcomes)
+                body = {"inputs": [json_floats([which])]}
+                connection.request("POST", f"/v2/models/{name}/infer", json.dumps(body))
+                response = connection.getresponse()
+                assert response.status == outcomes[which][0]
+                assert "outputs" in (reply := json.loads(response.read())) or reply["error"]
+
+    at_once(6, send)
 
 
 @pytest.mark.parametrize("kind", CALLABLES)

@@ -42,6 +42,8 @@ _MAX_SHOWN = 300
 _CODE_OF_HTTP = {
     "400": ErrorCode.INVALID_ARG,
     "404": ErrorCode.NOT_FOUND,
+    "409": ErrorCode.ALREADY_EXISTS,
+    "429": ErrorCode.UNAVAILABLE,
     "500": ErrorCode.INTERNAL,
     "501": ErrorCode.UNSUPPORTED,
     "503": ErrorCode.UNAVAILABLE,

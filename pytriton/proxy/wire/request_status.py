@@ -1,7 +1,8 @@
 """The statuses with which inference callables refuse requests, and how errors of Triton carry them.
 
-Triton has no code for some of them, its HTTP port has no status for others, and streams carry only text. So the text
-of the error begins with the status, in words.
+Triton has no code for some of them, its HTTP front end has no status for others, and streams carry only text. So the
+text of the error begins with the status, in words. By these, ``backend/guard/refusals.cc`` corrects the status of
+responses over HTTP.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ STATUSES = {each.name: each for each in (_INVALID, _NOT_FOUND, _CONFLICT, _TOO_M
 
 # An unavailable server has many reasons, after which the request may have been executed.
 _BY_CODE: dict[int, RequestStatus] = {each.code: each for each in (_INVALID, _NOT_FOUND, _CONFLICT)}
-# Triton's HTTP port has the same status for both.
+# Triton's HTTP port has the same status for both, if the server runs without the guard.
 _AS_INVALID = (ErrorCode.INVALID_ARG, ErrorCode.ALREADY_EXISTS)
 
 
