@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonModelConfigError
 from pytriton.model_config.datatypes import Datatype, datatype_of
@@ -177,9 +178,12 @@ class WarmupInput:
         dtype: Type of the elements, the input's own.
         shape: Size of each dimension, without the batch dimension, none of them -1.
         zero_data: The input is all zeros; empty strings where the input is ``BYTES``.
-        random_data: The input is random; empty strings where the input is ``BYTES``.
-        input_data_file: Path of a file with the elements of one sample as their bytes lie in memory; for ``BYTES``
-            each element follows its length in four bytes, little-endian.
+        random_data: The input is random: integers of any value, floating-point numbers from 0 up to 1, and empty
+            strings where the input is ``BYTES``.
+        input_data_file: Path of a file, read by ``bind``. Either `numpy.save` has written it: an array of `shape`, or
+            several along a first dimension. Or it has the elements as their bytes lie in memory; for ``BYTES`` each
+            element follows its length in four bytes, little-endian. Samples are repeated up to the batch size, or cut
+            to it.
 
     Raises:
         PyTritonBadParameterError: A field has a value that cannot work, or no source or more than one is set.
@@ -190,6 +194,8 @@ class WarmupInput:
     zero_data: bool | None = False
     random_data: bool | None = False
     input_data_file: str | None = None
+    samples: NDArray[Any] | None = dataclasses.field(default=None, init=False, repr=False, compare=False)
+    """The samples in the file, along the first dimension, once the model is bound."""
 
     def __post_init__(self) -> None:
         """Checks the fields."""
@@ -221,8 +227,8 @@ class ModelWarmup:
 
     Args:
         name: What Triton's log calls it.
-        batch_size: How many samples warm the model up together, each alike; 1 for a model without batching.
-        inputs: What each input holds, by name.
+        batch_size: How many samples warm the model up together; 1 for a model without batching.
+        inputs: What each input holds, by name. Inputs may be left out if the callable can do without them.
         count: How often the request is sent; 0 is once, as in Triton.
 
     Raises:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import math
-import pathlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonBindError, PyTritonModelConfigError
-from pytriton.model_config.common import MAX_INT32, DynamicBatcher, ModelWarmup, WarmupInput, check_integer
+from pytriton.model_config.common import MAX_INT32, DynamicBatcher, ModelWarmup, check_integer
 from pytriton.model_config.datatypes import DTYPE_BY_CODE
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.tensor import Tensor
+from pytriton.model_config.warmup import read_samples
 
 _MAX_NAME_BYTES = 255
 # What a folder's name bears and a URL carries unescaped.
@@ -146,19 +145,6 @@ class ModelSpec:
         """`ModelConfig.response_cache`."""
         return self.config.response_cache
 
-    def warmup_files(self) -> dict[str, pathlib.Path]:
-        """Returns the files for the model's folder ``warmup``, beside its version's folder.
-
-        Returns:
-            The path of the user's file, by the name under which the model configuration speaks of it.
-        """
-        return {
-            warmup_file_name(number, position): pathlib.Path(data.input_data_file)
-            for number, warmup in enumerate(self.config.model_warmup or ())
-            for position, data in enumerate(warmup.inputs.values())
-            if data.input_data_file
-        }
-
     def _check_warmup(self, warmup: ModelWarmup, where: str) -> None:
         tensors = {str(tensor.name): tensor for tensor in self.inputs}
         for name in warmup.inputs:
@@ -170,8 +156,6 @@ class ModelSpec:
         for name, tensor in tensors.items():
             data = warmup.inputs.get(name)
             if data is None:
-                if not tensor.optional:
-                    raise PyTritonModelConfigError(f"{where} lacks the input {name!r}; add a WarmupInput for it.")
                 continue
             if data.datatype != tensor.datatype:
                 raise PyTritonModelConfigError(
@@ -186,38 +170,8 @@ class ModelSpec:
                     f"{where} gives the input {name!r} the shape {shape}, which does not fit {tensor.shape}; "
                     "leave the batch dimension out and fill in each -1."
                 )
-            if data.input_data_file:
-                _check_warmup_file(pathlib.Path(data.input_data_file), data, f"{where}: input {name!r}")
-
-
-def warmup_file_name(number: int, position: int) -> str:
-    """Returns the name of a warm-up file within the model's folder ``warmup``.
-
-    Args:
-        number: The warm-up's place in `ModelConfig.model_warmup`, from 0.
-        position: The input's place in `ModelWarmup.inputs`, from 0.
-
-    Returns:
-        The name.
-    """
-    return f"warmup_{number}_{position}"
-
-
-def _check_warmup_file(path: pathlib.Path, data: WarmupInput, where: str) -> None:
-    try:
-        size = path.stat().st_size if path.is_file() else None
-    except OSError:
-        size = None
-    if size is None:
-        raise PyTritonBadParameterError(
-            f"{where} comes from {str(path)!r}, which is not a file that can be read; write the path of one."
-        )
-    wanted = math.prod(data.shape) * data.datatype.itemsize
-    if size < wanted:
-        raise PyTritonBadParameterError(
-            f"{where} comes from {str(path)!r}, which has {size} bytes, while {data.datatype.name} of shape "
-            f"{tuple(data.shape)} takes {wanted}; write one whole sample into it."
-        )
+            if data.input_data_file and data.samples is None:
+                data.samples = read_samples(data, warmup.batch_size, f"{where}: input {name!r}")
 
 
 def _check_model_name(name: object) -> None:

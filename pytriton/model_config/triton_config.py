@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pytriton.model_config.common import DynamicBatcher, ModelWarmup, QueuePolicy
-from pytriton.model_config.model_spec import ModelSpec, warmup_file_name
+from pytriton.model_config.model_spec import ModelSpec
 from pytriton.model_config.tensor import Tensor
 from pytriton.model_config.triton_model_config import media_type_parameter
 
@@ -65,7 +65,7 @@ def triton_model_config(
     if config.decoupled:
         message["model_transaction_policy"] = {"decoupled": True}
     if config.model_warmup:
-        message["model_warmup"] = [_warmup(number, each) for number, each in enumerate(config.model_warmup)]
+        message["model_warmup"] = [_warmup(each, spec) for each in config.model_warmup]
     parameters = {**parameters, **_media_types("input", spec.inputs), **_media_types("output", spec.outputs)}
     message["parameters"] = MessageMap({key: {"string_value": value} for key, value in parameters.items()})
     return message
@@ -121,18 +121,19 @@ def _queue_policy(policy: QueuePolicy) -> Message:
     }
 
 
-def _warmup(number: int, warmup: ModelWarmup) -> Message:
+def _warmup(warmup: ModelWarmup, spec: ModelSpec) -> Message:
+    """Returns a warm-up of zeros, which the worker replaces: Triton repeats one sample, and wants all inputs."""
     inputs = MessageMap()
-    for position, (name, data) in enumerate(warmup.inputs.items()):
-        content: Message = {
-            "data_type": EnumValue(data.datatype.config_name),
-            "dims": _numbers(tuple(data.shape) or (1,)),
+    for tensor in spec.inputs:
+        data = warmup.inputs.get(str(tensor.name))
+        if data is None and tensor.optional:
+            continue
+        shape = [max(dim, 1) for dim in tensor.shape] if data is None else data.shape
+        inputs[str(tensor.name)] = {
+            "data_type": EnumValue(tensor.datatype.config_name),
+            "dims": _numbers(tuple(shape) or (1,)),
+            "zero_data": True,
         }
-        if data.input_data_file:
-            content["input_data_file"] = warmup_file_name(number, position)
-        else:
-            content["zero_data" if data.zero_data else "random_data"] = True
-        inputs[name] = content
     return {
         "name": warmup.name,
         "batch_size": int(warmup.batch_size),

@@ -205,7 +205,6 @@ class ModelManager:
             deployment.store.put(spec, [model.spec.version for model in versions], files)
         except StoreError:
             raise
-        # A file of a warm-up may have gone since the model was bound.
         except (PyTritonRuntimeError, PyTritonBadParameterError, OSError) as error:
             raise PyTritonInvalidOperationError(
                 f"The server cannot load model {name!r}: {error}{limits_hint()}"

@@ -157,10 +157,7 @@ class BoundModel:
         worker += f"controller={registry.services.path}\n"
         if self.cached:
             worker += f"cached_output={self.spec.outputs[0].name}\n"
-        files = {f"{self.spec.version}/worker": worker.encode()}
-        for name, source in self.spec.warmup_files().items():
-            files[f"warmup/{name}"] = source.read_bytes()
-        return files
+        return {f"{self.spec.version}/worker": worker.encode()}
 
     def retire(self, registry: Registry) -> None:
         """Admits no more instances, and closes each worker once its instances have disconnected."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import struct
+import sys
 import threading
 
+import cloudpickle
 import numpy as np
 import pytest
 from serving import (
@@ -19,7 +21,10 @@ from serving import (
 from pytriton.decorators import batch
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.model_config.common import ModelWarmup, WarmupInput
+from pytriton.process import ProcessInstance
 from pytriton.triton import RemoteTriton, Triton, TritonLifecyclePolicy
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 ZEROS = WarmupInput(np.float32, (2,), zero_data=True)
 LATER = TritonLifecyclePolicy(launch_triton_on_startup=False)
@@ -255,3 +260,85 @@ def test_a_callable_may_ask_another_model_while_it_is_warmed_up(triton, name):
     bind_floats(triton, name, infer, config=WARM)
 
     assert send_floats(triton, name, [1]) == [8]
+
+
+@pytest.mark.parametrize("batching", [True, False])
+def test_rows_of_a_file_come_in_one_batch(triton, name, seen, tmp_path, batching):
+    np.save(tmp_path / "rows.npy", np.array([[1, 2], [3, 4], [5, 6]]))
+    rows = WarmupInput(np.float32, (2,), input_data_file=str(tmp_path / "rows.npy"))
+    config = warm(once(rows, batch_size=4 if batching else 1, count=2), batching=batching)
+    bind_floats(triton, name, seen, config=config)
+
+    expected = [[[1, 2]], [[3, 4]], [[5, 6]], [[1, 2]]] if batching else [[1, 2]]
+    assert [array.tolist() for array in seen.arrays()] == 2 * expected
+    if batching:
+        assert send_floats(triton, name, [9]) == [9], "requests keep their own data"
+
+
+def test_inputs_that_are_left_out_do_not_come(triton, name, tmp_path):
+    np.save(tmp_path / "rows.npy", np.array([[1, 2], [3, 4]], np.float32))
+    rows = WarmupInput(np.float32, (2,), input_data_file=str(tmp_path / "rows.npy"))
+    seen = []
+
+    @batch
+    def infer(x, k=None):
+        seen.append((x.tolist(), k))
+        return [x]
+
+    inputs = [Tensor(name=each, shape=(-1,), dtype=np.float32) for each in ("x", "k")]
+    triton.bind(name, infer, inputs, FLOATS_OUT, config=warm(once(rows, batch_size=2)))
+
+    assert seen == [([[1, 2], [3, 4]], None)]
+
+
+def _coroutine(seen):
+    async def infer(requests):
+        seen.append([request["x"].tolist() for request in requests])
+        return [{"y": request["x"]} for request in requests]
+
+    return infer
+
+
+def _generator(seen):
+    def infer(requests):
+        seen.append([request["x"].tolist() for request in requests])
+        yield [{"y": request["x"]} for request in requests]
+
+    return infer
+
+
+@pytest.mark.parametrize("make", [_coroutine, _generator])
+def test_callables_of_other_kinds(triton, name, tmp_path, make):
+    np.save(tmp_path / "rows.npy", np.array([[1, 2], [3, 4]], np.float32))
+    rows = WarmupInput(np.float32, (2,), input_data_file=str(tmp_path / "rows.npy"))
+    seen = []
+    warmups = (once(rows, batch_size=2), once(name="zeros"))
+    bind_floats(triton, name, make(seen), config=warm(*warmups, decoupled=make is _generator))
+
+    assert seen == [[[[1, 2]], [[3, 4]]], [[[0, 0]]]]
+
+
+def test_a_process_gets_the_data_of_files(triton, name, tmp_path):
+    np.save(tmp_path / "rows.npy", np.array([[1, 2], [3, 4]], np.float32))
+    rows = WarmupInput(np.float32, (2,), input_data_file=str(tmp_path / "rows.npy"))
+    log = tmp_path / "seen"
+
+    class Writing:
+        def __call__(self, requests):
+            with log.open("a") as file:
+                file.write(str([request["x"].tolist() for request in requests]))
+            return [{"y": request["x"]} for request in requests]
+
+    bind_floats(triton, name, ProcessInstance(Writing), config=warm(once(rows, batch_size=2)))
+
+    assert log.read_text() == "[[[1.0, 2.0]], [[3.0, 4.0]]]"
+
+
+def test_warm_ups_are_not_cached(tmp_path):
+    np.save(tmp_path / "rows.npy", np.array([[5, 5]], np.float32))
+    rows = WarmupInput(np.float32, (2,), input_data_file=str(tmp_path / "rows.npy"))
+    with Triton(config=free_config(cache_config=["local,size=1048576"])) as triton:
+        config = warm(once(rows), response_cache=True)
+        bind_floats(triton, "cached", batch(lambda x: [x + 1]), config=config)
+        triton.run()
+        assert [send_floats(triton, "cached", [0, 0]) for _ in range(2)] == [[1, 1]] * 2

@@ -9,7 +9,7 @@ import enum
 import struct
 from typing import NamedTuple
 
-PROTOCOL_VERSION = 12
+PROTOCOL_VERSION = 13
 """The version of the wire format, raised with every change. A peer with another version is refused."""
 
 
@@ -22,6 +22,7 @@ class NotificationKind(enum.IntEnum):
     RESULT = 4
     RESPONSES = 5
     RETURNED = 6
+    WARMUP = 7
 
 
 class Notification(NamedTuple):

@@ -24,6 +24,7 @@ from pytriton.proxy.tensors.bytes_tensor import as_bytes
 from pytriton.proxy.tensors.failure import failure_of
 from pytriton.proxy.tensors.outputs import as_responses, checked_outputs, code_of
 from pytriton.proxy.tensors.signature import Signature
+from pytriton.proxy.tensors.warmup import Warmup
 from pytriton.proxy.transport.arena import TRIM_AFTER_S, Arena, PeerArena
 from pytriton.proxy.transport.channel import Channel
 from pytriton.proxy.types import Response
@@ -85,6 +86,7 @@ class ConcurrentExecutor:
         self._infer_func = infer_func
         self._deferred = is_deferred(infer_func)
         self._signature = signature
+        self._warmup = Warmup(signature)
         self._loop = loop
         self._threads = threads
         self._on_close = on_close
@@ -139,11 +141,12 @@ class ConcurrentExecutor:
             self._close()
 
     def _submit(self, notification: Notification) -> None:
-        if notification.kind != NotificationKind.BATCH:
+        if notification.kind not in (NotificationKind.BATCH, NotificationKind.WARMUP):
             raise ProtocolError(f"unknown notification of kind {notification.kind}")
-        in_flight = InFlightBatch(
-            notification.sequence, Batch(self._peer.lease(notification.offset, notification.size), self._signature)
-        )
+        lease = self._peer.lease(notification.offset, notification.size)
+        is_warmup = notification.kind == NotificationKind.WARMUP
+        batch = self._warmup.next_batch(lease) if is_warmup else Batch(lease, self._signature)
+        in_flight = InFlightBatch(notification.sequence, batch)
         with self._lock:
             if not self._in_flight:
                 self._poll_in(_POLL_INTERVAL_S)

@@ -20,6 +20,7 @@ from pytriton.proxy.tensors.failure import failure_of
 from pytriton.proxy.tensors.result import ResultWriter, write_result
 from pytriton.proxy.tensors.signature import Signature
 from pytriton.proxy.tensors.stacked_outputs import StackedOutputs
+from pytriton.proxy.tensors.warmup import Warmup
 from pytriton.proxy.transport.arena import TRIM_AFTER_S, Arena, ArenaError, PeerArena
 from pytriton.proxy.transport.channel import Channel
 from pytriton.proxy.transport.doorbell import has_futex
@@ -51,14 +52,18 @@ class _Connected:
         peer: The instance's arena.
         server_client: The client of its service channel.
         doorbell: Offset of the doorbell in the instance's arena; 0 is none.
+        warmup: Its warm-up.
     """
 
-    __slots__ = ("arena", "channel", "done", "doorbell", "has_successor", "peer", "server_client", "thread")
+    __slots__ = ("arena", "channel", "done", "doorbell", "has_successor", "peer", "server_client", "thread", "warmup")
 
-    def __init__(self, channel: Channel, peer: PeerArena, server_client: ServerClient | None, doorbell: int) -> None:
+    def __init__(
+        self, channel: Channel, peer: PeerArena, server_client: ServerClient | None, doorbell: int, warmup: Warmup
+    ) -> None:
         self.channel = channel
         self.peer = peer
         self.doorbell = doorbell
+        self.warmup = warmup
         self.arena = Arena()  # of the worker, for this instance
         self.server_client = server_client
         self.done = threading.Event()
@@ -182,7 +187,7 @@ class Worker:
         if self.mode is not ExecutionMode.SEQUENTIAL:
             self._open_executor(channel, peer, server_client)
             return
-        connected = _Connected(channel, peer, server_client, doorbell if has_futex() else 0)
+        connected = _Connected(channel, peer, server_client, doorbell if has_futex() else 0, Warmup(self._signature))
         with self._lock:
             is_closed = self._closed
             if not is_closed:
@@ -355,8 +360,6 @@ class Worker:
                 if server_client is not None:
                     server_client.trim(before)
                 continue
-            if notification.kind != NotificationKind.BATCH:
-                raise ProtocolError(f"unknown notification of kind {notification.kind}")
             offset, size, batch_size, unrecoverable = serve(connected, notification)
             self._last_ns = time.monotonic_ns()
             channel.send((NotificationKind.RESULT, notification.sequence, offset, size))
@@ -368,7 +371,14 @@ class Worker:
     ) -> tuple[int, int, int, PyTritonUnrecoverableError | None]:
         """Serves a batch. Returns where its result is, and how many requests it had."""
         with self._turn:
-            batch = Batch(connected.peer.lease(notification.offset, notification.size), self._signature)
+            lease = connected.peer.lease(notification.offset, notification.size)
+            if notification.kind == NotificationKind.BATCH:
+                batch = Batch(lease, self._signature)
+            elif notification.kind == NotificationKind.WARMUP:
+                batch = connected.warmup.next_batch(lease)
+            else:
+                raise ProtocolError(f"unknown notification of kind {notification.kind}")
+            del lease  # the batch has it
             if self._watchdog is not None:
                 self._watchdog.begin(connected)
             offset, size, unrecoverable = self._infer(batch, connected.arena)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import sys
 
 import numpy as np
@@ -130,7 +131,6 @@ def test_bfloat16_without_ml_dtypes_is_refused(monkeypatch):
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ({}, "lacks the input 'INPUT_1'"),
         ({"x": WarmupInput(np.float32, (1,), zero_data=True)}, "has the input 'x', which the model lacks"),
         ({"INPUT_1": WarmupInput(np.int8, (1,), zero_data=True)}, "as INT8; it is FP32"),
         (
@@ -144,29 +144,17 @@ def test_a_warmup_that_does_not_fit_the_inputs_is_refused(inputs, message):
         warmed_up(inputs)
 
 
-def test_a_warmup_may_leave_an_optional_input_out():
-    warmed_up({}, Tensor((1,), float, optional=True))
+def test_a_warmup_may_leave_inputs_out():
+    warmed_up({}, Tensor((1,), float), Tensor((1,), float, optional=True))
 
 
-def test_a_warmup_file_that_does_not_exist_is_refused(tmp_path):
-    with pytest.raises(PyTritonBadParameterError, match=r"'INPUT_1' comes from '.*missing', which is not a file"):
-        warmed_up({"INPUT_1": WarmupInput(np.float32, (1,), input_data_file=str(tmp_path / "missing"))})
+def test_a_warmup_file_is_read_once(tmp_path):
+    np.save(tmp_path / "data.npy", np.arange(6, dtype=np.float32).reshape(3, 2))
+    given = WarmupInput(np.float32, (2,), input_data_file=str(tmp_path / "data.npy"))
+    spec = warmed_up({"INPUT_1": given})
+    (tmp_path / "data.npy").unlink()
 
-
-def test_a_warmup_file_that_is_too_short_is_refused(tmp_path):
-    (tmp_path / "short").write_bytes(bytes(11))
-    with pytest.raises(PyTritonBadParameterError, match=r"has 11 bytes, while FP32 of shape \(3,\) takes 12"):
-        warmed_up({"INPUT_1": WarmupInput(np.float32, (3,), input_data_file=str(tmp_path / "short"))})
-
-
-def test_warmup_files_have_names_of_their_own(tmp_path):
-    (tmp_path / "a").write_bytes(bytes(4))
-    data = WarmupInput(np.float32, (1,), input_data_file=str(tmp_path / "a"))
-    zeros = WarmupInput(np.float32, (1,), zero_data=True)
-    warmups = [
-        ModelWarmup("w", 1, {"INPUT_1": zeros, "INPUT_2": data}, 1),
-        ModelWarmup("w", 1, {"INPUT_1": data, "INPUT_2": data}, 1),
-    ]
-
-    files = spec_of(inputs=[FLOATS, FLOATS], config=ModelConfig(model_warmup=warmups)).warmup_files()
-    assert files == dict.fromkeys(["warmup_0_1", "warmup_1_0", "warmup_1_1"], tmp_path / "a")
+    again = dataclasses.replace(spec, instances=2)
+    (warmup,) = again.config.model_warmup
+    assert warmup.inputs["INPUT_1"].samples.tolist() == [[0, 1]]
+    assert given.samples is None, "what is bound is a copy"

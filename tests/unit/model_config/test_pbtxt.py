@@ -122,7 +122,7 @@ def assert_same_warmup(warmup, message):
         content = message.inputs[name]
         assert model_config_pb2.DataType.Name(content.data_type) == data.datatype.config_name
         assert tuple(content.dims) == (tuple(data.shape) or (1,))
-        assert content.WhichOneof("input_data_type") == ("zero_data" if data.zero_data else "random_data")
+        assert content.zero_data, "the worker puts the data in its place"
 
 
 @given(specs(), st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), TEXT))
@@ -178,14 +178,18 @@ def test_a_scalar_has_one_dimension_on_the_wire_that_a_batching_model_does_not_s
         assert tensor.HasField("reshape") == batching
 
 
-def test_a_warmup_file_is_called_by_its_name_in_the_models_folder(tmp_path):
-    (tmp_path / "data.bin").write_bytes(bytes(4))
-    data = WarmupInput(np.float32, (1,), input_data_file=str(tmp_path / "data.bin"))
-    config = ModelConfig(model_warmup=[ModelWarmup("w", 1, {"INPUT_1": data}, 1)])
-    spec = ModelSpec.create("Model", [Tensor((1,), np.float32)], [Tensor((1,), np.float32)], config=config)
+def test_inputs_that_a_warmup_leaves_out_are_placeholders_unless_they_are_optional():
+    zeros = WarmupInput(np.float32, (3,), random_data=True)
+    inputs = [
+        Tensor((-1,), np.float32, "x"),
+        Tensor((-1, 2), np.int8, "k"),
+        Tensor((1,), bytes, "label", optional=True),
+    ]
+    config = ModelConfig(model_warmup=[ModelWarmup("w", 1, {"x": zeros}, 1)])
+    (warmup,) = parsed(ModelSpec.create("Model", inputs, [], config=config)).model_warmup
 
-    (name,) = spec.warmup_files()
-    assert parsed(spec).model_warmup[0].inputs["INPUT_1"].input_data_file == name
+    assert {name: list(content.dims) for name, content in warmup.inputs.items()} == {"x": [3], "k": [1, 2]}
+    assert all(content.zero_data for content in warmup.inputs.values())
 
 
 def test_sizes_of_numpy_integers_are_written_as_numbers():

@@ -41,7 +41,7 @@ bool ConcurrentExecutor::alive() {
   return !broken_;
 }
 
-bool ConcurrentExecutor::Submit(TRITONBACKEND_Request** requests, uint32_t request_count) {
+bool ConcurrentExecutor::Submit(NotificationKind kind, TRITONBACKEND_Request** requests, uint32_t request_count) {
   if (!alive()) return false;
   auto batch_in_flight =
       std::make_unique<InFlightBatch>(Batch(connection_->model(), input_ranks_, requests, request_count));
@@ -79,7 +79,7 @@ bool ConcurrentExecutor::Submit(TRITONBACKEND_Request** requests, uint32_t reque
   // Without the lock: this may block until the worker receives, and the worker may wait for its responses to be
   // received.
   try {
-    connection_->Send(sequence, block.offset, size);
+    connection_->Send(kind, sequence, block.offset, size);
   } catch (const ChannelError&) {
     // The receiving thread notices, and fails all requests in flight.
   }

@@ -38,7 +38,7 @@ class ConcurrentExecutor {
   // Sends a batch to the worker, and returns once there is room for another; meanwhile, Triton sends batches to other
   // instances. Takes ownership of the requests and responds to them, now or later, unless it returns false because the
   // worker has gone. For one thread at a time.
-  bool Submit(TRITONBACKEND_Request** requests, uint32_t request_count);
+  bool Submit(NotificationKind kind, TRITONBACKEND_Request** requests, uint32_t request_count);
 
  private:
   // A batch that the worker is serving.

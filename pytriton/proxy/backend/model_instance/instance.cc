@@ -77,7 +77,8 @@ void Instance::ReadWorkerFile(const std::string& path) {
   controller_ = file.controller;
   identity_.binding = file.binding;
   cached_output_ = file.cached_output;
-  warmup_ = std::make_unique<WarmupGuard>(file.warmups);
+  warmups_left_ = file.warmups;
+  warmup_ = std::make_unique<WarmupGuard>(warmups_left_);
 }
 
 void Instance::ReadConfig() {
@@ -86,11 +87,10 @@ void Instance::ReadConfig() {
   if (config["response_cache"]["enable"].text() == "true" && !outputs.empty()) {
     cached_output_ = outputs[0]["name"].text();
   }
-  int warmups = 0;
   for (const Json& warmup : config["model_warmup"].items()) {
-    warmups += std::max(std::atoi(warmup["count"].text().c_str()), 1);
+    warmups_left_ += std::max(std::atoi(warmup["count"].text().c_str()), 1);
   }
-  warmup_ = std::make_unique<WarmupGuard>(warmups);
+  warmup_ = std::make_unique<WarmupGuard>(warmups_left_);
 }
 
 std::shared_ptr<Connection> Instance::ConnectToKept(const std::function<bool()>& wanted) const {
@@ -166,6 +166,8 @@ bool Instance::alive() const {
 
 void Instance::Execute(TRITONBACKEND_Request** requests, uint32_t request_count) {
   const uint64_t start = MonotonicNs();
+  const NotificationKind kind = warmups_left_ > 0 ? NotificationKind::kWarmup : NotificationKind::kBatch;
+  if (warmups_left_ > 0) --warmups_left_;
   const auto is_any_wanted = [&] {
     return std::any_of(requests, requests + request_count,
                        [&](auto* request) { return CancellationOf(request, start) == Cancellation::kNone; });
@@ -187,8 +189,8 @@ void Instance::Execute(TRITONBACKEND_Request** requests, uint32_t request_count)
         return warmup_->Done(false);
       }
     }
-    if (executor_ == nullptr) return ExecuteOne(requests, request_count);
-    if (executor_->Submit(requests, request_count)) return;
+    if (executor_ == nullptr) return ExecuteOne(kind, requests, request_count);
+    if (executor_->Submit(kind, requests, request_count)) return;
   }
   const std::string reason = "model '" + identity_.model + "': the worker has gone";
   for (uint32_t i = 0; i < request_count; ++i) Reject(requests[i], TRITONSERVER_ERROR_UNAVAILABLE, reason);
@@ -203,7 +205,7 @@ void Instance::CheckReady() const {
   }
 }
 
-void Instance::ExecuteOne(TRITONBACKEND_Request** requests, uint32_t request_count) {
+void Instance::ExecuteOne(NotificationKind kind, TRITONBACKEND_Request** requests, uint32_t request_count) {
   Timing timing;
   timing.exec_start = MonotonicNs();
   const std::shared_ptr<Connection> connection = connection_;  // a failure below resets it before the batch is done
@@ -213,7 +215,7 @@ void Instance::ExecuteOne(TRITONBACKEND_Request** requests, uint32_t request_cou
   }
   if (batch.requests().empty()) return warmup_->Done(false);
   if (!batch.call_chain().empty()) service_->Began(0, batch.call_chain());
-  const std::vector<Outcome> outcomes = Infer(connection.get(), &batch, &timing);
+  const std::vector<Outcome> outcomes = Infer(kind, connection.get(), &batch, &timing);
   if (!batch.call_chain().empty()) service_->Ended(0);
   const uint64_t exec_end = MonotonicNs();
   bool any = false;
@@ -226,11 +228,11 @@ void Instance::ExecuteOne(TRITONBACKEND_Request** requests, uint32_t request_cou
   warmup_->Done(std::find(outcomes.begin(), outcomes.end(), Outcome::kFailed) == outcomes.end());
 }
 
-std::vector<Outcome> Instance::Infer(Connection* connection, Batch* batch, Timing* timing) {
+std::vector<Outcome> Instance::Infer(NotificationKind kind, Connection* connection, Batch* batch, Timing* timing) {
   try {
     int64_t size = 0;
     const Block block = batch->Write(connection->arena().get(), &size);
-    const Notification notification = connection->RoundTrip(batch->requests().size(), block.offset, size, [&] {
+    const Notification notification = connection->RoundTrip(kind, batch->requests().size(), block.offset, size, [&] {
       for (size_t i = 0; i < batch->requests().size(); ++i) {
         if (CancellationOf(batch->requests()[i], timing->exec_start) != Cancellation::kNone) batch->Cancel(i);
       }

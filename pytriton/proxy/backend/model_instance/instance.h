@@ -44,8 +44,8 @@ class Instance {
   std::shared_ptr<Connection> ConnectToKept(const std::function<bool()>& wanted) const;
   std::shared_ptr<Connection> ConnectToBound(int service_fd, int timeout_ms, const std::function<bool()>& wanted);
   bool alive() const;
-  void ExecuteOne(TRITONBACKEND_Request** requests, uint32_t request_count);
-  std::vector<Outcome> Infer(Connection* connection, Batch* batch, Timing* timing);
+  void ExecuteOne(NotificationKind kind, TRITONBACKEND_Request** requests, uint32_t request_count);
+  std::vector<Outcome> Infer(NotificationKind kind, Connection* connection, Batch* batch, Timing* timing);
   std::vector<Outcome> Fail(const Batch& batch, TRITONSERVER_Error_Code code, const std::string& reason) const;
   void Reject(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& reason) const;
 
@@ -61,6 +61,7 @@ class Instance {
   std::string cached_output_;
   std::vector<uint32_t> input_ranks_;  // of the worker's inputs; 0 if unknown
   std::unique_ptr<WarmupGuard> warmup_;
+  int warmups_left_ = 0;                                // batches of the warm-up that Triton has not sent yet
   std::shared_ptr<ServiceChannel> service_;             // of the worker's
   std::shared_ptr<Connection> connection_;              // null while there is no worker
   std::unique_ptr<ConcurrentExecutor> executor_;        // in concurrent mode

@@ -40,8 +40,8 @@ Connection::Connection(AdmissionMessage admission, int service_fd)
   channel_.SetTimeout(kPollIntervalMs);
 }
 
-void Connection::Send(int64_t sequence, int64_t offset, int64_t size) {
-  const Notification notification = {static_cast<int64_t>(NotificationKind::kBatch), sequence, offset, size};
+void Connection::Send(NotificationKind kind, int64_t sequence, int64_t offset, int64_t size) {
+  const Notification notification = {static_cast<int64_t>(kind), sequence, offset, size};
   if (doorbell_.valid()) {
     doorbell_.Notify(notification);
   } else {
@@ -49,11 +49,11 @@ void Connection::Send(int64_t sequence, int64_t offset, int64_t size) {
   }
 }
 
-Notification Connection::RoundTrip(size_t request_count, int64_t offset, int64_t size,
+Notification Connection::RoundTrip(NotificationKind kind, size_t request_count, int64_t offset, int64_t size,
                                    const std::function<void()>& waiting) {
   spin_.ObserveBatchSize(request_count);
   [[maybe_unused]] static thread_local const bool has_short_time_slice = RequestShortTimeSlice();
-  Send(NextSequence(), offset, size);
+  Send(kind, NextSequence(), offset, size);
   Notification notification;
   const uint64_t begin = MonotonicNs();
   const auto has_come = [&] { return ReceiveNow(&notification); };

@@ -39,14 +39,15 @@ class Connection {
   // Whether the worker is connected and waits for a batch.
   bool alive() const { return channel_.Idle(); }
 
-  // Notifies the worker of a batch that lies in the arena at `offset`, and waits for its result, spinning where that
-  // pays; calls `waiting` now and then while it sleeps.
-  Notification RoundTrip(size_t request_count, int64_t offset, int64_t size, const std::function<void()>& waiting);
+  // Notifies the worker of a batch, or one of the warm-up, that lies in the arena at `offset`, and waits for its
+  // result, spinning where that pays; calls `waiting` now and then while it sleeps.
+  Notification RoundTrip(NotificationKind kind, size_t request_count, int64_t offset, int64_t size,
+                         const std::function<void()>& waiting);
 
   // The two halves of a round trip, for concurrent mode. `Receive` waits for a while, and returns whether a
   // notification came.
   int64_t NextSequence() { return ++sequence_; }
-  void Send(int64_t sequence, int64_t offset, int64_t size);
+  void Send(NotificationKind kind, int64_t sequence, int64_t offset, int64_t size);
   bool Receive(Notification* notification) { return channel_.Receive(notification); }
 
   // Closes the connection, and wakes every thread that waits on it.

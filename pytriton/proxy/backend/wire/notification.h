@@ -6,7 +6,7 @@
 namespace pytriton {
 
 // The version of the wire format, raised with every change. A peer with another version is refused.
-constexpr int64_t kProtocolVersion = 12;
+constexpr int64_t kProtocolVersion = 13;
 
 enum class NotificationKind : int64_t {
   kHello = 1,
@@ -14,7 +14,8 @@ enum class NotificationKind : int64_t {
   kBatch = 3,
   kResult = 4,
   kResponses = 5,
-  kReturned = 6
+  kReturned = 6,
+  kWarmup = 7
 };
 
 // A notification; `offset` and `size` are the location of a message in the sender's arena.
