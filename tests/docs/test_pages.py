@@ -49,14 +49,14 @@ SOURCES = [
 
 
 @pytest.mark.parametrize("page", PAGES_WITH_PYTHON, ids=lambda page: str(page.relative_to(ROOT)))
-def test_python_of_the_page_runs(page: Path) -> None:
+def test_python_of_the_page_runs(page: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "tests/docs/pages.py"), str(page)],
         capture_output=True,
         text=True,
         timeout=100,
         check=False,
-        cwd=ROOT,
+        cwd=tmp_path,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
