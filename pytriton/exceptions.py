@@ -58,6 +58,13 @@ class PyTritonBindError(PyTritonBadParameterError, PyTritonValidationError):
     """A model cannot have such a name or such an inference callable."""
 
 
+class PyTritonWorkspaceError(PyTritonBadParameterError, FileExistsError):
+    """A workspace cannot be made there: a file has this path, or another Triton uses the folder.
+
+    It is a FileExistsError too, with which other packages refuse such a folder.
+    """
+
+
 class PyTritonModelConfigError(PyTritonError):
     """The settings of a model contradict each other."""
 

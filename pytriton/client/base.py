@@ -16,7 +16,7 @@ from pytriton.client.core.settings import (
     DEFAULT_RESTART_TIMEOUT_S,
     Settings,
 )
-from pytriton.client.exceptions import PyTritonClientClosedError, PyTritonClientValueError
+from pytriton.client.exceptions import PyTritonClientClosedError, PyTritonClientInputError, PyTritonClientValueError
 from pytriton.client.retry import RetryPolicy
 from pytriton.client.tls import TLSConfig
 from pytriton.model_config.triton_model_config import TritonModelConfig
@@ -151,7 +151,7 @@ class BaseModelClient(abc.ABC):
         config = self._session.config
         assert config is not None
         if not request.single and request.rows > config.max_batch_size > 0:
-            raise PyTritonClientValueError(
+            raise PyTritonClientInputError(
                 f"The batch has {request.rows} rows, and model {config.model_name!r} takes {config.max_batch_size} at "
                 "once; FuturesModelClient and AsyncioModelClient send larger batches in parts."
             )

@@ -53,7 +53,7 @@ class PyTritonClientError(Exception):
         return self._message
 
 
-class PyTritonClientValueError(PyTritonClientError):
+class PyTritonClientValueError(PyTritonClientError, ValueError):
     """An argument has a value that cannot work; nothing was sent."""
 
 
@@ -92,6 +92,13 @@ class PyTritonClientInferenceServerError(PyTritonClientError):
     """
 
     failure: Failure = Failure.REFUSED
+
+
+class PyTritonClientInputError(PyTritonClientValueError, PyTritonClientInferenceServerError):
+    """The inputs do not fit the model, which the server would refuse; nothing was sent.
+
+    It is a `PyTritonClientInferenceServerError` too, as of clients that leave the check to the server.
+    """
 
 
 class PyTritonClientInvalidRequestError(PyTritonClientInferenceServerError):

@@ -40,6 +40,14 @@ from pytriton.proxy.types import Array, Response
 _PadFunction = Callable[[list[Inputs]], Sequence[Inputs]]
 
 
+class _MissingInputError(PyTritonValidationError, KeyError):
+    """A call lacks an input. A KeyError too, as which wrappers may know it."""
+
+
+class _RankError(PyTritonValidationError, ValueError):
+    """Arrays differ in their number of dimensions. A ValueError too, as NumPy's."""
+
+
 def group_by_values(*keys: str, pad_fn: _PadFunction | None = None) -> Callable[[FunctionT], FunctionT]:
     """Calls the function once for each group of rows with the same values in some inputs, and joins the outputs.
 
@@ -77,7 +85,7 @@ def group_by_values(*keys: str, pad_fn: _PadFunction | None = None) -> Callable[
         arrays = arrays_of("group_by_values", args, kwargs)
         for key in keys:
             if key not in arrays:
-                raise PyTritonValidationError(
+                raise _MissingInputError(
                     f"group_by_values({key!r}): the call has no such input, but {names_of(arrays)}; where it is "
                     "optional, put @group_by_keys or @fill_optionals above @batch"
                 )
@@ -140,7 +148,7 @@ class ConstantPadder:
                 shape = array.shape[1:]
                 largest = widest.get(name, shape)
                 if len(shape) != len(largest):
-                    raise PyTritonValidationError(
+                    raise _RankError(
                         f"ConstantPadder: the arrays {name!r} have {len(largest) + 1} and {array.ndim} dimensions, and "
                         "only their sizes may differ; return arrays with the same number of dimensions"
                     )

@@ -16,7 +16,7 @@ import warnings
 import weakref
 from collections.abc import Iterator
 
-from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
+from pytriton.exceptions import PyTritonRuntimeError, PyTritonWorkspaceError
 from pytriton.utils.signals import clean_up_when_killed, forget_clean_up
 
 LOGGER = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Workspace:
             (``TMPDIR``), unless the path of that is too long for sockets.
 
     Raises:
-        PyTritonBadParameterError: The path is not a folder, or another PyTriton uses it.
+        PyTritonWorkspaceError: The path is not a folder, or another PyTriton uses it.
         PyTritonRuntimeError: The folder cannot be made or written.
 
     Examples:
@@ -80,7 +80,7 @@ class Workspace:
         """Creates the folder and starts to use it, as `__init__` does; nothing happens while it is in use.
 
         Raises:
-            PyTritonBadParameterError: The path is not a folder, or another PyTriton uses it.
+            PyTritonWorkspaceError: The path is not a folder, or another PyTriton uses it.
             PyTritonRuntimeError: The folder cannot be made or written.
         """
         if self._finalizer is not None and self._finalizer.alive:
@@ -234,8 +234,8 @@ def _locked(lock: int, folder: pathlib.Path) -> bool:
             return False
 
 
-def _in_use(folder: pathlib.Path) -> PyTritonBadParameterError:
-    return PyTritonBadParameterError(
+def _in_use(folder: pathlib.Path) -> PyTritonWorkspaceError:
+    return PyTritonWorkspaceError(
         f"The workspace {str(folder)!r} is in use by another Triton; give each a folder of its own, or none."
     )
 
@@ -292,8 +292,10 @@ def _named_errors(path: pathlib.Path) -> Iterator[None]:
     remedy = f"name another folder by workspace= or by the environment variable {PYTRITON_HOME}"
     try:
         yield
+    except PyTritonWorkspaceError:
+        raise
     except (FileExistsError, NotADirectoryError) as error:
-        raise PyTritonBadParameterError(
+        raise PyTritonWorkspaceError(
             f"The workspace {str(path)!r} is not a folder: {error.filename!r} is a file; {remedy}."
         ) from error
     except OSError as error:

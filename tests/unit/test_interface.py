@@ -109,7 +109,7 @@ def check_class(module, declaration):
     assert inspect.isclass(cls)
     if base_name:
         base = getattr(builtins, base_name, None) or named(cls.__module__, base_name)
-        assert cls.__bases__ == (base,) if issubclass(base, Exception) else issubclass(cls, base)
+        assert cls.__bases__[0] is base if issubclass(base, Exception) else issubclass(cls, base)
 
 
 def check_property(module, path):

@@ -12,7 +12,7 @@ import warnings
 
 import pytest
 
-from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError, PyTritonWorkspaceError
 from pytriton.utils.workspace import CleanupWarning, Workspace
 
 KILL_ITSELF = """
@@ -247,7 +247,7 @@ def test_a_sweep_leaves_what_is_in_use_and_what_is_no_workspace(home):
 def test_a_folder_that_is_in_use_is_refused(tmp_path):
     first = Workspace(tmp_path / "shared")
     fill(first)
-    with pytest.raises(PyTritonBadParameterError, match=r"shared' is in use by another Triton; give each a folder"):
+    with pytest.raises(PyTritonWorkspaceError, match=r"shared' is in use by another Triton; give each a folder"):
         Workspace(tmp_path / "shared")
 
     assert (first.path / "socket").exists()
@@ -268,10 +268,10 @@ def test_a_link_to_a_folder_is_a_workspace(tmp_path):
 @pytest.mark.parametrize("path", ["file", "file/below"])
 def test_a_file_where_the_folder_should_be_is_named(tmp_path, path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(
-        PyTritonBadParameterError, match=r"The workspace '.*file.*' is not a folder: '.*file' is a file"
-    ):
+    with pytest.raises(PyTritonWorkspaceError, match=r"The workspace '.*file.*' is not a folder: '.*file' is a file"):
         Workspace(tmp_path / path)
+    assert issubclass(PyTritonWorkspaceError, FileExistsError), "as nvidia-pytriton raises"
+    assert issubclass(PyTritonWorkspaceError, PyTritonBadParameterError)
 
     assert (tmp_path / "file").read_text() == "mine"
 
@@ -279,7 +279,7 @@ def test_a_file_where_the_folder_should_be_is_named(tmp_path, path):
 def test_a_file_where_home_should_be_is_named(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("PYTRITON_HOME", str(tmp_path / "file"))
-    with pytest.raises(PyTritonBadParameterError, match=r"file' is not a folder: .*PYTRITON_HOME"):
+    with pytest.raises(PyTritonWorkspaceError, match=r"file' is not a folder: .*PYTRITON_HOME"):
         Workspace()
 
 

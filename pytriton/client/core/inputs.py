@@ -7,7 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from pytriton.client.exceptions import PyTritonClientModelDoesntSupportBatchingError, PyTritonClientValueError
+from pytriton.client.exceptions import (
+    PyTritonClientInputError,
+    PyTritonClientModelDoesntSupportBatchingError,
+    PyTritonClientValueError,
+)
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 
@@ -119,7 +123,7 @@ def arrays_of_batch(
         arrays.append((spec, array))
     if len(arrays) > 1 and len({array.shape[0] for _, array in arrays}) > 1:
         sizes = ", ".join(f"{array.shape[0]} of {spec.name!r}" for spec, array in arrays)
-        raise PyTritonClientValueError(
+        raise PyTritonClientInputError(
             f"The inputs have batches of different sizes: {sizes}; {_described(config)} behind the batch dimension."
         )
     return arrays
@@ -138,14 +142,14 @@ def _check_names(config: TritonModelConfig, values: Mapping[str, Any]) -> None:
     known = {spec.name for spec in config.inputs}
     unknown = [name for name in values if name not in known]
     if unknown:
-        raise PyTritonClientValueError(f"There is no input {_names(unknown)}: {_described(config)}.")
+        raise PyTritonClientInputError(f"There is no input {_names(unknown)}: {_described(config)}.")
     missing = [spec.name for spec in config.inputs if values.get(spec.name) is None and not spec.optional]
     if missing:
-        raise PyTritonClientValueError(f"The input {_names(missing)} is missing: {_described(config)}.")
+        raise PyTritonClientInputError(f"The input {_names(missing)} is missing: {_described(config)}.")
 
 
-def _error(config: TritonModelConfig, spec: TensorSpec, misfit: _MisfitError, where: str) -> PyTritonClientValueError:
-    return PyTritonClientValueError(
+def _error(config: TritonModelConfig, spec: TensorSpec, misfit: _MisfitError, where: str) -> PyTritonClientInputError:
+    return PyTritonClientInputError(
         f"Input {spec.name!r} of model {config.model_name!r} is {spec.datatype.name} {spec.shape}{where}, and {misfit}."
     )
 

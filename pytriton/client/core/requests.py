@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType, ModuleType
 from typing import Any
 
@@ -152,7 +152,7 @@ def make_request(
         arrays,
         single,
         settings=_settings(options),
-        headers={name: _header(name, value) for name, value in (options.headers or {}).items()},
+        headers={name: _header(name, value) for name, value in _items("headers", options.headers)},
         outputs=_wanted_outputs(config, options.outputs),
         timeout_s=None if options.timeout_s is None else check_timeout("timeout_s", options.timeout_s),
         progress=bool(options.progress),
@@ -237,7 +237,9 @@ def _settings(options: Options) -> dict[str, Any]:
     """Returns the arguments of tritonclient's ``infer`` that differ from their defaults."""
     settings: dict[str, Any] = {}
     if options.parameters:
-        settings["parameters"] = {name: _parameter(name, value) for name, value in options.parameters.items()}
+        settings["parameters"] = {
+            name: _parameter(name, value) for name, value in _items("parameters", options.parameters)
+        }
     if options.request_id is not None:
         if not isinstance(options.request_id, str) or not is_text(options.request_id):
             raise PyTritonClientValueError(f"request_id is {options.request_id!r}; give a string.")
@@ -247,6 +249,12 @@ def _settings(options: Options) -> dict[str, Any]:
     if options.timeout_s is not None:
         settings["timeout"] = max(1, int(check_timeout("timeout_s", options.timeout_s) * _MICROSECONDS))
     return settings
+
+
+def _items(what: str, values: Mapping[str, Any] | None) -> Iterable[tuple[str, Any]]:
+    if values is not None and not isinstance(values, Mapping):
+        raise PyTritonClientValueError(f"{what} is {values!r}; give a dictionary.")
+    return () if values is None else values.items()
 
 
 def _priority(priority: Any) -> int:

@@ -21,6 +21,7 @@ from pytriton.client.exceptions import (
     Failure,
     PyTritonClientError,
     PyTritonClientInferenceServerError,
+    PyTritonClientInputError,
     PyTritonClientTimeoutError,
     PyTritonClientValueError,
 )
@@ -219,9 +220,9 @@ def check_streams(config: TritonModelConfig, right_client: str) -> None:
         right_client: The client class for other models.
 
     Raises:
-        PyTritonClientValueError: It is not decoupled.
+        PyTritonClientInputError: It is not decoupled.
     """
     if not config.decoupled:
-        raise PyTritonClientValueError(
+        raise PyTritonClientInputError(
             f"Model {config.model_name!r} is not decoupled: it answers each request once; use {right_client}."
         )

@@ -20,6 +20,7 @@ from pytriton.client import (
     PyTritonClientClosedError,
     PyTritonClientError,
     PyTritonClientInferenceServerError,
+    PyTritonClientInputError,
     PyTritonClientInvalidRequestError,
     PyTritonClientInvalidUrlError,
     PyTritonClientModelDoesntSupportBatchingError,
@@ -104,9 +105,15 @@ def test_there_is_no_room_for_shared_memory(triton, name):
 
 
 @every_kind
-@raises(PyTritonClientValueError)
+@raises(PyTritonClientInputError, Failure.REFUSED)
 def test_an_input_does_not_fit(client):
     client.infer_sample(np.float64([1]))
+
+
+@every_kind
+@raises(PyTritonClientValueError)
+def test_no_input_is_given(client):
+    client.infer_sample()
 
 
 @every_kind
@@ -232,3 +239,26 @@ def test_a_connection_breaks(kind, protocol):
 def test_a_proxy_answers_for_the_server(kind, protocol):
     with client_of_peer(kind, protocol, speaking_html(502)) as client:
         client.infer_sample([1])
+
+
+# What scripts for nvidia-pytriton catch around such a call.
+CAUGHT_ELSEWHERE = {
+    "an unknown input": ({"z": np.zeros((1, 2), np.float32)}, PyTritonClientInferenceServerError),
+    "another dtype": ({"x": np.zeros((1, 2), np.complex64)}, PyTritonClientInferenceServerError),
+    "too many dimensions": ({"x": np.zeros((1, 2, 3), np.float32)}, PyTritonClientInferenceServerError),
+    "too large a batch": ({"x": np.zeros((100, 2), np.float32)}, PyTritonClientInferenceServerError),
+    "no inputs": ({}, PyTritonClientValueError),
+    "parameters that are none": ({"x": np.zeros((1, 2), np.float32), "parameters": 3}, PyTritonClientValueError),
+    "headers that are none": ({"x": np.zeros((1, 2), np.float32), "headers": [1]}, PyTritonClientValueError),
+}
+
+
+@pytest.mark.parametrize("what", CAUGHT_ELSEWHERE)
+def test_what_scripts_for_nvidia_pytriton_catch(triton, name, what):
+    arguments, error = CAUGHT_ELSEWHERE[what]
+    bind_floats(triton, name, echo)
+    with ModelClient(url_of(triton, "http"), name) as client:
+        with pytest.raises(error):
+            client.infer_batch(**arguments)
+        with pytest.raises(ValueError, match=r"\."):
+            client.infer_batch(**arguments)

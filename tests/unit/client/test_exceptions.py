@@ -14,6 +14,7 @@ NAMES = [
     "PyTritonClientValueError",
     "PyTritonClientInvalidUrlError",
     "PyTritonClientTimeoutError",
+    "PyTritonClientInputError",
     "PyTritonClientModelNotReadyError",
     "PyTritonClientModelUnavailableError",
     "PyTritonClientClosedError",
