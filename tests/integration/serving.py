@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -54,6 +55,15 @@ def client_shm():
 def free_config(**settings):
     """Settings of a server on free ports."""
     return TritonConfig(**{**FREE_PORTS, **client_shm(), **settings})
+
+
+def free_ports(count):
+    """Ports that nothing listens at, for programs that cannot say which they got."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind((HOST, 0))
+        return [each.getsockname()[1] for each in sockets]
 
 
 def free_ports_environment():

@@ -11,7 +11,7 @@ import urllib.request
 import psutil
 import pytest
 from programs import SCALE, TENSORS, Program, run_to_end
-from serving import HOST, is_running, servers, wait_until
+from serving import HOST, free_ports, is_running, servers, wait_until
 
 SERVES_ITSELF = (
     TENSORS
@@ -85,15 +85,9 @@ def test_functions_that_are_declared_need_no_triton(tmp_path):
         assert [program.ask(name, [1]) for name in ("Triple", "Scale")] == [[3], [2]]
 
 
-def free_port():
-    with socket.socket() as free:
-        free.bind((HOST, 0))
-        return free.getsockname()[1]
-
-
 @pytest.mark.parametrize("code", [SCALE, SERVES_ITSELF], ids=["served", "serves itself"])
 def test_ports_and_host_count_in_place_of_the_programs_own(tmp_path, code):
-    ports = [free_port() for _ in range(3)]
+    ports = free_ports(3)
     write(tmp_path, app=code.replace("Triton()", "Triton(config=TritonConfig(http_port=1, http_address='0.0.0.0'))"))
     flags = ["--host", HOST, "--port", ports[0], "--grpc-port", ports[1], "--metrics-port", ports[2]]
     with Program(tmp_path, "app.py", *flags).wait_until_serving() as program:
