@@ -152,8 +152,7 @@ class BoundModel:
         Returns:
             The files' contents by their path in the model's folder.
         """
-        warmups = sum(max(warmup.count, 1) for warmup in self.spec.config.model_warmup or ())
-        worker = f"registry={registry.endpoint}\nbinding={self._binding}\nwarmups={warmups}\n"
+        worker = f"registry={registry.endpoint}\nbinding={self._binding}\n"
         worker += f"controller={registry.services.path}\n"
         if self.cached:
             worker += f"cached_output={self.spec.outputs[0].name}\n"

@@ -342,3 +342,12 @@ def test_warm_ups_are_not_cached(tmp_path):
         bind_floats(triton, "cached", batch(lambda x: [x + 1]), config=config)
         triton.run()
         assert [send_floats(triton, "cached", [0, 0]) for _ in range(2)] == [[1, 1]] * 2
+
+
+def test_requests_to_another_version_keep_their_own_data(triton, name, seen):
+    ones = once(WarmupInput(np.float32, (2,), random_data=True), count=3)
+    bind_floats(triton, name, seen, model_version=1, config=warm(ones))
+    bind_floats(triton, name, batch(lambda x: [x]), model_version=2, config=warm(once()))
+
+    for number in range(5):
+        assert send_floats(triton, name, [number, 7], version=1) == [number, 7]

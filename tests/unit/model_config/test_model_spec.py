@@ -158,3 +158,13 @@ def test_a_warmup_file_is_read_once(tmp_path):
     (warmup,) = again.config.model_warmup
     assert warmup.inputs["INPUT_1"].samples.tolist() == [[0, 1]]
     assert given.samples is None, "what is bound is a copy"
+
+
+def test_warmups_of_different_sizes_may_share_an_input(tmp_path):
+    np.save(tmp_path / "data.npy", np.arange(3, dtype=np.float32)[:, None])
+    data = WarmupInput(np.float32, (1,), input_data_file=str(tmp_path / "data.npy"))
+    config = ModelConfig(model_warmup=[ModelWarmup("w", size, {"INPUT_1": data}, 1) for size in (1, 2)])
+
+    first, second = spec_of(config=config).config.model_warmup
+    assert first.inputs["INPUT_1"].samples.ravel().tolist() == [0, 1]
+    assert second.inputs["INPUT_1"].samples.ravel().tolist() == [0, 1]

@@ -25,6 +25,15 @@ constexpr std::chrono::milliseconds kRetryInterval(100);
 constexpr std::chrono::milliseconds kPause(10);
 constexpr int kNoService = -1;  // its process has one
 
+// The number of batches in the warm-up of each instance.
+int CountWarmups(const std::string& config_text) {
+  int count = 0;
+  for (const Json& warmup : Json::Parse(config_text)["model_warmup"].items()) {
+    count += std::max(std::atoi(warmup["count"].text().c_str()), 1);
+  }
+  return count;
+}
+
 // The number of dimensions that requests have for each of the model's inputs, the batch among them.
 std::vector<uint32_t> InputRanks(const std::string& config_text, const AdmissionMessage& model) {
   std::vector<uint32_t> ranks(model.inputs.size(), 0);
@@ -68,6 +77,8 @@ Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, S
   } else {
     ReadConfig();
   }
+  warmups_left_ = CountWarmups(identity_.config);
+  warmup_ = std::make_unique<WarmupGuard>(warmups_left_);
   Connect(kLoadTimeoutMs, [] { return true; });
 }
 
@@ -77,8 +88,6 @@ void Instance::ReadWorkerFile(const std::string& path) {
   controller_ = file.controller;
   identity_.binding = file.binding;
   cached_output_ = file.cached_output;
-  warmups_left_ = file.warmups;
-  warmup_ = std::make_unique<WarmupGuard>(warmups_left_);
 }
 
 void Instance::ReadConfig() {
@@ -87,10 +96,6 @@ void Instance::ReadConfig() {
   if (config["response_cache"]["enable"].text() == "true" && !outputs.empty()) {
     cached_output_ = outputs[0]["name"].text();
   }
-  for (const Json& warmup : config["model_warmup"].items()) {
-    warmups_left_ += std::max(std::atoi(warmup["count"].text().c_str()), 1);
-  }
-  warmup_ = std::make_unique<WarmupGuard>(warmups_left_);
 }
 
 std::shared_ptr<Connection> Instance::ConnectToKept(const std::function<bool()>& wanted) const {

@@ -141,7 +141,6 @@ WorkerFile WorkerFile::Read(const std::string& path) {
     if (key == "controller") result.controller = line.substr(equals + 1);
     if (key == "binding") result.binding = line.substr(equals + 1);
     if (key == "cached_output") result.cached_output = line.substr(equals + 1);
-    if (key == "warmups") result.warmups = std::atoi(line.c_str() + equals + 1);
   }
   if (result.registry.empty() || result.binding.empty()) {
     throw RegistrationError(path + " does not name both a registry and a binding");

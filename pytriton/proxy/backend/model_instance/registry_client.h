@@ -26,7 +26,6 @@ struct WorkerFile {
   std::string binding;          // the controller's key of the binding
   std::string controller{};     // the socket on which the controller waits for a service channel; empty if it does not
   std::string cached_output{};  // one of its outputs if Triton caches its responses; else empty
-  int warmups = 0;              // number of batches in the warm-up of each instance
 
   // Throws RegistrationError if the file is missing or lacks a key.
   static WorkerFile Read(const std::string& path);
