@@ -344,10 +344,14 @@ def test_warm_ups_are_not_cached(tmp_path):
         assert [send_floats(triton, "cached", [0, 0]) for _ in range(2)] == [[1, 1]] * 2
 
 
-def test_requests_to_another_version_keep_their_own_data(triton, name, seen):
-    ones = once(WarmupInput(np.float32, (2,), random_data=True), count=3)
-    bind_floats(triton, name, seen, model_version=1, config=warm(ones))
-    bind_floats(triton, name, batch(lambda x: [x]), model_version=2, config=warm(once()))
+def test_each_version_is_warmed_up_and_requests_keep_their_own_data(triton, name, tmp_path):
+    np.save(tmp_path / "rows.npy", np.array([[1, 2], [3, 4]], np.float32))
+    rows = WarmupInput(np.float32, (2,), input_data_file=str(tmp_path / "rows.npy"))
+    versions = {1: Seen(), 2: Seen()}
+    for number, each in versions.items():
+        bind_floats(triton, name, each, model_version=number, config=warm(once(rows, batch_size=2)))
 
-    for number in range(5):
-        assert send_floats(triton, name, [number, 7], version=1) == [number, 7]
+    for number, each in versions.items():
+        assert [array.tolist() for array in each.arrays()[-2:]] == [[[1, 2]], [[3, 4]]]
+        for value in range(3):
+            assert send_floats(triton, name, [value, 7], version=number) == [value, 7]
