@@ -60,7 +60,7 @@ def warmup_inputs(warmup: ModelWarmup, count: int, batching: bool) -> dict[str, 
         The inputs by name.
     """
     inputs = {name: _samples(data, count) for name, data in warmup.inputs.items()}
-    return inputs if batching else {name: array[0] for name, array in inputs.items()}
+    return inputs if batching else {name: array[0, ...] for name, array in inputs.items()}
 
 
 def _samples(data: WarmupInput, count: int) -> NDArray[Any]:

@@ -209,3 +209,15 @@ def test_a_variable_with_a_number_that_names_no_list_is_warned_about(monkeypatch
         assert TritonConfig.from_env() == TritonConfig()
 
     assert "did you mean PYTRITON_TRITON_CONFIG_HTTP_PORT?" in caplog.text
+
+
+def test_a_number_may_be_a_text():
+    config = TritonConfig(http_port="9930", grpc_port="0", exit_timeout_secs="5", id="7")
+
+    assert (config.http_port, config.grpc_port, config.exit_timeout_secs, config.id) == (9930, 0, 5, "7")
+
+
+@pytest.mark.parametrize("port", ["x", "-1", "8000.5", "70000", ""])
+def test_a_text_that_is_no_port_is_refused(port):
+    with pytest.raises(PyTritonBadParameterError, match=r"TritonConfig\.http_port is .*; use a port from 1 to 65535"):
+        TritonConfig(http_port=port)
