@@ -61,7 +61,7 @@ class PyTritonBindError(PyTritonBadParameterError, PyTritonValidationError):
 class PyTritonWorkspaceError(PyTritonBadParameterError, FileExistsError):
     """A workspace cannot be made there: a file has this path, or another Triton uses the folder.
 
-    It is a FileExistsError too, with which other packages refuse such a folder.
+    It is a FileExistsError too, because nvidia-pytriton raises that.
     """
 
 

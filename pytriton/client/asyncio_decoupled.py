@@ -20,7 +20,8 @@ class AsyncioDecoupledModelClient(AsyncioModelClient):
     Needs gRPC. It takes the arguments of `AsyncioModelClient`. Any number of streams may be open at once.
 
     Raises:
-        PyTritonClientValueError: The URL is not one of gRPC, or the model is not decoupled.
+        PyTritonClientValueError: The URL is not one of gRPC.
+        PyTritonClientInputError: The model is not decoupled.
 
     Examples:
         >>> async def infer():

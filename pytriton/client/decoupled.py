@@ -32,7 +32,8 @@ class DecoupledModelClient(ModelClient):
     threads.
 
     Raises:
-        PyTritonClientValueError: The URL is not one of gRPC, or the model is not decoupled.
+        PyTritonClientValueError: The URL is not one of gRPC.
+        PyTritonClientInputError: The model is not decoupled.
 
     Examples:
         >>> with DecoupledModelClient("grpc://localhost", "Count") as client:  # doctest: +SKIP

@@ -95,9 +95,9 @@ class PyTritonClientInferenceServerError(PyTritonClientError):
 
 
 class PyTritonClientInputError(PyTritonClientValueError, PyTritonClientInferenceServerError):
-    """The inputs do not fit the model, which the server would refuse; nothing was sent.
+    """The request does not fit the model: its inputs, its batch size, or the kind of client; nothing was sent.
 
-    It is a `PyTritonClientInferenceServerError` too, as of clients that leave the check to the server.
+    It is a `PyTritonClientInferenceServerError` too, because clients that leave the check to the server raise that.
     """
 
 

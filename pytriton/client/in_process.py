@@ -156,7 +156,7 @@ class InProcessClient(_InProcessClientBase):
             the last of them.
 
         Raises:
-            PyTritonClientValueError: Something does not fit the model; nothing was sent.
+            PyTritonClientInputError: The inputs do not fit the model; nothing was sent.
             PyTritonClientTimeoutError: There was no response in time; the request was cancelled.
             PyTritonClientInferenceServerError: The server or the model responded with an error, or has ended.
         """

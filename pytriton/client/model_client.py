@@ -149,8 +149,8 @@ class ModelClient(BaseModelClient):
             The outputs by name, arrays without the batch dimension.
 
         Raises:
-            PyTritonClientValueError: An input does not fit the model, or an option has a value that cannot work;
-                nothing was sent.
+            PyTritonClientInputError: The inputs do not fit the model; nothing was sent.
+            PyTritonClientValueError: An option has a value that cannot work; nothing was sent.
             PyTritonClientTimeoutError: There was no response in time.
             PyTritonClientModelUnavailableError: The model was not ready within ``init_timeout_s``.
             PyTritonClientInferenceServerError: The server or the model failed, or the connection broke.

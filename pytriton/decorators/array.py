@@ -41,11 +41,11 @@ _PadFunction = Callable[[list[Inputs]], Sequence[Inputs]]
 
 
 class _MissingInputError(PyTritonValidationError, KeyError):
-    """A call lacks an input. A KeyError too, as which wrappers may know it."""
+    """A call lacks an input. Also a KeyError, which callers may expect."""
 
 
 class _RankError(PyTritonValidationError, ValueError):
-    """Arrays differ in their number of dimensions. A ValueError too, as NumPy's."""
+    """Arrays differ in their number of dimensions. Also a ValueError, as NumPy raises."""
 
 
 def group_by_values(*keys: str, pad_fn: _PadFunction | None = None) -> Callable[[FunctionT], FunctionT]:

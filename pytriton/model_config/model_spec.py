@@ -108,9 +108,9 @@ class ModelSpec:
         object.__setattr__(self, "inputs", _named(self.inputs, "input", where))
         object.__setattr__(self, "outputs", _named(self.outputs, "output", where))
         warmups = self.config.model_warmup or ()
-        most = max((warmup.batch_size for warmup in warmups), default=1)
+        max_samples = max((warmup.batch_size for warmup in warmups), default=1)
         for warmup in warmups:
-            self._check_warmup(warmup, most, f"{where}: warm-up {warmup.name!r}")
+            self._check_warmup(warmup, max_samples, f"{where}: warm-up {warmup.name!r}")
 
     @property
     def model_name(self) -> str:
@@ -147,7 +147,7 @@ class ModelSpec:
         """`ModelConfig.response_cache`."""
         return self.config.response_cache
 
-    def _check_warmup(self, warmup: ModelWarmup, samples: int, where: str) -> None:
+    def _check_warmup(self, warmup: ModelWarmup, max_samples: int, where: str) -> None:
         tensors = {str(tensor.name): tensor for tensor in self.inputs}
         for name in warmup.inputs:
             if name not in tensors:
@@ -173,7 +173,7 @@ class ModelSpec:
                     "leave the batch dimension out and fill in each -1."
                 )
             if data.input_data_file and data.samples is None:
-                data.samples = read_samples(data, samples, f"{where}: input {name!r}")
+                data.samples = read_samples(data, max_samples, f"{where}: input {name!r}")
 
 
 def _check_model_name(name: object) -> None:

@@ -103,7 +103,12 @@ def _from_npy(content: bytes, data: WarmupInput, where: str) -> NDArray[Any]:
         if array.dtype.kind == "V" and array.dtype.itemsize == dtype.itemsize:  # as NumPy saves a dtype of ml_dtypes
             return array.view(dtype)
         if np.can_cast(array.dtype, dtype, "same_kind"):
-            return array.astype(dtype)
+            with np.errstate(over="ignore"):
+                cast = array.astype(dtype)
+            # Floating-point numbers may be rounded, but no value may become another one.
+            is_same = cast == array if dtype.kind in "iub" else np.isfinite(cast) == np.isfinite(array)
+            if np.all(is_same):
+                return cast
     raise PyTritonBadParameterError(f"{where} holds {array.dtype}; save {data.datatype.name}.")
 
 

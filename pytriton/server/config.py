@@ -170,7 +170,7 @@ class TritonConfig:
     backend_directory: pathlib.Path | None = _own()  # noqa: RUF009  (it returns a field)
 
     def __post_init__(self) -> None:
-        """Makes integers of texts such as ``"8000"``, and checks the ports."""
+        """Converts text such as ``"8000"`` to integers, and checks the ports."""
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if _FIELD_TYPES[field.name] is int and isinstance(value, str) and value.isdecimal():

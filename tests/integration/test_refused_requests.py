@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import sys
 
 import cloudpickle
@@ -12,6 +13,7 @@ import pytest
 from serving import (
     FLOATS_IN,
     FLOATS_OUT,
+    HOST,
     InferenceServerException,
     at_once,
     bind_floats,
@@ -148,6 +150,20 @@ def test_the_status_of_each_response_among_others(triton, name):
                 assert "outputs" in (reply := json.loads(response.read())) or reply["error"]
 
     at_once(6, send)
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_the_status_line_of_each_version_of_http(triton, name, version):
+    def refuse_for_now(_):
+        raise PyTritonInvalidRequestError("later", status="too_many_requests")
+
+    bind_floats(triton, name, refuse_for_now)
+    body = json.dumps({"inputs": [json_floats([1])]})
+    head = f"POST /v2/models/{name}/infer HTTP/{version}\r\nHost: a\r\nConnection: close\r\nContent-Length: {len(body)}"
+    with socket.create_connection((HOST, triton.config.http_port), timeout=20) as connection:
+        connection.sendall(f"{head}\r\n\r\n{body}".encode())
+        reply = connection.makefile("rb").readline()
+    assert reply.split() == [f"HTTP/{version}".encode(), b"429", b"Too", b"Many", b"Requests"]
 
 
 @pytest.mark.parametrize("kind", CALLABLES)

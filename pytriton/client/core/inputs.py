@@ -39,8 +39,8 @@ def match(
         The inputs that are given, in the model's order. None stands for an omitted optional input.
 
     Raises:
-        PyTritonClientValueError: Values are given both ways or not at all, there are too many or too few, a name is
-            unknown, or a required one is missing.
+        PyTritonClientValueError: Values are given both ways or not at all, or there are too many.
+        PyTritonClientInputError: A name is unknown, or a required one is missing.
     """
     if positional and named:
         raise PyTritonClientValueError(
@@ -69,7 +69,7 @@ def arrays_of_sample(
         convert: Convert arrays of another dtype if no value can change.
 
     Raises:
-        PyTritonClientValueError: A value is not an array of the input's dtype and shape.
+        PyTritonClientInputError: A value is not an array of the input's dtype and shape.
     """
     arrays = []
     for spec, value in given:
@@ -101,7 +101,7 @@ def arrays_of_batch(
 
     Raises:
         PyTritonClientModelDoesntSupportBatchingError: The model does not batch.
-        PyTritonClientValueError: A value is not an array of the input's dtype and shape, or the batches differ in size.
+        PyTritonClientInputError: A value is not an array of the input's dtype and shape, or the batches differ in size.
     """
     if not config.max_batch_size:
         raise PyTritonClientModelDoesntSupportBatchingError(

@@ -138,7 +138,8 @@ def make_request(
         convert: Convert arrays of another dtype if no value can change.
 
     Raises:
-        PyTritonClientValueError: Something does not fit the model, or cannot be sent.
+        PyTritonClientInputError: The inputs do not fit the model.
+        PyTritonClientValueError: Something cannot be sent.
         PyTritonClientModelDoesntSupportBatchingError: The model does not batch.
     """
     if options is not None:
@@ -236,7 +237,7 @@ def check_token(access_token: Any) -> None:
 def _settings(options: Options) -> dict[str, Any]:
     """Returns the arguments of tritonclient's ``infer`` that differ from their defaults."""
     settings: dict[str, Any] = {}
-    if options.parameters:
+    if options.parameters is not None and options.parameters != {}:
         settings["parameters"] = {
             name: _parameter(name, value) for name, value in _items("parameters", options.parameters)
         }

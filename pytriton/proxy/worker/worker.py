@@ -197,7 +197,11 @@ class Worker:
         if is_closed:
             connected.close()
         elif self._main_thread is None:
-            self._start_thread(connected)
+            try:
+                self._start_thread(connected)
+            except RuntimeError:  # there are too many
+                self._disconnect(connected)
+                raise
         elif self._welcome(connected):  # here, as the main thread may be busy for long
             self._main_thread.submit(functools.partial(self._run, connected, self._main_thread))
 

@@ -71,6 +71,8 @@ def test_one_sample_or_several_along_a_first_dimension(tmp_path):
         (np.zeros((0, 2), np.float32), np.float32, "holds an array of shape (0, 2); save one of shape (2,)"),
         (np.zeros(2, np.float32), np.int32, "holds float32; save INT32."),
         (np.zeros(2, np.float32), bytes, "holds float32; save BYTES."),
+        (np.array([1, 300]), np.int8, "holds int64; save INT8."),
+        (np.array([1, 1e9]), np.float16, "holds float64; save FP16."),
         (np.array(["a", "b"]), np.float32, "holds <U1; save FP32."),
         (np.array([b"a", None], object), bytes, "cannot be loaded by NumPy: Object arrays cannot be loaded"),
     ],

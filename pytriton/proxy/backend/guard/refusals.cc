@@ -29,7 +29,8 @@ constexpr std::array<Refusal, 2> kRefusals = {{
     {TRITONSERVER_ERROR_UNAVAILABLE, "too many requests: ", "503 Service Unavailable\r\n",
      "429 Too Many Requests  \r\n"},
 }};
-constexpr std::string_view kProtocol = "HTTP/1.1 ";
+constexpr std::string_view kProtocol = "HTTP/1.";
+constexpr size_t kProtocolSize = 9;  // with the minor version, the client's, and a space
 constexpr std::string_view kBody = "\r\n\r\n{\"error\":\"";
 constexpr size_t kMaxHead = 2048;  // of a response with an error: its headers, and how its text begins
 
@@ -45,16 +46,17 @@ void Note(TRITONSERVER_Error* error) {
   if (has_refused) return;
   const std::string_view text = PYTRITON_NEXT(TRITONSERVER_ErrorMessage)(error);
   const TRITONSERVER_Error_Code code = PYTRITON_NEXT(TRITONSERVER_ErrorCode)(error);
-  has_refused = std::any_of(kRefusals.begin(), kRefusals.end(), [&](const Refusal& refusal) {
+  const bool is_refusal = std::any_of(kRefusals.begin(), kRefusals.end(), [&](const Refusal& refusal) {
     return code == refusal.code && BeginsWith(text, refusal.words);
   });
+  if (is_refusal) has_refused = true;
 }
 
 // Corrects the status of what is written, if it is a response with a refusal.
 void Correct(const iovec* parts, int count) {
   const std::string_view first(static_cast<const char*>(parts[0].iov_base), parts[0].iov_len);
-  if (!BeginsWith(first, kProtocol)) return;
-  const std::string_view status = first.substr(kProtocol.size());
+  if (!BeginsWith(first, kProtocol) || first.size() < kProtocolSize) return;
+  const std::string_view status = first.substr(kProtocolSize);
   for (const Refusal& refusal : kRefusals) {
     if (!BeginsWith(status, refusal.sent)) continue;
     std::array<char, kMaxHead> buffer;
@@ -67,8 +69,7 @@ void Correct(const iovec* parts, int count) {
     const std::string_view head(buffer.data(), size);
     const size_t body = head.find(kBody);
     if (body == head.npos || !BeginsWith(head.substr(body + kBody.size()), refusal.words)) continue;
-    std::memcpy(static_cast<char*>(parts[0].iov_base) + kProtocol.size(), refusal.correct.data(),
-                refusal.correct.size());
+    std::memcpy(static_cast<char*>(parts[0].iov_base) + kProtocolSize, refusal.correct.data(), refusal.correct.size());
     return;
   }
 }
