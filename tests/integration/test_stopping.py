@@ -253,8 +253,9 @@ NAP = (
     SERVE
     + """
 sys.path.insert(0, sys.argv[1])
+import urllib.request
+
 import napping
-from pytriton.client import ModelClient
 from pytriton.triton import TritonConfig
 
 entered = threading.Event()
@@ -266,7 +267,10 @@ def infer(requests):
 
 def send(port):
     try:
-        ModelClient(f"http://127.0.0.1:{port}", "nap").infer_sample(np.ones(1, np.float32))
+        urllib.request.urlopen(
+            f"http://127.0.0.1:{port}/v2/models/nap/infer",
+            b'{"inputs": [{"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1]}]}',
+        )
     except Exception as error:
         print(error, flush=True)
 
