@@ -127,6 +127,11 @@ def write_texts(path, texts):
     return WarmupInput(bytes, (len(texts),), input_data_file=str(path))
 
 
+def save_rows(folder, rows):
+    np.save(folder / "rows.npy", rows)
+    return WarmupInput(np.float32, (2,), input_data_file=str(folder / "rows.npy"))
+
+
 @pytest.mark.parametrize("batching", [True, False])
 def test_bytes_come_from_a_file(triton, name, seen, tmp_path, batching):
     data = write_texts(tmp_path / "texts", TEXTS)
@@ -264,8 +269,7 @@ def test_a_callable_may_ask_another_model_while_it_is_warmed_up(triton, name):
 
 @pytest.mark.parametrize("batching", [True, False])
 def test_rows_of_a_file_come_in_one_batch(triton, name, seen, tmp_path, batching):
-    np.save(tmp_path / "rows.npy", np.array([[1, 2], [3, 4], [5, 6]]))
-    rows = WarmupInput(np.float32, (2,), input_data_file=str(tmp_path / "rows.npy"))
+    rows = save_rows(tmp_path, np.array([[1, 2], [3, 4], [5, 6]]))
     config = warm(once(rows, batch_size=4 if batching else 1, count=2), batching=batching)
     bind_floats(triton, name, seen, config=config)
 
@@ -276,8 +280,7 @@ def test_rows_of_a_file_come_in_one_batch(triton, name, seen, tmp_path, batching
 
 
 def test_inputs_that_are_left_out_do_not_come(triton, name, tmp_path):
-    np.save(tmp_path / "rows.npy", np.array([[1, 2], [3, 4]], np.float32))
-    rows = WarmupInput(np.float32, (2,), input_data_file=str(tmp_path / "rows.npy"))
+    rows = save_rows(tmp_path, np.array([[1, 2], [3, 4]], np.float32))
     seen = []
 
     @batch
@@ -309,8 +312,7 @@ def _generator(seen):
 
 @pytest.mark.parametrize("make", [_coroutine, _generator])
 def test_callables_of_other_kinds(triton, name, tmp_path, make):
-    np.save(tmp_path / "rows.npy", np.array([[1, 2], [3, 4]], np.float32))
-    rows = WarmupInput(np.float32, (2,), input_data_file=str(tmp_path / "rows.npy"))
+    rows = save_rows(tmp_path, np.array([[1, 2], [3, 4]], np.float32))
     seen = []
     warmups = (once(rows, batch_size=2), once(name="zeros"))
     bind_floats(triton, name, make(seen), config=warm(*warmups, decoupled=make is _generator))
@@ -319,8 +321,7 @@ def test_callables_of_other_kinds(triton, name, tmp_path, make):
 
 
 def test_a_process_gets_the_data_of_files(triton, name, tmp_path):
-    np.save(tmp_path / "rows.npy", np.array([[1, 2], [3, 4]], np.float32))
-    rows = WarmupInput(np.float32, (2,), input_data_file=str(tmp_path / "rows.npy"))
+    rows = save_rows(tmp_path, np.array([[1, 2], [3, 4]], np.float32))
     log = tmp_path / "seen"
 
     class Writing:
@@ -335,8 +336,7 @@ def test_a_process_gets_the_data_of_files(triton, name, tmp_path):
 
 
 def test_warm_ups_are_not_cached(tmp_path):
-    np.save(tmp_path / "rows.npy", np.array([[5, 5]], np.float32))
-    rows = WarmupInput(np.float32, (2,), input_data_file=str(tmp_path / "rows.npy"))
+    rows = save_rows(tmp_path, np.array([[5, 5]], np.float32))
     with Triton(config=free_config(cache_config=["local,size=1048576"])) as triton:
         config = warm(once(rows), response_cache=True)
         bind_floats(triton, "cached", batch(lambda x: [x + 1]), config=config)
@@ -345,8 +345,7 @@ def test_warm_ups_are_not_cached(tmp_path):
 
 
 def test_each_version_is_warmed_up_and_requests_keep_their_own_data(triton, name, tmp_path):
-    np.save(tmp_path / "rows.npy", np.array([[1, 2], [3, 4]], np.float32))
-    rows = WarmupInput(np.float32, (2,), input_data_file=str(tmp_path / "rows.npy"))
+    rows = save_rows(tmp_path, np.array([[1, 2], [3, 4]], np.float32))
     versions = {1: Seen(), 2: Seen()}
     for number, each in versions.items():
         bind_floats(triton, name, each, model_version=number, config=warm(once(rows, batch_size=2)))

@@ -109,7 +109,11 @@ def check_class(module, declaration):
     assert inspect.isclass(cls)
     if base_name:
         base = getattr(builtins, base_name, None) or named(cls.__module__, base_name)
-        assert cls.__bases__[0] is base if issubclass(base, Exception) else issubclass(cls, base)
+        if not issubclass(base, Exception):
+            assert issubclass(cls, base)
+            return
+        assert cls.__bases__[0] is base
+        assert all(vars(builtins).get(other.__name__) is other for other in cls.__bases__[1:]), "no others of our own"
 
 
 def check_property(module, path):

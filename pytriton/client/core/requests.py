@@ -237,10 +237,9 @@ def check_token(access_token: Any) -> None:
 def _settings(options: Options) -> dict[str, Any]:
     """Returns the arguments of tritonclient's ``infer`` that differ from their defaults."""
     settings: dict[str, Any] = {}
-    if options.parameters is not None and options.parameters != {}:
-        settings["parameters"] = {
-            name: _parameter(name, value) for name, value in _items("parameters", options.parameters)
-        }
+    parameters = {name: _parameter(name, value) for name, value in _items("parameters", options.parameters)}
+    if parameters:
+        settings["parameters"] = parameters
     if options.request_id is not None:
         if not isinstance(options.request_id, str) or not is_text(options.request_id):
             raise PyTritonClientValueError(f"request_id is {options.request_id!r}; give a string.")

@@ -260,5 +260,4 @@ def test_serve_with_a_gateway_finishes_what_is_in_flight(unused_port):
 
 @pytest.fixture
 def unused_port():
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return found.getsockname()[1]
+    return serving.free_ports(1)[0]
