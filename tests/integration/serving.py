@@ -369,6 +369,10 @@ class Script:
     def signal(self, number):
         self.process.send_signal(number)
 
+    def wait_until_it_serves(self):
+        """Waits until `Triton.serve` listens to signals: it says where its models are only then."""
+        wait_until(lambda: "Metrics: " in self.stderr)
+
     def wait(self, timeout_s=30):
         """Waits for its end and returns its exit status."""
         return self.process.wait(timeout_s)

@@ -5,6 +5,7 @@ What a snippet leaves to its reader, such as ``model``, is given to it; what it 
 
 from __future__ import annotations
 
+import logging
 import pathlib
 import sys
 import threading
@@ -226,7 +227,8 @@ def test_serving_a_model(run_snippet):
     run_snippet("serving_bind", before_exit=send_texts("MyModel"))
 
 
-def test_serving_until_it_is_stopped(run_snippet, monkeypatch):
+def test_serving_until_it_is_stopped(run_snippet, monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "pytriton.triton")
     entered = []
     enter = Triton.__enter__
 
@@ -237,8 +239,7 @@ def test_serving_until_it_is_stopped(run_snippet, monkeypatch):
     monkeypatch.setattr(Triton, "__enter__", enter_and_notify)
     thread = threading.Thread(target=lambda: run_snippet("serving_serve", Triton=Triton))
     thread.start()
-    wait_until(lambda: entered and entered[0].is_connected())
-    entered[0].run()
+    wait_until(lambda: "Metrics: " in caplog.text, 30, "serve to say where the models are")
 
     entered[0].stop()
 

@@ -208,6 +208,7 @@ with triton:
         wait_until(lambda: is_ready(at))
         request = Background(lambda: infer_json(at, "hang", [json_floats([1])]))
         assert script.line() == "entered"
+        script.wait_until_it_serves()
         script.signal(signal.SIGTERM)
 
         assert script.wait() == 1
@@ -285,7 +286,7 @@ sys.exit(7)
 )
 
 
-@pytest.mark.parametrize("runs", [3, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runs", [3, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
 def test_a_callable_inside_native_code_does_not_abort_the_process(tmp_path, napping, runs):
     for _ in range(runs):
         with Script(tmp_path, NAP, napping) as script:

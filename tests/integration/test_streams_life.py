@@ -313,6 +313,8 @@ def test_a_script_that_ends_while_streams_run_tells_their_clients(tmp_path, kind
             stream.send("m", 1)
             assert stream.reply().y == 1
 
+            if end == "serve":
+                script.wait_until_it_serves()
             start = time.monotonic()
             if end == "serve":
                 script.signal(signal.SIGTERM)

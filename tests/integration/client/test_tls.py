@@ -85,11 +85,16 @@ def https_proxy_of(port, context):
     class Server(http.server.ThreadingHTTPServer):
         daemon_threads = True
 
+        def finish_request(self, request, client_address):
+            # In the connection's own thread: a client that opens a connection and says nothing holds up nobody else.
+            request.settimeout(30)
+            with context.wrap_socket(request, server_side=True) as encrypted:
+                super().finish_request(encrypted, client_address)
+
         def handle_error(self, *_):
             pass
 
     with Server((HOST, 0), Handler) as proxy:
-        proxy.socket = context.wrap_socket(proxy.socket, server_side=True)
         threading.Thread(target=proxy.serve_forever, daemon=True).start()
         yield proxy.server_address[1]
         proxy.shutdown()
