@@ -27,6 +27,7 @@ from pytriton.gateway.remote import RemoteUpstream
 from pytriton.gateway.request import Request, Scope
 from pytriton.gateway.responses import Send, send_json
 from pytriton.gateway.streams import EVENTS
+from pytriton.gateway.tracing import TracedApplication
 from pytriton.gateway.traffic import Traffic
 
 LOGGER = logging.getLogger(__name__)
@@ -86,10 +87,10 @@ class Gateway:
         self._traffic = Traffic()
         self._in_flight = 0
         self._draining = False
-        self._app: Application = self._respond
+        self._app: Application = TracedApplication(self._respond, self._config.continue_traces)
         if self._config.cors_origins:
             self._app = CORSMiddleware(
-                self._respond,
+                self._app,
                 allow_origins=self._config.cors_origins,
                 allow_methods=["GET", "POST"],
                 allow_headers=["*"],

@@ -40,6 +40,8 @@ class GatewayConfig:
         max_samples: Samples that a request may have.
         max_requests: Requests that may be in flight at a time; others are refused with status 503.
         request_timeout_s: How long a response, or the next response of a stream, may take, in seconds.
+        continue_traces: Whether a request continues the OpenTelemetry trace of its client. Otherwise each one begins a
+            trace, so that clients cannot decide what is recorded.
 
     Raises:
         PyTritonBadParameterError: A setting has a value that cannot work.
@@ -59,6 +61,7 @@ class GatewayConfig:
     max_samples: int = 10_000
     max_requests: int = 10_000
     request_timeout_s: float = 60.0
+    continue_traces: bool = True
 
     def __post_init__(self) -> None:
         """Checks the settings."""

@@ -228,7 +228,7 @@ class RemoteClient:
         """Sends a request, and returns the response."""
         session, request = self._session_of(call), self._request(call, timeout_s)
 
-        def send(server: Server, deadline: Deadline) -> Steps[RemoteReply]:
+        def send(request: EncodedRequest, server: Server, deadline: Deadline) -> Steps[RemoteReply]:
             name, version = session.model
             result = yield functools.partial(
                 server.transport.call,
@@ -243,7 +243,10 @@ class RemoteClient:
             )
             return _reply(session, server, request, result)
 
-        return await run_async(session.send(send, session.deadline_of(request)))
+        deadline = session.deadline_of(request)
+        return await run_async(
+            session.in_span(request, lambda traced: session.send(functools.partial(send, traced), deadline))
+        )
 
     async def stream_call(self, call: InferenceCall, timeout_s: float) -> AsyncGenerator[list[RemoteReply], None]:
         """Sends a request, and yields the responses."""

@@ -8,6 +8,7 @@ from typing import Any, Union
 
 import numpy as np
 
+from pytriton.proxy.telemetry import traced_span
 from pytriton.proxy.wire.encoding import ParameterValue
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -52,7 +53,8 @@ class Request(_NamedArrays):
             the request's batch size.
         parameters: Request parameters and forwarded headers; empty if the client sent none, and None if the request
             was made by hand without any.
-        span: An OpenTelemetry span that the request belongs to, if one was set.
+        span: The request's OpenTelemetry span, a child of Triton's span of the model; None if it is not traced. The
+            worker ends it with the request.
         requested_output_names: Names of the requested outputs; of all if the client named none.
         request_id: The id that the client gave the request, or None.
 
@@ -90,12 +92,7 @@ class Request(_NamedArrays):
             >>> with Request({}).traced_span("tokenize") as span:
             ...     assert span is None
         """
-        if self.span is None:
-            yield None
-            return
-        from opentelemetry.trace import get_tracer, use_span
-
-        with use_span(self.span), get_tracer("pytriton").start_as_current_span(span_name) as child:
+        with traced_span(self, span_name) as child:
             yield child
 
     def is_cancelled(self) -> bool:

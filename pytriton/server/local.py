@@ -19,6 +19,7 @@ import zmq
 import pytriton.python_backend
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonRuntimeError
+from pytriton.proxy.telemetry.tracer import telemetry_environment, use_trace_config
 from pytriton.server import workarounds
 from pytriton.server.capabilities import NEWER_FIELDS, fitting_flags, flags_of
 from pytriton.server.config import TritonConfig, server_flags
@@ -79,6 +80,7 @@ class LocalServer:
         self._files = find_server(path)
         self.config = with_ports(with_vertex_ai(config))
         check_settings(self.config)
+        _trace(self.config.trace_config)
         self.control = control_of(self.config, access)
         self.repository = workspace.path / "models"
         self.repository.mkdir(exist_ok=True)
@@ -419,8 +421,16 @@ def _command(files: ServerFiles, config: TritonConfig, repository: pathlib.Path,
     return command
 
 
+def _trace(trace_config: list[str] | None) -> None:
+    """Has inference callables make spans where the server does."""
+    try:
+        use_trace_config(trace_config)
+    except ImportError as error:
+        LOGGER.warning("The server traces requests, but inference callables have no spans. %s.", error)
+
+
 def _server_environment(files: ServerFiles, workspace: pathlib.Path) -> dict[str, str]:
-    environment = dict(os.environ)
+    environment = {**telemetry_environment(), **os.environ}
     own_libraries = environment.get("LD_LIBRARY_PATH", "")
     environment["LD_LIBRARY_PATH"] = ":".join(filter(None, [str(files.libraries), own_libraries]))
     libzmq = _libzmq_path()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import struct
 import time
@@ -44,6 +45,7 @@ from pytriton.client.exceptions import (
 from pytriton.client.retry import RetryPolicy
 from pytriton.client.url import TritonUrl
 from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.proxy.telemetry.propagation import RequestSpan, start_request_span
 
 _PROBE_TIMEOUT_S = 2.0
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -66,6 +68,16 @@ def read_config(message: Any, url: str, version: str) -> TritonModelConfig:
         return TritonModelConfig.from_dict(message, version or None)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise malformed(url, f"its model configuration has {error!r}") from error
+
+
+def _in_span(steps: Steps[T], span: RequestSpan) -> Steps[T]:
+    try:
+        response = yield from steps
+    except BaseException as error:
+        span.end(error)
+        raise
+    span.end()
+    return response
 
 
 class Session:
@@ -177,6 +189,27 @@ class Session:
         Makes as many attempts as the retry policy allows. Without one, it sends the request again while the server is
         being restarted.
         """
+        return self.in_span(request, self._infer)
+
+    def in_span(self, request: EncodedRequest, send: Callable[[EncodedRequest], Steps[T]]) -> Steps[T]:
+        """Sends a request by a function, in a span of its own if this process uses OpenTelemetry."""
+        traced, span = self.traced(request)
+        return send(request) if span is None else _in_span(send(traced), span)
+
+    def traced(self, request: EncodedRequest) -> tuple[EncodedRequest, RequestSpan | None]:
+        """Starts the span of a request; returns the request with its context, and the span.
+
+        There is none if nothing in this process uses OpenTelemetry, or the request's headers have a context already.
+        """
+        if "traceparent" in request.headers:
+            return request, None
+        url = self.servers[0].transport.url
+        span = start_request_span(self.model[0], {"server.address": url.hostname, "server.port": url.port})
+        if span is None:
+            return request, None
+        return dataclasses.replace(request, headers={**request.headers, **span.headers}), span
+
+    def _infer(self, request: EncodedRequest) -> Steps[dict[str, Array]]:
         if self._is_plain:
             timeout_s = request.timeout_s or self.settings.inference_timeout_s
             return self._across_restarts(lambda left_s: self._send(self.servers[0], request, left_s), timeout_s)

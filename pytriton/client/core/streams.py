@@ -26,6 +26,7 @@ from pytriton.client.exceptions import (
     PyTritonClientValueError,
 )
 from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.proxy.telemetry.propagation import RequestSpan
 
 LOGGER = logging.getLogger(__name__)
 
@@ -65,7 +66,13 @@ class Stream:
         self._loop = asyncio.get_running_loop()
         self._next: asyncio.Future[Any] | None = None
         self._is_left = False
+        self._span: RequestSpan | None = None
         self._url = server.url
+
+    def trace(self, span: RequestSpan, first: Any) -> None:
+        """Has a span end with the stream; `first` is what `receive` has returned already."""
+        self._span = span
+        self._note(first)
 
     async def receive(self, timeout_s: float | None = None) -> Any:
         """Waits for the next response.
@@ -81,6 +88,24 @@ class Stream:
             PyTritonClientInferenceServerError: The server or the model failed, or the connection broke.
             PyTritonClientClosedError: The client was closed meanwhile.
         """
+        try:
+            result = await self._result(timeout_s)
+        except BaseException as error:
+            if self._span is not None:
+                self._span.end(error)
+            raise
+        self._note(result)
+        return result
+
+    def _note(self, result: Any) -> None:
+        if self._span is None:
+            return
+        if result is None:
+            self._span.end()
+        else:
+            self._span.responded()
+
+    async def _result(self, timeout_s: float | None) -> Any:
         try:
             received = await self._receive(timeout_s or self._timeout_s)
             if received is None:
@@ -110,6 +135,8 @@ class Stream:
 
     def leave(self) -> None:
         """Ends the stream on the server, in the background; from any thread, and more than once."""
+        if self._span is not None:
+            self._span.end()
         if _running_loop() is self._loop:
             self._start_to_leave()
             return
@@ -167,7 +194,16 @@ async def open_stream(session: Session, request: EncodedRequest) -> tuple[Stream
             raise
         return stream, first
 
-    return await run_async(session.with_retries(lambda: session.with_failover(ask, deadline), deadline))
+    request, span = session.traced(request)
+    try:
+        stream, first = await run_async(session.with_retries(lambda: session.with_failover(ask, deadline), deadline))
+    except BaseException as error:
+        if span is not None:
+            span.end(error)
+        raise
+    if span is not None:
+        stream.trace(span, first)
+    return stream, first
 
 
 def _look_for_reason(server: Server, model: tuple[str, str], request: EncodedRequest, timeout_s: float) -> Steps[None]:

@@ -22,6 +22,7 @@ from pytriton.proxy.services.dispatcher import ReplyDispatcher
 from pytriton.proxy.services.messages import InferenceCall, InferenceReply, ServiceTensor, write_call
 from pytriton.proxy.services.pending_call import PendingCall
 from pytriton.proxy.services.reply_stream import AsyncReplyStream, ReplyStream
+from pytriton.proxy.telemetry.propagation import start_request_span
 from pytriton.proxy.tensors.bytes_tensor import as_bytes, encode_elements
 from pytriton.proxy.tensors.layout import Layout
 from pytriton.proxy.types import Array
@@ -289,8 +290,10 @@ class ServerClient:
                     f"parameter {key!r} of a request to model {call.model!r} is {value!r}: use str, bool, int or float"
                 )
         try:
-            head = write_call(call, inputs, batch)
-            return self._dispatcher.submit(ServiceNotification.INFER, head, layout, loop=loop)
+            span = start_request_span(call.model, {}, call.trace_context)
+            trace_context = call.trace_context if span is None else span.trace_context
+            head = write_call(call, inputs, batch, trace_context)
+            return self._dispatcher.submit(ServiceNotification.INFER, head, layout, loop=loop, span=span)
         except struct.error as error:
             raise PyTritonBadParameterError(
                 f"a number of a request to model {call.model!r} does not fit 64 bits: {error}"

@@ -21,6 +21,7 @@ import numpy as np
 from pytriton.exceptions import PyTritonInferenceError, PyTritonInvalidOperationError
 from pytriton.proxy.services.messages import InferenceReply, ServiceTensor
 from pytriton.proxy.services.pending_call import PendingCall
+from pytriton.proxy.telemetry.propagation import RequestSpan
 from pytriton.proxy.tensors.layout import Layout
 from pytriton.proxy.transport.adaptive_spin import AdaptiveSpin
 from pytriton.proxy.transport.arena import PeerArena, SharedArena
@@ -82,6 +83,7 @@ class ReplyDispatcher:
         self._held: list[bytes] = []  # notifications of tasks, which are sent together
         self._sending_loop: asyncio.AbstractEventLoop | None = None  # which sends them
         self._pending: dict[int, PendingCall] = {}
+        self._traced: dict[int, RequestSpan] = {}  # whose activities are awaited, also behind the final reply
         self._queue: collections.deque[PendingCall] = collections.deque()  # threads that wait for another that reads
         self._loops: dict[asyncio.AbstractEventLoop, int] = {}  # and how many wait there
         self._is_read = False
@@ -100,6 +102,7 @@ class ReplyDispatcher:
         *,
         replies: bool = True,
         loop: asyncio.AbstractEventLoop | None = None,
+        span: RequestSpan | None = None,
     ) -> PendingCall:
         """Sends a call to the server.
 
@@ -109,6 +112,7 @@ class ReplyDispatcher:
             layout: Its data.
             replies: Whether the server replies to it.
             loop: The running event loop, if the caller waits for replies in it.
+            span: The call's span, if it is traced.
 
         Raises:
             PyTritonInvalidOperationError: The server is gone, or this is a fork of the process that had the channel.
@@ -124,6 +128,8 @@ class ReplyDispatcher:
             message = NOTIFICATION.pack(kind, pending.number if replies else 0, offset, size)
             if replies:
                 self._pending[pending.number] = pending
+                if span is not None:
+                    self._traced[pending.number] = pending.span = span
                 if loop is not None:
                     self._enter(loop)
                     if len(self._pending) > _FEW:
@@ -412,6 +418,9 @@ class ReplyDispatcher:
             except (ProtocolError, TypeError, ValueError):
                 LOGGER.exception("The server sent a malformed reply to a worker.")
                 return False
+        elif kind == ServiceNotification.ACTIVITY:
+            self._note_activity(number, offset, size)
+            return True
         is_final = type(reply) is int or reply.final  # type: ignore[union-attr]
         with self._lock:
             pending = self._pending.get(number)
@@ -419,6 +428,8 @@ class ReplyDispatcher:
                 return True
             if is_final:
                 del self._pending[number]
+                if pending.span is not None and not pending.span.is_followed:
+                    self._traced.pop(number, None)
                 if pending.loop is not None:
                     self._leave(pending)
             if not pending.cancelled:
@@ -426,6 +437,13 @@ class ReplyDispatcher:
         if pending.signal is not None or pending.future is not None:
             pending.wake()
         return True
+
+    def _note_activity(self, number: int, activity: int, time_ns: int) -> None:
+        with self._lock:
+            span = self._traced.get(number)
+        if span is not None and not span.note_activity(activity, time_ns):
+            with self._lock:
+                self._traced.pop(number, None)
 
     def _reply(self, offset: int, size: int) -> InferenceReply:
         peer = self._peer

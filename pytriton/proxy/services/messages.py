@@ -59,6 +59,7 @@ class InferenceCall:
         timeout_us: The request's timeout in microseconds; 0 is none.
         parameters: Request parameters.
         batch: The sequence of the batch for which the call is made; None leaves that to `ServerClient`.
+        trace_context: The trace to which the request belongs, as JSON; empty is the current one, if there is any.
     """
 
     model: str
@@ -72,6 +73,7 @@ class InferenceCall:
     timeout_us: int = 0
     parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
     batch: int | None = None
+    trace_context: str = ""
 
 
 @dataclass
@@ -112,10 +114,10 @@ class InferenceReply:
         return self
 
 
-def write_call(call: InferenceCall, inputs: list[InferenceCallInput], batch: int) -> bytes:
+def write_call(call: InferenceCall, inputs: list[InferenceCallInput], batch: int, trace_context: str = "") -> bytes:
     """Encodes a call's header. Cached but for the id, since a model mostly gets the same call with other data."""
-    if batch > 0 or call.correlation_id or call.parameters:
-        return encode_call(call, inputs, batch).to_bytes()
+    if batch > 0 or call.correlation_id or call.parameters or trace_context:
+        return encode_call(call, inputs, batch, trace_context).to_bytes()
     outputs = None if call.outputs is None else tuple(call.outputs)
     request_id = encode_text(call.request_id)
     before, behind = _write_call(
@@ -153,7 +155,9 @@ def _write_call(
     return message[:start], message[start + id_size :]
 
 
-def encode_call(call: InferenceCall, inputs: list[InferenceCallInput], batch: int) -> MessageWriter:
+def encode_call(
+    call: InferenceCall, inputs: list[InferenceCallInput], batch: int, trace_context: str = ""
+) -> MessageWriter:
     """Encodes a call's header."""
     writer = MessageWriter()
     words = writer.words
@@ -172,4 +176,5 @@ def encode_call(call: InferenceCall, inputs: list[InferenceCallInput], batch: in
         writer.text(name)
         words += (datatype, offset, size, len(shape))
         words += shape
+    writer.text(trace_context)
     return writer

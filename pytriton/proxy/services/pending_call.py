@@ -8,6 +8,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from pytriton.proxy.services.messages import InferenceReply
+from pytriton.proxy.telemetry.propagation import RequestSpan
 
 if TYPE_CHECKING:
     import asyncio
@@ -24,9 +25,10 @@ class PendingCall:
         future: Wakes the waiting task.
         loop: The task's loop, or None.
         thread: The thread that made the call.
+        span: The span of the call, whose activities the server reports; None if it is not traced.
     """
 
-    __slots__ = ("cancelled", "future", "loop", "number", "replies", "signal", "thread")
+    __slots__ = ("cancelled", "future", "loop", "number", "replies", "signal", "span", "thread")
 
     def __init__(self, number: int, loop: asyncio.AbstractEventLoop | None) -> None:
         self.number = number
@@ -36,6 +38,7 @@ class PendingCall:
         self.future: asyncio.Future[None] | None = None
         self.loop = loop
         self.thread = threading.get_ident()
+        self.span: RequestSpan | None = None
 
     def wake(self) -> None:
         """Wakes the waiting thread: there is a reply, there will be none, it becomes the leader, or it is late."""

@@ -9,6 +9,7 @@ from pytriton.exceptions import PyTritonInferenceError
 from pytriton.proxy.services.dispatcher import ReplyDispatcher
 from pytriton.proxy.services.messages import InferenceCall, InferenceReply
 from pytriton.proxy.services.pending_call import PendingCall
+from pytriton.proxy.telemetry.propagation import RequestSpan
 from pytriton.proxy.wire.error_code import ErrorCode
 
 
@@ -53,6 +54,8 @@ class _ReplyStreamBase:
         if not self._ended:
             self._ended = True
             self._dispatcher.cancel(self._pending)
+            if self._pending.span is not None:
+                self._pending.span.end()
 
     def request_cancellation(self) -> None:
         """Asks the server to cancel the request; the stream goes on until the model ends it."""
@@ -76,6 +79,8 @@ class _ReplyStreamBase:
             )
             return InferenceReply(error=NoResponseError(message, ErrorCode.UNAVAILABLE))
         assert isinstance(reply, InferenceReply)
+        if self._pending.span is not None:
+            _note(reply, self._pending.span)
         if reply.final:
             self._ended = True
         if reply.error is not None:
@@ -83,6 +88,13 @@ class _ReplyStreamBase:
         elif not reply.model and not self._with_end:
             return None
         return reply
+
+
+def _note(reply: InferenceReply, span: RequestSpan) -> None:
+    if reply.error is None and reply.model:
+        span.responded(reply.final)
+    if reply.final or reply.error is not None:
+        span.end(reply.error)
 
 
 class ReplyStream(_ReplyStreamBase, Iterator[InferenceReply]):

@@ -11,6 +11,7 @@ import numpy as np
 
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.datatypes import BYTES_CODE, DTYPE_BY_CODE
+from pytriton.proxy.telemetry.spans import BatchSpans, start_spans
 from pytriton.proxy.tensors.bytes_tensor import bytes_array
 from pytriton.proxy.tensors.signature import Signature
 from pytriton.proxy.transport.arena import Lease
@@ -40,6 +41,7 @@ class Batch:
         "lease",
         "request_count",
         "rows",
+        "spans",
     )
 
     def __init__(self, lease: Lease, signature: Signature) -> None:
@@ -59,6 +61,10 @@ class Batch:
         self._columns: dict[int, Array] | None = None
         self._starts: list[int] | None = None
         self._callbacks: dict[int, list[Callable[[], None]]] | None = None
+        self.spans: BatchSpans | None = None
+        """The spans of the requests, if some are traced."""
+        if self._message.is_traced:
+            self._start_spans()
 
     def cancelled(self) -> bytes:
         """Returns the cancel flags: a byte for each request, 1 once it is cancelled."""
@@ -98,7 +104,11 @@ class Batch:
 
     def requests(self) -> list[Request]:
         """Returns the requests, which look up their contents on first access."""
-        return [BatchRequest(self, index) for index in range(self.request_count)]
+        requests: list[Request] = [BatchRequest(self, index) for index in range(self.request_count)]
+        if self.spans is not None:
+            for request, span in zip(requests, self.spans.requests):
+                request.span = span
+        return requests
 
     def metadata(self, request: int) -> RequestMetadata:
         """Returns what a request has besides its tensors."""
@@ -156,6 +166,17 @@ class Batch:
                 return None
             end += array.nbytes
         return first - start - self._data_offset if end <= start + self.lease.nbytes else None
+
+    def _start_spans(self) -> None:
+        metadata = self._all_metadata()
+        spec = self._signature.spec
+        self.spans = start_spans(
+            [each.options.trace_context for each in metadata],
+            [each.id for each in metadata],
+            spec.name,
+            spec.version,
+            self.rows,
+        )
 
     def _all_metadata(self) -> list[RequestMetadata]:
         """Returns the metadata of each request, decoded on first access; empty if no request has any."""

@@ -23,6 +23,9 @@ from pytriton.proxy.wire.encoding import (
 HAS_ROWS = 1
 """Flag of a batch: the numbers of rows of its requests follow."""
 
+IS_TRACED = 2
+"""Flag of a batch: a request has a trace context."""
+
 HAS_PARAMETERS = 8
 """Flag of a response entry: its parameters follow."""
 
@@ -79,13 +82,14 @@ class BatchMessage:
     cancelled.
 
     ``rows`` is the first dimension of each request, and empty if the model does not batch; ``metadata`` is empty if no
-    request has any.
+    request has any. ``is_traced``: a request has a trace context.
     """
 
     request_count: int
     rows: list[int]
     columns: list[TensorColumn]
     metadata: list[RequestMetadata]
+    is_traced: bool = False
 
     @functools.cached_property
     def is_stacked(self) -> bool:
@@ -158,7 +162,7 @@ def decode_tensors(reader: MessageReader) -> BatchMessage:
     """Decodes a batch's header without the metadata, from behind the position of the metadata."""
     request_count, flags = reader.count(), reader.word()
     rows = list(reader.take(request_count)) if flags & HAS_ROWS else []
-    return BatchMessage(request_count, rows, reader.columns(request_count), [])
+    return BatchMessage(request_count, rows, reader.columns(request_count), [], bool(flags & IS_TRACED))
 
 
 def read_batch(message: Any) -> tuple[BatchMessage, int, int]:

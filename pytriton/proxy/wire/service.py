@@ -52,6 +52,18 @@ class ServiceNotification(enum.IntEnum):
     METRIC = 7
     REPLY = 8
     DONE = 9
+    ACTIVITY = 10
+
+
+class TraceActivity(enum.IntEnum):
+    """``TRITONSERVER_InferenceTraceActivity``, as far as it is used; ``RELEASED`` if no more follow."""
+
+    RELEASED = -1
+    REQUEST_START = 0
+    QUEUE_START = 1
+    COMPUTE_START = 2
+    COMPUTE_END = 5
+    REQUEST_END = 6
 
 
 class LogLevel(enum.IntEnum):

@@ -184,6 +184,9 @@ class ConcurrentExecutor:
         error: BaseException | None = None
         if self._watchdog is not None:
             self._watchdog.begin(in_flight, in_flight.task)
+        spans = in_flight.batch.spans
+        if spans is not None:
+            spans.enter()
         try:
             if in_flight.is_wanted:
                 await self._call_async(in_flight, returned)
@@ -191,6 +194,8 @@ class ConcurrentExecutor:
                 returned.close()
         except BaseException as caught:  # of any kind: the requests need a response, and the loop continues
             error = caught
+        if spans is not None:
+            spans.exit()
         if self._watchdog is not None:
             self._watchdog.end(in_flight)
         self._finish(in_flight, error)
@@ -224,6 +229,9 @@ class ConcurrentExecutor:
         error: BaseException | None = None
         if self._watchdog is not None:
             self._watchdog.begin(in_flight)
+        spans = in_flight.batch.spans
+        if spans is not None:
+            spans.enter()
         try:
             returned = self._call(in_flight) if in_flight.is_wanted else None
             if inspect.isawaitable(returned) or hasattr(returned, "__aiter__"):
@@ -236,6 +244,8 @@ class ConcurrentExecutor:
         except BaseException as caught:
             error = caught
         finally:
+            if spans is not None:
+                spans.exit()
             if self._watchdog is not None:
                 self._watchdog.end(in_flight)
         self._finish(in_flight, error)
@@ -290,6 +300,8 @@ class ConcurrentExecutor:
         self, in_flight: InFlightBatch, request: int, item: object, final: bool, now_ns: int
     ) -> PendingResponse:
         if isinstance(item, BaseException):
+            if in_flight.batch.spans is not None:
+                in_flight.batch.spans.fail_request(request, item)
             return PendingResponse(in_flight, request, final, now_ns, failure_of(item, self._signature.model, request))
         outputs = checked_outputs(item, in_flight.batch, request, self._signature)
         for position, array in outputs.items():
@@ -301,10 +313,17 @@ class ConcurrentExecutor:
     def _finish(self, in_flight: InFlightBatch, error: BaseException | None) -> None:
         """Ends the remaining requests of a batch after the callable has returned, unless its responses are deferred."""
         if self._deferred and error is None and in_flight.is_wanted:
+            if in_flight.batch.spans is not None:
+                in_flight.batch.spans.end_call()
             self._responses.mark_returned(in_flight, notify=self._threads is not None)  # so that it sends the next
             self._complete(in_flight)
             return
         failure = self._failure(in_flight, error)
+        spans = in_flight.batch.spans
+        if spans is not None:
+            if error is not None:
+                spans.fail(error)
+            spans.end_call()
         now_ns = time.monotonic_ns()
         left = [request for request in range(len(in_flight.requests)) if request not in in_flight.ended]
         self._responses.send(

@@ -18,6 +18,7 @@ from collections.abc import Callable
 
 from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.proxy.services.client import SERVICE_FD, use_process_channel
+from pytriton.proxy.telemetry.tracer import flush, use_environment
 from pytriton.proxy.transport.control_channel import ControlChannel
 from pytriton.proxy.wire.control import (
     HAS_READINESS_CHECK,
@@ -186,6 +187,7 @@ def run_worker(
         if control_fd != SERVICE_FD and stat.S_ISSOCK(os.fstat(SERVICE_FD).st_mode):
             os.set_inheritable(SERVICE_FD, False)
             use_process_channel(SERVICE_FD)
+    use_environment()
     main_thread = MainThread()
     handler = CommandHandler(control, load, complete_config, main_thread)
     threading.Thread(target=_handle_commands, args=(handler,), name="pytriton-commands", daemon=True).start()
@@ -202,6 +204,7 @@ def _handle_commands(handler: CommandHandler) -> None:
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)
+    flush()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

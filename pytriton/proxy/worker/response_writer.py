@@ -195,6 +195,9 @@ class ResponseWriter:
 
 def _mark_ended(responses: list[PendingResponse]) -> None:
     for response in responses:
+        spans = response.in_flight.batch.spans
+        if spans is not None:
+            spans.responded(response.request, response.outputs is not None, response.final)
         if response.final:
             response.in_flight.ended.add(response.request)
             response.in_flight.unwanted.add(response.request)

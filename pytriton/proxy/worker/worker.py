@@ -21,7 +21,7 @@ from pytriton.proxy.tensors.result import ResultWriter, write_result
 from pytriton.proxy.tensors.signature import Signature
 from pytriton.proxy.tensors.stacked_outputs import StackedOutputs
 from pytriton.proxy.tensors.warmup import Warmup
-from pytriton.proxy.transport.arena import TRIM_AFTER_S, Arena, ArenaError, PeerArena
+from pytriton.proxy.transport.arena import TRIM_AFTER_S, Arena, PeerArena
 from pytriton.proxy.transport.channel import Channel
 from pytriton.proxy.transport.doorbell import has_futex
 from pytriton.proxy.transport.time_slice import request_short_time_slice
@@ -402,6 +402,9 @@ class Worker:
         signature = self._signature
         unrecoverable = None
         start = end = time.monotonic_ns()
+        spans = batch.spans
+        if spans is not None:
+            spans.enter()
         try:
             returned = self.infer_func(self._requests_of(batch))
             if type(returned) not in _RESULTS and inspect.isawaitable(returned):
@@ -409,14 +412,19 @@ class Worker:
 
                 returned = asyncio.run_coroutine_threadsafe(_awaited(returned), self._loop.get()).result()
             end = time.monotonic_ns()
+            if spans is not None:
+                spans.note(returned)
             return (*self._results.write(returned, batch, (start, end), arena), None)
-        except ArenaError as error:
-            failure = failure_of(error, signature.model)
-        except PyTritonUnrecoverableError as error:
-            failure = failure_of(error, signature.model)
-            unrecoverable = error
         except BaseException as error:  # SystemExit as well: the requests need a response, and the server continues
             failure = failure_of(error, signature.model)
+            if isinstance(error, PyTritonUnrecoverableError):
+                unrecoverable = error
+            if spans is not None:
+                spans.fail(error)
+        finally:
+            if spans is not None:
+                spans.exit()
+                spans.end()
         return (*write_result([], [failure], {}, batch, signature, (start, max(start, end)), arena), unrecoverable)
 
 

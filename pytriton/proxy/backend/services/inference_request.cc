@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "services/call_chain.h"
+#include "services/call_trace.h"
 #include "services/service_channel.h"
 #include "triton/bytes_tensor.h"
 #include "triton/datatype.h"
@@ -147,7 +148,8 @@ void InferenceRequest::Start(const std::shared_ptr<ServiceChannel>& channel, int
     inference->Prepare(call, data, call_chain);
     channel->Add(number, inference);
     is_known = true;
-    Check(TRITONSERVER_ServerInferAsync(channel->server(), inference->request_, nullptr));
+    TRITONSERVER_InferenceTrace* trace = NewCallTrace(channel, number, call.trace_context);
+    Check(TRITONSERVER_ServerInferAsync(channel->server(), inference->request_, trace));
   } catch (...) {
     if (is_known) channel->Remove(number);
     delete inference;

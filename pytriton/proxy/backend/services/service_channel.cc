@@ -225,6 +225,10 @@ bool ServiceChannel::Reply(int64_t number, const InferenceReplyMessage& message)
   return false;
 }
 
+void ServiceChannel::SendActivity(int64_t number, int64_t activity, int64_t timestamp_ns) {
+  Send({ToWord(ServiceNotification::kActivity), number, activity, timestamp_ns});
+}
+
 bool ServiceChannel::Send(const Notification& notification) {
   const std::lock_guard<std::mutex> lock(send_mutex_);
   if (closed_) return false;

@@ -67,6 +67,8 @@ class ServiceChannel : public std::enable_shared_from_this<ServiceChannel> {
   void ReleaseMessage(int64_t offset) { worker_arena_.Release(offset); }
   // Returns whether the worker received the reply, and with it the outputs' blocks.
   bool Reply(int64_t number, const InferenceReplyMessage& message);
+  // Reports an activity of a traced call, and when it was, on CLOCK_MONOTONIC.
+  void SendActivity(int64_t number, int64_t activity, int64_t timestamp_ns);
 
  private:
   void Handle(const Notification& notification, FileDescriptor file);

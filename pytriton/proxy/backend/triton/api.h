@@ -97,6 +97,10 @@ enum TRITONSERVER_MetricKind {
   TRITONSERVER_METRIC_KIND_HISTOGRAM
 };
 
+enum TRITONSERVER_InferenceTraceLevel { TRITONSERVER_TRACE_LEVEL_TIMESTAMPS = 4 };
+
+enum TRITONSERVER_InferenceTraceActivity { TRITONSERVER_TRACE_REQUEST_START, TRITONSERVER_TRACE_REQUEST_END = 6 };
+
 enum TRITONBACKEND_ArtifactType { TRITONBACKEND_ARTIFACT_FILESYSTEM };
 
 constexpr uint32_t TRITONSERVER_REQUEST_RELEASE_ALL = 1;
@@ -215,6 +219,20 @@ __attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_InferenceTraceId(TRITONSE
                                                                         uint64_t* id);
 __attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_InferenceTraceContext(TRITONSERVER_InferenceTrace* trace,
                                                                              const char** context);
+// Missing in servers older than 24.03.
+typedef void (*TRITONSERVER_InferenceTraceActivityFn_t)(TRITONSERVER_InferenceTrace* trace,
+                                                        TRITONSERVER_InferenceTraceActivity activity,
+                                                        uint64_t timestamp_ns, void* userp);
+typedef void (*TRITONSERVER_InferenceTraceReleaseFn_t)(TRITONSERVER_InferenceTrace* trace, void* userp);
+__attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_InferenceTraceSetContext(TRITONSERVER_InferenceTrace* trace,
+                                                                                const char* context);
+__attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_InferenceTraceNew(
+    TRITONSERVER_InferenceTrace** trace, TRITONSERVER_InferenceTraceLevel level, uint64_t parent_id,
+    TRITONSERVER_InferenceTraceActivityFn_t activity_fn, TRITONSERVER_InferenceTraceReleaseFn_t release_fn,
+    void* trace_userp);
+__attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_InferenceTraceParentId(TRITONSERVER_InferenceTrace* trace,
+                                                                              uint64_t* parent_id);
+__attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_InferenceTraceDelete(TRITONSERVER_InferenceTrace* trace);
 TRITONSERVER_Error* TRITONBACKEND_OutputBuffer(TRITONBACKEND_Output* output, void** buffer, uint64_t byte_size,
                                                TRITONSERVER_MemoryType* memory_type, int64_t* memory_type_id);
 

@@ -12,6 +12,8 @@ namespace pytriton {
 
 // Flag of a batch: the numbers of rows of its requests follow.
 constexpr int64_t kHasRows = 1;
+// Flag of a batch: a request has a trace context.
+constexpr int64_t kIsTraced = 2;
 // Flag of a response entry: its parameters follow.
 constexpr int64_t kHasParameters = 8;
 

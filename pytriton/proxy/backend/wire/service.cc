@@ -35,6 +35,7 @@ InferenceCallMessage DecodeCall(MessageReader* reader) {
     input.datatype = reader->Word();
     input.tensor = reader->ReadTensor();
   }
+  message.trace_context = reader->Text();
   return message;
 }
 

@@ -24,7 +24,11 @@ enum class ServiceNotification : int64_t {
   kMetric = 7,  // worker: a MetricMessage
   kReply = 8,   // backend: an InferenceReplyMessage; of size 0 if there was no room for it
   kDone = 9,    // backend: in `offset`, the result of a kModel or kMetric
+  kActivity = 10,  // backend: of a traced call; in `offset` a TRITONSERVER_InferenceTraceActivity, in `size` when it was
 };
+
+// In place of an activity: no more follow.
+constexpr int64_t kReleased = -1;
 
 struct InferenceCallInput {
   std::string name;
@@ -47,6 +51,7 @@ struct InferenceCallMessage {
   std::vector<std::string> outputs;
   std::vector<Parameter> parameters;
   std::vector<InferenceCallInput> inputs;
+  std::string trace_context;  // of OpenTelemetry, as JSON; empty if the request is not traced
 };
 
 // One output of a reply, in its own block: `offset` is relative to the arena, -1 if there is no data.

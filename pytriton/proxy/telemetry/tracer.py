@@ -1,0 +1,238 @@
+"""The tracer of this process, for the spans of requests."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from pytriton.exceptions import PyTritonBadParameterError
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.trace import Tracer
+
+_INSTRUMENTATION = "pytriton"
+_ENDPOINT = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+_RESOURCE = "OTEL_RESOURCE_ATTRIBUTES"
+_FLUSH_TIMEOUT_MS = 2000
+_DEFAULT_URL = "http://localhost:4318/v1/traces"  # that of Triton, too
+
+_tracer: Tracer | None = None  # of set_telemetry_tracer
+_own: Tracer | None = None  # from trace_config, or from the environment of a worker process
+_providers: list[TracerProvider] = []  # of this module's making
+_environment: dict[str, str] = {}
+
+
+def set_telemetry_tracer(tracer: Tracer) -> None:
+    """Sets the tracer for the spans of this process: those of inference callables, of calls and of clients.
+
+    Without one, they are made by OpenTelemetry's global tracer provider or, if the program has none, by a tracer of
+    ``TritonConfig(trace_config=...)``.
+
+    Args:
+        tracer: The tracer.
+
+    Raises:
+        PyTritonBadParameterError: A tracer has been set already; this is a ``ValueError``.
+
+    Examples:
+        >>> from opentelemetry.sdk.trace import TracerProvider
+        >>> set_telemetry_tracer(TracerProvider().get_tracer("my-service"))  # doctest: +SKIP
+    """
+    global _tracer
+    if _tracer is not None:
+        raise PyTritonBadParameterError("A telemetry tracer has been set already; set_telemetry_tracer is called once.")
+    _tracer = tracer
+
+
+def get_telemetry_tracer() -> Tracer | None:
+    """Returns the tracer that `set_telemetry_tracer` has set; None if there is none."""
+    return _tracer
+
+
+def raise_if_no_telemetry() -> None:
+    """Checks that OpenTelemetry's SDK and its OTLP exporter are installed.
+
+    Raises:
+        ModuleNotFoundError: One of them is not; install ``pytriton[telemetry]``.
+    """
+    try:
+        import opentelemetry.exporter.otlp.proto.http.trace_exporter
+        import opentelemetry.sdk.trace  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"Spans need a package that is not installed ({error}); install it with pip install 'pytriton[telemetry]'",
+            name=error.name,
+        ) from error
+
+
+def parse_trace_config(trace_config_list: Sequence[str]) -> tuple[str, Resource]:
+    """Reads where spans are sent, and of which resource, from ``TritonConfig(trace_config=...)``.
+
+    Args:
+        trace_config_list: Settings as Triton's ``--trace-config`` takes them.
+
+    Returns:
+        The URL of the OTLP receiver, and OpenTelemetry's resource with the attributes that are named.
+
+    Raises:
+        PyTritonBadParameterError: The mode is not ``opentelemetry``, or there is no URL; this is a ``ValueError``.
+        ModuleNotFoundError: OpenTelemetry is not installed; install ``pytriton[telemetry]``.
+
+    Examples:
+        >>> url, resource = parse_trace_config(
+        ...     [
+        ...         "mode=opentelemetry",
+        ...         "opentelemetry,url=http://localhost:4318/v1/traces",
+        ...         "opentelemetry,resource=service.name=digits",
+        ...     ]
+        ... )  # doctest: +SKIP
+    """
+    if not is_opentelemetry(trace_config_list):
+        raise PyTritonBadParameterError(
+            f"trace_config is {list(trace_config_list)!r}; spans need mode=opentelemetry among its settings."
+        )
+    url = _url_of(trace_config_list)
+    if url is None:
+        raise PyTritonBadParameterError(
+            f"trace_config is {list(trace_config_list)!r}; spans need opentelemetry,url=http://HOST:PORT/v1/traces."
+        )
+    raise_if_no_telemetry()
+    from opentelemetry.sdk.resources import Resource
+
+    return url, Resource.create(_attributes_of(trace_config_list))
+
+
+def build_proxy_tracer_from_triton_config(trace_config: Sequence[str]) -> Tracer:
+    """Builds a tracer that sends spans where ``TritonConfig(trace_config=...)`` has Triton send its own.
+
+    Args:
+        trace_config: The settings.
+
+    Returns:
+        A tracer with a provider of its own, which sends spans in batches, and what is left when the program ends.
+
+    Raises:
+        PyTritonBadParameterError: See `parse_trace_config`.
+        ModuleNotFoundError: See `parse_trace_config`.
+
+    Examples:
+        >>> trace_config = ["mode=opentelemetry", "opentelemetry,url=http://localhost:4318/v1/traces"]
+        >>> tracer = build_proxy_tracer_from_triton_config(trace_config)  # doctest: +SKIP
+        >>> set_telemetry_tracer(tracer)  # doctest: +SKIP
+    """
+    return _built(*parse_trace_config(trace_config))
+
+
+def is_opentelemetry(trace_config: Sequence[str] | None) -> bool:
+    """Returns whether settings of Triton's tracing select OpenTelemetry."""
+    return any(_key_and_value(each) == ("mode", "opentelemetry") for each in trace_config or ())
+
+
+def use_trace_config(trace_config: Sequence[str] | None) -> None:
+    """Has this process, and the processes that it starts, send spans as Triton does, unless the program sets that up.
+
+    Args:
+        trace_config: Triton's settings; nothing happens if they do not select OpenTelemetry.
+
+    Raises:
+        ModuleNotFoundError: OpenTelemetry is not installed; install ``pytriton[telemetry]``.
+    """
+    global _own
+    if trace_config is None or not is_opentelemetry(trace_config):
+        return
+    url = _url_of(trace_config) or _DEFAULT_URL
+    attributes = _attributes_of(trace_config)
+    _environment.update({_ENDPOINT: url, _RESOURCE: ",".join(f"{k}={quote(v)}" for k, v in attributes.items())})
+    if _tracer is None and _own is None and not _is_provider_set():
+        raise_if_no_telemetry()
+        from opentelemetry.sdk.resources import Resource
+
+        _own = _built(url, Resource.create(attributes))
+
+
+def telemetry_environment() -> Mapping[str, str]:
+    """Returns the variables of OpenTelemetry that worker processes get, unless they are set; mostly none."""
+    return {name: value for name, value in _environment.items() if name not in os.environ}
+
+
+def use_environment() -> None:
+    """Has this worker process send spans if OpenTelemetry's variables say where to, and its packages are installed."""
+    global _own
+    url = os.environ.get(_ENDPOINT)
+    if not url:
+        return
+    with contextlib.suppress(ImportError):
+        raise_if_no_telemetry()
+        from opentelemetry.sdk.resources import Resource
+
+        _own = _built(url, Resource.create())  # which reads the other variables
+
+
+def current_tracer() -> Tracer | None:
+    """Returns the tracer for a span that begins now; None while nothing in this process uses OpenTelemetry."""
+    if _tracer is not None:
+        return _tracer
+    if _own is not None and not _is_provider_set():
+        return _own
+    if "opentelemetry.trace" not in sys.modules:
+        return None
+    return _global_tracer()
+
+
+def flush() -> None:
+    """Sends the spans that wait; for a process that ends without its exit handlers."""
+    for provider in _providers:
+        provider.force_flush(_FLUSH_TIMEOUT_MS)
+
+
+@functools.lru_cache(maxsize=1)
+def _global_tracer() -> Tracer:
+    from opentelemetry.trace import get_tracer
+
+    return get_tracer(_INSTRUMENTATION)  # which follows the global provider, if that is set later
+
+
+def _is_provider_set() -> bool:
+    """Returns whether the program has set OpenTelemetry's global tracer provider."""
+    if "opentelemetry.trace" not in sys.modules:
+        return False
+    from opentelemetry import trace
+
+    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+
+
+def _built(url: str, resource: Resource) -> Tracer:
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    provider = TracerProvider(resource=resource)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=_with_scheme(url))))
+    _providers.append(provider)
+    return provider.get_tracer(_INSTRUMENTATION)
+
+
+def _with_scheme(url: str) -> str:
+    return url if "://" in url else f"http://{url}"  # as Triton reads it
+
+
+def _key_and_value(setting: str) -> tuple[str, str]:
+    key, _, value = setting.partition("=")
+    return key.strip(), value.strip()
+
+
+def _url_of(trace_config: Sequence[str]) -> str | None:
+    settings = dict(map(_key_and_value, trace_config))
+    return settings.get("opentelemetry,url")
+
+
+def _attributes_of(trace_config: Sequence[str]) -> dict[str, str]:
+    resources = [value for key, value in map(_key_and_value, trace_config) if key == "opentelemetry,resource"]
+    return dict(map(_key_and_value, resources))
