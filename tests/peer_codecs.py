@@ -8,6 +8,7 @@ from pytriton.proxy.wire.inference import (
     DEFAULT_OPTIONS,
     HAS_PARAMETERS,
     HAS_ROWS,
+    IS_TRACED,
     BatchMessage,
     RequestFailure,
     RequestOptions,
@@ -28,7 +29,8 @@ def encode_batch(message: BatchMessage) -> MessageWriter:
     """Encodes a batch's header."""
     writer = MessageWriter()
     words = writer.words
-    words += (0, message.request_count, HAS_ROWS if message.rows else 0)
+    is_traced = any(metadata.options.trace_context for metadata in message.metadata)
+    words += (0, message.request_count, (HAS_ROWS if message.rows else 0) | (IS_TRACED if is_traced else 0))
     words += message.rows
     writer.columns(message.columns)
     if message.metadata:
@@ -131,6 +133,17 @@ def decode_call(reader: MessageReader) -> tuple[InferenceCall, list[InferenceCal
     parameters = reader.parameters()
     inputs = [InferenceCallInput(reader.text(), reader.word(), reader.tensor()) for _ in range(reader.count())]
     call = InferenceCall(
-        model, {}, version, outputs, request_id, correlation_id, flags, priority, timeout_us, parameters, batch
+        model,
+        {},
+        version,
+        outputs,
+        request_id,
+        correlation_id,
+        flags,
+        priority,
+        timeout_us,
+        parameters,
+        batch,
+        reader.text(),
     )
     return call, inputs

@@ -80,7 +80,6 @@ class LocalServer:
         self._files = find_server(path)
         self.config = with_ports(with_vertex_ai(config))
         check_settings(self.config)
-        _trace(self.config.trace_config)
         self.control = control_of(self.config, access)
         self.repository = workspace.path / "models"
         self.repository.mkdir(exist_ok=True)
@@ -97,6 +96,7 @@ class LocalServer:
         self._state = ServerState.STOPPED
         self._own_models: list[str] | None = None  # once they are loaded
         self._version = version_of(self._files.root)
+        self._end_tracing = _trace(self.config.trace_config)
 
     def start(self, bound: Sequence[str] | None = None) -> None:
         """Starts the process; it gets ready in the background.
@@ -345,6 +345,7 @@ class LocalServer:
         if self._process is not None:
             self._process.stop(_EXIT_GRACE_S)
             give_back(self.config)
+        self._end_tracing()
         self._state = ServerState.STOPPED
 
     def urls(self) -> list[str]:
@@ -421,12 +422,13 @@ def _command(files: ServerFiles, config: TritonConfig, repository: pathlib.Path,
     return command
 
 
-def _trace(trace_config: list[str] | None) -> None:
-    """Has inference callables make spans where the server does."""
+def _trace(trace_config: list[str] | None) -> Callable[[], None]:
+    """Has inference callables make spans where the server does; returns a function that ends it."""
     try:
-        use_trace_config(trace_config)
+        return use_trace_config(trace_config)
     except ImportError as error:
         LOGGER.warning("The server traces requests, but inference callables have no spans. %s.", error)
+        return lambda: None
 
 
 def _server_environment(files: ServerFiles, workspace: pathlib.Path) -> dict[str, str]:

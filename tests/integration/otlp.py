@@ -80,6 +80,10 @@ class Receiver:
         """The spans so far, of one trace or of all."""
         return [span for span in list(self._spans) if trace in (None, span.trace)]
 
+    def wait_until(self, condition):
+        """Waits for spans that meet a condition, and returns what it returned."""
+        return wait_until(condition, 20, "the condition of the spans")
+
     def wait_for(self, *names, trace=None):
         """Waits for spans of these names, and returns the first one of each."""
 
@@ -89,10 +93,7 @@ class Receiver:
                 by_name.setdefault(span.name, span)
             return [by_name[name] for name in names] if by_name.keys() >= set(names) else None
 
-        def described():
-            return f"spans {names}, of which have come {sorted({span.name for span in self.spans(trace)})}"
-
-        return wait_until(found, 20, described)
+        return wait_until(found, 20, f"{names} among the spans")
 
 
 def spans_of(body, content_type):

@@ -44,6 +44,30 @@ struct TRITONSERVER_Metric {
 
 namespace {
 
+// A trace that a front end or a backend has made. `parent` is that of an ensemble's step.
+struct Trace {
+  uint64_t parent;
+  TRITONSERVER_InferenceTraceActivityFn_t on_activity;
+  TRITONSERVER_InferenceTraceReleaseFn_t on_release;
+  void* userp;
+};
+
+// Goes through the life of a trace, and of a step's that outlives it, as an ensemble's may.
+void Walk(TRITONSERVER_InferenceTrace* trace) {
+  if (trace == nullptr) return;
+  const Trace root = *reinterpret_cast<Trace*>(trace);
+  auto* step =
+      reinterpret_cast<TRITONSERVER_InferenceTrace*>(new Trace{1, root.on_activity, root.on_release, root.userp});
+  for (int each = TRITONSERVER_TRACE_REQUEST_START; each <= TRITONSERVER_TRACE_REQUEST_END; ++each) {
+    const auto activity = static_cast<TRITONSERVER_InferenceTraceActivity>(each);
+    root.on_activity(step, activity, 1, root.userp);
+    root.on_activity(trace, activity, 100 + each, root.userp);
+  }
+  root.on_release(trace, root.userp);
+  root.on_activity(step, TRITONSERVER_TRACE_REQUEST_END, 1, root.userp);
+  root.on_release(step, root.userp);
+}
+
 std::mutex mutex;
 std::map<std::string, fake_server::Serve> models;
 std::map<std::pair<std::string, std::string>, TRITONSERVER_Metric*> metrics;  // by family, and values of labels
@@ -257,7 +281,8 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestCancel(TRITONSERVER_InferenceRe
 }
 
 TRITONSERVER_Error* TRITONSERVER_ServerInferAsync(TRITONSERVER_Server*, TRITONSERVER_InferenceRequest* request,
-                                                  TRITONSERVER_InferenceTrace*) {
+                                                  TRITONSERVER_InferenceTrace* trace) {
+  Walk(trace);
   fake_server::Serve serve;
   {
     const std::lock_guard<std::mutex> lock(mutex);
@@ -267,6 +292,29 @@ TRITONSERVER_Error* TRITONSERVER_ServerInferAsync(TRITONSERVER_Server*, TRITONSE
   request->cancelled = false;
   request->at_server = true;
   serve(request);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceTraceNew(TRITONSERVER_InferenceTrace** trace,
+                                                   TRITONSERVER_InferenceTraceLevel, uint64_t parent_id,
+                                                   TRITONSERVER_InferenceTraceActivityFn_t activity_fn,
+                                                   TRITONSERVER_InferenceTraceReleaseFn_t release_fn, void* userp) {
+  *trace = reinterpret_cast<TRITONSERVER_InferenceTrace*>(new Trace{parent_id, activity_fn, release_fn, userp});
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceTraceSetContext(TRITONSERVER_InferenceTrace*, const char* context) {
+  Require(*context == '{', "a trace context is JSON");
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceTraceParentId(TRITONSERVER_InferenceTrace* trace, uint64_t* parent_id) {
+  *parent_id = reinterpret_cast<Trace*>(trace)->parent;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceTraceDelete(TRITONSERVER_InferenceTrace* trace) {
+  delete reinterpret_cast<Trace*>(trace);
   return nullptr;
 }
 

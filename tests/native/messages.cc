@@ -202,6 +202,7 @@ class Generator {
     message.parameters = Parameters(Below(4));
     const int64_t input_count = Below(4);
     for (int64_t i = 0; i < input_count; ++i) message.inputs.push_back({Text(), Integer(), OneTensor()});
+    message.trace_context = Text();
     return message;
   }
 
@@ -285,7 +286,8 @@ bool Same(const InferenceCallMessage& a, const InferenceCallMessage& b) {
   return a.model == b.model && a.version == b.version && a.request_id == b.request_id && a.flags == b.flags &&
          a.priority == b.priority && a.timeout_us == b.timeout_us && a.correlation_number == b.correlation_number &&
          a.correlation_text == b.correlation_text && a.batch == b.batch && a.all_outputs == b.all_outputs &&
-         a.outputs == b.outputs && a.parameters == b.parameters && a.inputs == b.inputs;
+         a.outputs == b.outputs && a.parameters == b.parameters && a.inputs == b.inputs &&
+         a.trace_context == b.trace_context;
 }
 
 bool Same(const InferenceReplyMessage& a, const InferenceReplyMessage& b) {

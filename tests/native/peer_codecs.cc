@@ -137,6 +137,7 @@ void Encode(const InferenceCallMessage& message, MessageWriter* writer) {
     writer->Word(input.datatype);
     writer->WriteTensor(input.tensor);
   }
+  writer->Text(message.trace_context);
 }
 
 InferenceReplyMessage DecodeReply(MessageReader* reader) {

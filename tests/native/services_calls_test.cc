@@ -247,6 +247,29 @@ void AModelThatIsNotThereIsNotReady() {
   CheckNothingIsLeft(&client);
 }
 
+void ATracedCallReportsItsTimes() {
+  ServiceThread services(Keep);
+  fake_server::AddModel("echo", Echo);
+  ServiceClient client(&services);
+  InferenceCallMessage call;
+  call.trace_context = R"({"traceparent": "00-1-2-01"})";
+  const int64_t number = client.Call("echo", "data", call);
+  std::vector<std::pair<int64_t, int64_t>> activities;
+  std::vector<Got> replies;
+  while (activities.size() < 8 || replies.empty()) {
+    const std::optional<Notification> notification = client.Hear();
+    CHECK(notification && notification->sequence == number);
+    if (notification->kind == static_cast<int64_t>(ServiceNotification::kActivity)) {
+      activities.emplace_back(notification->offset, notification->size);
+    } else {
+      replies.push_back(client.Take(notification));
+    }
+  }
+  for (int64_t i = 0; i < 7; ++i) CHECK(activities[i] == std::make_pair(i, 100 + i));
+  CHECK(activities[7].first == pytriton::kReleased && replies[0].data[0] == "data");
+  CheckNothingIsLeft(&client);
+}
+
 const Behaviours kBehaviours = {
     {"calls_come_back", CallsComeBack},
     {"replies_are_the_workers_until_it_releases_them", RepliesAreTheWorkersUntilItReleasesThem},
@@ -258,6 +281,7 @@ const Behaviours kBehaviours = {
     {"cycles_are_refused", CyclesAreRefused},
     {"metrics_go_with_the_last_that_has_them", MetricsGoWithTheLastThatHasThem},
     {"a_model_that_is_not_there_is_not_ready", AModelThatIsNotThereIsNotReady},
+    {"a_traced_call_reports_its_times", ATracedCallReportsItsTimes},
     {"models_are_loaded_and_lines_logged", ModelsAreLoadedAndLinesLogged},
 };
 

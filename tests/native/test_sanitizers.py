@@ -109,6 +109,7 @@ BEHAVIOURS = {
         "cycles_are_refused",
         "metrics_go_with_the_last_that_has_them",
         "a_model_that_is_not_there_is_not_ready",
+        "a_traced_call_reports_its_times",
         "models_are_loaded_and_lines_logged",
     ],
     "services_failures": [

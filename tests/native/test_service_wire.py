@@ -55,6 +55,7 @@ calls = st.builds(
     integers,
     parameters,
     integers,
+    texts,
 )
 responses = st.builds(
     InferenceReplyMessage,

@@ -98,7 +98,8 @@ def batches(draw: st.DrawFn, data_size: int) -> BatchMessage:
     count = draw(st.integers(0, 5))
     rows = draw(st.just([]) | each_request(integers, count))
     some_details = draw(st.just([]) | each_request(metadata, count))
-    return BatchMessage(count, rows, draw(columns(count, data_size)), some_details)
+    is_traced = any(each.options.trace_context for each in some_details)
+    return BatchMessage(count, rows, draw(columns(count, data_size)), some_details, is_traced)
 
 
 @st.composite

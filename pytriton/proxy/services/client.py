@@ -7,6 +7,7 @@ direction. `current_client` returns the client of the call in progress.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import socket
 import struct
 import weakref
@@ -291,8 +292,9 @@ class ServerClient:
                 )
         try:
             span = start_request_span(call.model, {}, call.trace_context)
-            trace_context = call.trace_context if span is None else span.trace_context
-            head = write_call(call, inputs, batch, trace_context)
+            if span is not None:
+                call = dataclasses.replace(call, trace_context=span.trace_context)
+            head = write_call(call, inputs, batch)
             return self._dispatcher.submit(ServiceNotification.INFER, head, layout, loop=loop, span=span)
         except struct.error as error:
             raise PyTritonBadParameterError(

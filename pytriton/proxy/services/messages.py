@@ -114,10 +114,10 @@ class InferenceReply:
         return self
 
 
-def write_call(call: InferenceCall, inputs: list[InferenceCallInput], batch: int, trace_context: str = "") -> bytes:
+def write_call(call: InferenceCall, inputs: list[InferenceCallInput], batch: int) -> bytes:
     """Encodes a call's header. Cached but for the id, since a model mostly gets the same call with other data."""
-    if batch > 0 or call.correlation_id or call.parameters or trace_context:
-        return encode_call(call, inputs, batch, trace_context).to_bytes()
+    if batch > 0 or call.correlation_id or call.parameters or call.trace_context:
+        return encode_call(call, inputs, batch).to_bytes()
     outputs = None if call.outputs is None else tuple(call.outputs)
     request_id = encode_text(call.request_id)
     before, behind = _write_call(
@@ -155,9 +155,7 @@ def _write_call(
     return message[:start], message[start + id_size :]
 
 
-def encode_call(
-    call: InferenceCall, inputs: list[InferenceCallInput], batch: int, trace_context: str = ""
-) -> MessageWriter:
+def encode_call(call: InferenceCall, inputs: list[InferenceCallInput], batch: int) -> MessageWriter:
     """Encodes a call's header."""
     writer = MessageWriter()
     words = writer.words
@@ -176,5 +174,5 @@ def encode_call(
         writer.text(name)
         words += (datatype, offset, size, len(shape))
         words += shape
-    writer.text(trace_context)
+    writer.text(call.trace_context)
     return writer

@@ -46,13 +46,6 @@ class BatchSpans:
         if token is not None:
             detach(token)
 
-    def note(self, returned: object) -> None:
-        """Notes errors that the callable has returned in place of responses."""
-        if isinstance(returned, (list, tuple)):
-            for request, item in enumerate(returned[: len(self.requests)]):
-                if isinstance(item, BaseException):
-                    self.fail_request(request, item)
-
     def fail(self, error: BaseException) -> None:
         """Notes an error that the callable has raised."""
         mark_failed(self.call, error)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import os
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -20,13 +22,42 @@ if TYPE_CHECKING:
 _INSTRUMENTATION = "pytriton"
 _ENDPOINT = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 _RESOURCE = "OTEL_RESOURCE_ATTRIBUTES"
-_FLUSH_TIMEOUT_MS = 2000
+# Triton's settings of how spans are sent, as the variables of OpenTelemetry that worker processes read.
+_BATCHING = {
+    "opentelemetry,bsp_max_queue_size": "OTEL_BSP_MAX_QUEUE_SIZE",
+    "opentelemetry,bsp_schedule_delay": "OTEL_BSP_SCHEDULE_DELAY",
+    "opentelemetry,bsp_max_export_batch_size": "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
+}
+_CLOSE_TIMEOUT_S = 2.0
 _DEFAULT_URL = "http://localhost:4318/v1/traces"  # that of Triton, too
 
 _tracer: Tracer | None = None  # of set_telemetry_tracer
-_own: Tracer | None = None  # from trace_config, or from the environment of a worker process
-_providers: list[TracerProvider] = []  # of this module's making
-_environment: dict[str, str] = {}
+_own: list[_OwnTracer] = []  # from trace_config of the servers that run, or from a worker process's environment
+
+
+class _OwnTracer:
+    """A tracer with a provider of this module's making.
+
+    Args:
+        url: The OTLP receiver's URL.
+        resource: The resource of its spans.
+        environment: The variables that processes get, so that they do the same.
+    """
+
+    def __init__(self, url: str, resource: Resource, environment: Mapping[str, str]) -> None:
+        self._provider = _provider(url, resource, environment, shutdown_on_exit=False)
+        self.environment = environment
+        self.tracer: Tracer = self._provider.get_tracer(_INSTRUMENTATION)
+
+    def close(self) -> None:
+        """Sends the spans that wait, for a moment: nothing waits long for a receiver that does not respond."""
+        if self not in _own:
+            return
+        _own.remove(self)
+        atexit.unregister(self.close)
+        closing = threading.Thread(target=self._provider.shutdown, name="pytriton-telemetry", daemon=True)
+        closing.start()
+        closing.join(_CLOSE_TIMEOUT_S)
 
 
 def set_telemetry_tracer(tracer: Tracer) -> None:
@@ -127,7 +158,7 @@ def build_proxy_tracer_from_triton_config(trace_config: Sequence[str]) -> Tracer
         >>> tracer = build_proxy_tracer_from_triton_config(trace_config)  # doctest: +SKIP
         >>> set_telemetry_tracer(tracer)  # doctest: +SKIP
     """
-    return _built(*parse_trace_config(trace_config))
+    return _provider(*parse_trace_config(trace_config), _batching_of(trace_config)).get_tracer(_INSTRUMENTATION)
 
 
 def is_opentelemetry(trace_config: Sequence[str] | None) -> bool:
@@ -135,36 +166,40 @@ def is_opentelemetry(trace_config: Sequence[str] | None) -> bool:
     return any(_key_and_value(each) == ("mode", "opentelemetry") for each in trace_config or ())
 
 
-def use_trace_config(trace_config: Sequence[str] | None) -> None:
+def use_trace_config(trace_config: Sequence[str] | None) -> Callable[[], None]:
     """Has this process, and the processes that it starts, send spans as Triton does, unless the program sets that up.
 
     Args:
         trace_config: Triton's settings; nothing happens if they do not select OpenTelemetry.
 
+    Returns:
+        A function that undoes it, and sends the spans that wait.
+
     Raises:
         ModuleNotFoundError: OpenTelemetry is not installed; install ``pytriton[telemetry]``.
     """
-    global _own
     if trace_config is None or not is_opentelemetry(trace_config):
-        return
+        return lambda: None
     url = _url_of(trace_config) or _DEFAULT_URL
     attributes = _attributes_of(trace_config)
-    _environment.update({_ENDPOINT: url, _RESOURCE: ",".join(f"{k}={quote(v)}" for k, v in attributes.items())})
-    if _tracer is None and _own is None and not _is_provider_set():
-        raise_if_no_telemetry()
-        from opentelemetry.sdk.resources import Resource
+    batching = _batching_of(trace_config)
+    described = ",".join(f"{name}={quote(value)}" for name, value in attributes.items())
+    raise_if_no_telemetry()
+    from opentelemetry.sdk.resources import Resource
 
-        _own = _built(url, Resource.create(attributes))
+    own = _OwnTracer(url, Resource.create(attributes), {_ENDPOINT: url, _RESOURCE: described, **batching})
+    _own.append(own)
+    atexit.register(own.close)
+    return own.close
 
 
 def telemetry_environment() -> Mapping[str, str]:
     """Returns the variables of OpenTelemetry that worker processes get, unless they are set; mostly none."""
-    return {name: value for name, value in _environment.items() if name not in os.environ}
+    return {} if not _own else {name: each for name, each in _own[-1].environment.items() if name not in os.environ}
 
 
 def use_environment() -> None:
     """Has this worker process send spans if OpenTelemetry's variables say where to, and its packages are installed."""
-    global _own
     url = os.environ.get(_ENDPOINT)
     if not url:
         return
@@ -172,15 +207,15 @@ def use_environment() -> None:
         raise_if_no_telemetry()
         from opentelemetry.sdk.resources import Resource
 
-        _own = _built(url, Resource.create())  # which reads the other variables
+        _own.append(_OwnTracer(url, Resource.create(), {}))  # the resource reads the other variables
 
 
 def current_tracer() -> Tracer | None:
     """Returns the tracer for a span that begins now; None while nothing in this process uses OpenTelemetry."""
     if _tracer is not None:
         return _tracer
-    if _own is not None and not _is_provider_set():
-        return _own
+    if _own and not _is_provider_set():
+        return _own[-1].tracer
     if "opentelemetry.trace" not in sys.modules:
         return None
     return _global_tracer()
@@ -188,8 +223,8 @@ def current_tracer() -> Tracer | None:
 
 def flush() -> None:
     """Sends the spans that wait; for a process that ends without its exit handlers."""
-    for provider in _providers:
-        provider.force_flush(_FLUSH_TIMEOUT_MS)
+    for own in list(_own):
+        own.close()
 
 
 @functools.lru_cache(maxsize=1)
@@ -208,15 +243,20 @@ def _is_provider_set() -> bool:
     return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
-def _built(url: str, resource: Resource) -> Tracer:
+def _provider(
+    url: str, resource: Resource, batching: Mapping[str, str], *, shutdown_on_exit: bool = True
+) -> TracerProvider:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    provider = TracerProvider(resource=resource)
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=_with_scheme(url))))
-    _providers.append(provider)
-    return provider.get_tracer(_INSTRUMENTATION)
+    provider = TracerProvider(resource=resource, shutdown_on_exit=shutdown_on_exit)
+    queue_size, delay_ms, batch_size = (
+        int(batching[name]) if name in batching else None for name in _BATCHING.values()
+    )
+    exporter = OTLPSpanExporter(endpoint=_with_scheme(url))
+    provider.add_span_processor(BatchSpanProcessor(exporter, queue_size, delay_ms, batch_size))
+    return provider
 
 
 def _with_scheme(url: str) -> str:
@@ -231,6 +271,11 @@ def _key_and_value(setting: str) -> tuple[str, str]:
 def _url_of(trace_config: Sequence[str]) -> str | None:
     settings = dict(map(_key_and_value, trace_config))
     return settings.get("opentelemetry,url")
+
+
+def _batching_of(trace_config: Sequence[str]) -> dict[str, str]:
+    settings = dict(map(_key_and_value, trace_config))
+    return {variable: settings[name] for name, variable in _BATCHING.items() if settings.get(name, "").isdecimal()}
 
 
 def _attributes_of(trace_config: Sequence[str]) -> dict[str, str]:

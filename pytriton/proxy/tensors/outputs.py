@@ -65,6 +65,8 @@ def collect_outputs(
     for request, response in enumerate(responses):
         if isinstance(response, BaseException):
             failures.append(failure_of(response, signature.model, request))
+            if batch.spans is not None:
+                batch.spans.fail_request(request, response)
             continue
         if type(response) is Response and response.parameters:
             parameters[request] = response.parameters

@@ -385,7 +385,8 @@ class Worker:
             del lease  # the batch has it
             if self._watchdog is not None:
                 self._watchdog.begin(connected)
-            offset, size, unrecoverable = self._infer(batch, connected.arena)
+            infer = self._infer if batch.spans is None else self._infer_traced
+            offset, size, unrecoverable = infer(batch, connected.arena)
             if self._watchdog is not None:
                 self._watchdog.end(connected)
             return offset, size, batch.request_count, unrecoverable  # frees the batch before the server gets the result
@@ -397,14 +398,20 @@ class Worker:
         context = contextvars.copy_context()
         return self._main_thread.call(lambda: context.run(self._serve_batch, connected, notification))
 
+    def _infer_traced(self, batch: Batch, arena: Arena) -> tuple[int, int, PyTritonUnrecoverableError | None]:
+        assert batch.spans is not None
+        batch.spans.enter()
+        try:
+            return self._infer(batch, arena)
+        finally:
+            batch.spans.exit()
+            batch.spans.end()
+
     def _infer(self, batch: Batch, arena: Arena) -> tuple[int, int, PyTritonUnrecoverableError | None]:
         """Serves a batch, and writes its result into the arena."""
         signature = self._signature
         unrecoverable = None
         start = end = time.monotonic_ns()
-        spans = batch.spans
-        if spans is not None:
-            spans.enter()
         try:
             returned = self.infer_func(self._requests_of(batch))
             if type(returned) not in _RESULTS and inspect.isawaitable(returned):
@@ -412,19 +419,13 @@ class Worker:
 
                 returned = asyncio.run_coroutine_threadsafe(_awaited(returned), self._loop.get()).result()
             end = time.monotonic_ns()
-            if spans is not None:
-                spans.note(returned)
             return (*self._results.write(returned, batch, (start, end), arena), None)
         except BaseException as error:  # SystemExit as well: the requests need a response, and the server continues
             failure = failure_of(error, signature.model)
             if isinstance(error, PyTritonUnrecoverableError):
                 unrecoverable = error
-            if spans is not None:
-                spans.fail(error)
-        finally:
-            if spans is not None:
-                spans.exit()
-                spans.end()
+            if batch.spans is not None:
+                batch.spans.fail(error)
         return (*write_result([], [failure], {}, batch, signature, (start, max(start, end)), arena), unrecoverable)
 
 

@@ -41,8 +41,8 @@ TRITONSERVER_InferenceTrace* NewCallTrace(const std::shared_ptr<ServiceChannel>&
   if (context.empty() || TRITONSERVER_InferenceTraceSetContext == nullptr) return nullptr;
   auto call = std::make_unique<TracedCall>(TracedCall{channel, number});
   TRITONSERVER_InferenceTrace* trace = nullptr;
-  TRITONSERVER_Error* error = TRITONSERVER_InferenceTraceNew(&trace, TRITONSERVER_TRACE_LEVEL_TIMESTAMPS, 0, OnActivity,
-                                                             OnRelease, call.get());
+  TRITONSERVER_Error* error =
+      TRITONSERVER_InferenceTraceNew(&trace, TRITONSERVER_TRACE_LEVEL_TIMESTAMPS, 0, OnActivity, OnRelease, call.get());
   if (error != nullptr) {  // a server that was built without traces
     TRITONSERVER_ErrorDelete(error);
     return nullptr;

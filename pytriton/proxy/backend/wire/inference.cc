@@ -48,9 +48,8 @@ void Encode(const BatchMessage& message, MessageWriter* writer) {
   const int64_t metadata_start = writer->word_count();
   writer->Word(0);
   writer->Word(message.request_count);
-  const bool is_traced = std::any_of(message.metadata.begin(), message.metadata.end(), [](const auto& metadata) {
-    return !metadata.options.trace_context.empty();
-  });
+  const bool is_traced = std::any_of(message.metadata.begin(), message.metadata.end(),
+                                     [](const auto& metadata) { return !metadata.options.trace_context.empty(); });
   writer->Word((message.rows.empty() ? 0 : kHasRows) | (is_traced ? kIsTraced : 0));
   for (int64_t rows : message.rows) writer->Word(rows);
   writer->WriteColumns(message.columns);

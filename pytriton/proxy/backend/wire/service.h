@@ -24,7 +24,8 @@ enum class ServiceNotification : int64_t {
   kMetric = 7,  // worker: a MetricMessage
   kReply = 8,   // backend: an InferenceReplyMessage; of size 0 if there was no room for it
   kDone = 9,    // backend: in `offset`, the result of a kModel or kMetric
-  kActivity = 10,  // backend: of a traced call; in `offset` a TRITONSERVER_InferenceTraceActivity, in `size` when it was
+  kActivity =
+      10,  // backend: of a traced call; in `offset` a TRITONSERVER_InferenceTraceActivity, in `size` when it was
 };
 
 // In place of an activity: no more follow.

@@ -1,0 +1,349 @@
+"""OpenTelemetry's spans of a request: from the client through Triton to the worker, and on to other models."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import subprocess
+import sys
+import time
+
+import pytest
+from client.client_kinds import STREAM_KINDS, every_kind, open_client, url_of
+from gateway.gateways import gateway_of
+from opentelemetry import trace
+from otlp import Receiver
+from pb_models import HEAD
+from serving import (
+    Background,
+    bind_floats,
+    json_floats,
+    request_json,
+    running_triton,
+    send_floats,
+)
+from worker_models import write_model
+
+from pytriton.client import AsyncioDecoupledModelClient
+from pytriton.decorators import batch, triton_context
+from pytriton.exceptions import PyTritonInvalidRequestError
+from pytriton.model_config import DynamicBatcher, ModelConfig
+from pytriton.process import ProcessInstance
+from pytriton.proxy.telemetry import traced_span
+
+PARENT = "00f067aa0ba902b7"  # the client's span
+
+seen = []
+
+
+@batch
+def double(x):
+    return [x * 2]
+
+
+def details(requests):
+    for request in requests:
+        with request.traced_span("of the request"):
+            pass
+        with traced_span(request, "of the function", attributes={"size": 1}):
+            pass
+        trace.get_current_span().set_attribute("added", "here")
+    return [{"y": request["x"]} for request in requests]
+
+
+@batch
+@triton_context
+def chain(triton_context, x):
+    return [triton_context.infer("double", {"x": x})["y"]]
+
+
+async def coroutine(requests):
+    seen.append(trace.get_current_span().get_span_context().span_id)
+    await asyncio.sleep(0)
+    return [{"y": request["x"]} for request in requests]
+
+
+def stream(requests):
+    for _ in range(3):
+        yield [{"y": request["x"]} for request in requests]
+
+
+async def async_stream(requests):
+    for _ in range(3):
+        yield [{"y": request["x"]} for request in requests]
+
+
+def one(requests):
+    yield [{"y": request["x"]} for request in requests]
+
+
+def fail(requests):
+    raise ValueError("it is broken")
+
+
+def refuse(requests):
+    return [PyTritonInvalidRequestError("not this one") for _ in requests]
+
+
+def in_process():
+    return details
+
+
+@pytest.fixture(scope="module")
+def receiver():
+    with Receiver() as receiver:
+        yield receiver
+
+
+@pytest.fixture(scope="module")
+def triton(receiver, tmp_path_factory):
+    repository = tmp_path_factory.mktemp("repository")
+    write_model(repository, "repeat", code=HEAD + REPEAT)
+    with running_triton(trace_config=receiver.trace_config(), model_repository=repository) as triton:
+        for function in (details, chain, coroutine, fail, refuse):
+            bind_floats(triton, function.__name__, function)
+        bind_floats(triton, "double", double, config=ModelConfig(max_batch_size=8))
+        bind_floats(triton, "in_process", ProcessInstance(in_process))
+        slow = ModelConfig(max_batch_size=8, batcher=DynamicBatcher(max_queue_delay_microseconds=2_000_000))
+        bind_floats(triton, "together", double, config=slow)
+        for function in (one, stream, async_stream):
+            bind_floats(triton, function.__name__, function, config=ModelConfig(decoupled=True))
+        triton.run()
+        yield triton
+
+
+REPEAT = """
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            call = pb_utils.InferenceRequest(
+                model_name="double", requested_output_names=["y"], inputs=request.inputs(), trace=request.trace()
+            )
+            values = call.exec().output_tensors()[0].as_numpy()
+            context = json.loads(request.trace().get_context())["traceparent"]
+            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("y", values)]))
+            assert len(context.split("-")) == 4
+        return responses
+"""
+
+
+def is_chain(*spans):
+    """Whether each span is the parent of the next one, in one trace."""
+    return all(span.id == after.parent and span.trace == after.trace for span, after in itertools.pairwise(spans))
+
+
+def send(triton, model, headers):
+    """Sends a request with these headers; returns the status of the response."""
+    body = {"inputs": [json_floats([1])]}
+    return request_json(triton, "POST", f"/v2/models/{model}/infer", body, headers=headers)[0]
+
+
+def new_context():
+    """A trace's id, and the headers of a client that has begun it."""
+    trace_id = f"{time.monotonic_ns():032x}"
+    return trace_id, {"traceparent": f"00-{trace_id}-{PARENT}-01"}
+
+
+def test_a_trace_goes_from_the_client_through_triton_to_the_call(triton, receiver):
+    trace_id, headers = new_context()
+    assert send(triton, "double", headers) == 200
+
+    root, model, request, call = receiver.wait_for(
+        "InferRequest", "double", "request double", "call double", trace=trace_id
+    )
+
+    assert root.parent == PARENT
+    assert is_chain(root, model, request, call)
+    assert call.links == {request.id}
+    assert request.service == call.service == root.service == "tests"
+    assert request.attributes == {"triton.model_name": "double", "triton.model_version": 1, "pytriton.request.rows": 1}
+    assert call.attributes["pytriton.batch.requests"] == call.attributes["pytriton.batch.rows"] == 1
+    assert root.start <= request.start <= call.start <= call.end <= request.end <= root.end
+
+
+@every_kind
+def test_clients_begin_a_span_and_pass_it_on(triton, receiver, kind, protocol):
+    name = "one" if kind in STREAM_KINDS else "double"
+    with open_client(kind, url_of(triton, protocol), name) as client:
+        client.infer_sample([1])
+        known = {span.id for span in receiver.spans()}
+        client.infer_sample([2])
+
+    def of_client():
+        return [span for span in receiver.spans() if span.name == f"infer {name}" and span.id not in known]
+
+    root = receiver.wait_until(lambda: next(iter(of_client()), None))
+    (server,) = receiver.wait_for("InferRequest", trace=root.trace)
+    assert server.parent == root.id
+    assert root.attributes["server.port"] in (triton.config.http_port, triton.config.grpc_port)
+    assert root.kind == 3  # a client
+
+
+def test_a_client_that_is_given_a_context_passes_on_that(triton, receiver):
+    trace_id, headers = new_context()
+    with open_client("blocking", url_of(triton, "http"), "double") as client:
+        client.infer_sample([1], headers=headers)
+    (root,) = receiver.wait_for("InferRequest", trace=trace_id)
+    assert root.parent == PARENT
+
+
+def test_a_clients_error_is_its_spans(triton, receiver):
+    with open_client("blocking", url_of(triton, "http"), "fail") as client, pytest.raises(Exception, match="broken"):
+        client.infer_sample([1])
+    (span,) = receiver.wait_for("infer fail")
+    assert "it is broken" in span.failed
+    assert span.attributes["error.type"].endswith("PyTritonClientInferenceServerError")
+
+
+def test_a_request_has_a_span_and_the_call_is_current(triton, receiver):
+    trace_id, headers = new_context()
+    send(triton, "details", headers)
+    request, call, one, other = receiver.wait_for(
+        "request details", "call details", "of the request", "of the function", trace=trace_id
+    )
+    assert is_chain(request, one)
+    assert is_chain(request, other)
+    assert other.attributes == {"size": 1}
+    assert call.attributes["added"] == "here"
+
+
+def test_requests_without_a_trace_have_no_span():
+    found = []
+
+    def look(requests):
+        found.extend(request.span for request in requests)
+        return [{"y": request["x"]} for request in requests]
+
+    with running_triton() as untraced:
+        bind_floats(untraced, "look", look)
+        untraced.run()
+        send_floats(untraced, "look", [1])
+    assert found == [None]
+
+
+def test_the_call_of_a_batch_has_links_to_all_its_requests(triton, receiver):
+    contexts = [new_context() for _ in range(8)]
+    for sent in [Background(lambda headers=headers: send(triton, "together", headers)) for _, headers in contexts]:
+        sent.join()
+    requests = [receiver.wait_for("request together", trace=trace_id)[0] for trace_id, _ in contexts]
+    (call,) = receiver.wait_for("call together")
+    assert call.links == {request.id for request in requests}
+    assert call.attributes["pytriton.batch.requests"] == 8
+    first = next(request for request in requests if request.id == call.parent)
+    assert all(call.id in request.links for request in requests if request is not first)
+
+
+def test_a_call_of_another_model_goes_on_with_the_trace(triton, receiver):
+    trace_id, headers = new_context()
+    send(triton, "chain", headers)
+    call, infer, request, inner, queue, compute = receiver.wait_for(
+        "call chain", "infer double", "request double", "call double", "queue", "compute", trace=trace_id
+    )
+    assert is_chain(call, infer, request, inner)
+    assert infer.kind == 3
+    (queue,) = [span for span in receiver.spans(trace_id) if span.name == "queue" and span.parent == infer.id]
+    (compute,) = [span for span in receiver.spans(trace_id) if span.name == "compute" and span.parent == infer.id]
+    assert infer.start <= queue.start <= queue.end <= compute.start <= request.start
+    assert request.end <= compute.end
+
+
+def test_a_coroutine_runs_in_its_calls_span(triton, receiver):
+    trace_id, headers = new_context()
+    send(triton, "coroutine", headers)
+    request, call = receiver.wait_for("request coroutine", "call coroutine", trace=trace_id)
+    assert is_chain(request, call)
+    assert f"{seen[-1]:016x}" == call.id
+
+
+async def read(url, name, headers):
+    """Reads a stream to its end."""
+    async with AsyncioDecoupledModelClient(url, name) as client:
+        return [response async for response in client.infer_sample([1], headers=headers)]
+
+
+@pytest.mark.parametrize("name", ["stream", "async_stream"])
+def test_a_streams_span_counts_its_responses(triton, receiver, name):
+    trace_id, headers = new_context()
+    assert len(asyncio.run(read(url_of(triton, "grpc"), name, headers))) == 3
+    request, call = receiver.wait_for(f"request {name}", f"call {name}", trace=trace_id)
+    assert is_chain(request, call)
+    assert request.attributes["pytriton.response.count"] == 3
+    assert request.events == ["first response"]
+
+
+def test_an_error_is_the_calls_and_the_requests(triton, receiver):
+    trace_id, headers = new_context()
+    assert send(triton, "fail", headers) == 500
+    for span in receiver.wait_for("request fail", "call fail", trace=trace_id):
+        assert span.failed == "it is broken"
+        assert span.attributes["error.type"] == "ValueError"
+        assert "exception" in span.events
+
+
+def test_an_error_in_place_of_a_response_is_the_requests(triton, receiver):
+    trace_id, headers = new_context()
+    assert send(triton, "refuse", headers) == 400
+    request, call = receiver.wait_for("request refuse", "call refuse", trace=trace_id)
+    assert request.failed == "not this one"
+    assert call.failed is None
+
+
+def test_a_process_makes_spans_of_its_own(triton, receiver):
+    trace_id, headers = new_context()
+    send(triton, "in_process", headers)
+    request, call, inner = receiver.wait_for("request in_process", "call in_process", "of the request", trace=trace_id)
+    assert is_chain(request, call)
+    assert is_chain(request, inner)
+    assert call.service == "tests"
+
+
+def test_a_model_of_a_repository_makes_spans_and_passes_its_trace_on(triton, receiver):
+    trace_id, headers = new_context()
+    assert send(triton, "repeat", headers) == 200
+    model, request, call, infer, inner = receiver.wait_for(
+        "repeat", "request repeat", "call repeat", "infer double", "request double", trace=trace_id
+    )
+    assert is_chain(model, request, call)
+    assert is_chain(model, infer, inner)  # as its code has it: trace=request.trace()
+
+
+def test_the_gateway_goes_on_with_a_trace(triton, receiver):
+    trace_id, headers = new_context()
+    with gateway_of(triton) as gateway:
+        gateway.post("double", {"x": [1]}, headers=headers)
+        gateway.get("/health/ready")
+    root, infer, request = receiver.wait_for("POST /v1/models/double", "infer double", "request double", trace=trace_id)
+    assert root.parent == PARENT
+    assert root.kind == 2
+    assert root.attributes["http.response.status_code"] == 200
+    assert is_chain(root, infer, request)
+    assert not [span for span in receiver.spans() if "health" in span.name]
+
+
+def test_the_gateway_begins_a_trace_if_clients_shall_not_decide(triton, receiver):
+    trace_id, headers = new_context()
+    with gateway_of(triton, continue_traces=False) as gateway:
+        gateway.post("double", {"x": [1]}, headers=headers)
+    receiver.wait_until(lambda: [s for s in receiver.spans() if s.name.startswith("POST") and not s.parent])
+    assert not receiver.spans(trace_id)
+
+
+OFF = """
+import sys
+sys.path[:0] = {path!r}
+from serving import bind_floats, running_triton, send_floats
+from pytriton.client import ModelClient
+from pytriton.decorators import batch
+with running_triton() as triton:
+    bind_floats(triton, "double", batch(lambda x: [x * 2]))
+    triton.run()
+    with ModelClient(f"localhost:{{triton.config.http_port}}", "double") as client:
+        assert client.infer_batch([[1.0]])["y"].tolist() == [[2.0]]
+print([name for name in sys.modules if name.startswith("opentelemetry")])
+"""
+
+
+def test_nothing_imports_opentelemetry_without_need(tmp_path):
+    code = OFF.format(path=sys.path[:1] + [entry for entry in sys.path if "integration" in entry])
+    run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert run.stdout.splitlines()[-1:] == ["[]"], run.stderr
