@@ -32,7 +32,8 @@ class InferenceRequest:
         flags: The sum of ``TRITONSERVER_REQUEST_FLAG_SEQUENCE_START`` and ``…_SEQUENCE_END``.
         timeout: In microseconds; 0 is none.
         preferred_memory: Accepted, without effect.
-        trace: What ``request.trace()`` returns; accepted, without effect.
+        trace: What ``request.trace()`` returns: the request belongs to that trace. By default, it belongs to the
+            current span, if OpenTelemetry is in use.
         parameters: Request parameters: strings, integers, booleans and floats by name.
 
     Raises:
@@ -176,6 +177,7 @@ class InferenceRequest:
             flags=self.flags(),
             timeout_us=self.timeout(),
             parameters=self._parameters,
+            trace_context=self.trace().get_context() or "",
         )
 
 

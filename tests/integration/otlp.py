@@ -93,7 +93,11 @@ class Receiver:
                 by_name.setdefault(span.name, span)
             return [by_name[name] for name in names] if by_name.keys() >= set(names) else None
 
-        return wait_until(found, 20, f"{names} among the spans")
+        try:
+            return wait_until(found, 20)
+        except AssertionError:
+            came = [f"{span.name} < {span.parent}" for span in self.spans(trace)]
+            raise AssertionError(f"of the spans {names}, there came {came}") from None
 
 
 def spans_of(body, content_type):

@@ -251,11 +251,9 @@ def _provider(
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     provider = TracerProvider(resource=resource, shutdown_on_exit=shutdown_on_exit)
-    queue_size, delay_ms, batch_size = (
-        int(batching[name]) if name in batching else None for name in _BATCHING.values()
-    )
+    numbers = [int(batching[name]) if name in batching else None for name in _BATCHING.values()]
     exporter = OTLPSpanExporter(endpoint=_with_scheme(url))
-    provider.add_span_processor(BatchSpanProcessor(exporter, queue_size, delay_ms, batch_size))
+    provider.add_span_processor(BatchSpanProcessor(exporter, *numbers))
     return provider
 
 
