@@ -153,7 +153,7 @@ def running(
     Raises:
         ServiceError: if it does not start, or does not stop.
     """
-    http_port, grpc_port, metrics_port = _free_ports(3)
+    http_port, grpc_port, metrics_port = free_ports(3)
     command = [str(python), str(_FOLDER / script), *arguments]
     command += [f"--http-port={http_port}", f"--grpc-port={grpc_port}", f"--metrics-port={metrics_port}"]
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -209,7 +209,7 @@ def _end(process: subprocess.Popen[str]) -> None:
         process.kill()
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

@@ -6,7 +6,7 @@ Names are those of nvidia-pytriton. Nothing here imports OpenTelemetry before it
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pytriton.proxy.telemetry.propagation import mark_failed
@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 __all__ = [
     "build_proxy_tracer_from_triton_config",
     "end_span",
+    "get_span_dict",
     "get_telemetry_tracer",
     "parse_trace_config",
     "raise_if_no_telemetry",
     "set_telemetry_tracer",
+    "start_span_from_remote",
     "start_span_from_span",
     "traced_span",
 ]
@@ -50,6 +52,32 @@ def start_span_from_span(span: Span | None, name: str) -> Span | None:
     from opentelemetry.trace import set_span_in_context
 
     return tracer.start_span(name, set_span_in_context(span))
+
+
+def get_span_dict(span: Span | None) -> dict[str, int] | None:
+    """Returns the ids of a span, ``trace_id`` and ``span_id``, for `start_span_from_remote` in another process."""
+    if span is None:
+        return None
+    context = span.get_span_context()
+    return {"trace_id": context.trace_id, "span_id": context.span_id}
+
+
+def start_span_from_remote(span_dict: Mapping[str, int] | None, name: str) -> Span | None:
+    """Starts a child of a span of another process; its caller ends it.
+
+    Args:
+        span_dict: What `get_span_dict` has returned there.
+        name: The child's name.
+
+    Returns:
+        The child; None if there is no parent, or nothing in this process uses OpenTelemetry.
+    """
+    if span_dict is None:
+        return None
+    from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
+
+    context = SpanContext(span_dict["trace_id"], span_dict["span_id"], True, TraceFlags(TraceFlags.SAMPLED))
+    return start_span_from_span(NonRecordingSpan(context), name)
 
 
 def end_span(span: Span | None, error: BaseException | str | None = None) -> None:

@@ -215,6 +215,7 @@ void Batch::Examine(TRITONBACKEND_Request* request, const std::vector<uint32_t>&
   }
 
   RequestMetadata metadata = ReadMetadata(request, &call_chain_);
+  is_traced_ = is_traced_ || metadata.options.trace != 0;
   wanted_.resize((row + 1) * model_.outputs.size());
   uint32_t output_count = 0;
   Check(TRITONBACKEND_RequestOutputCount(request, &output_count));

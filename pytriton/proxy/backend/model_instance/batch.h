@@ -38,6 +38,8 @@ class Batch {
 
   const std::vector<TRITONBACKEND_Request*>& requests() const { return requests_; }
   const std::vector<Rejection>& rejections() const { return rejections_; }
+  // Whether the server traces any of the requests, or of the rejected ones.
+  bool is_traced() const { return is_traced_; }
 
   // First dimension of each request; 1 if the model does not batch.
   int64_t rows(size_t request) const { return message_.rows.empty() ? 1 : message_.rows[request]; }
@@ -72,6 +74,7 @@ class Batch {
   std::vector<InputView> views_;       // requests x inputs
   std::vector<unsigned char> wanted_;  // requests x outputs
   BatchMessage message_;
+  bool is_traced_ = false;
   int64_t total_rows_ = 0;
   int64_t data_size_ = 0;
   Arena* arena_ = nullptr;

@@ -215,6 +215,7 @@ void Instance::ExecuteOne(NotificationKind kind, TRITONBACKEND_Request** request
   timing.exec_start = MonotonicNs();
   const std::shared_ptr<Connection> connection = connection_;  // a failure below resets it before the batch is done
   Batch batch(connection->model(), input_ranks_, requests, request_count);
+  const HeldResponses held(batch.is_traced() && cached_output_.empty());
   for (const Rejection& rejection : batch.rejections()) {
     Reject(rejection.request, rejection.code, "model '" + identity_.model + "': " + rejection.reason);
   }

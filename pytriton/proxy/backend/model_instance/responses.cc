@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "model_instance/held_responses.h"
 #include "triton/bytes_tensor.h"
 #include "triton/datatype.h"
 #include "triton/error.h"
@@ -194,10 +195,7 @@ void RespondError(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, 
     return;
   }
   KeepUncached(response, cached_output);
-  TRITONSERVER_Error* error = TRITONSERVER_ErrorNew(code, message.c_str());
-  LogIfError(TRITONBACKEND_ResponseSend(response, TRITONSERVER_RESPONSE_COMPLETE_FINAL, error),
-             "cannot send a response");
-  TRITONSERVER_ErrorDelete(error);
+  SendFinal(response, TRITONSERVER_ErrorNew(code, message.c_str()));
 }
 
 bool Respond(const Batch& batch, const AdmissionMessage& model, const ResponseEntry& entry, const char* data,
@@ -219,20 +217,19 @@ bool Respond(const Batch& batch, const AdmissionMessage& model, const ResponseEn
     }
   });
   if (error != nullptr) KeepUncached(response, cached_output);
-  const bool final = entry.final || error != nullptr;
-  LogIfError(TRITONBACKEND_ResponseSend(response, final ? TRITONSERVER_RESPONSE_COMPLETE_FINAL : 0, error),
-             "cannot send a response");
-  if (error != nullptr) TRITONSERVER_ErrorDelete(error);
-  return error == nullptr;
+  const bool succeeded = error == nullptr;
+  if (entry.final || !succeeded) {
+    SendFinal(response, error);
+  } else {
+    LogIfError(TRITONBACKEND_ResponseSend(response, 0, nullptr), "cannot send a response");
+  }
+  return succeeded;
 }
 
 void RespondFinal(TRITONBACKEND_Request* request) {
   TRITONBACKEND_ResponseFactory* factory = nullptr;
   TRITONSERVER_Error* error = TRITONBACKEND_ResponseFactoryNew(&factory, request);
-  if (error == nullptr) {
-    error = TRITONBACKEND_ResponseFactorySendFlags(factory, TRITONSERVER_RESPONSE_COMPLETE_FINAL);
-    LogIfError(TRITONBACKEND_ResponseFactoryDelete(factory), "cannot delete a response factory");
-  }
+  if (error == nullptr) return SendFinal(factory);
   LogIfError(error, "cannot end a response");
 }
 
@@ -292,11 +289,11 @@ std::vector<Outcome> Respond(const Batch& batch, const AdmissionMessage& model, 
     }
     if (response != nullptr) {
       if (error != nullptr) KeepUncached(response, cached_output);
-      LogIfError(TRITONBACKEND_ResponseSend(response, TRITONSERVER_RESPONSE_COMPLETE_FINAL, error),
-                 "cannot send a response");
       if (error == nullptr) outcomes[i] = Outcome::kSucceeded;
+      SendFinal(response, error);
+    } else if (error != nullptr) {
+      TRITONSERVER_ErrorDelete(error);
     }
-    if (error != nullptr) TRITONSERVER_ErrorDelete(error);
   }
   return outcomes;
 }

@@ -1,0 +1,38 @@
+// Final responses that are sent once their requests have been released.
+//
+// Workaround for Triton (traces): when a front end has a request's final response, a thread of its own ends the
+// request's trace, while the backend still reports the request's statistics and its end to the same trace. With every
+// request traced, that crashes the server within seconds of load.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "triton/api.h"
+
+namespace pytriton {
+
+// Holds what `SendFinal` is given in this thread, until it is destroyed.
+class HeldResponses {
+ public:
+  // Does nothing unless `active`.
+  explicit HeldResponses(bool active);
+  ~HeldResponses();
+  HeldResponses(const HeldResponses&) = delete;
+  HeldResponses& operator=(const HeldResponses&) = delete;
+
+ private:
+  friend void SendFinal(TRITONBACKEND_Response* response, TRITONSERVER_Error* error);
+  friend void SendFinal(TRITONBACKEND_ResponseFactory* factory);
+
+  bool active_;
+  std::vector<std::pair<TRITONBACKEND_Response*, TRITONSERVER_Error*>> responses_;
+  std::vector<TRITONBACKEND_ResponseFactory*> ends_;
+};
+
+// Sends a request's last response, whose error is null unless it has failed, and deletes both.
+void SendFinal(TRITONBACKEND_Response* response, TRITONSERVER_Error* error);
+// Ends a request without a response, and deletes its factory.
+void SendFinal(TRITONBACKEND_ResponseFactory* factory);
+
+}  // namespace pytriton
