@@ -47,6 +47,9 @@ class Workaround(enum.Enum):
     MUTUAL_TLS_FLAG = "mutual-tls-flag", None
     """The flag for mutual TLS turns TLS on even if it is false."""
 
+    TRACES = "traces", None
+    """The server crashes under load with every request traced: a trace ends while the backend reports to it."""
+
     TRANSFER_SIZE = "transfer-size", None
     """The HTTP front end reads and writes 16 KiB at a time; raised in the bundled executable when it is built."""
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 from client.client_kinds import STREAM_KINDS, every_kind, open_client, url_of
 from gateway.gateways import gateway_of
@@ -17,10 +18,12 @@ from pb_models import HEAD
 from serving import (
     Background,
     bind_floats,
+    client_of,
     json_floats,
     request_json,
     running_triton,
     send_floats,
+    server_of,
 )
 from worker_models import write_model
 
@@ -32,6 +35,7 @@ from pytriton.process import ProcessInstance
 from pytriton.proxy.telemetry import traced_span
 
 PARENT = "00f067aa0ba902b7"  # the client's span
+CLIENT = 3  # OpenTelemetry's number of that kind
 
 seen = []
 
@@ -164,19 +168,23 @@ def test_a_trace_goes_from_the_client_through_triton_to_the_call(triton, receive
 @every_kind
 def test_clients_begin_a_span_and_pass_it_on(triton, receiver, kind, protocol):
     name = "one" if kind in STREAM_KINDS else "double"
+    # Triton 2.51 overlooks one in fifty contexts that come over gRPC.
     with open_client(kind, url_of(triton, protocol), name) as client:
-        client.infer_sample([1])
-        known = {span.id for span in receiver.spans()}
-        client.infer_sample([2])
+        for _ in range(3):
+            client.infer_sample([1])
 
-    def of_client():
-        return [span for span in receiver.spans() if span.name == f"infer {name}" and span.id not in known]
+    def found():
+        servers = [span for span in receiver.spans() if span.name == "InferRequest"]
+        clients = [span for span in receiver.spans() if span.name == f"infer {name}" and span.kind == CLIENT]
+        port = triton.config.http_port if protocol == "http" else triton.config.grpc_port
+        return [
+            client
+            for client in clients
+            for server in servers
+            if is_chain(client, server) and client.attributes["server.port"] == port and not client.parent
+        ]
 
-    root = receiver.wait_until(lambda: next(iter(of_client()), None))
-    (server,) = receiver.wait_for("InferRequest", trace=root.trace)
-    assert server.parent == root.id
-    assert root.attributes["server.port"] in (triton.config.http_port, triton.config.grpc_port)
-    assert root.kind == 3  # a client
+    receiver.wait_until(found)
 
 
 def test_a_client_that_is_given_a_context_passes_on_that(triton, receiver):
@@ -240,7 +248,7 @@ def test_a_call_of_another_model_goes_on_with_the_trace(triton, receiver):
         "call chain", "infer double", "request double", "call double", "queue", "compute", trace=trace_id
     )
     assert is_chain(call, infer, request, inner)
-    assert infer.kind == 3
+    assert infer.kind == CLIENT
     (queue,) = [span for span in receiver.spans(trace_id) if span.name == "queue" and span.parent == infer.id]
     (compute,) = [span for span in receiver.spans(trace_id) if span.name == "compute" and span.parent == infer.id]
     assert infer.start <= queue.start <= queue.end <= compute.start <= request.start
@@ -255,17 +263,16 @@ def test_a_coroutine_runs_in_its_calls_span(triton, receiver):
     assert f"{seen[-1]:016x}" == call.id
 
 
-async def read(url, name, headers):
+async def read(url, name):
     """Reads a stream to its end."""
     async with AsyncioDecoupledModelClient(url, name) as client:
-        return [response async for response in client.infer_sample([1], headers=headers)]
+        return [response async for response in client.infer_sample([1])]
 
 
 @pytest.mark.parametrize("name", ["stream", "async_stream"])
 def test_a_streams_span_counts_its_responses(triton, receiver, name):
-    trace_id, headers = new_context()
-    assert len(asyncio.run(read(url_of(triton, "grpc"), name, headers))) == 3
-    request, call = receiver.wait_for(f"request {name}", f"call {name}", trace=trace_id)
+    assert len(asyncio.run(read(url_of(triton, "grpc"), name))) == 3
+    request, call = receiver.wait_for(f"request {name}", f"call {name}")
     assert is_chain(request, call)
     assert request.attributes["pytriton.response.count"] == 3
     assert request.events == ["first response"]
@@ -326,6 +333,27 @@ def test_the_gateway_begins_a_trace_if_clients_shall_not_decide(triton, receiver
         gateway.post("double", {"x": [1]}, **headers)
     receiver.wait_until(lambda: [s for s in receiver.spans() if s.name.startswith("POST") and not s.parent])
     assert not receiver.spans(trace_id)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["double", "coroutine"])
+def test_the_server_survives_that_every_request_is_traced(name):
+    with Receiver() as receiver, running_triton(trace_config=receiver.trace_config()) as triton:
+        bind_floats(triton, "double", double, config=ModelConfig(max_batch_size=64))
+        bind_floats(triton, "coroutine", coroutine)
+        triton.run()
+        server = server_of(triton)
+        until = time.monotonic() + 30
+
+        def send_for_a_while():
+            with client_of(triton, "grpc") as client:
+                while time.monotonic() < until:
+                    client.infer(name, {"x": np.ones((1, 1), np.float32)})
+
+        for sent in [Background(send_for_a_while) for _ in range(16)]:
+            sent.join()
+            assert sent.error is None
+        assert server_of(triton) == server
 
 
 OFF = """

@@ -35,6 +35,10 @@ _tracer: Tracer | None = None  # of set_telemetry_tracer
 _own: list[_OwnTracer] = []  # from trace_config of the servers that run, or from a worker process's environment
 
 
+class _TelemetryValueError(PyTritonBadParameterError, ValueError):
+    """A bad parameter, which scripts for nvidia-pytriton catch as a ValueError."""
+
+
 class _OwnTracer:
     """A tracer with a provider of this module's making.
 
@@ -78,7 +82,7 @@ def set_telemetry_tracer(tracer: Tracer) -> None:
     """
     global _tracer
     if _tracer is not None:
-        raise PyTritonBadParameterError("A telemetry tracer has been set already; set_telemetry_tracer is called once.")
+        raise _TelemetryValueError("A telemetry tracer has been set already; set_telemetry_tracer is called once.")
     _tracer = tracer
 
 
@@ -126,12 +130,12 @@ def parse_trace_config(trace_config_list: Sequence[str]) -> tuple[str, Resource]
         ... )  # doctest: +SKIP
     """
     if not is_opentelemetry(trace_config_list):
-        raise PyTritonBadParameterError(
+        raise _TelemetryValueError(
             f"trace_config is {list(trace_config_list)!r}; spans need mode=opentelemetry among its settings."
         )
     url = _url_of(trace_config_list)
     if url is None:
-        raise PyTritonBadParameterError(
+        raise _TelemetryValueError(
             f"trace_config is {list(trace_config_list)!r}; spans need opentelemetry,url=http://HOST:PORT/v1/traces."
         )
     raise_if_no_telemetry()
