@@ -16,6 +16,7 @@ from pytriton.exceptions import (
     PyTritonRuntimeError,
     PyTritonUnrecoverableError,
 )
+from pytriton.json_logs import follow_environment
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.models.manager import Deployment, ModelManager
 from pytriton.models.model import BoundModel
@@ -180,6 +181,11 @@ class ServerSession:
             finally:
                 self.generation += 1
 
+    def drain(self) -> None:
+        """Lets a local server say that it is not ready, and returns when it may stop; it still serves requests."""
+        if (server := self.server) is not None:
+            server.drain()
+
     def stop(self) -> bool:
         """Unloads the models, and stops a local server; running callables may finish within the exit timeout.
 
@@ -194,7 +200,7 @@ class ServerSession:
             self.runs = False
             if server is None or registry is None:
                 return False
-            server.drain()
+            server.refuse()
             server.prepare_to_stop(self.exit_timeout_s)
             deadline = time.monotonic() + self.exit_timeout_s
             self._lost = self.models.undeploy(deadline, unload=server.is_alive())
@@ -212,6 +218,11 @@ class ServerSession:
         """Returns whether the server responds and accepts requests."""
         server = self.server
         return server is not None and server.is_alive() and server.control.is_live()
+
+    def is_ready(self) -> bool:
+        """Returns whether the server says that it is ready."""
+        server = self.server
+        return server is not None and server.is_alive() and server.control.is_ready()
 
     def wait(self, server: LocalServer | RemoteServer, monitoring_period_s: float) -> bool:
         """Waits until `woken` is set, or the server is stopped or fails.
@@ -313,6 +324,7 @@ class ServerSession:
         self.models.deploy(Deployment(store, registry, server.control, self._on_unrecoverable, self._on_hang))
 
     def _start(self) -> None:
+        follow_environment()  # the program may have configured logging since
         self.workspace.create()
         self.woken.clear()
         sockets = self.workspace.path / "sockets"

@@ -16,6 +16,7 @@ from pytriton.exceptions import (
     PyTritonInvalidOperationError,
     PyTritonRuntimeError,
 )
+from pytriton.json_logs import follow_environment
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.model_config.tensor import Tensor
@@ -69,6 +70,7 @@ class TritonBase:
         triton_lifecycle_policy: TritonLifecyclePolicy = DEFAULT_POLICY,
         access_token: str | None = None,
     ) -> None:
+        follow_environment()
         self._url = url
         self._access_token = access_token
         self._session = ServerSession(self._open, workspace, triton_lifecycle_policy, self.stop)
@@ -346,6 +348,9 @@ class TritonBase:
             return server is not None
         gateway, self._gateway = self._gateway, None
         if gateway is not None:
+            gateway.drain()
+        self._session.drain()
+        if gateway is not None:
             gateway.stop(self._session.exit_timeout_s)
         return self._session.stop()
 
@@ -426,6 +431,15 @@ class TritonBase:
     def is_connected(self) -> bool:
         """Returns whether the server responds and accepts requests."""
         return self._session.is_connected()
+
+    def is_ready(self) -> bool:
+        """Returns whether the server says that it is ready, as ``/v2/health/ready`` does.
+
+        Examples:
+            >>> triton.is_ready()  # doctest: +SKIP
+            True
+        """
+        return self._session.is_ready()
 
     def _check(self, spec: ModelSpec) -> None:
         """Checks that a model fits the server's settings."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import logging
 import os
 import threading
 from typing import Any
 
+from pytriton.cli.logs import add_log_format, configure
 from pytriton.cli.settings import add_settings
 from pytriton.client.tls import TLSConfig
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
@@ -20,7 +20,8 @@ NAME = "gateway"
 HELP = "serve the models of servers as JSON, for the internet"
 
 _EXIT_TIMEOUT_S = 25.0  # Kubernetes kills after 30 s
-_KINDS: dict[str, Any] = {"int": int, "float": float}
+_FLAGS = {"true": True, "false": False}
+_KINDS: dict[str, Any] = {"int": int, "float": float, "bool": _FLAGS.__getitem__}
 
 
 def add_arguments(parser: argparse.ArgumentParser, token_variable: str) -> None:
@@ -38,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser, token_variable: str) -> None:
         help=f"the servers' access token; by default, what {token_variable} holds",
     )
     parser.add_argument("--ca", metavar="FILE", help="certificates (PEM) that the servers' own must be signed by")
+    add_log_format(parser)
     add_settings(parser.add_argument_group("settings of the gateway"), GatewayConfig, ("openai",))
     keys = parser.add_argument_group("API keys")
     keys.add_argument("--create-key", metavar="NAME", help="add a key to the file of --api-keys, print it, and end")
@@ -59,14 +61,15 @@ def run(options: argparse.Namespace) -> None:
         from pytriton.gateway.server import GatewayServer
     except ImportError as error:
         raise PyTritonRuntimeError(str(error)) from error
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    is_json = configure(options)
     config = _config(options)
     tls = None if options.ca is None else TLSConfig(root_certificates=options.ca)
     server = GatewayServer(Gateway(options.urls, config, access_token=options.token, tls=tls), config)
     woken = threading.Event()
     with wake_on_signals(woken):
         server.start()
-        print(f"The gateway serves at {server.url}.", flush=True)
+        if not is_json:
+            print(f"The gateway serves at {server.url}.", flush=True)
         server.wait(woken)
     server.stop(_EXIT_TIMEOUT_S)
 
@@ -82,7 +85,8 @@ def _config(options: argparse.Namespace) -> GatewayConfig:
             value = tuple(value)
         try:
             settings[field.name] = _KINDS.get(kind, lambda given: given)(value)
-        except ValueError as error:
+        except (ValueError, KeyError) as error:
             flag = f"--{field.name.replace('_', '-')}"
-            raise PyTritonBadParameterError(f"{flag} is {value!r}; give a number.") from error
+            wanted = "true or false" if kind == "bool" else "a number"
+            raise PyTritonBadParameterError(f"{flag} is {value!r}; give {wanted}.") from error
     return GatewayConfig(**settings)

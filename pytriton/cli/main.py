@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from pytriton import __version__
+from pytriton import __version__, json_logs
 from pytriton.cli import check, gateway, infer, models, run, serve
 from pytriton.client.exceptions import Failure, PyTritonClientError, PyTritonClientInferenceServerError
 from pytriton.exceptions import PyTritonError
@@ -34,10 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hint = ""
         if isinstance(error, PyTritonClientInferenceServerError) and error.failure is Failure.RESTRICTED:
             hint = f" On the command line: --token, or the environment variable {TOKEN_VARIABLE}."
-        print(f"pytriton: {error.message}{hint}", file=sys.stderr)
+        _report(f"{error.message}{hint}")
         return 1
     except PyTritonError as error:
-        print(f"pytriton: {error.message}", file=sys.stderr)
+        _report(error.message)
         return 1
     except BrokenPipeError:  # who read what is printed has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -45,6 +45,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _report(message: str) -> None:
+    if json_logs.is_enabled():
+        json_logs.LOGGER.critical("%s", message)
+    else:
+        print(f"pytriton: {message}", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -9,6 +9,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from pytriton.cli.app import App
+from pytriton.cli.logs import add_log_format, follow_options
 from pytriton.cli.workers import replaced
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
 from pytriton.run_options import RunOptions, in_force
@@ -57,11 +58,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where functions run: threads of one process (default), or a process for each",
     )
     parser.add_argument("--instances", type=int, metavar="N", help="how many instances of each function share the load")
+    add_log_format(parser)
     parser.add_argument("--reload", action="store_true", help="serve changed functions as soon as a file is saved")
 
 
 def run(options: argparse.Namespace) -> None:
     """Serves until a signal arrives."""
+    follow_options(options)
     app = App.parse(options.app)
     if options.instances is not None and options.instances < 1:
         raise PyTritonBadParameterError(f"--instances is {options.instances}; give a number from 1 up.")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import logging
 import os
 import shlex
 
+from pytriton.cli.logs import add_log_format, configure
 from pytriton.cli.settings import add_settings
 from pytriton.server.config import TritonConfig
 from pytriton.server.security import AccessControl, TritonSecurityConfig
@@ -33,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser, token_variable: str) -> None:
         help=f"the access token of restricted endpoints; by default, what {token_variable} holds, or a random one",
     )
     parser.add_argument("--dry-run", action="store_true", help="print the server's command line, and start nothing")
+    add_log_format(parser)
     add_settings(parser.add_argument_group("settings of the server"), TritonConfig, ("model_repository",))
 
 
@@ -40,7 +41,7 @@ def run(options: argparse.Namespace) -> None:
     """Serves until a signal arrives."""
     from pytriton.triton import Triton  # which the other commands need not wait for
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    configure(options)
     values = {field.name: getattr(options, field.name, None) for field in dataclasses.fields(TritonConfig)}
     values["model_repository"] = options.repository
     config = TritonConfig.from_dict(values)

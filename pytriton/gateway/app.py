@@ -18,6 +18,7 @@ from pytriton.client.tls import TLSConfig
 from pytriton.exceptions import PyTritonError
 from pytriton.gateway import describe, open_inference, openapi, pages, predict, status
 from pytriton.gateway.access import ApiKey, KeyStore
+from pytriton.gateway.access_log import log_access
 from pytriton.gateway.config import GatewayConfig
 from pytriton.gateway.errors import RETRY, RequestError
 from pytriton.gateway.local import LocalUpstream, Triton
@@ -29,6 +30,7 @@ from pytriton.gateway.responses import Send, send_json
 from pytriton.gateway.streams import EVENTS
 from pytriton.gateway.tracing import TracedApplication
 from pytriton.gateway.traffic import Traffic
+from pytriton.json_logs import about, is_collecting
 
 LOGGER = logging.getLogger(__name__)
 
@@ -146,6 +148,23 @@ class Gateway:
         if request_id and not _is_request_id(request_id):
             request_id = ""
         request.id = request_id or f"{_ID_PREFIX}{next(_numbers):x}"
+        with about(request) if is_collecting() else contextlib.nullcontext():
+            if not self._config.access_log or request.path in _HEALTH:
+                await self._respond_to(request, send)
+                return
+            arrived, code = time.monotonic(), 0
+
+            async def send_and_note(message: MutableMapping[str, Any]) -> None:
+                nonlocal code
+                code = message.get("status", code)
+                await send(message)
+
+            try:
+                await self._respond_to(request, send_and_note)
+            finally:
+                log_access(request, scope, code, time.monotonic() - arrived)
+
+    async def _respond_to(self, request: Request, send: Send) -> None:
         started = False
 
         async def send_with_id(message: MutableMapping[str, Any]) -> None:

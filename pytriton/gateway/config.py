@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Sequence
 
@@ -42,6 +43,10 @@ class GatewayConfig:
         request_timeout_s: How long a response, or the next response of a stream, may take, in seconds.
         continue_traces: Whether a request continues the OpenTelemetry trace of its client. Otherwise each one begins a
             trace, so that clients cannot decide what is recorded.
+        drain_secs: Seconds from the start of a stop, during which the gateway says that it is not ready and still
+            accepts requests, so that load balancers can notice. Where it runs beside its server,
+            ``TritonConfig.drain_secs`` counts as well.
+        access_log: Log each request but those for ``/health``, by the logger ``pytriton.gateway.access`` as ``INFO``.
 
     Raises:
         PyTritonBadParameterError: A setting has a value that cannot work.
@@ -62,6 +67,8 @@ class GatewayConfig:
     max_requests: int = 10_000
     request_timeout_s: float = 60.0
     continue_traces: bool = True
+    drain_secs: float = 0.0
+    access_log: bool = False
 
     def __post_init__(self) -> None:
         """Checks the settings."""
@@ -74,6 +81,12 @@ class GatewayConfig:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
                 raise PyTritonBadParameterError(f"{name} is {value!r}; give a positive number.")
+        if (
+            isinstance(self.drain_secs, bool)
+            or not isinstance(self.drain_secs, int | float)
+            or not 0 <= self.drain_secs < math.inf
+        ):
+            raise PyTritonBadParameterError(f"drain_secs is {self.drain_secs!r}; give seconds from 0 up.")
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise PyTritonBadParameterError("TLS takes both tls_certificate and tls_key.")
         for declared in self.openai:

@@ -49,8 +49,8 @@ class Triton(Protocol):
     def run_behind_gateway(self) -> None:
         """Starts the server if it does not run."""
 
-    def is_connected(self) -> bool:
-        """Returns whether the server accepts requests."""
+    def is_ready(self) -> bool:
+        """Returns whether the server says that it is ready."""
 
 
 class LocalUpstream:
@@ -77,8 +77,8 @@ class LocalUpstream:
         return await asyncio.to_thread(self._report.ready_models)
 
     async def is_ready(self) -> bool:
-        """Returns whether the server accepts requests."""
-        return await asyncio.to_thread(self._triton.is_connected)
+        """Returns whether the server says that it is ready."""
+        return await asyncio.to_thread(self._triton.is_ready)
 
     async def configuration(self, name: str, version: int | None) -> Mapping[str, Any]:
         """Returns a model's configuration as Triton reports it."""

@@ -61,6 +61,10 @@ class Request:
         """The path below that at which the application is mounted."""
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
 
+    def fields(self) -> dict[str, Any]:
+        """See `pytriton.json_logs.Context`."""
+        return {"request_id": self.id, "model": self.model} if self.model else {"request_id": self.id}
+
     @property
     def client_has_left(self) -> bool:
         """Whether the response was cancelled because the client has left."""

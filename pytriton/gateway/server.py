@@ -7,6 +7,7 @@ import gc
 import logging
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -40,6 +41,8 @@ class GatewayServer:
         self._app = app
         self._scheme = "http" if config.tls_certificate is None else "https"
         self._host = config.host
+        self._drain_s = config.drain_secs
+        self._drained_at: float | None = None  # time.monotonic()
         self._server = _Server(
             uvicorn.Config(
                 app,
@@ -86,13 +89,21 @@ class GatewayServer:
             if not self._thread.is_alive():
                 raise PyTritonRuntimeError(f"The gateway at {self.url} has ended; see its log.")
 
+    def drain(self) -> None:
+        """Says that it is not ready from now on; requests are still served."""
+        self._app.drain()
+        if self._drained_at is None:
+            self._drained_at = time.monotonic() + self._drain_s
+
     def stop(self, timeout_s: float) -> None:
-        """Refuses new requests, waits for those in flight, and stops.
+        """Says that it is not ready, for ``GatewayConfig.drain_secs``; then refuses new requests, and stops.
 
         Args:
             timeout_s: How long to wait for requests in flight.
         """
-        self._app.drain()
+        self.drain()
+        assert self._drained_at is not None
+        self._thread.join(max(0.0, self._drained_at - time.monotonic()))
         self._server.config.timeout_graceful_shutdown = max(1, int(timeout_s))
         self._server.should_exit = True
         self._thread.join(timeout_s + 1)

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 
 import pytriton
+from pytriton import json_logs
 from pytriton.process.spec import ProcessSpec
 from pytriton.proxy.transport.control_channel import ControlChannel
 from pytriton.proxy.wire.control import CommandMessage, CommandReply, decode_reply, encode_command
@@ -24,6 +25,7 @@ from pytriton.server.files import own_files
 from pytriton.utils.exit_status import describe_exit
 
 LOGGER = logging.getLogger(__name__)
+OUTPUT_LOGGER = logging.getLogger("pytriton.process.output")
 
 _PROGRAM = """
 import sys
@@ -54,6 +56,7 @@ class ChildProcess:
     """
 
     def __init__(self, spec: ProcessSpec) -> None:
+        self._spec = spec
         ours, theirs = socket.socketpair()
         with theirs:
             try:
@@ -68,7 +71,7 @@ class ChildProcess:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
-                    env=spec.environment,
+                    env={**json_logs.environment(), **spec.environment},
                     cwd=spec.folder,
                     start_new_session=True,
                 )
@@ -104,7 +107,7 @@ class ChildProcess:
             How the process exited, in words.
         """
         assert self._popen.stdout is not None
-        output = _Output(self._popen.stdout.fileno())
+        output = _Output(self._popen.stdout.fileno(), self._spec)
         with contextlib.ExitStack() as stack, selectors.DefaultSelector() as selector:
             stack.callback(self._control.close)
             stack.enter_context(self._popen.stdout)
@@ -153,9 +156,10 @@ class ChildProcess:
 
 
 class _Output:
-    """Relays a process's output to this process's stderr line by line."""
+    """Relays a process's output to this process's stderr line by line; to its log, if that is JSON."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, spec: ProcessSpec) -> None:
+        self._spec = spec
         os.set_blocking(fd, False)
         self._fd = fd
         self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
@@ -183,9 +187,11 @@ class _Output:
                 break
         self._write(self._line)
 
-    @staticmethod
-    def _write(text: str) -> None:
+    def _write(self, text: str) -> None:
         if not text:
+            return
+        if json_logs.is_enabled():
+            json_logs.relay(text, OUTPUT_LOGGER, logging.INFO, model=self._spec.model.name, instance=self._spec.number)
             return
         with contextlib.suppress(AttributeError, OSError, ValueError):  # there is no stderr, or it is closed
             sys.stderr.write(text)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import enum
 import mmap
 import os
 import struct
 import threading
 import weakref
+from collections.abc import Iterator
 
 # The layout of the memory: the state, how many calls have hung so far, and the models with calls that hang.
 _HANGS_AT = 8
@@ -46,7 +48,9 @@ class Gate:
         self._memory = mmap.mmap(self.fd, mmap.PAGESIZE)
         self._hanging: collections.Counter[str] = collections.Counter()
         self._lock = threading.Lock()
-        self.state = GateState.STARTING
+        self._is_held = False
+        self._wanted = GateState.STARTING
+        self._memory[0] = GateState.STARTING
 
     def set_hanging(self, model: str, hangs: bool) -> None:
         """Marks a model as not ready; each instance whose call hangs counts.
@@ -66,12 +70,45 @@ class Gate:
 
     @property
     def state(self) -> GateState:
-        """What the server tells its clients; takes effect at once."""
+        """What the server tells its clients."""
         return GateState(self._memory[0])
 
-    @state.setter
-    def state(self, state: GateState) -> None:
-        self._memory[0] = state
+    def open(self) -> None:
+        """Lets the server say that it is ready, unless it drains or stops."""
+        self._advance(GateState.SERVING, since=GateState.STARTING)
+
+    def drain(self) -> None:
+        """Lets the server say from now on that it is not ready, if it has said so."""
+        self._advance(GateState.DRAINING, since=GateState.SERVING)
+
+    def close(self) -> None:
+        """Has the server refuse requests, for good."""
+        with self._lock:
+            self._wanted = GateState.STOPPING
+            self._memory[0] = GateState.STOPPING
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Has the server say meanwhile that it is not ready: it is started again, without its models."""
+        with self._lock:
+            self._is_held = True
+            self._show()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._is_held = False
+                self._show()
+
+    def _advance(self, state: GateState, since: GateState) -> None:
+        with self._lock:
+            if self._wanted is since:
+                self._wanted = state
+                self._show()
+
+    def _show(self) -> None:
+        refuses = self._wanted is GateState.STOPPING
+        self._memory[0] = GateState.STARTING if self._is_held and not refuses else self._wanted
 
 
 def name_hash(name: str) -> int:

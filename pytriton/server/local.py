@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 import zmq
 
 import pytriton.python_backend
+from pytriton import json_logs
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonRuntimeError
 from pytriton.proxy.telemetry.tracer import telemetry_environment, use_trace_config
@@ -88,6 +89,8 @@ class LocalServer:
         self._on_exit = on_exit
         self._process: ServerProcess | None = None
         self._gate = Gate()
+        self._drain_lock = threading.Lock()
+        self._drained_at: float | None = None  # time.monotonic()
         self._restarts = config.restart is not False
         limit = config.restart_limit
         self._has_logged = False
@@ -193,7 +196,13 @@ class LocalServer:
             PyTritonRuntimeError: The server stays down.
         """
         began = time.monotonic()
-        gate_state, self._gate.state = self._gate.state, GateState.STARTING
+        with self._gate.held():
+            if not self._start_again(deploy):
+                return False
+        LOGGER.warning("The server was restarted, and is ready again after %.1f s.", time.monotonic() - began)
+        return True
+
+    def _start_again(self, deploy: Callable[[], Sequence[str]]) -> bool:
         while True:
             self._state = ServerState.RESTARTING
             if self._stopping.is_set():
@@ -212,23 +221,22 @@ class LocalServer:
             try:
                 self.start([*deploy(), *(self._own_models or [])])
                 self.wait_until_ready()
-                break
+                self._policy.note_ready()
+                return True
             except (PyTritonRuntimeError, PyTritonInvalidOperationError) as error:
                 LOGGER.debug("The server could not be started again: %s", error)
                 self.process.stop(0)
-        self._policy.note_ready()
-        self._gate.state = gate_state
-        LOGGER.warning("The server was restarted, and is ready again after %.1f s.", time.monotonic() - began)
-        return True
 
     def abandon(self) -> None:
         """Ends `restart` early; the server is to be stopped."""
         self._stopping.set()
 
     def open_gate(self) -> None:
-        """Lets the server say that it is ready."""
-        self._gate.state = GateState.SERVING
-        if not self._has_logged and (self.config.model_repository is None or self._own_models is not None):
+        """Lets the server say that it is ready, unless it has not loaded the user's own models yet."""
+        if self._own_models is None and self.config.model_repository is not None:
+            return
+        self._gate.open()
+        if not self._has_logged:
             self._has_logged = True
             self._log_urls()
 
@@ -309,11 +317,17 @@ class LocalServer:
         self._gate.set_hanging(model, hangs)
 
     def drain(self) -> None:
-        """Lets the server say that it is not ready, waits for load balancers to notice, and refuses new requests."""
-        if self.is_alive() and self._gate.state is GateState.SERVING:
-            self._gate.state = GateState.DRAINING
-            self.process.wait(self.config.drain_secs or 0)
-        self._gate.state = GateState.STOPPING
+        """Lets the server say that it is not ready, and waits for load balancers to notice; requests are served."""
+        with self._drain_lock:
+            if self._drained_at is None:
+                was_ready = self._gate.state is GateState.SERVING and self.is_alive()
+                self._drained_at = time.monotonic() + (self.config.drain_secs or 0) * was_ready
+            self._gate.drain()
+        self._stopping.wait(max(0.0, self._drained_at - time.monotonic()))
+
+    def refuse(self) -> None:
+        """Has the server refuse new requests."""
+        self._gate.close()
 
     def prepare_to_stop(self, timeout_s: float) -> None:
         """Unloads the user's own models, before the bound ones that they may call.
@@ -406,7 +420,13 @@ def overlaid(config: TritonConfig, over: TritonConfig) -> TritonConfig:
 
 def _command(files: ServerFiles, config: TritonConfig, repository: pathlib.Path, backends: pathlib.Path) -> list[str]:
     has_gpu = pathlib.Path("/dev/nvidiactl").exists() or pathlib.Path("/dev/dxg").exists()
-    defaults = TritonConfig(exit_timeout_secs=_SERVER_EXIT_TIMEOUT_S, allow_gpu_metrics=None if has_gpu else False)
+    defaults = TritonConfig(
+        exit_timeout_secs=_SERVER_EXIT_TIMEOUT_S,
+        allow_gpu_metrics=None if has_gpu else False,
+        # The gate knows when the models are loaded. A strict server is not ready while a model is bound later, nor
+        # after one that cannot be loaded.
+        strict_readiness=False,
+    )
     command = [
         str(files.executable),
         f"--model-repository={repository}",
@@ -432,7 +452,7 @@ def _trace(trace_config: list[str] | None) -> Callable[[], None]:
 
 
 def _server_environment(files: ServerFiles, workspace: pathlib.Path) -> dict[str, str]:
-    environment = {**telemetry_environment(), **os.environ}
+    environment = {**telemetry_environment(), **json_logs.environment(), **os.environ}
     own_libraries = environment.get("LD_LIBRARY_PATH", "")
     environment["LD_LIBRARY_PATH"] = ":".join(filter(None, [str(files.libraries), own_libraries]))
     libzmq = _libzmq_path()

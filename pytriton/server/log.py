@@ -6,10 +6,17 @@ import collections
 import logging
 import re
 
+from pytriton.json_logs import is_record, relay
+
 LOGGER = logging.getLogger("pytriton.server.tritonserver")
 
 _LEVELS = {"I": logging.INFO, "W": logging.WARNING, "E": logging.ERROR, "F": logging.CRITICAL, "V": logging.DEBUG}
-_LINE = re.compile(r"(?P<level>[IWEFV])\d{4} \d{2}:\d{2}:\d{2}\.\d+ \d+ \S+:\d+\] (?P<text>.*)", re.DOTALL)
+# By default, or with ``--log-format=ISO8601``.
+_LINE = re.compile(
+    r"(?:(?P<level>[IWEFV])\d{4} \d{2}:\d{2}:\d{2}\.\d+|\d{4}-\d{2}-\d{2}T[\d:.]+Z (?P<iso_level>[IWEFV]))"
+    r" (?P<process>\d+) (?P<file>\S+):(?P<number>\d+)\] (?P<text>.*)",
+    re.DOTALL,
+)
 # What the server logs at every start on a machine without a GPU; not a warning for those who need none.
 _NO_GPU = ("CUDA", "Cuda", "NVML", "DCGM", "GPU metrics", "pinned")
 # Logged at ERROR, but harmless: for every model that is sent through the repository API; for errors and empty
@@ -26,7 +33,7 @@ _TAIL_LINES = 20
 class ServerLog:
     """Logs the server's output line by line.
 
-    Records go to the logger ``pytriton.server.tritonserver`` at the server's level.
+    Records go to the logger ``pytriton.server.tritonserver`` at the server's level, with its source file and line.
     """
 
     def __init__(self) -> None:
@@ -41,17 +48,24 @@ class ServerLog:
             return
         if not line.startswith(_TABLE) and not _FRAME.match(line):
             self._tail.append(line)
+        if is_record(line):  # of a worker process, whose output is the server's
+            relay(line, LOGGER, self._level)
+            return
         match = _LINE.fullmatch(line)
+        file, number, process = "", 0, None
         if match is not None:
-            self._level = _LEVELS[match["level"]]
+            self._level = _LEVELS[match["level"] or match["iso_level"]]
+            file, number, process = match["file"], int(match["number"]), int(match["process"])
             line = _unquoted(match["text"])
         level = self._level
         if line.startswith(_TABLE) or _HARMLESS.match(line):
             level = logging.DEBUG
         elif not line.startswith("model '") and any(word in line for word in _NO_GPU):  # those are callables' errors
             level = min(level, logging.INFO)
-        if line:
-            LOGGER.log(level, "%s", line)
+        if line and LOGGER.isEnabledFor(level):
+            record = LOGGER.makeRecord(LOGGER.name, level, file, number, "%s", (line,), None)
+            record.process = process or record.process
+            LOGGER.handle(record)
 
     def tail(self) -> str:
         """Returns the last lines, for an error message."""

@@ -154,6 +154,9 @@ class RemoteServer:
     def drain(self) -> None:
         """Does nothing: the server continues to run."""
 
+    def refuse(self) -> None:
+        """Does nothing: the server continues to run."""
+
     def repository_models(self) -> list[str]:
         """Returns nothing: the process that started the server loads its repository."""
         return []

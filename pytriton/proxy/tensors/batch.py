@@ -66,6 +66,11 @@ class Batch:
         if self._message.is_traced:
             self._start_spans()
 
+    @property
+    def signature(self) -> Signature:
+        """The model's declaration."""
+        return self._signature
+
     def cancelled(self) -> bytes:
         """Returns the cancel flags: a byte for each request, 1 once it is cancelled."""
         return self.lease[self._data_offset : self._data_offset + self.request_count].tobytes()

@@ -7,11 +7,13 @@ import traceback
 from types import TracebackType
 
 from pytriton.exceptions import PyTritonInvalidRequestError, PyTritonValidationError
+from pytriton.json_logs import is_enabled
 from pytriton.proxy.wire.error_code import ErrorCode
 from pytriton.proxy.wire.inference import RESCHEDULE, RequestFailure
 from pytriton.proxy.wire.request_status import STATUSES, with_status
 
 LOGGER = logging.getLogger(__name__)
+CALLABLE_LOGGER = logging.getLogger("pytriton.callable")
 
 _WHOLE_BATCH = -1
 # In characters. A text of megabytes would hold up the server, which copies it for each request of the batch.
@@ -57,8 +59,19 @@ def failure_of(error: BaseException, model: str, request: int = _WHOLE_BATCH) ->
         message = f"model {model!r}: {text}"
     else:
         message = f"model {model!r}: {type(error).__name__}: {text}"
-    trace = "".join(traceback.format_exception(type(error), error, _from_callable(error.__traceback__))).rstrip()
-    detail = f"model {model!r}: the inference callable failed\n{_shortened(trace, _MAX_TRACE)}"
+    if is_enabled():  # here, where the request is known; the server's log would have no more than the text
+        trace = _from_callable(error.__traceback__)
+        CALLABLE_LOGGER.error(
+            "model %r: the inference callable failed",
+            model,
+            exc_info=(type(error), error, trace),
+            extra={"model": model},
+        )
+        return RequestFailure(request, ErrorCode.INTERNAL, _as_c_string(message), "")
+    text_of_trace = "".join(
+        traceback.format_exception(type(error), error, _from_callable(error.__traceback__))
+    ).rstrip()
+    detail = f"model {model!r}: the inference callable failed\n{_shortened(text_of_trace, _MAX_TRACE)}"
     return RequestFailure(request, ErrorCode.INTERNAL, _as_c_string(message), detail)
 
 

@@ -16,12 +16,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pytriton.exceptions import PyTritonUnrecoverableError
+from pytriton.json_logs import is_collecting
 from pytriton.model_config.datatypes import BYTES_CODE
 from pytriton.proxy.context import MODEL
 from pytriton.proxy.services.client import CURRENT_CALLER, ServerClient, process_client
 from pytriton.proxy.tensors.batch import Batch
 from pytriton.proxy.tensors.bytes_tensor import as_bytes
 from pytriton.proxy.tensors.failure import failure_of
+from pytriton.proxy.tensors.log_context import LogContext
 from pytriton.proxy.tensors.outputs import as_responses, checked_outputs, code_of
 from pytriton.proxy.tensors.signature import Signature
 from pytriton.proxy.tensors.warmup import Warmup
@@ -153,7 +155,9 @@ class ConcurrentExecutor:
             self._in_flight[notification.sequence] = in_flight
             self._idle.clear()
         if self._threads is None:
-            in_flight.task = self._loop.create_task(self._serve_async(in_flight))
+            self._go_on_async(in_flight)
+        elif is_collecting():
+            self._threads.submit(lambda: self._serve_logged(in_flight))
         else:
             self._threads.submit(lambda: self._serve(in_flight))
 
@@ -251,8 +255,17 @@ class ConcurrentExecutor:
         self._finish(in_flight, error)
         del error  # its traceback refers to this frame, which refers to the batch
 
-    def _go_on_async(self, in_flight: InFlightBatch, returned: Any) -> None:
-        in_flight.task = self._loop.create_task(self._serve_async(in_flight, returned))
+    def _go_on_async(self, in_flight: InFlightBatch, returned: Any = None) -> None:
+        serve = self._serve_async_logged if is_collecting() else self._serve_async
+        in_flight.task = self._loop.create_task(serve(in_flight, returned))
+
+    async def _serve_async_logged(self, in_flight: InFlightBatch, returned: Any) -> None:
+        with LogContext(in_flight.batch):
+            await self._serve_async(in_flight, returned)
+
+    def _serve_logged(self, in_flight: InFlightBatch) -> None:
+        with LogContext(in_flight.batch):
+            self._serve(in_flight)
 
     def _stream(self, in_flight: InFlightBatch, steps: Any) -> None:
         try:

@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable
 
 from pytriton.exceptions import PyTritonUnrecoverableError
+from pytriton.json_logs import follow_environment
 from pytriton.proxy.services.client import SERVICE_FD, use_process_channel
 from pytriton.proxy.telemetry.tracer import flush, use_environment
 from pytriton.proxy.transport.control_channel import ControlChannel
@@ -181,6 +182,7 @@ def run_worker(
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # so that lines of several processes do not mix in the pipe
             stream.reconfigure(line_buffering=True, write_through=False)
+    follow_environment()
     control = ControlChannel(socket.socket(fileno=control_fd))
     os.set_inheritable(control_fd, False)
     with contextlib.suppress(OSError):  # there may be none

@@ -12,11 +12,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pytriton.exceptions import PyTritonUnrecoverableError
+from pytriton.json_logs import is_collecting
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.proxy.context import BOUND, MODEL
 from pytriton.proxy.services.client import CURRENT_CALLER, ServerClient, process_client
 from pytriton.proxy.tensors.batch import Batch, WholeBatch
 from pytriton.proxy.tensors.failure import failure_of
+from pytriton.proxy.tensors.log_context import LogContext
 from pytriton.proxy.tensors.result import ResultWriter, write_result
 from pytriton.proxy.tensors.signature import Signature
 from pytriton.proxy.tensors.stacked_outputs import StackedOutputs
@@ -386,7 +388,11 @@ class Worker:
             if self._watchdog is not None:
                 self._watchdog.begin(connected)
             infer = self._infer if batch.spans is None else self._infer_traced
-            offset, size, unrecoverable = infer(batch, connected.arena)
+            if is_collecting():
+                with LogContext(batch):
+                    offset, size, unrecoverable = infer(batch, connected.arena)
+            else:
+                offset, size, unrecoverable = infer(batch, connected.arena)
             if self._watchdog is not None:
                 self._watchdog.end(connected)
             return offset, size, batch.request_count, unrecoverable  # frees the batch before the server gets the result

@@ -1,0 +1,41 @@
+"""The access log: one line for each request."""
+
+from __future__ import annotations
+
+import logging
+
+from pytriton.gateway.request import Request, Scope
+
+LOGGER = logging.getLogger("pytriton.gateway.access")
+
+_MAX_PATH = 500
+
+
+def log_access(request: Request, scope: Scope, status: int, duration_s: float) -> None:
+    """Logs a request that has ended.
+
+    Args:
+        request: The request.
+        scope: Of ASGI.
+        status: The status of its response; 0 if it had none, since the client has left.
+        duration_s: How long it took, in seconds.
+    """
+    if not LOGGER.isEnabledFor(logging.INFO):
+        return
+    client = (scope.get("client") or ("",))[0]
+    path = request.path[:_MAX_PATH]
+    LOGGER.info(
+        "%s %r from %s: status %d after %.1f ms",
+        request.method,
+        path,
+        client or "a client",
+        status,
+        duration_s * 1e3,
+        extra={
+            "method": request.method,
+            "path": path,
+            "client": client,
+            "status": status,
+            "duration_ms": round(duration_s * 1e3, 3),
+        },
+    )
