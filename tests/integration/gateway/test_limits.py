@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import gzip
 import http.client
+import logging
 import shutil
 import socket
 import ssl
 import subprocess
 import threading
+import time
 import urllib.request
 import zlib
 
@@ -151,6 +153,25 @@ def test_a_certificate_that_cannot_be_used(served, tmp_path):
         GatewayServer(Gateway(served, config), config)
 
 
+def test_the_access_log_has_a_line_for_each_request(served, caplog):
+    caplog.set_level(logging.INFO, "pytriton.gateway.access")
+    with gateway_of(served, access_log=True) as gateway:
+        assert gateway.post("Double", {"x": [1]}).status == 200
+        assert gateway.get("/health/ready").status == 200
+        assert gateway.get("/nothing%0Ahere").status == 404
+    good, bad = (record for record in caplog.records if record.name == "pytriton.gateway.access")
+    assert (good.method, good.path, good.client, good.status) == ("POST", "/v1/models/Double", "127.0.0.1", 200)
+    assert good.duration_ms > 0
+    assert bad.getMessage().startswith(r"GET '/nothing\nhere' from 127.0.0.1: status 404 after ")
+
+
+def test_no_access_log_by_default(served, caplog):
+    caplog.set_level(logging.INFO, "pytriton.gateway.access")
+    with gateway_of(served) as gateway:
+        assert gateway.post("Double", {"x": [1]}).status == 200
+    assert not [record for record in caplog.records if record.name == "pytriton.gateway.access"]
+
+
 def test_cors(served):
     with gateway_of(served, cors_origins=("https://example.com",)) as gateway:
         allowed = gateway.post("Double", {"x": [1]}, origin="https://example.com").headers
@@ -171,6 +192,21 @@ def test_readiness(served):
     app.drain()
     assert client.get("/health/ready").status == 503
     server.stop(5)
+
+
+def test_requests_are_served_while_a_gateway_drains(served):
+    drain_s = 0.5
+    config = GatewayConfig(port=0, drain_secs=drain_s)
+    server = GatewayServer(Gateway(served, config), config)
+    server.start()
+    client = gateways.Client(server.url)
+    began = time.monotonic()
+    stopping = serving.Background(lambda: server.stop(5))
+    serving.wait_until(lambda: client.get("/health/ready").status == 503)
+    while time.monotonic() - began < drain_s - 0.1:
+        assert client.post("Double", {"x": [1]}).json() == {"y": [2]}
+        assert client.get("/health/ready").status == 503
+    assert stopping.finish().ended - began >= drain_s
 
 
 def test_mounted_in_another_application(served):
@@ -219,7 +255,9 @@ def test_a_port_that_is_taken(served):
             GatewayServer(Gateway(served, config), config)
 
 
-@pytest.mark.parametrize("setting", [{"port": -1}, {"max_body_size": 0}, {"tls_key": "k"}, {"cors_origins": "*"}])
+@pytest.mark.parametrize(
+    "setting", [{"port": -1}, {"max_body_size": 0}, {"drain_secs": -1}, {"tls_key": "k"}, {"cors_origins": "*"}]
+)
 def test_bad_settings(setting):
     with pytest.raises(PyTritonBadParameterError, match=next(iter(setting)).split("_")[0]):
         GatewayConfig(**setting)

@@ -102,3 +102,28 @@ def test_the_tail_has_the_last_lines_as_they_came(log):
     lines = log.tail().splitlines()
     assert lines[-1] == "line 99"
     assert 5 < len(lines) < 100
+
+
+@pytest.mark.parametrize(
+    "head",
+    ["W1121 09:41:00.123456 77 a.cc:12]", "2026-11-21T09:41:00Z W 77 a.cc:12]", "2026-11-21T09:41:00.1Z W 77 a.cc:12]"],
+)
+def test_the_source_of_a_line_is_that_of_the_record_in_every_format_of_the_server(log, caplog, head):
+    log.write(f'{head} "text of it"\n')
+    log.write("and more of it\n")
+
+    first, second = (record for record in caplog.records if record.name == NAME)
+    assert (first.getMessage(), first.levelno) == ("text of it", logging.WARNING)
+    assert (first.filename, first.lineno, first.process) == ("a.cc", 12, 77)
+    assert (second.filename, second.lineno, second.levelno) == ("", 0, logging.WARNING)
+
+
+def test_a_record_of_a_worker_process_is_as_it_was(log, caplog):
+    caplog.set_level(logging.INFO, "theirs")
+    log.write(
+        '{"timestamp":"2026-11-21T09:41:00.123Z","level":"INFO","logger":"theirs","message":"a\\nb","file":"model.py",'
+        '"line":3,"process":7,"exception":"Traceback","request_id":"seven"}\n'
+    )
+    (record,) = (record for record in caplog.records if record.name == "theirs")
+    assert (record.getMessage(), record.filename, record.lineno, record.process) == ("a\nb", "model.py", 3, 7)
+    assert (record.exc_text, record.request_id, record.msecs) == ("Traceback", "seven", pytest.approx(123))

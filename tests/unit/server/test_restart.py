@@ -44,12 +44,37 @@ def test_no_more_restarts_than_the_limit_come_within_the_period(limit, monkeypat
     assert (policy.next_pause_s() is None) == (limit == 0)
 
 
-def test_a_gate_starts_closed_and_remembers_its_state():
+def test_a_gate_goes_from_one_state_to_the_next_and_never_back():
     gate = Gate()
     assert gate.state is GateState.STARTING
-    for state in GateState:
-        gate.state = state
-        assert gate.state is state
+    gate.drain()
+    assert gate.state is GateState.STARTING, "it has never been ready"
+    gate.open()
+    assert gate.state is GateState.SERVING
+    gate.drain()
+    gate.open()
+    assert gate.state is GateState.DRAINING
+    gate.close()
+    gate.open()
+    gate.drain()
+    assert gate.state is GateState.STOPPING
+
+
+@pytest.mark.parametrize(("change", "after"), [("drain", GateState.DRAINING), ("close", GateState.STOPPING)])
+def test_a_gate_that_is_held_is_not_open_and_shows_afterwards_what_has_happened_to_it(change, after):
+    gate = Gate()
+    gate.open()
+    with gate.held():
+        assert gate.state is GateState.STARTING
+        getattr(gate, change)()
+        assert gate.state is (GateState.STOPPING if change == "close" else GateState.STARTING)
+    assert gate.state is after
+
+    gate = Gate()
+    with gate.held():
+        gate.open()
+        assert gate.state is GateState.STARTING
+    assert gate.state is GateState.SERVING
 
 
 def test_the_hash_of_a_name_is_that_of_fnv_1a():
