@@ -19,6 +19,7 @@ from collections.abc import Callable
 import pytriton
 from pytriton import json_logs
 from pytriton.process.spec import ProcessSpec
+from pytriton.proxy.telemetry.tracer import telemetry_environment
 from pytriton.proxy.transport.control_channel import ControlChannel
 from pytriton.proxy.wire.control import CommandMessage, CommandReply, decode_reply, encode_command
 from pytriton.server.files import own_files
@@ -71,7 +72,8 @@ class ChildProcess:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
-                    env={**json_logs.environment(), **spec.environment},
+                    # As it is now: a model may be bound before the server is started.
+                    env={**telemetry_environment(), **json_logs.environment(), **spec.environment},
                     cwd=spec.folder,
                     start_new_session=True,
                 )

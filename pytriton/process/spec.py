@@ -12,7 +12,6 @@ from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.process.instance import ProcessInstance
 from pytriton.process.pickling import pickled
-from pytriton.proxy.telemetry.tracer import telemetry_environment
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +49,7 @@ class ProcessSpec:
                 f"{type(error).__name__}: {error}; remove it from the factory, its arguments and the variables that "
                 "it uses, and create it in the factory."
             ) from error
-        environment = {**telemetry_environment(), **os.environ, **instance.env}
+        environment = {**os.environ, **instance.env}
         return cls(spec, number, payload, tuple(sys.path), environment, Path.cwd())
 
     @property

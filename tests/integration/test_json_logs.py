@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import signal
+import time
 
 import pytest
+from otlp import Receiver
 from programs import Program
 from python_backend.test_serve import BODY, Command
-from serving import HOST, Script, at_once, free_ports, infer_json, json_floats, wait_until
+from serving import HOST, Script, at_once, free_ports, infer_json, json_floats, request_json, wait_until
 from worker_models import write_model
 
 PROGRAM = """
 import asyncio
+import json
 import logging
-import threading
+import os
 import warnings
 
 import numpy as np
@@ -23,7 +27,7 @@ import numpy as np
 from pytriton.decorators import batch
 from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
 from pytriton.process import ProcessInstance
-from pytriton.triton import Triton
+from pytriton.triton import Triton, TritonConfig
 
 LOGGER = logging.getLogger("mine")
 TENSORS = [Tensor(name="x", shape=(-1,), dtype=np.float32)], [Tensor(name="y", shape=(-1,), dtype=np.float32)]
@@ -55,7 +59,7 @@ class Creates:
             raise KeyError("negative")
         return [{"y": request["x"]} for request in requests]
 
-triton = Triton()
+triton = Triton(config=TritonConfig(trace_config=json.loads(os.environ["TRACE_CONFIG"])))
 for function in (plain, coroutine, fail):
     batcher = DynamicBatcher(max_queue_delay_microseconds=300_000)
     config = ModelConfig(max_batch_size=4, batcher=batcher)
@@ -91,7 +95,14 @@ def program(tmp_path_factory):
     folder = tmp_path_factory.mktemp("program")
     (folder / "app.py").write_text(PROGRAM)
     (port,) = free_ports(1)
-    with Program(folder, "app.py", "--log-format", "json", "--gateway", port) as program:
+    with (
+        Receiver() as receiver,
+        Program(
+            folder,
+            *("app.py", "--log-format", "json", "--gateway", port),
+            environment={"TRACE_CONFIG": json.dumps(receiver.trace_config())},
+        ) as program,
+    ):
         program.wait_until_serving()
         program.gateway_port = port
         yield program
@@ -137,6 +148,28 @@ def test_a_failure_is_logged_with_its_traceback_and_its_request(program, model, 
     assert record["exception"].startswith("Traceback (most recent call last):\n")
     assert error in record["exception"]
     assert (record["model"], record["request_id"]) == (model, f"failed {model}")
+
+
+@pytest.mark.parametrize(
+    ("model", "message", "value"),
+    [
+        ("plain", "plain\nof 1", 1),
+        ("coroutine", "coroutine", 1),
+        ("process", "process", 1),
+        ("fail", "model 'fail': the inference callable failed", 1),
+        ("process", "model 'process': the inference callable failed", -1),
+    ],
+)
+def test_a_record_names_the_trace_that_its_request_belongs_to(program, model, message, value):
+    trace_id = f"{time.monotonic_ns():032x}"
+    headers = {"traceparent": f"00-{trace_id}-00f067aa0ba902b7-01"}
+    body = {"inputs": [json_floats([value])]}
+    status, _ = request_json(_At(program.port), "POST", f"/v2/models/{model}/infer", body, headers)
+    assert status == (200 if "failed" not in message else 500)
+    (record,) = wait_until(
+        lambda: [each for each in records_of(program.log, message) if each.get("trace_id") == trace_id]
+    )
+    assert re.fullmatch("[0-9a-f]{16}", record["span_id"])
 
 
 def test_what_a_process_prints_is_a_record_for_each_line(program):
