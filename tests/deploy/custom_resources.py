@@ -47,7 +47,18 @@ def install(folder: Path) -> None:
     npm = shutil.which("npm")
     if npm is None or shutil.which("node") is None:
         pytest.skip("npm and node are not installed, which have the schemas of Prometheus' and KEDA's operators")
-    command = [npm, "install", "--silent", "--no-audit", "--no-fund", "--prefix", folder, *PACKAGES]
+    command = [
+        npm,
+        "install",
+        "--silent",
+        "--prefer-offline",
+        "--ignore-scripts",
+        "--no-audit",
+        "--no-fund",
+        "--prefix",
+        folder,
+        *PACKAGES,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     said = done.stdout + done.stderr
     if done.returncode and any(word in said for word in _UNREACHABLE):

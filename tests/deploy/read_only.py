@@ -43,12 +43,12 @@ class RunningPod:
         tmp: Its volume for temporary files.
     """
 
-    def __init__(self, pod: Pod, tmp: Path, app: Path) -> None:
+    def __init__(self, pod: Pod, tmp: Path, app: Path, **variables: str) -> None:
         self.gateway, self.metrics = free_ports(2)
         self.tmp = tmp
         ports = {str(pod.ports["http"]): str(self.gateway), str(pod.ports["metrics"]): str(self.metrics)}
         program, *arguments = (ports.get(argument, argument) for argument in pod.container["args"])
-        variables = {name: ports.get(value, value) for name, value in pod.environment.items()}
+        variables = {**{name: ports.get(value, value) for name, value in pod.environment.items()}, **variables}
         folders = dict.fromkeys((name for name, value in variables.items() if value == "/tmp"), str(tmp))
         self.process = subprocess.Popen(
             [
@@ -98,13 +98,16 @@ class RunningPod:
 
 
 @contextlib.contextmanager
-def running(pod: Pod, tmp: Path, app: Path = DEPLOY / "app" / "app.py") -> Iterator[RunningPod]:
-    """A pod with a program, stopped in the end; skips the test where namespaces are not allowed."""
+def running(pod: Pod, tmp: Path, app: Path = DEPLOY / "app" / "app.py", **variables: str) -> Iterator[RunningPod]:
+    """A pod with a program, and with variables in place of its own; it is stopped in the end.
+
+    It skips the test where namespaces are not allowed.
+    """
     command = ["unshare", "--user", "--map-root-user", "--mount", "true"]
     allowed = subprocess.run(command, capture_output=True, check=False)
     if allowed.returncode:
         pytest.skip(f"this user may not mount: {allowed.stderr.decode().strip()}")
-    program = RunningPod(pod, tmp, app)
+    program = RunningPod(pod, tmp, app, **variables)
     try:
         yield program
     finally:

@@ -75,11 +75,15 @@ class TestEachOverlay:
         stop_s = 2 * config.exit_timeout_secs + (config.drain_secs or 0) + KILL_S
         assert pod.spec["terminationGracePeriodSeconds"] >= int(seconds) + stop_s + SPARE_S
 
-    def test_leaves_load_balancers_more_time_than_a_probe_takes(self, overlay: str) -> None:
-        container = Pod.of(overlay).container
-        probe = container["readinessProbe"]
+    def test_leaves_load_balancers_more_time_than_a_probe_takes(
+        self, overlay: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pod = Pod.of(overlay)
+        probe = pod.container["readinessProbe"]
         notices_s = probe["failureThreshold"] * (probe["periodSeconds"] + probe["timeoutSeconds"])
-        assert int(container["lifecycle"]["preStop"]["exec"]["command"][1]) > notices_s
+        assert int(pod.container["lifecycle"]["preStop"]["exec"]["command"][1]) > notices_s
+        drain_s = settings_of(pod, monkeypatch).drain_secs
+        assert drain_s is not None and drain_s > notices_s
 
     def test_sets_what_triton_has(
         self, overlay: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -27,7 +27,7 @@ triton = Triton()
 @batch
 def slow(x):
     pathlib.Path(os.environ["TMPDIR"], "begun").touch()
-    time.sleep(1)
+    time.sleep(0.5)
     return {"y": x}
 
 triton.bind("Slow", slow, inputs=[Tensor((-1,), np.float32, "x")], outputs=[Tensor((-1,), np.float32, "y")])
@@ -101,7 +101,8 @@ def test_a_request_in_flight_gets_its_response_when_the_pod_is_stopped(tmp_path:
     volume.mkdir()
     app = tmp_path / "app.py"
     app.write_text(SLOW_APP)
-    with running(Pod.of("base"), volume, app) as program, concurrent.futures.ThreadPoolExecutor(1) as threads:
+    drain = {"PYTRITON_TRITON_CONFIG_DRAIN_SECS": "0"}
+    with running(Pod.of("base"), volume, app, **drain) as program, concurrent.futures.ThreadPoolExecutor(1) as threads:
         program.wait_until_ready("/health/ready")
         response = threads.submit(program.request, program.gateway, "/v1/models/Slow", '{"x": [1]}')
         wait_until(lambda: program.has("begun"), what="the call of the model")
