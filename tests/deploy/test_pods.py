@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
-import yaml
 from manifests import DEPLOY, OVERLAYS, Object, Pod, find, objects, render
 
 from pytriton.server.config import TritonConfig
@@ -118,13 +119,16 @@ class TestEachOverlay:
         assert bytes_of(mounts["/dev/shm"]["sizeLimit"]) <= bytes_of(limit) / 2
 
     def test_takes_an_image_of_ones_own(self, overlay: str, tmp_path: Path) -> None:
-        own = {
-            "resources": ["../" * len(tmp_path.parts) + str(DEPLOY / "kubernetes/overlays" / overlay).lstrip("/")],
-            "images": [{"name": "pytriton-app", "newName": "registry.example.com/team/app", "newTag": "7"}],
-        }
-        (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(own))
-        images = [image for manifest in render(tmp_path) for image in find_all(manifest, "image")]
-        assert images == ["registry.example.com/team/app:7"]
+        (tmp_path / "deploy").symlink_to(DEPLOY)
+        page = (DEPLOY.parent / "docs/deploy/kubernetes.md").read_text()
+        (tmp_path / "my-app").mkdir()
+        (tmp_path / "my-app/kustomization.yaml").write_text(
+            re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[0].replace("overlays/cpu", f"overlays/{overlay}")
+        )
+        rendered = render(tmp_path / "my-app")
+        assert {manifest["metadata"]["namespace"] for manifest in rendered} == {"models"}
+        images = [image for manifest in rendered for image in find_all(manifest, "image")]
+        assert images == ["registry.example.com/team/app:1"]
 
     def test_keeps_pods_in_service_while_it_is_rolled_out(self, overlay: str) -> None:
         if overlay == "kserve":
@@ -201,3 +205,21 @@ def test_kserve_service_names_its_runtime_format_and_protocol() -> None:
     assert model["protocolVersion"] in runtime["spec"]["protocolVersions"]
     kinds = [each["kind"] for each in objects("kserve")]
     assert "Deployment" not in kinds and "Service" not in kinds  # which KServe makes
+
+
+def test_keys_of_the_gateway_come_from_a_secret(tmp_path: Path) -> None:
+    (tmp_path / "deploy").symlink_to(DEPLOY)
+    own, patch = re.findall(r"```yaml\n(.*?)```", (DEPLOY.parent / "docs/deploy/kubernetes.md").read_text(), re.DOTALL)
+    (tmp_path / "my-app").mkdir()
+    (tmp_path / "my-app/kustomization.yaml").write_text(own + patch)
+    (deployment,) = (each for each in render(tmp_path / "my-app") if each["kind"] == "Deployment")
+    pod = Pod(deployment["spec"]["template"]["metadata"]["labels"], deployment["spec"]["template"]["spec"])
+    assert pod.container["args"] == ["python", "app.py"]
+    mounts = {mount["mountPath"] for mount in pod.container["volumeMounts"]}
+    assert mounts == {"/tmp", "/dev/shm", "/etc/pytriton"}
+    kubernetes_validate.validate(deployment, kubernetes_validate.latest_version(), strict=True)
+
+
+def test_page_shows_the_program_of_the_image() -> None:
+    (program,) = re.findall(r"```python\n(.*?)```", (DEPLOY.parent / "docs/deploy.md").read_text(), re.DOTALL)
+    assert program == (DEPLOY / "app/app.py").read_text()
