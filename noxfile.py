@@ -39,14 +39,14 @@ def _install(session: nox.Session, *requirements: str) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style and formatting of Python and C++, the layers of the package, and the Dockerfile."""
+    """Check style and formatting of Python and C++, the layers of the package, and the Dockerfiles."""
     _install(session, ".[dev]")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     sources = [*Path("pytriton").rglob("*.cc"), *Path("pytriton").rglob("*.h"), *Path("tests").rglob("*.cc")]
     session.run("clang-format", "--dry-run", "-Werror", *map(str, [*sources, *Path("tests").rglob("*.h")]), silent=True)
     session.run("lint-imports", "--no-cache")
-    session.run("hadolint", "docker/Dockerfile")
+    session.run("hadolint", "docker/Dockerfile", "deploy/app/Dockerfile")
 
 
 @nox.session
@@ -88,6 +88,15 @@ def docs(session: nox.Session) -> None:
     """Build the documentation."""
     _install(session, ".[docs]")
     session.run("mkdocs", "build", "--strict", "--quiet")
+
+
+@nox.session
+def image(session: nox.Session) -> None:
+    """Build the container image by buildah, and run it as Kubernetes would; see docs/deploy/container.md."""
+    if shutil.which("buildah") is None:
+        session.skip("buildah is not installed, which builds images without a daemon")
+    _install(session, ".[test]")
+    session.run("pytest", "-m", "slow", "tests/deploy/test_image.py", *session.posargs)
 
 
 @nox.session

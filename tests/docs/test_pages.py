@@ -22,21 +22,30 @@ PROGRAMS = {
     ".",
     ".ci/run",
     "apt-get",
+    "buildah",
     "cat",
     "cd",
     "conda",
     "curl",
+    "debootstrap",
     "docker",
     "git",
+    "grep",
+    "install",
+    "journalctl",
+    "kubectl",
     "ldd",
     "mkdocs",
+    "nox",
     "pip",
     "ps",
     "pytest",
     "python",
-    "pytriton",
     "python3",
+    "rm",
+    "pytriton",
     "ss",
+    "systemctl",
     "uv",
     "venv-pack",
 }
@@ -135,7 +144,11 @@ def _check_command(words: list[str]) -> None:
     if not words:
         return
     program, *arguments = words
+    program = program.rpartition("/")[2] if program.startswith("/opt/") else program
     assert program in PROGRAMS, f"unknown program {program!r}"
+    for argument in arguments:
+        if argument.startswith(("deploy/", "docker/")):
+            assert (ROOT / argument).exists(), f"there is no {argument}"
     if program == "uv" and arguments[:1] == ["pip"]:
         program, arguments = "pip", arguments[1:]
     if program in ("python", "python3") and arguments[0].endswith(".py"):

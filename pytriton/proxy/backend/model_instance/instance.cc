@@ -27,8 +27,9 @@ constexpr int kNoService = -1;  // its process has one
 
 // The number of batches in the warm-up of each instance.
 int CountWarmups(const std::string& config_text) {
+  const Json config = Json::Parse(config_text);
   int count = 0;
-  for (const Json& warmup : Json::Parse(config_text)["model_warmup"].items()) {
+  for (const Json& warmup : config["model_warmup"].items()) {
     count += std::max(std::atoi(warmup["count"].text().c_str()), 1);
   }
   return count;
