@@ -47,4 +47,7 @@ def _traced(app: Application) -> Application:
         LOGGER.warning("The gateway's requests have no spans (%s): pip install 'pytriton[telemetry]'.", error)
         return app
     tracer: Any = current_tracer()
-    return OpenTelemetryMiddleware(app, excluded_urls=_UNTRACED, tracer=tracer, exclude_spans=["receive", "send"])
+    traced: Application = OpenTelemetryMiddleware(
+        app, excluded_urls=_UNTRACED, tracer=tracer, exclude_spans=["receive", "send"]
+    )
+    return traced
