@@ -237,6 +237,7 @@ void OptionsReachTheWorker() {
   first.priority = 2;
   first.timeout_us = 60'000'000;
   first.trace = 7;
+  for (const auto& each : batch) each->request.with_traced = true;
   first.trace_context = R"({"traceparent": "00-1-2-01"})";
   batch[2]->request.correlation_string = "s\xc3\xa9quence";
   batch[3]->request.flags = 1;

@@ -31,7 +31,9 @@ void RequireLiving(const TRITONBACKEND_Request* request) {
 template <typename Body>
 void Change(const TRITONBACKEND_Request* request, bool final, Body body) {
   const std::lock_guard<std::mutex> lock(state_mutex);
-  Require(!request->released, "a released request belongs to the server");
+  Require(!request->released || (final && request->with_traced), "a released request belongs to the server");
+  // The front ends end a trace once they have the final response.
+  Require(request->released || !final || request->trace == 0, "a traced request is released before it is answered");
   Require(!request->answered, "nothing follows the final response");
   Require(final || request->decoupled, "a model that is not decoupled answers in one response");
   body();
@@ -167,7 +169,8 @@ TRITONSERVER_Error* TRITONBACKEND_RequestRelease(TRITONBACKEND_Request* request,
     if (!request->reschedulable) return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNSUPPORTED, "no such scheduler");
     request->rescheduled = true;
   } else {
-    Require(request->answered, "a request is answered before it is released");
+    const bool is_held = request->with_traced && request->has_response;
+    Require(request->answered || is_held, "a request is answered before it is released");
   }
   request->released = true;
   request->inputs.clear();  // the address sanitizer sees who still reads them
@@ -202,6 +205,7 @@ TRITONSERVER_Error* TRITONBACKEND_InputBuffer(TRITONBACKEND_Input* input, uint32
 TRITONSERVER_Error* TRITONBACKEND_ResponseNew(TRITONBACKEND_Response** response, TRITONBACKEND_Request* request) {
   RequireLiving(request);
   if (response_hook) response_hook();
+  request->has_response = true;
   *response = new TRITONBACKEND_Response{request, {}, {}};
   return nullptr;
 }
@@ -269,6 +273,7 @@ TRITONSERVER_Error* TRITONBACKEND_ResponseSend(TRITONBACKEND_Response* response,
 TRITONSERVER_Error* TRITONBACKEND_ResponseFactoryNew(TRITONBACKEND_ResponseFactory** factory,
                                                      TRITONBACKEND_Request* request) {
   RequireLiving(request);
+  request->has_response = true;
   *factory = new TRITONBACKEND_ResponseFactory{request};
   return nullptr;
 }

@@ -120,11 +120,13 @@ struct TRITONBACKEND_Request {
   uint64_t priority = 0;
   uint64_t trace = 0;  // its number; 0 where it is not traced
   std::string trace_context;
+  bool with_traced = false;            // whether a request of its batch is traced
   bool reschedulable = false;          // as its model
   std::atomic<bool> cancelled{false};  // by the client
 
   // What came of it. To be read in a `fake_triton::WaitUntil`, or once `released` was seen there.
-  bool answered = false;  // for good: no more responses follow
+  bool has_response = false;  // which may not be sent yet
+  bool answered = false;      // for good: no more responses follow
   bool released = false;
   bool rescheduled = false;
   bool failed = false;
