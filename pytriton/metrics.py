@@ -88,7 +88,7 @@ class _Metric:
 
     def __repr__(self) -> str:
         labels = self._value.labels if self._value is not None else ()
-        shown = ", ".join(f"{name}={value!r}" for name, value in zip(self._spec.labelnames, labels))
+        shown = ", ".join(f"{name}={value!r}" for name, value in zip(self._spec.labelnames, labels, strict=False))
         return f"{type(self).__name__}({self._spec.name!r}{', ' if shown else ''}{shown})"
 
 

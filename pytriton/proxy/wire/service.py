@@ -166,12 +166,12 @@ class ModelMessage:
 
 
 class MetricUpdate(NamedTuple):
-    """A change of a metric: INCREMENT, SET or OBSERVE, the latter ``count`` times."""
+    """A change of a metric: INCREMENT, SET or OBSERVE, the latter ``times`` times."""
 
     number: int
     operation: MetricOperation
     value: float
-    count: int = 1
+    times: int = 1
 
 
 @dataclass
@@ -302,6 +302,6 @@ def encode_metric(message: MetricMessage) -> MessageWriter:
     words.append(len(message.buckets))
     words += [bits_of(bucket) for bucket in message.buckets]
     words.append(len(message.updates))
-    for number, operation, value, count in message.updates:
-        words += (number, operation, bits_of(value), count)
+    for update in message.updates:
+        words += (update.number, update.operation, bits_of(update.value), update.times)
     return writer

@@ -73,7 +73,7 @@ return responses
 """)
     )
     result, outputs = response(instance, x(1), x(-1), x(2))
-    assert [tuple(failure) for failure in result.failures] == [(1, 3, "it is negative", "")]
+    assert [tuple(failure) for failure in result.failures] == [(1, 3, "it is negative", "", "TritonError")]
     assert [None if array is None else array.tolist() for array in outputs["y"]] == [[[1]], None, [[2]]]
 
 
