@@ -124,13 +124,13 @@ struct ModelMetrics::Published {
         python(AllFamilies().python.New(labels)),
         batch(AllFamilies().batch.New(labels)),
         in_flight(AllFamilies().in_flight.New(labels)),
-        streams(AllFamilies().streams.New(labels)),
         memory(AllFamilies().memory.New(labels)),
         cancelled{AllFamilies().cancelled.New(With(labels, "reason", "client")),
                   AllFamilies().cancelled.New(With(labels, "reason", "timeout"))} {}
 
-  const std::unique_ptr<Metric> request, queue, wait, python, batch, in_flight, streams, memory;
+  const std::unique_ptr<Metric> request, queue, wait, python, batch, in_flight, memory;
   const std::array<std::unique_ptr<Metric>, 2> cancelled;
+  std::unique_ptr<Metric> streams;  // only of decoupled models
 };
 
 InstanceMetrics::InstanceMetrics(std::shared_ptr<ModelMetrics> model)
@@ -237,15 +237,20 @@ void ModelMetrics::Publish() {
   if (published_ == nullptr) return;
   int64_t in_flight = 0;
   int64_t streams = 0;
+  bool is_decoupled = false;
   int64_t memory = 0;
   for (InstanceMetrics* instance : instances_) {
     Publish(instance);
     const int64_t requests = instance->in_flight_.load(std::memory_order_relaxed);
     in_flight += requests;
-    if (instance->decoupled_.load(std::memory_order_relaxed)) streams += requests;
+    if (instance->decoupled_.load(std::memory_order_relaxed)) {
+      streams += requests;
+      is_decoupled = true;
+    }
     if (instance->memory_) memory += instance->memory_();
   }
   Set(published_->in_flight, in_flight);
+  if (is_decoupled && published_->streams == nullptr) published_->streams = AllFamilies().streams.New(labels_);
   Set(published_->streams, streams);
   Set(published_->memory, memory);
 }
