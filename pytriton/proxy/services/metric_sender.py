@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import os
 import threading
@@ -25,8 +26,13 @@ class _Server:
         self.client = client
         self._families: dict[str, int] = {}
         self._sent: dict[MetricValue, Sent] = {}
+        self._inherited: dict[MetricValue, Sent] = {}
         self._refused: set[str] = set()
         self.is_new = True
+
+    def succeed(self, other: _Server) -> None:
+        """Takes over what the same server has got over a channel that is about to close."""
+        self._inherited = other._sent.copy()
 
     def send(self, values: list[MetricValue]) -> None:
         """Sends what has changed, in one message.
@@ -57,7 +63,8 @@ class _Server:
             family = self.client.metric_family(spec.name, spec.documentation, spec.kind)
             self._families[spec.name] = family
         labels = dict(zip(spec.labelnames, value.labels))
-        sent = self._sent[value] = Sent(self.client.metric(family, labels, spec.buckets))
+        number = self.client.metric(family, labels, spec.buckets)
+        sent = self._sent[value] = dataclasses.replace(self._inherited.pop(value, Sent(0)), number=number)
         return sent
 
 
@@ -84,6 +91,20 @@ class MetricSender:
         """Shows the metrics on a server, until the client is closed."""
         with self._lock:
             self._servers.append(_Server(client))
+        if self.families.values():
+            self._wake_up()
+
+    def succeed(self, client: ServerClient) -> None:
+        """Shows the metrics over the newest channel of the only model instance that this process serves.
+
+        While the instance is replaced in the same server, the channel before is still open.
+        """
+        with self._lock:
+            open_ones = [server for server in self._servers if not server.client.closed]
+            server = _Server(client)
+            if open_ones:
+                server.succeed(open_ones[-1])
+            self._servers = [server]
         if self.families.values():
             self._wake_up()
 

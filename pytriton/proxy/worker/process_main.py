@@ -152,7 +152,7 @@ class CommandHandler:
             _end_process_that_hangs,
             self._main_thread,
         )
-        self._listener = WorkerListener(pathlib.Path(command.folder) / "workers")
+        self._listener = WorkerListener(pathlib.Path(command.folder) / "workers", SENDER.succeed)
         self._selector.register(self._listener, selectors.EVENT_READ)
         return loaded
 
