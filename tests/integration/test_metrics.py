@@ -19,6 +19,7 @@ from serving import (
     held_model,
     is_running,
     needs_bundled_server,
+    running_triton,
     samples_of,
     scrape,
     send_floats,
@@ -259,3 +260,20 @@ with RemoteTriton(url=sys.argv[1], access_token=sys.argv[2]) as triton:
     print("ready", flush=True)
     sys.stdin.readline()
 """
+
+
+def test_without_the_guard_nobody_knows_how_long_a_request_was_queued(name, monkeypatch):
+    monkeypatch.setenv("PYTRITON_GUARD", "0")
+    with running_triton() as triton:
+        bind_floats(triton, name, slow)
+        triton.run()
+        send_floats(triton, name, [1])
+        wait_for(triton, "request_duration_seconds_count", name, 1)
+        assert "pytriton_queue_duration_seconds" not in scrape(triton)
+
+
+def test_a_server_without_metrics_serves(name):
+    with running_triton(allow_metrics=False) as triton:
+        bind_floats(triton, name, slow)
+        triton.run()
+        assert send_floats(triton, name, [1]) == [1]

@@ -119,7 +119,7 @@ uint64_t ArrivalOf(const TRITONBACKEND_Request* request) {
 struct ModelMetrics::Published {
   explicit Published(const Labels& labels)
       : request(AllFamilies().request.New(labels)),
-        queue(AllFamilies().queue.New(labels)),
+        queue(PYTRITON_ArrivalNs == nullptr ? nullptr : AllFamilies().queue.New(labels)),
         wait(AllFamilies().wait.New(labels)),
         python(AllFamilies().python.New(labels)),
         batch(AllFamilies().batch.New(labels)),
