@@ -149,7 +149,8 @@ class Generator {
     message.compute_start_ns = Integer();
     message.compute_end_ns = Integer();
     const int64_t failure_count = Below(3);
-    for (int64_t i = 0; i < failure_count; ++i) message.failures.push_back({Integer(), Integer(), Text(), Text(), Text()});
+    for (int64_t i = 0; i < failure_count; ++i)
+      message.failures.push_back({Integer(), Integer(), Text(), Text(), Text()});
     const int64_t parameters_count = Below(3);
     for (int64_t i = 0; i < parameters_count; ++i) message.parameters.push_back({i, Parameters(Below(3))});
     message.columns = Columns(message.request_count);

@@ -240,8 +240,8 @@ bool operator==(const ResponseOutput& a, const ResponseOutput& b) {
 bool operator==(const ResponseEntry& a, const ResponseEntry& b) {
   return a.sequence == b.sequence && a.request == b.request && a.final == b.final && a.response == b.response &&
          a.failed == b.failed && a.compute_start_ns == b.compute_start_ns && a.compute_end_ns == b.compute_end_ns &&
-         a.code == b.code && a.message == b.message && a.detail == b.detail && a.error == b.error && a.parameters == b.parameters &&
-         a.outputs == b.outputs;
+         a.code == b.code && a.message == b.message && a.detail == b.detail && a.error == b.error &&
+         a.parameters == b.parameters && a.outputs == b.outputs;
 }
 
 bool operator==(const InferenceCallInput& a, const InferenceCallInput& b) {
