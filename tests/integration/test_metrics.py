@@ -17,7 +17,6 @@ from serving import (
     bind_floats,
     client_of,
     held_model,
-    is_running,
     needs_bundled_server,
     running_triton,
     samples_of,
@@ -186,20 +185,22 @@ def test_shared_memory_is_that_of_the_requests(triton, name):
     wait_until(lambda: value_of(triton, "shared_memory_bytes", name) > before + 2 * 4_000_000)
 
 
+def make_double():
+    return batch(lambda x: [2 * x])
+
+
 def test_instances_of_processes_are_measured_too(triton, name):
     bind_floats(triton, name, [ProcessInstance(make_double)] * 2, config=ONE_BY_ONE)
     assert at_once(8, lambda number: send_floats(triton, name, [number])) == [[2 * number] for number in range(8)]
     wait_for(triton, "request_duration_seconds_count", name, 8)
     assert value_of(triton, "python_duration_seconds_count", name) == 8
-    process = process_of(name)
-    process.kill()
-    wait_until(lambda: not is_running(process))
-    at_once(2, lambda number: send_floats(triton, name, [number]))  # one of the instances learns of it
-    wait_until(lambda: sum(samples_of(triton, "pytriton_worker_restarts_total", model=name).values()) == 1)
+    process_of(name).kill()
 
+    def is_counted():
+        at_once(2, lambda number: send_floats(triton, name, [number]))  # the instance learns of it with a request
+        return sum(samples_of(triton, "pytriton_worker_restarts_total", model=name).values()) == 1
 
-def make_double():
-    return batch(lambda x: [2 * x])
+    wait_until(is_counted)
 
 
 def test_rebinding_a_model_begins_anew_and_leaves_nothing_behind(triton, name):
