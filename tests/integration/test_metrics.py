@@ -271,10 +271,3 @@ def test_without_the_guard_nobody_knows_how_long_a_request_was_queued(name, monk
         send_floats(triton, name, [1])
         wait_for(triton, "request_duration_seconds_count", name, 1)
         assert "pytriton_queue_duration_seconds" not in scrape(triton)
-
-
-def test_a_server_without_metrics_serves(name):
-    with running_triton(allow_metrics=False) as triton:
-        bind_floats(triton, name, slow)
-        triton.run()
-        assert send_floats(triton, name, [1]) == [1]
