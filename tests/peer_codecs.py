@@ -71,7 +71,8 @@ def decode_result(reader: MessageReader) -> ResultMessage:
     """Decodes a result's header."""
     request_count, start, end = reader.count(), reader.word(), reader.word()
     failures = [
-        RequestFailure(reader.word(), reader.word(), reader.text(), reader.text()) for _ in range(reader.count())
+        RequestFailure(reader.word(), reader.word(), reader.text(), reader.text(), reader.text())
+        for _ in range(reader.count())
     ]
     parameters = {reader.word(): reader.parameters() for _ in range(reader.count())}
     return ResultMessage(request_count, start, end, failures, reader.columns(request_count), parameters)
@@ -82,7 +83,9 @@ def decode_responses(reader: MessageReader) -> ResponsesMessage:
     responses = []
     for _ in range(reader.count()):
         sequence, request, flags, start, end = reader.take(5)
-        failure = RequestFailure(request, reader.word(), reader.text(), reader.text()) if flags & FAILED else None
+        failure = None
+        if flags & FAILED:
+            failure = RequestFailure(request, reader.word(), reader.text(), reader.text(), reader.text())
         parameters = reader.parameters() if flags & HAS_PARAMETERS else {}
         outputs = [ResponseOutput(reader.word(), reader.word(), reader.tensor()) for _ in range(reader.count())]
         final, response = bool(flags & FINAL), bool(flags & RESPONSE)

@@ -12,7 +12,7 @@ from pytriton.exceptions import PyTritonInvalidRequestError
 from pytriton.proxy.tensors.batch import BatchRequest
 from pytriton.proxy.tensors.failure import RequestError, Rescheduled, failure_of
 from pytriton.proxy.tensors.signature import Signature
-from pytriton.python_backend.errors import TritonError
+from pytriton.python_backend.errors import TritonError, TritonModelException
 from pytriton.python_backend.response import InferenceResponse
 from pytriton.python_backend.sender import Respond, Responder, item_of
 from pytriton.python_backend.served_request import ServedRequest
@@ -105,17 +105,17 @@ class ServedModel:
                 "and send responses by request.get_response_sender()"
             )
 
-    def error(self, text: str, detail: str = "") -> RequestError:
-        """Returns an error of ``execute``, whose text begins as in Triton's Python backend."""
+    def error(self, text: str, detail: str = "", name: str = TritonModelException.__name__) -> RequestError:
+        """Returns an error of ``execute``, whose text begins as in Triton's Python backend, and its class's name."""
         message = f"Failed to process the request(s) for model '{self._instance_name}', message: {text}"
-        return RequestError(TritonError.INTERNAL, message, detail)
+        return RequestError(TritonError.INTERNAL, message, detail, name)
 
     def error_of(self, error: Exception | SystemExit) -> Exception | SystemExit:
         """Converts what ``execute`` raised to an error, with the traceback for the server's log."""
         if isinstance(error, (RequestError, PyTritonInvalidRequestError)):
             return error
         failure = failure_of(error, self.name)
-        return self.error(failure.message.removeprefix(f"model {self.name!r}: "), failure.detail)
+        return self.error(failure.message.removeprefix(f"model {self.name!r}: "), failure.detail, failure.error)
 
 
 class Sequential:

@@ -24,6 +24,7 @@ import psutil
 import pytest
 import tritonclient.grpc
 import tritonclient.http
+from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.utils import InferenceServerException as InferenceServerException
 from tritonclient.utils import np_to_triton_dtype
 
@@ -186,13 +187,26 @@ def statistics_of(triton, model, version=1):
     return reply["model_stats"][0]
 
 
+def scrape(triton):
+    """What the metrics endpoint shows, as text."""
+    with urllib.request.urlopen(f"http://{HOST}:{triton.config.metrics_port}/metrics", timeout=10) as response:
+        return response.read().decode()
+
+
+def samples_of(triton, name, **labels):
+    """The values of a metric that have these labels, by their other labels' values."""
+    return {
+        tuple(value for key, value in sorted(sample.labels.items()) if key not in labels): sample.value
+        for family in text_string_to_metric_families(scrape(triton))
+        for sample in family.samples
+        if sample.name == name and labels.items() <= sample.labels.items()
+    }
+
+
 def metrics_of(triton, model):
     """A model's metrics by name, summed over its versions."""
-    url = f"http://{HOST}:{triton.config.metrics_port}/metrics"
-    with urllib.request.urlopen(url, timeout=10) as response:
-        lines = response.read().decode().splitlines()
     metrics = collections.Counter()
-    for line in lines:
+    for line in scrape(triton).splitlines():
         match = re.fullmatch(r'(\w+)\{.*\bmodel="([^"]*)".*\} (\S+)', line)
         if match and match[2] == model:
             metrics[match[1]] += float(match[3])

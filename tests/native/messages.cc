@@ -149,7 +149,8 @@ class Generator {
     message.compute_start_ns = Integer();
     message.compute_end_ns = Integer();
     const int64_t failure_count = Below(3);
-    for (int64_t i = 0; i < failure_count; ++i) message.failures.push_back({Integer(), Integer(), Text(), Text()});
+    for (int64_t i = 0; i < failure_count; ++i)
+      message.failures.push_back({Integer(), Integer(), Text(), Text(), Text()});
     const int64_t parameters_count = Below(3);
     for (int64_t i = 0; i < parameters_count; ++i) message.parameters.push_back({i, Parameters(Below(3))});
     message.columns = Columns(message.request_count);
@@ -169,6 +170,7 @@ class Generator {
       response.code = Integer();
       response.message = Text();
       response.detail = Text();
+      response.error = Text();
     }
     response.parameters = Parameters(Below(3));
     const int64_t output_count = Below(4);
@@ -243,7 +245,7 @@ class Generator {
 
   MetricMessage Metric() {
     MetricMessage message;
-    message.command = static_cast<MetricOperation>(1 + Below(8));
+    message.command = static_cast<MetricOperation>(1 + Below(9));
     message.number = Integer();
     message.kind = Below(3);
     message.value = static_cast<double>(Integer());
@@ -253,6 +255,11 @@ class Generator {
     for (int64_t i = 0; i < label_count; ++i) message.labels.emplace_back(Text(), Text());
     const int64_t bucket_count = Below(3);
     for (int64_t i = 0; i < bucket_count; ++i) message.buckets.push_back(static_cast<double>(Integer()));
+    const int64_t update_count = Below(3);
+    for (int64_t i = 0; i < update_count; ++i) {
+      const auto operation = static_cast<MetricOperation>(3 + Below(3));
+      message.updates.push_back({Integer(), operation, static_cast<double>(Integer()), Integer()});
+    }
     return message;
   }
 
@@ -307,7 +314,7 @@ bool Same(const ModelMessage& a, const ModelMessage& b) {
 
 bool Same(const MetricMessage& a, const MetricMessage& b) {
   return a.command == b.command && a.number == b.number && a.kind == b.kind && a.value == b.value && a.name == b.name &&
-         a.description == b.description && a.labels == b.labels && a.buckets == b.buckets;
+         a.description == b.description && a.labels == b.labels && a.buckets == b.buckets && a.updates == b.updates;
 }
 
 template <typename A, typename B>

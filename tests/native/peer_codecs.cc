@@ -63,6 +63,7 @@ void Encode(const ResultMessage& message, MessageWriter* writer) {
     writer->Word(failure.code);
     writer->Text(failure.message);
     writer->Text(failure.detail);
+    writer->Text(failure.error);
   }
   writer->Word(static_cast<int64_t>(message.parameters.size()));
   for (const ResponseParameters& each : message.parameters) {
@@ -85,6 +86,7 @@ void Encode(const ResponsesMessage& message, MessageWriter* writer) {
       writer->Word(entry.code);
       writer->Text(entry.message);
       writer->Text(entry.detail);
+      writer->Text(entry.error);
     }
     if (!entry.parameters.empty()) writer->WriteParameters(entry.parameters);
     writer->Word(static_cast<int64_t>(entry.outputs.size()));
@@ -201,6 +203,13 @@ void Encode(const MetricMessage& message, MessageWriter* writer) {
   }
   writer->Word(static_cast<int64_t>(message.buckets.size()));
   for (double bucket : message.buckets) writer->Word(BitsOf(bucket));
+  writer->Word(static_cast<int64_t>(message.updates.size()));
+  for (const MetricUpdate& update : message.updates) {
+    writer->Word(update.number);
+    writer->Word(static_cast<int64_t>(update.operation));
+    writer->Word(BitsOf(update.value));
+    writer->Word(update.count);
+  }
 }
 
 bool operator==(const RequestOptions& a, const RequestOptions& b) {
@@ -216,7 +225,8 @@ bool operator==(const RequestMetadata& a, const RequestMetadata& b) {
 }
 
 bool operator==(const RequestFailure& a, const RequestFailure& b) {
-  return a.request == b.request && a.code == b.code && a.message == b.message && a.detail == b.detail;
+  return a.request == b.request && a.code == b.code && a.message == b.message && a.detail == b.detail &&
+         a.error == b.error;
 }
 
 bool operator==(const ResponseParameters& a, const ResponseParameters& b) {
@@ -230,12 +240,16 @@ bool operator==(const ResponseOutput& a, const ResponseOutput& b) {
 bool operator==(const ResponseEntry& a, const ResponseEntry& b) {
   return a.sequence == b.sequence && a.request == b.request && a.final == b.final && a.response == b.response &&
          a.failed == b.failed && a.compute_start_ns == b.compute_start_ns && a.compute_end_ns == b.compute_end_ns &&
-         a.code == b.code && a.message == b.message && a.detail == b.detail && a.parameters == b.parameters &&
-         a.outputs == b.outputs;
+         a.code == b.code && a.message == b.message && a.detail == b.detail && a.error == b.error &&
+         a.parameters == b.parameters && a.outputs == b.outputs;
 }
 
 bool operator==(const InferenceCallInput& a, const InferenceCallInput& b) {
   return a.name == b.name && a.datatype == b.datatype && a.tensor == b.tensor;
+}
+
+bool operator==(const MetricUpdate& a, const MetricUpdate& b) {
+  return a.number == b.number && a.operation == b.operation && a.value == b.value && a.count == b.count;
 }
 
 bool operator==(const InferenceReplyOutput& a, const InferenceReplyOutput& b) {

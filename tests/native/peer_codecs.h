@@ -26,6 +26,7 @@ bool operator==(const ResponseParameters& a, const ResponseParameters& b);
 bool operator==(const ResponseOutput& a, const ResponseOutput& b);
 bool operator==(const ResponseEntry& a, const ResponseEntry& b);
 bool operator==(const InferenceCallInput& a, const InferenceCallInput& b);
+bool operator==(const MetricUpdate& a, const MetricUpdate& b);
 bool operator==(const InferenceReplyOutput& a, const InferenceReplyOutput& b);
 bool operator==(const ModelMessage::File& a, const ModelMessage::File& b);
 bool operator==(const TensorLocation& a, const TensorLocation& b);

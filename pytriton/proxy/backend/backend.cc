@@ -10,10 +10,12 @@
 #include "maintenance_thread.h"
 #include "model_instance/instance.h"
 #include "python_models/python_backend.h"
+#include "services/model_metrics.h"
 #include "services/service_thread.h"
 #include "triton/api.h"
 #include "triton/error.h"
 
+using pytriton::AllModelMetrics;
 using pytriton::Check;
 using pytriton::Guarded;
 using pytriton::Instance;
@@ -30,7 +32,8 @@ constexpr char kBoundModels[] = "pytriton";
 constexpr char kRepositoryModels[] = "python";
 
 struct Backend {
-  MaintenanceThread maintenance;
+  AllModelMetrics metrics;
+  MaintenanceThread maintenance{[this] { metrics.Publish(); }};
   ServiceThread services{[this](const auto& arena) { maintenance.Watch(arena); }};
   std::unique_ptr<PythonBackend> python;  // null in the backend of bound models
 };
@@ -141,7 +144,8 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceInitialize(TRITONBACKEND_ModelIns
     const auto watch = [backend](const auto& arena, const auto& client_process) {
       backend->maintenance.Watch(arena, client_process);
     };
-    auto state = std::make_unique<Instance>(instance, watch, &backend->services, std::move(supervisor));
+    auto state =
+        std::make_unique<Instance>(instance, watch, &backend->services, &backend->metrics, std::move(supervisor));
     Check(TRITONBACKEND_ModelInstanceSetState(instance, state.get()));
     static_cast<void>(state.release());  // TRITONBACKEND_ModelInstanceFinalize deletes it
   });

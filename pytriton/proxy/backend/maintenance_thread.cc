@@ -27,7 +27,7 @@ std::vector<std::shared_ptr<T>> Living(std::vector<std::weak_ptr<T>>* watched) {
 
 }  // namespace
 
-MaintenanceThread::MaintenanceThread() : thread_([this] { Run(); }) {}
+MaintenanceThread::MaintenanceThread(std::function<void()> also) : also_(std::move(also)), thread_([this] { Run(); }) {}
 
 MaintenanceThread::~MaintenanceThread() {
   {
@@ -68,6 +68,7 @@ void MaintenanceThread::Run() {
     for (const std::shared_ptr<Arena>& arena : arenas) arena->Trim(Arena::Clock::now() - kIdle);
     TrimHeap(arenas);
     for (const std::shared_ptr<ClientProcessWatch>& client_process : owners) client_process->UnloadIfGone();
+    also_();
     lock.lock();
   }
 }

@@ -1,8 +1,9 @@
-// Periodic work for all instances, off the hot path: returns memory after a burst, and unloads models whose client
-// process has exited.
+// Periodic work for all instances, off the hot path: returns memory after a burst, unloads models whose client
+// process has exited, and publishes metrics.
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,7 +17,8 @@ namespace pytriton {
 
 class MaintenanceThread {
  public:
-  MaintenanceThread();
+  // `also` is called in each period.
+  explicit MaintenanceThread(std::function<void()> also);
   ~MaintenanceThread();
   MaintenanceThread(const MaintenanceThread&) = delete;
   MaintenanceThread& operator=(const MaintenanceThread&) = delete;
@@ -28,6 +30,7 @@ class MaintenanceThread {
   void Run();
   void TrimHeap(const std::vector<std::shared_ptr<Arena>>& arenas);
 
+  const std::function<void()> also_;
   std::mutex mutex_;
   std::condition_variable stop_;
   bool stopping_ = false;

@@ -36,6 +36,7 @@ from pytriton.proxy.wire.service import (
     MetricKind,
     MetricMessage,
     MetricOperation,
+    MetricUpdate,
     ModelMessage,
     ModelOperation,
     ServiceNotification,
@@ -256,6 +257,16 @@ class ServerClient:
             PyTritonInferenceError: The metric is a histogram.
         """
         return float_of(self._metric(MetricMessage(MetricOperation.VALUE, metric)))
+
+    def update_metrics(self, updates: Sequence[MetricUpdate]) -> None:
+        """Changes many metrics, in one message. Does not wait.
+
+        Raises:
+            PyTritonInvalidOperationError: The server has gone.
+        """
+        message = MetricMessage(MetricOperation.UPDATE, updates=updates)
+        head = encode_metric(message).to_bytes()
+        self._dispatcher.submit(ServiceNotification.METRIC, head, Layout(), replies=False)
 
     def delete_metric(self, metric: int) -> None:
         """Releases a metric, which is deleted with its last user. Does not wait, and cannot fail."""

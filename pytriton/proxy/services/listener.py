@@ -9,6 +9,7 @@ import threading
 
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.proxy.services.client import ServerClient
+from pytriton.proxy.services.metric_sender import SENDER
 from pytriton.proxy.transport.unix_socket import listen_at
 
 LOGGER = logging.getLogger(__name__)
@@ -49,7 +50,9 @@ class ServiceListener:
             previous, self._client = self._client, client
             self._changed.notify_all()
         if previous is not None:
+            SENDER.detach(previous)
             previous.close()
+        SENDER.attach(client)
 
     def client(self, timeout_s: float) -> ServerClient:
         """Returns the client of the channel; waits while there is none.
@@ -77,6 +80,7 @@ class ServiceListener:
             client, self._client = self._client, None
             self._changed.notify_all()
         if client is not None:
+            SENDER.detach(client)
             client.close()
         self._socket.close()
         with contextlib.suppress(OSError):

@@ -19,6 +19,7 @@ _WHOLE_BATCH = -1
 # In characters. A text of megabytes would hold up the server, which copies it for each request of the batch.
 _MAX_MESSAGE = 4096
 _MAX_TRACE = 65536
+_MAX_NAME = 100
 
 
 class RequestError(Exception):
@@ -28,12 +29,14 @@ class RequestError(Exception):
         code: An `ErrorCode`.
         message: The message for the client.
         detail: What the server's log is to have; nothing by default.
+        name: The error's name in the server's metrics.
     """
 
-    def __init__(self, code: int, message: str, detail: str = "") -> None:
+    def __init__(self, code: int, message: str, detail: str = "", name: str = "TritonError") -> None:
         super().__init__(message)
         self.code = code
         self.detail = detail
+        self.name = name
 
 
 class Rescheduled(Exception):  # noqa: N818  (it takes an error's place, and is none)
@@ -51,7 +54,8 @@ def failure_of(error: BaseException, model: str, request: int = _WHOLE_BATCH) ->
     if isinstance(error, Rescheduled):
         return RequestFailure(request, RESCHEDULE, "", "")
     if isinstance(error, RequestError):
-        return RequestFailure(request, error.code, _as_c_string(_shortened(str(error), _MAX_MESSAGE)), error.detail)
+        text = _as_c_string(_shortened(str(error), _MAX_MESSAGE))
+        return RequestFailure(request, error.code, text, error.detail, error.name)
     if isinstance(error, PyTritonInvalidRequestError):
         return _refusal_of(error, model, request)
     text = _shortened(_text_of(error), _MAX_MESSAGE)
@@ -59,6 +63,7 @@ def failure_of(error: BaseException, model: str, request: int = _WHOLE_BATCH) ->
         message = f"model {model!r}: {text}"
     else:
         message = f"model {model!r}: {type(error).__name__}: {text}"
+    name = _as_c_string(type(error).__name__[:_MAX_NAME])
     if is_enabled():  # here, where the request is known; the server's log would have no more than the text
         trace = _from_callable(error.__traceback__)
         CALLABLE_LOGGER.error(
@@ -67,19 +72,19 @@ def failure_of(error: BaseException, model: str, request: int = _WHOLE_BATCH) ->
             exc_info=(type(error), error, trace),
             extra={"model": model},
         )
-        return RequestFailure(request, ErrorCode.INTERNAL, _as_c_string(message), "")
+        return RequestFailure(request, ErrorCode.INTERNAL, _as_c_string(message), "", name)
     text_of_trace = "".join(
         traceback.format_exception(type(error), error, _from_callable(error.__traceback__))
     ).rstrip()
     detail = f"model {model!r}: the inference callable failed\n{_shortened(text_of_trace, _MAX_TRACE)}"
-    return RequestFailure(request, ErrorCode.INTERNAL, _as_c_string(message), detail)
+    return RequestFailure(request, ErrorCode.INTERNAL, _as_c_string(message), detail, name)
 
 
 def _refusal_of(error: PyTritonInvalidRequestError, model: str, request: int) -> RequestFailure:
     status = STATUSES[error.status]
     text = with_status(status, _shortened(_text_of(error), _MAX_MESSAGE))
     LOGGER.debug("Model %r refused a request: %s", model, text)
-    return RequestFailure(request, status.code, _as_c_string(text), "")
+    return RequestFailure(request, status.code, _as_c_string(text), "", PyTritonInvalidRequestError.__name__)
 
 
 def _text_of(error: BaseException) -> str:

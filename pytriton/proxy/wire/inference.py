@@ -102,12 +102,16 @@ RESCHEDULE = -1
 
 
 class RequestFailure(NamedTuple):
-    """The failure of a request, or of the whole batch if ``request`` is -1. ``code`` may be ``RESCHEDULE``."""
+    """The failure of a request, or of the whole batch if ``request`` is -1.
+
+    ``code`` may be ``RESCHEDULE``; ``error`` is the name of the exception's class, empty if there was none.
+    """
 
     request: int
     code: int
     message: str
     detail: str
+    error: str = ""
 
 
 @dataclass
@@ -223,10 +227,11 @@ def encode_result(message: ResultMessage) -> MessageWriter:
     writer = MessageWriter()
     words = writer.words
     words += (message.request_count, message.compute_start_ns, message.compute_end_ns, len(message.failures))
-    for request, code, text, detail in message.failures:
+    for request, code, text, detail, error in message.failures:
         words += (request, code)
         writer.text(text)
         writer.text(detail)
+        writer.text(error)
     words.append(len(message.parameters))
     for request, parameters in message.parameters.items():
         words.append(request)
@@ -254,6 +259,7 @@ def encode_responses(message: ResponsesMessage) -> MessageWriter:
             words.append(failure.code)
             writer.text(failure.message)
             writer.text(failure.detail)
+            writer.text(failure.error)
         if parameters:
             writer.parameters(parameters)
         words.append(len(outputs))

@@ -103,6 +103,7 @@ class MetricOperation(enum.IntEnum):
     VALUE = 6
     DELETE = 7
     DELETE_FAMILY = 8
+    UPDATE = 9
 
 
 SEQUENCE_START = 1
@@ -164,9 +165,21 @@ class ModelMessage:
     files: list[tuple[str, int, int]] = field(default_factory=list)
 
 
+class MetricUpdate(NamedTuple):
+    """A change of a metric: INCREMENT, SET or OBSERVE, the latter ``times`` times."""
+
+    number: int
+    operation: MetricOperation
+    value: float
+    times: int = 1
+
+
 @dataclass
 class MetricMessage:
-    """Worker to backend: an operation on a metric. ``number`` identifies the family or the metric."""
+    """Worker to backend: an operation on a metric. ``number`` identifies the family or the metric.
+
+    UPDATE makes many changes at a time, ``updates``.
+    """
 
     command: MetricOperation
     number: int = 0
@@ -176,6 +189,7 @@ class MetricMessage:
     description: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     buckets: Sequence[float] = ()
+    updates: Sequence[MetricUpdate] = ()
 
 
 def read_reply(data: bytes) -> InferenceReplyMessage:
@@ -287,4 +301,7 @@ def encode_metric(message: MetricMessage) -> MessageWriter:
         writer.text(value)
     words.append(len(message.buckets))
     words += [bits_of(bucket) for bucket in message.buckets]
+    words.append(len(message.updates))
+    for update in message.updates:
+        words += (update.number, update.operation, bits_of(update.value), update.times)
     return writer

@@ -9,7 +9,7 @@ import pathlib
 import socket
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from pytriton.proxy.services.client import ServerClient
 from pytriton.proxy.transport.channel import Channel
@@ -28,14 +28,16 @@ class WorkerListener:
 
     Args:
         path: The path of the socket, in a folder of mode 0700.
+        on_client: Called with the client of each instance's service channel.
 
     Raises:
         PyTritonBadParameterError: The path is too long for a socket.
         OSError: The socket cannot be created there.
     """
 
-    def __init__(self, path: pathlib.Path) -> None:
+    def __init__(self, path: pathlib.Path, on_client: Callable[[ServerClient], None] | None = None) -> None:
         self._path = path
+        self._on_client = on_client
         self._tickets: dict[int, Worker] = {}
         self._lock = threading.Lock()
         self._socket = listen_at(path)
@@ -100,6 +102,8 @@ class WorkerListener:
             return
         try:
             server_client = None if service_fd is None else ServerClient(service_fd)
+            if server_client is not None and self._on_client is not None:
+                self._on_client(server_client)
         except OSError:  # it is no socket
             LOGGER.warning("A connection with a wrong descriptor was refused.")
             channel.close()

@@ -18,7 +18,8 @@ from collections.abc import Callable
 
 from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.json_logs import follow_environment
-from pytriton.proxy.services.client import SERVICE_FD, use_process_channel
+from pytriton.proxy.services.client import SERVICE_FD, process_client, use_process_channel
+from pytriton.proxy.services.metric_sender import SENDER
 from pytriton.proxy.telemetry.tracer import flush, use_environment
 from pytriton.proxy.transport.control_channel import ControlChannel
 from pytriton.proxy.wire.control import (
@@ -151,7 +152,7 @@ class CommandHandler:
             _end_process_that_hangs,
             self._main_thread,
         )
-        self._listener = WorkerListener(pathlib.Path(command.folder) / "workers")
+        self._listener = WorkerListener(pathlib.Path(command.folder) / "workers", SENDER.succeed)
         self._selector.register(self._listener, selectors.EVENT_READ)
         return loaded
 
@@ -189,6 +190,9 @@ def run_worker(
         if control_fd != SERVICE_FD and stat.S_ISSOCK(os.fstat(SERVICE_FD).st_mode):
             os.set_inheritable(SERVICE_FD, False)
             use_process_channel(SERVICE_FD)
+            client = process_client()
+            assert client is not None
+            SENDER.attach(client)
     use_environment()
     main_thread = MainThread()
     handler = CommandHandler(control, load, complete_config, main_thread)

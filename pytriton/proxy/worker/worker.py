@@ -417,7 +417,7 @@ class Worker:
         """Serves a batch, and writes its result into the arena."""
         signature = self._signature
         unrecoverable = None
-        start = end = time.monotonic_ns()
+        start = time.monotonic_ns()
         try:
             returned = self.infer_func(self._requests_of(batch))
             if type(returned) not in _RESULTS and inspect.isawaitable(returned):
@@ -432,7 +432,7 @@ class Worker:
                 unrecoverable = error
             if batch.spans is not None:
                 batch.spans.fail(error)
-        return (*write_result([], [failure], {}, batch, signature, (start, max(start, end)), arena), unrecoverable)
+        return (*write_result([], [failure], {}, batch, signature, (start, time.monotonic_ns()), arena), unrecoverable)
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:

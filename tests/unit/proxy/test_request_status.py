@@ -36,7 +36,7 @@ def test_a_code_is_a_status_without_words(code):
 
 def test_a_refusal_has_neither_the_models_name_nor_a_traceback():
     failure = failure_of(PyTritonInvalidRequestError("no", "not_found"), "Model", 3)
-    assert failure == (3, ErrorCode.NOT_FOUND, "not found: no", "")
+    assert failure == (3, ErrorCode.NOT_FOUND, "not found: no", "", "PyTritonInvalidRequestError")
 
 
 @pytest.mark.parametrize("status", ["teapot", "", None, 400, ["conflict"]])

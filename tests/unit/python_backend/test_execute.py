@@ -73,7 +73,7 @@ return responses
 """)
     )
     result, outputs = response(instance, x(1), x(-1), x(2))
-    assert [tuple(failure) for failure in result.failures] == [(1, 3, "it is negative", "")]
+    assert [tuple(failure) for failure in result.failures] == [(1, 3, "it is negative", "", "TritonError")]
     assert [None if array is None else array.tolist() for array in outputs["y"]] == [[[1]], None, [[2]]]
 
 
@@ -210,7 +210,7 @@ y = pb_utils.InferenceResponse([pb_utils.Tensor("y", requests[0].inputs()[0].as_
 return [y, None]
 """
     result, outputs = response(serve(model(body)), x(1), x(2))
-    assert [tuple(failure) for failure in result.failures] == [(1, RESCHEDULE, "", "")]
+    assert [tuple(failure) for failure in result.failures] == [(1, RESCHEDULE, "", "", "")]
     assert outputs["y"][1] is None
 
 

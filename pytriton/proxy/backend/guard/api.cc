@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/workarounds.h"
+#include "guard/arrivals.h"
 #include "guard/gate.h"
 #include "guard/interpose.h"
 #include "guard/limits.h"
@@ -142,6 +143,17 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestNew(TRITONSERVER_InferenceReque
     counts = {};
   }
   return PYTRITON_NEXT(TRITONSERVER_InferenceRequestNew)(request, server, model_name, model_version);
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerInferAsync(TRITONSERVER_Server* server, TRITONSERVER_InferenceRequest* request,
+                                                  TRITONSERVER_InferenceTrace* trace) {
+  NoteArrival(request);
+  return PYTRITON_NEXT(TRITONSERVER_ServerInferAsync)(server, request, trace);
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestDelete(TRITONSERVER_InferenceRequest* request) {
+  ForgetArrival(request);
+  return PYTRITON_NEXT(TRITONSERVER_InferenceRequestDelete)(request);
 }
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddInput(TRITONSERVER_InferenceRequest* request, const char* name,

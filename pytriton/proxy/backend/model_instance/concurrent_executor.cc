@@ -20,14 +20,15 @@ constexpr uint64_t kPollEveryNs = 50'000'000;
 ConcurrentExecutor::ConcurrentExecutor(std::shared_ptr<Connection> connection, TRITONBACKEND_ModelInstance* instance,
                                        std::string model, std::string cached_output, WarmupGuard* warmup,
                                        std::shared_ptr<ServiceChannel> service,
-                                       const std::vector<uint32_t>& input_ranks)
+                                       const std::vector<uint32_t>& input_ranks, InstanceMetrics* metrics)
     : connection_(std::move(connection)),
       statistics_(instance),
       model_(std::move(model)),
       cached_output_(std::move(cached_output)),
       warmup_(warmup),
       service_(std::move(service)),
-      input_ranks_(input_ranks) {
+      input_ranks_(input_ranks),
+      metrics_(metrics) {
   listener_ = std::thread([this] { Listen(); });
 }
 
@@ -53,6 +54,11 @@ bool ConcurrentExecutor::Submit(NotificationKind kind, TRITONBACKEND_Request** r
   }
   const size_t count = batch_in_flight->batch.requests().size();
   if (count == 0) return true;
+  batch_in_flight->is_warmup = kind == NotificationKind::kWarmup;
+  if (!batch_in_flight->is_warmup) {
+    metrics_->Begin(batch_in_flight->batch.requests(), batch_in_flight->batch.total_rows(),
+                    batch_in_flight->timing.exec_start);
+  }
   batch_in_flight->open = count;
   batch_in_flight->closed.resize(count);
   batch_in_flight->ended.resize(count);
@@ -66,6 +72,7 @@ bool ConcurrentExecutor::Submit(NotificationKind kind, TRITONBACKEND_Request** r
     for (size_t i = 0; i < count; ++i) Fail(batch_in_flight.get(), i, TRITONSERVER_ERROR_INTERNAL, error.what());
     return true;
   }
+  batch_in_flight->timing.sent = MonotonicNs();
   const int64_t sequence = connection_->NextSequence();
   if (!batch_in_flight->batch.call_chain().empty()) service_->Began(sequence, batch_in_flight->batch.call_chain());
   {
@@ -153,6 +160,7 @@ void ConcurrentExecutor::Deliver(const ResponseEntry& response, const char* data
       Reschedule(batch_in_flight, request, response.final);
     } else if (response.failed) {
       if (!response.detail.empty()) Log(TRITONSERVER_LOG_ERROR, response.detail);
+      metrics_->CountError(response.error, 1);
       Refuse(batch_in_flight->batch.requests()[request], static_cast<TRITONSERVER_Error_Code>(response.code),
              response.message);
       Close(batch_in_flight, request, false);
@@ -214,6 +222,7 @@ void ConcurrentExecutor::PollCancelled() {
         const HeldResponses held = Hold(batch_in_flight->batch);
         Refuse(batch_in_flight->batch.requests()[i], Code(cancellation),
                "model '" + model_ + "': " + Reason(cancellation));
+        metrics_->CountCancelled(cancellation);
         Close(batch_in_flight, i, false);
         any = true;
       }
@@ -228,6 +237,7 @@ void ConcurrentExecutor::Reschedule(InFlightBatch* batch_in_flight, size_t reque
   if (!final) throw ProtocolError("the worker sent more for a request that it rescheduled");
   const Outcome outcome = pytriton::Reschedule(batch_in_flight->batch.requests()[request], cached_output_);
   if (outcome == Outcome::kFailed) return Close(batch_in_flight, request, false);
+  if (!batch_in_flight->is_warmup) metrics_->Leave();
   batch_in_flight->closed[request] = true;
   batch_in_flight->any_succeeded = true;
 }
@@ -245,7 +255,12 @@ void ConcurrentExecutor::Refuse(TRITONBACKEND_Request* request, TRITONSERVER_Err
 void ConcurrentExecutor::Close(InFlightBatch* batch_in_flight, size_t request, bool succeeded) {
   batch_in_flight->closed[request] = true;
   (succeeded ? batch_in_flight->any_succeeded : batch_in_flight->any_failed) = true;
-  statistics_.Close(batch_in_flight->batch.requests()[request], succeeded, batch_in_flight->timing, MonotonicNs());
+  const uint64_t now = MonotonicNs();
+  if (!batch_in_flight->is_warmup) {
+    metrics_->Ran(batch_in_flight->timing, 1);
+    metrics_->End(batch_in_flight->batch.requests()[request], batch_in_flight->timing.exec_start, now);
+  }
+  statistics_.Close(batch_in_flight->batch.requests()[request], succeeded, batch_in_flight->timing, now);
 }
 
 void ConcurrentExecutor::Fail(InFlightBatch* batch_in_flight, size_t request, TRITONSERVER_Error_Code code,

@@ -13,6 +13,7 @@
 
 #include "model_instance/batch.h"
 #include "model_instance/held_responses.h"
+#include "services/model_metrics.h"
 #include "services/service_channel.h"
 #include "transport/connection.h"
 #include "triton/api.h"
@@ -25,10 +26,10 @@ namespace pytriton {
 class ConcurrentExecutor {
  public:
   // Starts to receive responses. `cached_output`: an output of a model with a response cache, or empty. `input_ranks`:
-  // as for a batch; they outlive the executor.
+  // as for a batch; they outlive the executor, and so do the instance's metrics.
   ConcurrentExecutor(std::shared_ptr<Connection> connection, TRITONBACKEND_ModelInstance* instance, std::string model,
                      std::string cached_output, WarmupGuard* warmup, std::shared_ptr<ServiceChannel> service,
-                     const std::vector<uint32_t>& input_ranks);
+                     const std::vector<uint32_t>& input_ranks, InstanceMetrics* metrics);
   ~ConcurrentExecutor();
   ConcurrentExecutor(const ConcurrentExecutor&) = delete;
   ConcurrentExecutor& operator=(const ConcurrentExecutor&) = delete;
@@ -54,6 +55,7 @@ class ConcurrentExecutor {
     size_t open = 0;            // requests that the worker has not ended
     bool any_succeeded = false;
     bool any_failed = false;
+    bool is_warmup = false;  // which is not counted
   };
 
   void Listen();
@@ -75,6 +77,7 @@ class ConcurrentExecutor {
   WarmupGuard* const warmup_;
   const std::shared_ptr<ServiceChannel> service_;
   const std::vector<uint32_t>& input_ranks_;
+  InstanceMetrics* const metrics_;
   std::mutex memory_mutex_;  // guards the arena and its cancel flags
   std::mutex mutex_;         // guards the members below
   std::condition_variable room_;

@@ -52,7 +52,7 @@ std::vector<uint32_t> InputRanks(const std::string& config_text, const Admission
 }  // namespace
 
 Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, ServiceThread* services,
-                   std::unique_ptr<WorkerSupervisor> supervisor)
+                   AllModelMetrics* metrics, std::unique_ptr<WorkerSupervisor> supervisor)
     : instance_(instance),
       on_connect_(std::move(on_connect)),
       services_(services),
@@ -70,6 +70,7 @@ Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, S
   Check(TRITONBACKEND_ModelVersion(model, &version));
   identity_.version = static_cast<int64_t>(version);
   identity_.config = ConfigOf(model);
+  metrics_ = metrics->Join(identity_.model, identity_.version);
   if (supervisor_ == nullptr) {
     TRITONBACKEND_ArtifactType type;
     const char* folder = nullptr;
@@ -146,9 +147,14 @@ void Instance::Connect(int timeout_ms, const std::function<bool()>& wanted) {
   }
   input_ranks_ = InputRanks(identity_.config, connection_->model());
   service_->SetCapacity(connection_->model().max_in_flight);
+  metrics_->SetDecoupled(connection_->model().decoupled);
+  metrics_->SetMemory([connection = std::weak_ptr<Connection>(connection_)] {
+    const std::shared_ptr<Connection> living = connection.lock();
+    return living == nullptr ? 0 : living->SharedMemoryBytes();
+  });
   if (connection_->model().mode != ExecutionMode::kSequential) {
     executor_ = std::make_unique<ConcurrentExecutor>(connection_, instance_, identity_.model, cached_output_,
-                                                     warmup_.get(), service_, input_ranks_);
+                                                     warmup_.get(), service_, input_ranks_, metrics_.get());
   }
   if (supervisor_ == nullptr) {
     client_process_ = std::make_shared<ClientProcessWatch>(connection_->TakeProcess(), server_, identity_.model);
@@ -189,6 +195,7 @@ void Instance::Execute(TRITONBACKEND_Request** requests, uint32_t request_count)
         for (uint32_t j = 0; j < request_count; ++j) {
           const Cancellation cancellation = CancellationOf(requests[j], start);
           const bool is_wanted = cancellation == Cancellation::kNone;
+          metrics_->CountCancelled(cancellation);
           Reject(requests[j], is_wanted ? TRITONSERVER_ERROR_UNAVAILABLE : Code(cancellation),
                  is_wanted ? reason : "model '" + identity_.model + "': " + Reason(cancellation));
         }
@@ -222,13 +229,20 @@ void Instance::ExecuteOne(NotificationKind kind, TRITONBACKEND_Request** request
   }
   if (batch.requests().empty()) return warmup_->Done(false);
   if (!batch.call_chain().empty()) service_->Began(0, batch.call_chain());
+  InstanceMetrics* metrics = kind == NotificationKind::kBatch ? metrics_.get() : nullptr;
+  if (metrics != nullptr) metrics->Begin(batch.requests(), batch.total_rows(), timing.exec_start);
   const std::vector<Outcome> outcomes = Infer(kind, connection.get(), &batch, &timing);
   if (!batch.call_chain().empty()) service_->Ended(0);
   const uint64_t exec_end = MonotonicNs();
+  if (metrics != nullptr) metrics->Ran(timing, batch.requests().size());
   bool any = false;
   for (size_t i = 0; i < batch.requests().size(); ++i) {
     any = any || outcomes[i] != Outcome::kFailed;
-    if (outcomes[i] == Outcome::kRescheduled) continue;
+    if (outcomes[i] == Outcome::kRescheduled) {
+      if (metrics != nullptr) metrics->Leave();
+      continue;
+    }
+    if (metrics != nullptr) metrics->End(batch.requests()[i], timing.exec_start, exec_end);
     statistics_.Close(batch.requests()[i], outcomes[i] == Outcome::kSucceeded, timing, exec_end);
   }
   if (any) statistics_.CloseBatch(batch.total_rows(), timing, exec_end);
@@ -239,11 +253,20 @@ std::vector<Outcome> Instance::Infer(NotificationKind kind, Connection* connecti
   try {
     int64_t size = 0;
     const Block block = batch->Write(connection->arena().get(), &size);
+    uint64_t left = 0;  // requests whose client has gone
+    uint64_t late = 0;  // and those whose timeout has passed
+    timing->sent = MonotonicNs();
     const Notification notification = connection->RoundTrip(kind, batch->requests().size(), block.offset, size, [&] {
+      left = late = 0;
       for (size_t i = 0; i < batch->requests().size(); ++i) {
-        if (CancellationOf(batch->requests()[i], timing->exec_start) != Cancellation::kNone) batch->Cancel(i);
+        const Cancellation cancellation = CancellationOf(batch->requests()[i], timing->exec_start);
+        if (cancellation == Cancellation::kNone) continue;
+        ++(cancellation == Cancellation::kByTimeout ? late : left);
+        batch->Cancel(i);
       }
     });
+    metrics_->CountCancelled(Cancellation::kByClient, left);
+    metrics_->CountCancelled(Cancellation::kByTimeout, late);
     const char* message = connection->worker_arena().At(notification.offset, notification.size);
     MessageReader reader(message, notification.size);
     const ResultMessage result = DecodeResult(&reader);
@@ -251,6 +274,7 @@ std::vector<Outcome> Instance::Infer(NotificationKind kind, Connection* connecti
     timing->compute_end = result.compute_end_ns;
     for (const RequestFailure& failure : result.failures) {
       if (!failure.detail.empty()) Log(TRITONSERVER_LOG_ERROR, failure.detail);
+      metrics_->CountError(failure.error, failure.request < 0 ? batch->requests().size() : 1);
     }
     std::vector<Outcome> outcomes =
         Respond(*batch, connection->model(), result, message + reader.data_offset(), cached_output_);

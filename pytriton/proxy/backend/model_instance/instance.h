@@ -11,6 +11,7 @@
 #include "model_instance/responses.h"
 #include "python_models/restart_counter.h"
 #include "python_models/worker_supervisor.h"
+#include "services/model_metrics.h"
 #include "services/service_thread.h"
 #include "transport/connection.h"
 #include "triton/api.h"
@@ -26,7 +27,7 @@ class Instance {
   // Finds the instance's worker and connects to it; throws if there is none. `on_connect` is called for each
   // connection. The worker is the supervisor's, or else the registry names it.
   Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, ServiceThread* services,
-           std::unique_ptr<WorkerSupervisor> supervisor = nullptr);
+           AllModelMetrics* metrics, std::unique_ptr<WorkerSupervisor> supervisor = nullptr);
 
   // Executes a batch and responds to all of its requests, whatever happens; in concurrent mode, possibly later. Takes
   // ownership of the requests.
@@ -62,6 +63,7 @@ class Instance {
   std::vector<uint32_t> input_ranks_;  // of the worker's inputs; 0 if unknown
   std::unique_ptr<WarmupGuard> warmup_;
   int warmups_left_ = 0;                                // batches of the warm-up that Triton has not sent yet
+  std::unique_ptr<InstanceMetrics> metrics_;            // outlives the executor
   std::shared_ptr<ServiceChannel> service_;             // of the worker's
   std::shared_ptr<Connection> connection_;              // null while there is no worker
   std::unique_ptr<ConcurrentExecutor> executor_;        // in concurrent mode

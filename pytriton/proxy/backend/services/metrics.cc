@@ -123,20 +123,33 @@ int64_t Metrics::Do(const MetricMessage& message) {
     metrics_[++last_] = std::make_shared<Metric>(family->second, message.labels, message.buckets);
     return last_;
   }
-  const auto metric = metrics_.find(message.number);
+  if (message.command == MetricOperation::kUpdate) {
+    for (const MetricUpdate& update : message.updates) {
+      LogIfError(Guarded([&] { Change(update.operation, update.number, update.value, update.count); }),
+                 "cannot change a metric");
+    }
+    return 0;
+  }
+  if (message.command == MetricOperation::kValue) return Find(message.number)->ValueBits();
+  return Change(message.command, message.number, message.value), 0;
+}
+
+const std::shared_ptr<Metric>& Metrics::Find(int64_t number) const {
+  const auto metric = metrics_.find(number);
   if (metric == metrics_.end()) throw TritonError(TRITONSERVER_ERROR_NOT_FOUND, "the metric was deleted");
-  switch (message.command) {
+  return metric->second;
+}
+
+void Metrics::Change(MetricOperation operation, int64_t number, double value, int64_t count) {
+  const std::shared_ptr<Metric>& metric = Find(number);
+  switch (operation) {
     case MetricOperation::kIncrement:
-      Check(TRITONSERVER_MetricIncrement(metric->second->get(), message.value));
-      return 0;
+      return Check(TRITONSERVER_MetricIncrement(metric->get(), value));
     case MetricOperation::kSet:
-      Check(TRITONSERVER_MetricSet(metric->second->get(), message.value));
-      return 0;
+      return Check(TRITONSERVER_MetricSet(metric->get(), value));
     case MetricOperation::kObserve:
-      metric->second->Observe(message.value);
-      return 0;
-    case MetricOperation::kValue:
-      return metric->second->ValueBits();
+      for (int64_t i = 0; i < count; ++i) metric->Observe(value);
+      return;
     default:
       throw ProtocolError("a worker requested an unknown operation on a metric");
   }

@@ -77,6 +77,9 @@ class Metrics {
   void Clear();
 
  private:
+  const std::shared_ptr<Metric>& Find(int64_t number) const;
+  void Change(MetricOperation operation, int64_t number, double value, int64_t count = 1);
+
   MetricFamilies* const families_;
   int64_t last_ = 0;
   std::map<int64_t, std::shared_ptr<MetricFamily>> of_family_;

@@ -39,6 +39,11 @@ int OrderOf(int64_t size) {
   return order;
 }
 
+int64_t PagesOf(int fd) {
+  struct stat status = {};
+  return fd >= 0 && fstat(fd, &status) == 0 ? int64_t{512} * status.st_blocks : 0;
+}
+
 }  // namespace
 
 bool Seal(int fd) { return fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL) == 0; }
@@ -83,6 +88,8 @@ Arena::Arena(int64_t capacity) : file_(memfd_create("pytriton", MFD_CLOEXEC | MF
   free_.resize(order + 1);
   free_[order].push_back({0, Clock::now(), false});
 }
+
+int64_t Arena::MemoryBytes() const { return PagesOf(file_.get()); }
 
 Block Arena::Allocate(int64_t size) {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -196,7 +203,10 @@ PeerArena::PeerArena(FileDescriptor file) {
   struct stat status = {};
   if (fstat(file.get(), &status) != 0) throw ArenaError(SystemError("cannot examine the other side's shared memory"));
   mapping_ = Mapping(file.get(), status.st_size);
+  file_ = std::move(file);
 }
+
+int64_t PeerArena::MemoryBytes() const { return PagesOf(file_.get()); }
 
 const char* PeerArena::At(int64_t offset, int64_t size) const {
   if (offset < kBlockHeader || size < 0 || offset > mapping_.size() || size > mapping_.size() - offset) {

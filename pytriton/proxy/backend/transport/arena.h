@@ -67,6 +67,8 @@ class Arena {
 
   int fd() const { return file_.get(); }
   int64_t capacity() const { return mapping_.size(); }
+  // The bytes of memory that it takes: pages that were written and not returned to the system.
+  int64_t MemoryBytes() const;
 
   // Throws ArenaError if the arena is full.
   Block Allocate(int64_t size);
@@ -123,8 +125,11 @@ class PeerArena {
   const char* At(int64_t offset, int64_t size) const;
   // Releases the block at `offset`.
   void Release(int64_t offset) const;
+  // The bytes of memory that it takes.
+  int64_t MemoryBytes() const;
 
  private:
+  FileDescriptor file_;
   Mapping mapping_;
 };
 

@@ -31,6 +31,8 @@ class Connection {
   const std::shared_ptr<Arena>& arena() const { return arena_; }
   // The worker's arena for results.
   const PeerArena& worker_arena() const { return worker_arena_; }
+  // The bytes of memory that both take; from any thread.
+  int64_t SharedMemoryBytes() const { return arena_->MemoryBytes() + worker_arena_.MemoryBytes(); }
 
   // A descriptor that becomes readable when the process exits on which the model depends: the worker's, or that of its
   // supervisor. To be called once.

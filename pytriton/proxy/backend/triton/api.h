@@ -360,6 +360,10 @@ __attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_MetricNewWithArgs(TRITONS
                                                                          const uint64_t label_count,
                                                                          const TRITONSERVER_MetricArgs* args);
 
+// The guard's own: when a request came to the server, CLOCK_MONOTONIC in nanoseconds; 0 if it is not known, as for the
+// steps of an ensemble. Missing in servers that run without the guard.
+__attribute__((weak)) uint64_t PYTRITON_ArrivalNs(const TRITONBACKEND_Request* request);
+
 // Implemented by the backend.
 
 #define PYTRITON_EXPORT __attribute__((visibility("default")))

@@ -12,6 +12,7 @@ namespace pytriton {
 // When the stages of a batch began: CLOCK_MONOTONIC in nanoseconds.
 struct Timing {
   uint64_t exec_start = 0;
+  uint64_t sent = 0;  // to the worker
   uint64_t compute_start = 0;
   uint64_t compute_end = 0;
 };

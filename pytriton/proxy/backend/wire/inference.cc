@@ -62,12 +62,13 @@ ResultMessage DecodeResult(MessageReader* reader) {
   message.request_count = ReadRequestCount(reader);
   message.compute_start_ns = reader->Word();
   message.compute_end_ns = reader->Word();
-  message.failures.resize(reader->Count(6));
+  message.failures.resize(reader->Count(8));
   for (RequestFailure& failure : message.failures) {
     failure.request = reader->Word();
     failure.code = reader->Word();
     failure.message = reader->Text();
     failure.detail = reader->Text();
+    failure.error = reader->Text();
   }
   message.parameters.resize(reader->Count(2));
   for (ResponseParameters& each : message.parameters) {
@@ -94,6 +95,7 @@ ResponsesMessage DecodeResponses(MessageReader* reader) {
       entry.code = reader->Word();
       entry.message = reader->Text();
       entry.detail = reader->Text();
+      entry.error = reader->Text();
     }
     if (flags & kHasParameters) entry.parameters = reader->ReadParameters();
     entry.outputs.resize(reader->Count(5));

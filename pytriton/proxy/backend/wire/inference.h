@@ -62,6 +62,7 @@ struct RequestFailure {
   int64_t code = 0;     // TRITONSERVER_Error_Code, or kReschedule
   std::string message;  // for the client
   std::string detail;   // for the server's log
+  std::string error;    // the exception's class; empty if there was none
 };
 
 // The parameters of a response.
@@ -99,6 +100,7 @@ struct ResponseEntry {
   int64_t code = 0;              // if it has failed: a TRITONSERVER_Error_Code, or kReschedule
   std::string message;           // for the client
   std::string detail;            // for the server's log
+  std::string error;             // the exception's class; empty if there was none
   std::vector<Parameter> parameters;
   std::vector<ResponseOutput> outputs;
 };

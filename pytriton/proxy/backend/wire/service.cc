@@ -104,6 +104,13 @@ MetricMessage DecodeMetric(MessageReader* reader) {
   }
   message.buckets.resize(reader->Count());
   for (double& bucket : message.buckets) bucket = DoubleOf(reader->Word());
+  message.updates.resize(reader->Count(4));
+  for (MetricUpdate& update : message.updates) {
+    update.number = reader->Word();
+    update.operation = static_cast<MetricOperation>(reader->Word());
+    update.value = DoubleOf(reader->Word());
+    update.count = reader->Word();
+  }
   return message;
 }
 

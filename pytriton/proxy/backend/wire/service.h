@@ -110,7 +110,16 @@ enum class MetricOperation : int64_t {
   kObserve = 5,
   kValue = 6,
   kDelete = 7,
-  kDeleteFamily = 8
+  kDeleteFamily = 8,
+  kUpdate = 9
+};
+
+// A change of a metric: kIncrement, kSet or kObserve, the latter `count` times.
+struct MetricUpdate {
+  int64_t number = 0;
+  MetricOperation operation = MetricOperation::kIncrement;
+  double value = 0;
+  int64_t count = 1;
 };
 
 // Worker to backend: an operation on a metric.
@@ -123,6 +132,7 @@ struct MetricMessage {
   std::string description;
   std::vector<std::pair<std::string, std::string>> labels;
   std::vector<double> buckets;
+  std::vector<MetricUpdate> updates;  // of kUpdate
 };
 
 void Encode(const InferenceReplyMessage& message, MessageWriter* writer);
