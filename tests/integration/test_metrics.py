@@ -248,6 +248,8 @@ from pytriton.metrics import Counter
 from pytriton.model_config import Tensor
 from pytriton.triton import RemoteTriton
 
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
 CALLS = Counter(f"{sys.argv[3]}_of_a_process", "Calls")
 
 @batch

@@ -362,6 +362,8 @@ sys.path[:0] = {path!r}
 from serving import bind_floats, running_triton, send_floats
 from pytriton.client import ModelClient
 from pytriton.decorators import batch
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 with running_triton() as triton:
     bind_floats(triton, "double", batch(lambda x: [x * 2]))
     triton.run()

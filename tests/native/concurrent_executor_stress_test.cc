@@ -112,12 +112,13 @@ void InstancesRunSideBySide() {
   constexpr int kInstances = 4;
   constexpr int kBatches = 400;
   Trimmer trimmer;
+  pytriton::AllModelMetrics metrics;
   pytriton::ServiceThread services([](const auto&) {});
   std::atomic<int64_t> served{0};
   std::atomic<int64_t> cancelled{0};
   std::vector<std::thread> threads;
   for (int number = 0; number < kInstances; ++number) {
-    threads.emplace_back([&trimmer, &services, &served, &cancelled, number] {
+    threads.emplace_back([&trimmer, &metrics, &services, &served, &cancelled, number] {
       const bool decoupled = number % 2 == 0;
       std::mt19937_64 random(100 + number);
       std::atomic<uint64_t> sessions{0};
@@ -126,7 +127,8 @@ void InstancesRunSideBySide() {
       std::vector<std::pair<Requests, std::vector<bool>>> batches;
       {
         pytriton::Instance instance(
-            model.instance(), [&trimmer](const auto& arena, const auto&) { trimmer.Watch(arena); }, &services);
+            model.instance(), [&trimmer](const auto& arena, const auto&) { trimmer.Watch(arena); }, &services,
+            &metrics);
         for (int i = 0; i < kBatches; ++i) {
           auto& [batch, good] = batches.emplace_back();
           std::vector<TRITONBACKEND_Request*> requests;

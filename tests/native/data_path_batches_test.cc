@@ -198,7 +198,7 @@ void StatisticsAreReported() {
     ResultMessage result = EchoOf(batch);
     result.compute_start_ns = 1000;
     result.compute_end_ns = 2000;
-    if (batch.request_count == 2) result.failures.push_back({0, TRITONSERVER_ERROR_INTERNAL, "no", ""});
+    if (batch.request_count == 2) result.failures.push_back({0, TRITONSERVER_ERROR_INTERNAL, "no", "", ""});
     return Served{Whole(result, DataOf(batch, data)), {}};
   });
   model.Load();

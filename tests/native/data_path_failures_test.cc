@@ -98,7 +98,7 @@ void RequestsGoBackToTheServer() {
   std::mt19937_64 random(23);
   Model model("back", 1, true, [&](const BatchMessage& batch, const char* data) {
     ResultMessage result = EchoOf(batch);
-    result.failures.push_back({1, pytriton::kReschedule, "", ""});
+    result.failures.push_back({1, pytriton::kReschedule, "", "", ""});
     return Served{Whole(result, DataOf(batch, data)), {}};
   });
   model.Load();
@@ -119,8 +119,9 @@ void FailuresReachTheirRequests() {
   bool whole = false;
   Model model("failing", 1, true, [&](const BatchMessage& batch, const char* data) {
     ResultMessage result = EchoOf(batch);
-    result.failures.push_back({whole ? -1 : 1, TRITONSERVER_ERROR_UNAVAILABLE, "said to the client", "the traceback"});
-    result.failures.push_back({77, TRITONSERVER_ERROR_INTERNAL, "of no request", ""});
+    result.failures.push_back(
+        {whole ? -1 : 1, TRITONSERVER_ERROR_UNAVAILABLE, "said to the client", "the traceback", "E"});
+    result.failures.push_back({77, TRITONSERVER_ERROR_INTERNAL, "of no request", "", ""});
     if (whole) result.columns.clear();
     return Served{Whole(result, whole ? "" : DataOf(batch, data)), {}};
   });

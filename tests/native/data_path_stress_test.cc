@@ -78,11 +78,12 @@ void InstancesRunSideBySide() {
   constexpr int kInstances = 4;
   constexpr int kBatches = 300;
   Trimmer trimmer;
+  pytriton::AllModelMetrics metrics;
   pytriton::ServiceThread services([](const auto&) {});
   std::atomic<int64_t> served{0};
   std::vector<std::thread> threads;
   for (int number = 0; number < kInstances; ++number) {
-    threads.emplace_back([&trimmer, &services, &served, number] {
+    threads.emplace_back([&trimmer, &metrics, &services, &served, number] {
       std::mt19937_64 random(100 + number);
       int64_t batches = 0;
       Model model(
@@ -93,7 +94,7 @@ void InstancesRunSideBySide() {
           },
           number * 2);
       pytriton::Instance instance(
-          model.instance(), [&trimmer](const auto& arena, const auto&) { trimmer.Watch(arena); }, &services);
+          model.instance(), [&trimmer](const auto& arena, const auto&) { trimmer.Watch(arena); }, &services, &metrics);
       for (int i = 0; i < kBatches; ++i) {
         Requests batch;
         std::vector<TRITONBACKEND_Request*> requests;

@@ -108,7 +108,11 @@ void Add(Metric* metric, uint64_t count) {
   LogIfError(TRITONSERVER_MetricIncrement(metric->get(), static_cast<double>(count)), "cannot increment a metric");
 }
 
-int64_t Between(uint64_t start, uint64_t end) { return end > start ? static_cast<int64_t>(end - start) : 0; }
+constexpr uint64_t kLongest = 24 * 3600 * uint64_t{1'000'000'000};  // some times are what a worker has sent
+
+int64_t Between(uint64_t start, uint64_t end) {
+  return end > start ? static_cast<int64_t>(std::min(end - start, kLongest)) : 0;
+}
 
 uint64_t ArrivalOf(const TRITONBACKEND_Request* request) {
   return PYTRITON_ArrivalNs == nullptr ? 0 : PYTRITON_ArrivalNs(request);
