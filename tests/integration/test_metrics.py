@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 import threading
 
+import cloudpickle
 import numpy as np
 import pytest
 from processes import process_of
@@ -30,6 +32,8 @@ from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonInvalidRequestError
 from pytriton.model_config import DynamicBatcher, ModelConfig
 from pytriton.process import ProcessInstance
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 PHASES = ("queue", "worker_wait", "python", "request")
 ANSWER_S = 0.03
@@ -247,8 +251,6 @@ from pytriton.decorators import batch
 from pytriton.metrics import Counter
 from pytriton.model_config import Tensor
 from pytriton.triton import RemoteTriton
-
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 CALLS = Counter(f"{sys.argv[3]}_of_a_process", "Calls")
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import cloudpickle
 import numpy as np
 import pytest
 from client.client_kinds import STREAM_KINDS, every_kind, open_client, url_of
@@ -33,6 +34,8 @@ from pytriton.exceptions import PyTritonInvalidRequestError
 from pytriton.model_config import DynamicBatcher, ModelConfig
 from pytriton.process import ProcessInstance
 from pytriton.proxy.telemetry import traced_span
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 PARENT = "00f067aa0ba902b7"  # the client's span
 CLIENT = 3  # OpenTelemetry's number of that kind
@@ -362,8 +365,6 @@ sys.path[:0] = {path!r}
 from serving import bind_floats, running_triton, send_floats
 from pytriton.client import ModelClient
 from pytriton.decorators import batch
-
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
 with running_triton() as triton:
     bind_floats(triton, "double", batch(lambda x: [x * 2]))
     triton.run()
