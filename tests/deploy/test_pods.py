@@ -9,6 +9,7 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
+import yaml
 from manifests import DEPLOY, OVERLAYS, Object, Pod, find, objects, render
 
 from pytriton.server.config import TritonConfig
@@ -209,9 +210,25 @@ def test_kserve_service_names_its_runtime_format_and_protocol() -> None:
     assert "Deployment" not in kinds and "Service" not in kinds  # which KServe makes
 
 
+def yaml_of_the_page() -> list[str]:
+    """A kustomization, another trigger for the autoscaler, and a patch."""
+    page = (DEPLOY.parent / "docs/deploy/kubernetes.md").read_text()
+    return re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+
+
+def test_page_shows_another_trigger_of_the_same_form() -> None:
+    _, trigger, _ = yaml_of_the_page()
+    (shown,) = yaml.safe_load(trigger)
+    (scaled,) = (each for each in render(DEPLOY / "kubernetes/overlays/autoscaling") if each["kind"] == "ScaledObject")
+    (trigger_of_overlay,) = scaled["spec"]["triggers"]
+    assert shown["type"] == trigger_of_overlay["type"]
+    assert shown["metadata"].keys() == trigger_of_overlay["metadata"].keys()
+    assert shown["metadata"]["serverAddress"] == trigger_of_overlay["metadata"]["serverAddress"]
+
+
 def test_keys_of_the_gateway_come_from_a_secret(tmp_path: Path) -> None:
     (tmp_path / "deploy").symlink_to(DEPLOY)
-    own, patch = re.findall(r"```yaml\n(.*?)```", (DEPLOY.parent / "docs/deploy/kubernetes.md").read_text(), re.DOTALL)
+    own, _, patch = yaml_of_the_page()
     (tmp_path / "my-app").mkdir()
     (tmp_path / "my-app/kustomization.yaml").write_text(own + patch)
     (deployment,) = (each for each in render(tmp_path / "my-app") if each["kind"] == "Deployment")
