@@ -138,10 +138,7 @@ def parse_trace_config(trace_config_list: Sequence[str]) -> tuple[str, Resource]
         raise _TelemetryValueError(
             f"trace_config is {list(trace_config_list)!r}; spans need opentelemetry,url=http://HOST:PORT/v1/traces."
         )
-    raise_if_no_telemetry()
-    from opentelemetry.sdk.resources import Resource
-
-    return url, Resource.create(_attributes_of(trace_config_list))
+    return url, _resource_of(_attributes_of(trace_config_list))
 
 
 def build_proxy_tracer_from_triton_config(trace_config: Sequence[str]) -> Tracer:
@@ -188,10 +185,7 @@ def use_trace_config(trace_config: Sequence[str] | None) -> Callable[[], None]:
     attributes = _attributes_of(trace_config)
     batching = _batching_of(trace_config)
     described = ",".join(f"{name}={quote(value)}" for name, value in attributes.items())
-    raise_if_no_telemetry()
-    from opentelemetry.sdk.resources import Resource
-
-    own = _OwnTracer(url, Resource.create(attributes), {_ENDPOINT: url, _RESOURCE: described, **batching})
+    own = _OwnTracer(url, _resource_of(attributes), {_ENDPOINT: url, _RESOURCE: described, **batching})
     _own.append(own)
     atexit.register(own.close)
     return own.close
@@ -208,10 +202,7 @@ def use_environment() -> None:
     if not url:
         return
     with contextlib.suppress(ImportError):
-        raise_if_no_telemetry()
-        from opentelemetry.sdk.resources import Resource
-
-        _own.append(_OwnTracer(url, Resource.create(), {}))  # the resource reads the other variables
+        _own.append(_OwnTracer(url, _resource_of({}), {}))
 
 
 def current_tracer() -> Tracer | None:
@@ -259,6 +250,14 @@ def _provider(
     exporter = OTLPSpanExporter(endpoint=_with_scheme(url))
     provider.add_span_processor(BatchSpanProcessor(exporter, *numbers))
     return provider
+
+
+def _resource_of(attributes: Mapping[str, str]) -> Resource:
+    """Returns a resource with these attributes, and those of OpenTelemetry's variables."""
+    raise_if_no_telemetry()
+    from opentelemetry.sdk.resources import Resource
+
+    return Resource.create(attributes)
 
 
 def _with_scheme(url: str) -> str:

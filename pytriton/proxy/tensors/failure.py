@@ -64,19 +64,13 @@ def failure_of(error: BaseException, model: str, request: int = _WHOLE_BATCH) ->
     else:
         message = f"model {model!r}: {type(error).__name__}: {text}"
     name = _as_c_string(type(error).__name__[:_MAX_NAME])
+    raised = type(error), error, _from_callable(error.__traceback__)
+    detail = ""
     if is_enabled():  # here, where the request is known; the server's log would have no more than the text
-        trace = _from_callable(error.__traceback__)
-        CALLABLE_LOGGER.error(
-            "model %r: the inference callable failed",
-            model,
-            exc_info=(type(error), error, trace),
-            extra={"model": model},
-        )
-        return RequestFailure(request, ErrorCode.INTERNAL, _as_c_string(message), "", name)
-    text_of_trace = "".join(
-        traceback.format_exception(type(error), error, _from_callable(error.__traceback__))
-    ).rstrip()
-    detail = f"model {model!r}: the inference callable failed\n{_shortened(text_of_trace, _MAX_TRACE)}"
+        CALLABLE_LOGGER.error("model %r: the inference callable failed", model, exc_info=raised, extra={"model": model})
+    else:
+        trace = "".join(traceback.format_exception(*raised)).rstrip()
+        detail = f"model {model!r}: the inference callable failed\n{_shortened(trace, _MAX_TRACE)}"
     return RequestFailure(request, ErrorCode.INTERNAL, _as_c_string(message), detail, name)
 
 

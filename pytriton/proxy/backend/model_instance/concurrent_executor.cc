@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/workarounds.h"
+#include "model_instance/held_responses.h"
 #include "model_instance/responses.h"
 #include "triton/error.h"
 
@@ -48,7 +49,7 @@ bool ConcurrentExecutor::Submit(NotificationKind kind, TRITONBACKEND_Request** r
       std::make_unique<InFlightBatch>(Batch(connection_->model(), input_ranks_, requests, request_count));
   batch_in_flight->timing.exec_start = MonotonicNs();
   for (const Rejection& rejection : batch_in_flight->batch.rejections()) {
-    const HeldResponses held = Hold(batch_in_flight->batch);
+    const HeldResponses held(batch_in_flight->batch, cached_output_);
     Refuse(rejection.request, rejection.code, "model '" + model_ + "': " + rejection.reason);
     statistics_.Close(rejection.request, false, Timing(), 0);
   }
@@ -150,7 +151,7 @@ void ConcurrentExecutor::Deliver(const ResponseEntry& response, const char* data
   if (response.response && !response.final && !connection_->model().decoupled) {
     throw ProtocolError("the worker sent several responses, which only decoupled models may do");
   }
-  const HeldResponses held = Hold(batch_in_flight->batch);
+  const HeldResponses held(batch_in_flight->batch, cached_output_);
   batch_in_flight->timing.compute_start = response.compute_start_ns;
   batch_in_flight->timing.compute_end = response.compute_end_ns;
   if (!batch_in_flight->closed[request]) {  // otherwise the client has gone, or got an error
@@ -219,7 +220,7 @@ void ConcurrentExecutor::PollCancelled() {
         // departure may crash the server (https://github.com/triton-inference-server/server/pull/7840).
         batch_in_flight->leaving[i] = true;
       } else {
-        const HeldResponses held = Hold(batch_in_flight->batch);
+        const HeldResponses held(batch_in_flight->batch, cached_output_);
         Refuse(batch_in_flight->batch.requests()[i], Code(cancellation),
                "model '" + model_ + "': " + Reason(cancellation));
         metrics_->CountCancelled(cancellation);
@@ -240,10 +241,6 @@ void ConcurrentExecutor::Reschedule(InFlightBatch* batch_in_flight, size_t reque
   if (!batch_in_flight->is_warmup) metrics_->Leave();
   batch_in_flight->closed[request] = true;
   batch_in_flight->any_succeeded = true;
-}
-
-HeldResponses ConcurrentExecutor::Hold(const Batch& batch) const {
-  return HeldResponses(batch.is_traced() && cached_output_.empty());
 }
 
 void ConcurrentExecutor::Refuse(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code,
@@ -268,7 +265,7 @@ void ConcurrentExecutor::Fail(InFlightBatch* batch_in_flight, size_t request, TR
   if (batch_in_flight->closed[request]) return;
   const std::string message = "model '" + model_ + "': " + reason;
   Log(TRITONSERVER_LOG_ERROR, message);
-  const HeldResponses held = Hold(batch_in_flight->batch);
+  const HeldResponses held(batch_in_flight->batch, cached_output_);
   Refuse(batch_in_flight->batch.requests()[request], code, message);
   Close(batch_in_flight, request, false);
 }

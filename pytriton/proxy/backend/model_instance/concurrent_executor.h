@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "model_instance/batch.h"
-#include "model_instance/held_responses.h"
 #include "services/model_metrics.h"
 #include "services/service_channel.h"
 #include "transport/connection.h"
@@ -64,7 +63,6 @@ class ConcurrentExecutor {
   void Complete(int64_t sequence, InFlightBatch* batch_in_flight);
   void Reschedule(InFlightBatch* batch_in_flight, size_t request, bool final);
   void PollCancelled();
-  HeldResponses Hold(const Batch& batch) const;
   void Refuse(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& message);
   void Close(InFlightBatch* batch_in_flight, size_t request, bool succeeded);
   void Fail(InFlightBatch* batch_in_flight, size_t request, TRITONSERVER_Error_Code code, const std::string& reason);

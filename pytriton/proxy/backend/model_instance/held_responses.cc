@@ -22,7 +22,8 @@ void SendNow(TRITONBACKEND_ResponseFactory* factory) {
 
 }  // namespace
 
-HeldResponses::HeldResponses(bool active) : active_(active && held == nullptr) {
+HeldResponses::HeldResponses(const Batch& batch, const std::string& cached_output)
+    : active_(batch.is_traced() && cached_output.empty() && held == nullptr) {
   if (active_) held = this;
 }
 

@@ -5,9 +5,11 @@
 // request traced, that crashes the server within seconds of load.
 #pragma once
 
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "model_instance/batch.h"
 #include "triton/api.h"
 
 namespace pytriton {
@@ -15,8 +17,9 @@ namespace pytriton {
 // Holds what `SendFinal` is given in this thread, until it is destroyed.
 class HeldResponses {
  public:
-  // Does nothing unless `active`.
-  explicit HeldResponses(bool active);
+  // Does nothing unless the batch is traced, or if the model has a response cache (`cached_output` is not empty): that
+  // may look at the request when the response is sent.
+  HeldResponses(const Batch& batch, const std::string& cached_output);
   ~HeldResponses();
   HeldResponses(const HeldResponses&) = delete;
   HeldResponses& operator=(const HeldResponses&) = delete;
@@ -25,7 +28,7 @@ class HeldResponses {
   friend void SendFinal(TRITONBACKEND_Response* response, TRITONSERVER_Error* error);
   friend void SendFinal(TRITONBACKEND_ResponseFactory* factory);
 
-  bool active_;
+  const bool active_;
   std::vector<std::pair<TRITONBACKEND_Response*, TRITONSERVER_Error*>> responses_;
   std::vector<TRITONBACKEND_ResponseFactory*> ends_;
 };

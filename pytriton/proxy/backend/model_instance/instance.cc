@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "model_instance/held_responses.h"
 #include "model_instance/registry_client.h"
 #include "python_models/python_backend.h"
 #include "triton/cancellation.h"
@@ -223,7 +224,7 @@ void Instance::ExecuteOne(NotificationKind kind, TRITONBACKEND_Request** request
   timing.exec_start = MonotonicNs();
   const std::shared_ptr<Connection> connection = connection_;  // a failure below resets it before the batch is done
   Batch batch(connection->model(), input_ranks_, requests, request_count);
-  const HeldResponses held(batch.is_traced() && cached_output_.empty());
+  const HeldResponses held(batch, cached_output_);
   for (const Rejection& rejection : batch.rejections()) {
     Reject(rejection.request, rejection.code, "model '" + identity_.model + "': " + rejection.reason);
   }
