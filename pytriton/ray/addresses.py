@@ -1,0 +1,84 @@
+"""The addresses of a pool's replicas, as a client's process knows them."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import weakref
+from typing import Any
+
+import ray
+import ray.exceptions
+
+from pytriton.ray.directory import ReplicaEntry, Version, directory
+from pytriton.utils.back_off import BackOff
+
+LOGGER = logging.getLogger(__name__)
+
+_WATCH_S = 10.0
+_MARGIN_S = 10.0
+_PROCESS = random.random()
+_BACK_OFF = BackOff(first_s=0.2, max_s=2.0)
+
+
+class Addresses:
+    """Follows the replicas of a pool: a thread watches the directory. If that is away, the last known ones count.
+
+    Args:
+        pool: The pool's name.
+    """
+
+    def __init__(self, pool: str) -> None:
+        self._pool = pool
+        self._version, entries = _watch(directory(), pool, None, 0)
+        self._urls = _urls(entries)
+        self._ending = threading.Event()
+        threading.Thread(
+            target=_follow, args=(weakref.ref(self), self._ending), name="pytriton-ray-addresses", daemon=True
+        ).start()
+        weakref.finalize(self, self._ending.set)
+
+    def urls(self, protocol: str) -> list[str]:
+        """Returns the URLs of the replicas that are ready, by ``http`` or ``grpc``."""
+        return self._urls[protocol]
+
+    def update(self) -> None:
+        """Waits for a change for a while, and takes it over."""
+        self._version, entries = _watch(directory(), self._pool, self._version, _WATCH_S)
+        self._urls = _urls(entries)
+
+
+def _follow(addresses: weakref.ref[Addresses], ending: threading.Event) -> None:
+    failures = 0
+    while not ending.is_set():
+        known = addresses()
+        if known is None:
+            return
+        try:
+            known.update()
+            failures = 0
+        except Exception as error:  # the directory is being restarted, or this process has left the cluster
+            if not ray.is_initialized():
+                return
+            failures += 1
+            LOGGER.debug("The directory of pools does not respond: %r", error)
+        del known
+        if failures:
+            ending.wait(_BACK_OFF.pause_s(failures))
+
+
+def _watch(actor: Any, pool: str, version: Version | None, timeout_s: float) -> tuple[Version, list[ReplicaEntry]]:
+    reply: tuple[Version, list[ReplicaEntry]] = ray.get(
+        actor.watch.remote(pool, version, timeout_s), timeout=timeout_s + _MARGIN_S
+    )
+    return reply
+
+
+def _urls(entries: list[ReplicaEntry]) -> dict[str, list[str]]:
+    """Returns the URLs by protocol, in an order of this process, so that not all clients begin with the same one."""
+    entries = sorted(entries, key=lambda entry: hash((_PROCESS, entry.id)))
+    return {
+        "http": [entry.http for entry in entries if entry.http],
+        "grpc": [entry.grpc for entry in entries if entry.grpc],
+    }

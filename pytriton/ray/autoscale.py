@@ -1,0 +1,131 @@
+"""Scaling of a pool by how long requests wait, and by how busy its instances are."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.ray.load import BUSY, PENDING, QUEUE_MS
+
+_MAX_GROWTH = 2.0  # of the number of replicas, at a time
+_METRICS_INTERVAL_S = 1.0
+_LOOK_BACK_S = 3.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Autoscale:
+    """How many replicas a pool has, depending on its load.
+
+    Replicas are added while requests wait longer than `queue_ms` in Triton's queue, or more of them are pending than
+    `max_pending` per replica. One is removed at a time while the others could do its work, too.
+
+    Args:
+        min_replicas: The least number of replicas, from 1.
+        max_replicas: The greatest number.
+        queue_ms: How long requests may wait in the queue on average, in milliseconds.
+        max_pending: How many requests may be in a replica's server at a time, in its queue or in execution; None is
+            any number. For coroutines and streams, which take requests out of the queue at once.
+        max_busy: The share of time that the instances of the busiest model may compute after a replica is removed.
+        upscale_delay_s: How long the load must last before replicas are added, in seconds.
+        downscale_delay_s: How long it must be gone before one is removed, in seconds.
+
+    Raises:
+        PyTritonBadParameterError: An argument has a value that cannot work.
+
+    Examples:
+        >>> pool = deploy(build, name="double", autoscale=Autoscale(1, 10, queue_ms=50))  # doctest: +SKIP
+    """
+
+    min_replicas: int
+    max_replicas: int
+    queue_ms: float = 50.0
+    max_pending: float | None = None
+    max_busy: float = 0.7
+    upscale_delay_s: float = 2.0
+    downscale_delay_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        counts = {"min_replicas": self.min_replicas, "max_replicas": self.max_replicas}
+        for name, count in counts.items():
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                raise PyTritonBadParameterError(f"Autoscale: {name} is {count!r}; give an integer from 1.")
+        if self.min_replicas > self.max_replicas:
+            raise PyTritonBadParameterError(
+                f"Autoscale: min_replicas is {self.min_replicas}, more than max_replicas, {self.max_replicas}."
+            )
+        positive = {"queue_ms": self.queue_ms, "max_busy": self.max_busy}
+        if self.max_pending is not None:
+            positive["max_pending"] = self.max_pending
+        for name, value in positive.items():
+            if not _is_number(value) or value <= 0:
+                raise PyTritonBadParameterError(f"Autoscale: {name} is {value!r}; give a positive number.")
+        for name in ("upscale_delay_s", "downscale_delay_s"):
+            value = getattr(self, name)
+            if not _is_number(value) or value < 0:
+                raise PyTritonBadParameterError(f"Autoscale: {name} is {value!r}; give seconds from 0 up.")
+
+    def settings(self, replicas: int | None) -> dict[str, Any]:
+        """Returns the settings of Ray Serve.
+
+        Args:
+            replicas: How many to begin with; None is the least number.
+        """
+        limits = {"queue_ms": self.queue_ms, "max_pending": self.max_pending, "max_busy": self.max_busy}
+        return {
+            "min_replicas": self.min_replicas,
+            "max_replicas": self.max_replicas,
+            "initial_replicas": replicas or self.min_replicas,
+            "upscale_delay_s": self.upscale_delay_s,
+            "downscale_delay_s": self.downscale_delay_s,
+            "metrics_interval_s": _METRICS_INTERVAL_S,
+            "look_back_period_s": _LOOK_BACK_S,
+            "policy": {
+                "policy_function": "pytriton.ray.autoscale:ScalingPolicy",
+                "policy_kwargs": limits,
+            },
+        }
+
+
+class ScalingPolicy:
+    """Ray Serve's policy of a pool; its controller calls it with the load of all replicas.
+
+    Args:
+        queue_ms: See `Autoscale`, as for the others.
+        max_pending: Likewise.
+        max_busy: Likewise.
+    """
+
+    def __init__(self, queue_ms: float, max_pending: float | None, max_busy: float) -> None:
+        self._queue_ms = queue_ms
+        self._max_pending = max_pending
+        self._max_busy = max_busy
+
+    def __call__(self, context: Any) -> tuple[int, dict[str, Any]]:
+        """Returns the number of replicas that there should be, and no state."""
+        return self.replicas(context.aggregated_metrics or {}, context.target_num_replicas), {}
+
+    def replicas(self, load: Mapping[str, Mapping[Any, float]], target: int) -> int:
+        """Returns the number of replicas that there should be.
+
+        Args:
+            load: By measure and replica.
+            target: How many there should have been before; some of them may be starting.
+        """
+        queues, pending, busy = (list(load.get(name, {}).values()) for name in (QUEUE_MS, PENDING, BUSY))
+        if not queues:
+            return target
+        excess = sum(queues) / len(queues) / self._queue_ms
+        if self._max_pending is not None:
+            excess = max(excess, sum(pending) / len(queues) / self._max_pending)
+        if excess > 1:
+            return max(target, math.ceil(len(queues) * min(excess, _MAX_GROWTH)))
+        can_do_without = sum(busy) <= (target - 1) * self._max_busy
+        would_wait = self._max_pending is not None and sum(pending) > (target - 1) * self._max_pending
+        return target - 1 if target > 1 and can_do_without and not would_wait else target
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

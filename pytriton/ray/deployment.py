@@ -1,0 +1,236 @@
+"""Deploying of pools through Ray Serve, which places, supervises and scales the replicas."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import ray
+from ray import serve
+from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
+
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
+from pytriton.process.pickling import pickled
+from pytriton.ray.autoscale import Autoscale
+from pytriton.ray.pool import Pool
+from pytriton.ray.replica import DRAIN_S, EXIT_TIMEOUT_S, Replica
+from pytriton.server.config import TritonConfig
+from pytriton.triton import Triton
+
+LOGGER = logging.getLogger(__name__)
+
+Build = Callable[[Triton], object]
+
+_DEPLOYMENT = "triton"
+_HEALTH_CHECK_S = 1.0
+_HEALTH_TIMEOUT_S = 30.0
+_STARTS = 3  # of a replica, until it counts as one that cannot be started
+_STOP_MARGIN_S = 10.0
+_POLL_S = 0.1
+_REPORT_S = 5.0
+_HEALTHY = ("RUNNING", "STARTING")
+
+
+def application(
+    build: Build,
+    *,
+    replicas: int | None = None,
+    num_cpus: float = 1.0,
+    num_gpus: float = 0.0,
+    autoscale: Autoscale | None = None,
+    config: TritonConfig | None = None,
+    actor_options: Mapping[str, Any] | None = None,
+    max_surge_percent: int = 25,
+) -> serve.Application:
+    """Returns a pool as an application of Ray Serve, for ``serve run`` and Serve's config files.
+
+    The arguments are those of `deploy`. The pool has the application's name, and `connect` finds it by that.
+
+    Raises:
+        PyTritonBadParameterError: An argument has a value that cannot work.
+
+    Examples:
+        >>> app = application(build, num_cpus=2)  # doctest: +SKIP
+    """
+    _check(build, replicas, num_cpus, num_gpus, autoscale, max_surge_percent)
+    config = config or TritonConfig()
+    try:
+        payload = pickled((build, config))
+    except Exception as error:
+        raise PyTritonBadParameterError(
+            f"build cannot be sent to other nodes: {type(error).__name__}: {error}; create in the function what it "
+            "needs, models above all."
+        ) from error
+    drain_s = DRAIN_S if config.drain_secs is None else config.drain_secs
+    exit_s = EXIT_TIMEOUT_S if config.exit_timeout_secs is None else config.exit_timeout_secs
+    settings: dict[str, Any] = {
+        "name": _DEPLOYMENT,
+        "ray_actor_options": {**(actor_options or {}), "num_cpus": num_cpus, "num_gpus": num_gpus},
+        "health_check_period_s": _HEALTH_CHECK_S,
+        "health_check_timeout_s": _HEALTH_TIMEOUT_S,
+        "graceful_shutdown_timeout_s": drain_s + exit_s + _STOP_MARGIN_S,
+        "max_constructor_retry_count": _STARTS,
+        "max_surge_percent": max_surge_percent,
+    }
+    version = hashlib.sha256(payload + repr(sorted(settings.items(), key=str)).encode()).hexdigest()[:16]
+    if autoscale is None:
+        settings["num_replicas"] = replicas or 1
+    else:
+        settings["autoscaling_config"] = autoscale.settings(replicas)
+    deployment = serve.deployment(Replica, **settings)
+    # Without a version, Ray Serve would replace all replicas where only their number changes.
+    deployment = deployment.options(version=version, _internal=True)
+    return deployment.bind(payload)
+
+
+def deploy(
+    build: Build,
+    *,
+    name: str,
+    replicas: int | None = None,
+    num_cpus: float = 1.0,
+    num_gpus: float = 0.0,
+    autoscale: Autoscale | None = None,
+    config: TritonConfig | None = None,
+    actor_options: Mapping[str, Any] | None = None,
+    max_surge_percent: int = 25,
+    timeout_s: float = 300.0,
+) -> Pool:
+    """Starts a pool of Tritons on the nodes of a Ray cluster, or updates it; returns when all replicas are ready.
+
+    Each replica is a Ray actor with a Triton of its own, which clients reach directly. Ray restarts one that dies, on
+    another node if need be. Uses the cluster that this process is connected to; otherwise `ray.init` decides which.
+
+    A pool that exists already is updated: to other arguments or another function by replacing a few replicas at a
+    time, each after its successor is ready; to another number of replicas without touching the others. No request is
+    lost. An update that fails leaves the replicas that there were.
+
+    Args:
+        build: Binds the models; it is called in each replica, with its `Triton`. Functions and classes of a script or a
+            notebook, closures and lambdas can be sent; modules are imported on the node.
+        name: The pool's name, and that of its application in Ray Serve.
+        replicas: The number of replicas, 1 by default; with `autoscale`, how many to begin with.
+        num_cpus: CPUs that Ray reserves for a replica; it does not enforce them.
+        num_gpus: GPUs that Ray reserves for a replica, which sees only those.
+        autoscale: How the number of replicas follows the load.
+        config: The settings of the Tritons. By default, they listen at their node's address, at free ports.
+        actor_options: Further options of Ray actors, like ``resources``, ``accelerator_type`` and ``runtime_env``.
+        max_surge_percent: How many replicas an update may start beyond their number, in percent of it and rounded up;
+            with 0, it stops old replicas first, for clusters that have no room for more.
+        timeout_s: How long to wait until all replicas are ready, in seconds.
+
+    Returns:
+        The pool.
+
+    Raises:
+        PyTritonBadParameterError: An argument has a value that cannot work.
+        PyTritonRuntimeError: The replicas did not become ready: with the error of `build` or of a model, or the
+            resources that no node has. A new pool is removed then.
+
+    Examples:
+        >>> def build(triton):
+        ...     triton.bind("Double", double, inputs=[...], outputs=[...])
+        >>> pool = deploy(build, name="double", replicas=3, num_cpus=2)  # doctest: +SKIP
+        >>> with pool.client("Double") as client:  # doctest: +SKIP
+        ...     client.infer_sample(np.float32([1, 2]))
+    """
+    if not isinstance(name, str) or not name:
+        raise PyTritonBadParameterError(f"name is {name!r}; give the pool a name.")
+    if not timeout_s > 0:
+        raise PyTritonBadParameterError(f"timeout_s is {timeout_s!r}; give a positive number of seconds.")
+    app = application(
+        build,
+        replicas=replicas,
+        num_cpus=num_cpus,
+        num_gpus=num_gpus,
+        autoscale=autoscale,
+        config=config,
+        actor_options=actor_options,
+        max_surge_percent=max_surge_percent,
+    )
+    deadline = time.monotonic() + timeout_s
+    if not ray.is_initialized():
+        ray.init()
+    serve.start(proxy_location="Disabled")
+    is_new = name not in serve.status().applications
+    serve.run_many(
+        [serve.RunTarget(app, name=name, route_prefix=None)],
+        wait_for_ingress_deployment_creation=False,
+        wait_for_applications_running=False,
+    )
+    try:
+        _wait_until_running(name, deadline, timeout_s, {"CPU": num_cpus, "GPU": num_gpus})
+    except BaseException:
+        if is_new:
+            serve.delete(name, _blocking=False)
+        raise
+    return Pool(name)
+
+
+def _wait_until_running(name: str, deadline: float, timeout_s: float, wanted: Mapping[str, float]) -> None:
+    reported = time.monotonic() + _REPORT_S
+    while True:
+        app = serve.status().applications.get(name)
+        state = ApplicationStatus.NOT_STARTED if app is None else app.status
+        if state is ApplicationStatus.RUNNING:
+            return
+        if state in (ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.UNHEALTHY):
+            raise PyTritonRuntimeError(f"Pool {name!r} cannot be deployed. {_reason(app)}")
+        now = time.monotonic()
+        if now > deadline:
+            raise PyTritonRuntimeError(
+                f"Pool {name!r} was not ready within {timeout_s:g} s. {_reason(app)}{_room(wanted)}"
+            )
+        if now > reported and app is not None and _starts(app):
+            reported = math.inf
+            LOGGER.warning("Pool %r is not ready yet. %s%s", name, _reason(app), _room(wanted))
+        time.sleep(_POLL_S)
+
+
+def _starts(app: ApplicationStatusOverview) -> bool:
+    return any(deployment.replica_states.get("STARTING") for deployment in app.deployments.values())
+
+
+def _reason(app: ApplicationStatusOverview | None) -> str:
+    if app is None:
+        return ""
+    messages = [app.message, *(deployment.message for deployment in app.deployments.values())]
+    return " ".join(dict.fromkeys(filter(None, messages)))
+
+
+def _room(wanted: Mapping[str, float]) -> str:
+    """Describes what a replica asks for, and what the cluster has."""
+    free, nodes = ray.available_resources(), [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    asked = {resource: number for resource, number in wanted.items() if number}
+    described = ", ".join(
+        f"{number:g} {resource} (free in the cluster: {free.get(resource, 0):g}; the largest node has "
+        f"{max((node.get(resource, 0) for node in nodes), default=0):g})"
+        for resource, number in asked.items()
+    )
+    return f" A replica asks for {described}." if asked else ""
+
+
+def _check(
+    build: object, replicas: object, num_cpus: object, num_gpus: object, autoscale: object, max_surge_percent: object
+) -> None:
+    if not callable(build):
+        raise PyTritonBadParameterError(f"build is {build!r}; pass a function that takes a Triton and binds models.")
+    if replicas is not None and (isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 1):
+        raise PyTritonBadParameterError(f"replicas is {replicas!r}; give an integer from 1.")
+    for what, number in (("num_cpus", num_cpus), ("num_gpus", num_gpus)):
+        if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < math.inf:
+            raise PyTritonBadParameterError(f"{what} is {number!r}; give a number from 0 up.")
+    if autoscale is not None and not isinstance(autoscale, Autoscale):
+        raise PyTritonBadParameterError(f"autoscale is {autoscale!r}; give an Autoscale(...).")
+    if isinstance(autoscale, Autoscale) and isinstance(replicas, int):
+        if not autoscale.min_replicas <= replicas <= autoscale.max_replicas:
+            raise PyTritonBadParameterError(
+                f"replicas is {replicas}, which autoscale does not allow: it has {autoscale.min_replicas} to "
+                f"{autoscale.max_replicas}."
+            )
+    if not isinstance(max_surge_percent, int) or not 0 <= max_surge_percent <= 100:
+        raise PyTritonBadParameterError(f"max_surge_percent is {max_surge_percent!r}; give an integer from 0 to 100.")

@@ -1,0 +1,159 @@
+"""A pool of Tritons in a Ray cluster."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import ray
+from ray import serve
+
+from pytriton.client import AsyncioModelClient, ModelClient
+from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.ray.addresses import Addresses
+from pytriton.ray.directory import ReplicaEntry, directory
+from pytriton.ray.status import PoolStatus
+
+CLIENT_RESTART_TIMEOUT_S = 30.0  # longer than it takes to start a replica in another place
+
+_TIMEOUT_S = 10.0
+
+
+def connect(name: str) -> Pool:
+    """Returns a pool that has been deployed, by this process or another one of the cluster.
+
+    Args:
+        name: The pool's name.
+
+    Raises:
+        PyTritonBadParameterError: The cluster has no pool of this name.
+
+    Examples:
+        >>> pool = connect("double")  # doctest: +SKIP
+    """
+    if not ray.is_initialized():
+        ray.init(address="auto")
+    pool = Pool(name)
+    if pool.status().state == "NOT_STARTED" and not pool.replicas():
+        known = ", ".join(map(repr, pools())) or "none"
+        raise PyTritonBadParameterError(f"The cluster has no pool {name!r}; it has {known}.")
+    return pool
+
+
+def pools() -> list[str]:
+    """Returns the names of the cluster's pools that have replicas."""
+    names: list[str] = ray.get(directory().pools.remote(), timeout=_TIMEOUT_S)
+    return names
+
+
+class Pool:
+    """A pool of Tritons in a Ray cluster, made by `deploy` and `connect`.
+
+    It can be sent to other processes of the cluster.
+
+    Args:
+        name: The pool's name.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        """The pool's name."""
+        return self._name
+
+    def client(
+        self, model_name: str, model_version: str | None = None, *, protocol: str = "http", **settings: Any
+    ) -> ModelClient:
+        """Returns a client of a model, which sends its requests to the replicas directly and in turn.
+
+        It follows their coming and going. A request that a replica could not serve is sent to another one, for 30
+        seconds; so is one that was in flight when the replica died, which may be executed twice then. With
+        ``restart_timeout_s=0``, none is sent again.
+
+        Args:
+            model_name: The model's name.
+            model_version: Its version; the latest by default.
+            protocol: ``http`` or ``grpc``.
+            settings: Further arguments of `ModelClient`.
+        """
+        settings = {"restart_timeout_s": CLIENT_RESTART_TIMEOUT_S, **settings}
+        return ModelClient(self.urls(protocol), model_name, model_version, **settings)
+
+    def aclient(
+        self, model_name: str, model_version: str | None = None, *, protocol: str = "grpc", **settings: Any
+    ) -> AsyncioModelClient:
+        """Returns a client of a model for asyncio; see `client`."""
+        settings = {"restart_timeout_s": CLIENT_RESTART_TIMEOUT_S, **settings}
+        return AsyncioModelClient(self.urls(protocol), model_name, model_version, **settings)
+
+    def urls(self, protocol: str = "http") -> Callable[[], list[str]]:
+        """Returns a function that gives the URLs of the replicas that are ready now, for any client's ``url``.
+
+        Args:
+            protocol: ``http`` or ``grpc``.
+
+        Raises:
+            PyTritonBadParameterError: It is another protocol.
+
+        Examples:
+            >>> client = DecoupledModelClient(pool.urls("grpc"), "Chat")  # doctest: +SKIP
+            >>> app = Gateway(pool.urls("grpc"), access_token=pool.access_token)  # doctest: +SKIP
+        """
+        if protocol not in ("http", "grpc"):
+            raise PyTritonBadParameterError(f"protocol is {protocol!r}; give 'http' or 'grpc'.")
+        return functools.partial(self._addresses.urls, protocol)
+
+    @property
+    def access_token(self) -> str:
+        """The access token of the pool's Tritons."""
+        token: str = ray.get(directory().token.remote(self._name), timeout=_TIMEOUT_S)
+        return token
+
+    def replicas(self) -> list[ReplicaEntry]:
+        """Returns the replicas that run, as they report themselves."""
+        entries: list[ReplicaEntry] = ray.get(directory().entries.remote(self._name), timeout=_TIMEOUT_S)
+        return sorted(entries, key=lambda entry: entry.id)
+
+    def status(self) -> PoolStatus:
+        """Returns the pool's status; printed, it is a table of the replicas."""
+        app = serve.status().applications.get(self._name)
+        if app is None:
+            return PoolStatus(self._name, "NOT_STARTED", "", {}, self.replicas())
+        states: dict[str, int] = {}
+        messages = [app.message]
+        for deployment in app.deployments.values():
+            messages.append(deployment.message)
+            for state, count in deployment.replica_states.items():
+                states[str(state)] = states.get(str(state), 0) + count
+        message = "\n".join(filter(None, dict.fromkeys(messages)))
+        return PoolStatus(self._name, app.status.value, message, states, self.replicas())
+
+    def targets(self) -> list[dict[str, Any]]:
+        """Returns where Prometheus finds the metrics of all replicas, in the form of its service discovery.
+
+        Examples:
+            >>> pool.targets()  # doctest: +SKIP
+            [{'targets': ['10.0.0.4:38331'], 'labels': {'pool': 'double', 'replica': 'k2x9d1aa', 'node': '5f0c…'}}]
+        """
+        return [
+            {"targets": [each.metrics], "labels": {"pool": self._name, "replica": each.id, "node": each.node}}
+            for each in self.replicas()
+            if each.metrics
+        ]
+
+    def shutdown(self) -> None:
+        """Removes the pool; its replicas serve the requests in flight before they stop."""
+        serve.delete(self._name)
+
+    @functools.cached_property
+    def _addresses(self) -> Addresses:
+        return Addresses(self._name)
+
+    def __reduce__(self) -> tuple[type[Pool], tuple[str]]:
+        return Pool, (self._name,)
+
+    def __repr__(self) -> str:
+        return f"Pool({self._name!r})"
