@@ -9,8 +9,7 @@ Examples:
 from __future__ import annotations
 
 try:
-    import ray as _ray
-    import ray.serve as _serve
+    import ray.serve  # noqa: F401
 except ModuleNotFoundError as error:
     raise ImportError(f"pytriton.ray needs more packages: pip install 'pytriton[ray]' ({error}).") from error
 

@@ -32,7 +32,6 @@ _STARTS = 3  # of a replica, until it counts as one that cannot be started
 _STOP_MARGIN_S = 10.0
 _POLL_S = 0.1
 _REPORT_S = 5.0
-_HEALTHY = ("RUNNING", "STARTING")
 
 
 def application(
@@ -81,10 +80,10 @@ def application(
         settings["num_replicas"] = replicas or 1
     else:
         settings["autoscaling_config"] = autoscale.settings(replicas)
-    deployment = serve.deployment(Replica, **settings)
+    deployment: Any = serve.deployment(Replica, **settings)
     # Without a version, Ray Serve would replace all replicas where only their number changes.
-    deployment = deployment.options(version=version, _internal=True)
-    return deployment.bind(payload)
+    app: serve.Application = deployment.options(version=version, _internal=True).bind(payload)
+    return app
 
 
 def deploy(
@@ -192,7 +191,7 @@ def _wait_until_running(name: str, deadline: float, timeout_s: float, wanted: Ma
 
 
 def _starts(app: ApplicationStatusOverview) -> bool:
-    return any(deployment.replica_states.get("STARTING") for deployment in app.deployments.values())
+    return any("STARTING" in map(str, deployment.replica_states) for deployment in app.deployments.values())
 
 
 def _reason(app: ApplicationStatusOverview | None) -> str:
@@ -215,7 +214,12 @@ def _room(wanted: Mapping[str, float]) -> str:
 
 
 def _check(
-    build: object, replicas: object, num_cpus: object, num_gpus: object, autoscale: object, max_surge_percent: object
+    build: object,
+    replicas: int | None,
+    num_cpus: object,
+    num_gpus: object,
+    autoscale: Autoscale | None,
+    max_surge_percent: object,
 ) -> None:
     if not callable(build):
         raise PyTritonBadParameterError(f"build is {build!r}; pass a function that takes a Triton and binds models.")
@@ -226,11 +230,8 @@ def _check(
             raise PyTritonBadParameterError(f"{what} is {number!r}; give a number from 0 up.")
     if autoscale is not None and not isinstance(autoscale, Autoscale):
         raise PyTritonBadParameterError(f"autoscale is {autoscale!r}; give an Autoscale(...).")
-    if isinstance(autoscale, Autoscale) and isinstance(replicas, int):
-        if not autoscale.min_replicas <= replicas <= autoscale.max_replicas:
-            raise PyTritonBadParameterError(
-                f"replicas is {replicas}, which autoscale does not allow: it has {autoscale.min_replicas} to "
-                f"{autoscale.max_replicas}."
-            )
+    least, most = (autoscale.min_replicas, autoscale.max_replicas) if autoscale else (1, math.inf)
+    if replicas is not None and not least <= replicas <= most:
+        raise PyTritonBadParameterError(f"replicas is {replicas}, and autoscale allows {least} to {most}.")
     if not isinstance(max_surge_percent, int) or not 0 <= max_surge_percent <= 100:
         raise PyTritonBadParameterError(f"max_surge_percent is {max_surge_percent!r}; give an integer from 0 to 100.")

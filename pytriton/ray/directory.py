@@ -163,5 +163,4 @@ def directory() -> Any:
         "max_restarts": -1,
         "max_concurrency": 10_000,
     }
-    handle = actor.options(**options).remote()
-    return handle
+    return actor.options(**options).remote()
