@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import logging
 import os
 import statistics
 import subprocess
@@ -59,7 +60,8 @@ def _plain_app(workload: Workload) -> Any:
             array = np.frombuffer(await request.body(), np.float32).reshape(1, *shape)
             return Response(array.tobytes(), media_type="application/octet-stream")
 
-    return Plain.bind()
+    deployment: Any = Plain
+    return deployment.bind()
 
 
 @contextlib.contextmanager
@@ -72,7 +74,7 @@ def _contenders(workload: Workload, port: int) -> Iterator[dict[str, Callable[[i
     import pytriton.ray
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     try:
         serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": port})
         pool = pytriton.ray.deploy(_build, name="pool")

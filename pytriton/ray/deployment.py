@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import logging
 import math
@@ -151,66 +152,98 @@ def deploy(
         actor_options=actor_options,
         max_surge_percent=max_surge_percent,
     )
-    deadline = time.monotonic() + timeout_s
     if not ray.is_initialized():
         ray.init()
     serve.start(proxy_location="Disabled")
+    pool = Pool(name)
     is_new = name not in serve.status().applications
+    known_failures = max((each.number for each in pool.failures()), default=0)
     serve.run_many(
         [serve.RunTarget(app, name=name, route_prefix=None)],
         wait_for_ingress_deployment_creation=False,
         wait_for_applications_running=False,
     )
+    progress = _Progress(pool, known_failures, {"CPU": num_cpus, "GPU": num_gpus}, is_new)
     try:
-        _wait_until_running(name, deadline, timeout_s, {"CPU": num_cpus, "GPU": num_gpus})
+        progress.wait_until_running(timeout_s)
     except BaseException:
         if is_new:
             serve.delete(name, _blocking=False)
         raise
-    return Pool(name)
+    return pool
 
 
-def _wait_until_running(name: str, deadline: float, timeout_s: float, wanted: Mapping[str, float]) -> None:
-    reported = time.monotonic() + _REPORT_S
-    while True:
-        app = serve.status().applications.get(name)
-        state = ApplicationStatus.NOT_STARTED if app is None else app.status
-        if state is ApplicationStatus.RUNNING:
-            return
-        if state in (ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.UNHEALTHY):
-            raise PyTritonRuntimeError(f"Pool {name!r} cannot be deployed. {_reason(app)}")
-        now = time.monotonic()
-        if now > deadline:
-            raise PyTritonRuntimeError(
-                f"Pool {name!r} was not ready within {timeout_s:g} s. {_reason(app)}{_room(wanted)}"
-            )
-        if now > reported and app is not None and _starts(app):
-            reported = math.inf
-            LOGGER.warning("Pool %r is not ready yet. %s%s", name, _reason(app), _room(wanted))
-        time.sleep(_POLL_S)
+@dataclasses.dataclass
+class _Progress:
+    """The progress of a deployment, and the reasons why there is none.
+
+    Attributes:
+        pool: The pool.
+        known_failures: The number of the last failure before this deployment.
+        wanted: The resources that a replica asks for.
+        is_new: Whether the pool is new; otherwise it is updated.
+    """
+
+    pool: Pool
+    known_failures: int
+    wanted: Mapping[str, float]
+    is_new: bool
+
+    def wait_until_running(self, timeout_s: float) -> None:
+        """Waits until all replicas are ready.
+
+        Raises:
+            PyTritonRuntimeError: They are not, or cannot be.
+        """
+        name, start = self.pool.name, time.monotonic()
+        report_at = start + _REPORT_S
+        while True:
+            app = serve.status().applications.get(name)
+            state = ApplicationStatus.NOT_STARTED if app is None else app.status
+            if state is ApplicationStatus.RUNNING:
+                return
+            if state in (ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.UNHEALTHY):
+                raise PyTritonRuntimeError(f"Pool {name!r} cannot be {self._verb}. {self._reason(app)}{self._outcome}")
+            now = time.monotonic()
+            if now > start + timeout_s:
+                raise PyTritonRuntimeError(
+                    f"Pool {name!r} was not {self._verb} within {timeout_s:g} s. {self._reason(app)}{self._outcome}"
+                )
+            if now > report_at and app is not None and _starts(app):
+                report_at = math.inf
+                LOGGER.warning("Pool %r is still being %s. %s", name, self._verb, self._reason(app))
+            time.sleep(_POLL_S)
+
+    @property
+    def _verb(self) -> str:
+        return "deployed" if self.is_new else "updated"
+
+    @property
+    def _outcome(self) -> str:
+        return "" if self.is_new else " The replicas that there were before still serve."
+
+    def _reason(self, app: ApplicationStatusOverview | None) -> str:
+        failures = [each for each in self.pool.failures() if each.number > self.known_failures]
+        if failures:
+            errors = dict.fromkeys(f"on node {each.node[:8]}, {each.error}" for each in failures)
+            return f"A replica could not be started: {'; '.join(errors)}\n{failures[-1].traceback}"
+        messages = [] if app is None else [app.message, *(each.message for each in app.deployments.values())]
+        return " ".join(dict.fromkeys(filter(None, [*messages, self._room()])))
+
+    def _room(self) -> str:
+        """Describes what a replica asks for, and what the cluster has."""
+        free, nodes = ray.available_resources(), [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        asked = [
+            f"{number:g} {resource} (free in the cluster: {free.get(resource, 0):g}; the largest node has "
+            f"{max((node.get(resource, 0) for node in nodes), default=0):g})"
+            for resource, number in self.wanted.items()
+            if number
+        ]
+        return f"A replica asks for {', '.join(asked)}." if asked else ""
 
 
 def _starts(app: ApplicationStatusOverview) -> bool:
     return any("STARTING" in map(str, deployment.replica_states) for deployment in app.deployments.values())
-
-
-def _reason(app: ApplicationStatusOverview | None) -> str:
-    if app is None:
-        return ""
-    messages = [app.message, *(deployment.message for deployment in app.deployments.values())]
-    return " ".join(dict.fromkeys(filter(None, messages)))
-
-
-def _room(wanted: Mapping[str, float]) -> str:
-    """Describes what a replica asks for, and what the cluster has."""
-    free, nodes = ray.available_resources(), [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    asked = {resource: number for resource, number in wanted.items() if number}
-    described = ", ".join(
-        f"{number:g} {resource} (free in the cluster: {free.get(resource, 0):g}; the largest node has "
-        f"{max((node.get(resource, 0) for node in nodes), default=0):g})"
-        for resource, number in asked.items()
-    )
-    return f" A replica asks for {described}." if asked else ""
 
 
 def _check(

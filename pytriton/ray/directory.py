@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import dataclasses
 import secrets
@@ -19,6 +20,7 @@ PUBLISH_INTERVAL_S = 1.0
 # The number is that of what is said to it: a cluster may outlive a version of this package.
 _ACTOR_NAME = "pytriton-directory-1"
 _LEASE_S = 5.0  # a replica that does not renew its entry for so long is gone
+_MAX_FAILURES = 10
 _HEAD = "node:__internal_head__"  # Ray's name of the node that a cluster cannot lose
 
 
@@ -51,6 +53,25 @@ class ReplicaEntry:
     pid: int
 
 
+@dataclasses.dataclass(frozen=True)
+class ReplicaFailure:
+    """A replica that could not be started.
+
+    Attributes:
+        id: The replica's name, as in Ray Serve.
+        node: The id of its node in Ray.
+        error: The exception, in a line.
+        traceback: The exception with its traceback.
+        number: Counts the failures of the pool, from 1.
+    """
+
+    id: str
+    node: str
+    error: str
+    traceback: str
+    number: int = 0
+
+
 Version = tuple[str, int]
 """Which state of a pool's addresses: the directory's start, and a number."""
 
@@ -60,6 +81,8 @@ class _Pool:
         self.token = secrets.token_urlsafe(32)
         self.entries: dict[str, ReplicaEntry] = {}
         self.renewed: dict[str, float] = {}
+        self.failures: collections.deque[ReplicaFailure] = collections.deque(maxlen=_MAX_FAILURES)
+        self.failed = 0
         self.number = 0
         self.changed = asyncio.Event()
 
@@ -102,6 +125,16 @@ class Directory:
     async def withdraw(self, pool: str, replica: str) -> None:
         """Removes a replica's entry."""
         self._remove(self._pool(pool), replica)
+
+    async def fail(self, pool: str, failure: ReplicaFailure) -> None:
+        """Notes that a replica could not be started."""
+        known = self._pool(pool)
+        known.failed += 1
+        known.failures.append(dataclasses.replace(failure, number=known.failed))
+
+    async def failures(self, pool: str) -> list[ReplicaFailure]:
+        """Returns the last failures of a pool, the oldest first."""
+        return list(self._pool(pool).failures)
 
     async def entries(self, pool: str) -> list[ReplicaEntry]:
         """Returns the entries of a pool."""

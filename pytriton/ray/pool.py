@@ -12,7 +12,7 @@ from ray import serve
 from pytriton.client import AsyncioModelClient, ModelClient
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.ray.addresses import Addresses
-from pytriton.ray.directory import ReplicaEntry, directory
+from pytriton.ray.directory import ReplicaEntry, ReplicaFailure, directory
 from pytriton.ray.status import PoolStatus
 
 CLIENT_RESTART_TIMEOUT_S = 30.0  # longer than it takes to start a replica in another place
@@ -117,11 +117,16 @@ class Pool:
         entries: list[ReplicaEntry] = ray.get(directory().entries.remote(self._name), timeout=_TIMEOUT_S)
         return sorted(entries, key=lambda entry: entry.id)
 
+    def failures(self) -> list[ReplicaFailure]:
+        """Returns the last replicas that could not be started, the oldest first; also those of earlier deployments."""
+        failures: list[ReplicaFailure] = ray.get(directory().failures.remote(self._name), timeout=_TIMEOUT_S)
+        return failures
+
     def status(self) -> PoolStatus:
         """Returns the pool's status; printed, it is a table of the replicas."""
         app = serve.status().applications.get(self._name)
         if app is None:
-            return PoolStatus(self._name, "NOT_STARTED", "", {}, self.replicas())
+            return PoolStatus(self._name, "NOT_STARTED", "", {}, self.replicas(), [])
         states: dict[str, int] = {}
         messages = [app.message]
         for deployment in app.deployments.values():
@@ -129,7 +134,7 @@ class Pool:
             for state, count in deployment.replica_states.items():
                 states[str(state)] = states.get(str(state), 0) + count
         message = "\n".join(filter(None, dict.fromkeys(messages)))
-        return PoolStatus(self._name, app.status.value, message, states, self.replicas())
+        return PoolStatus(self._name, app.status.value, message, states, self.replicas(), self.failures())
 
     def targets(self) -> list[dict[str, Any]]:
         """Returns where Prometheus finds the metrics of all replicas, in the form of its service discovery.

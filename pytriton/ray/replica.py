@@ -8,6 +8,7 @@ import logging
 import os
 import pickle
 import threading
+import traceback
 
 import ray
 import ray.exceptions
@@ -15,7 +16,7 @@ import ray.util
 from ray import serve
 
 from pytriton.exceptions import PyTritonRuntimeError
-from pytriton.ray.directory import PUBLISH_INTERVAL_S, ReplicaEntry, directory
+from pytriton.ray.directory import PUBLISH_INTERVAL_S, ReplicaEntry, ReplicaFailure, directory
 from pytriton.ray.load import LoadMeter
 from pytriton.server.config import TritonConfig
 from pytriton.server.security import TritonSecurityConfig
@@ -44,26 +45,10 @@ class Replica:
         self._ending = threading.Event()
         self._directory = directory()
         self._token: str = ray.get(self._directory.token.remote(self._pool), timeout=_DIRECTORY_TIMEOUT_S)
-        build, config = pickle.loads(payload)
-        self._triton = Triton(
-            config=self._placed(config), security_config=TritonSecurityConfig(access_token=self._token)
-        )
         try:
-            build(self._triton)
-            self._triton.run()
-            config = self._triton.config
-            self._urls = {
-                "http": self._url("http", config.http_address, config.http_port, config.allow_http),
-                "grpc": self._url(
-                    "grpcs" if config.grpc_use_ssl else "grpc", config.grpc_address, config.grpc_port, config.allow_grpc
-                ),
-                "metrics": self._url("", config.metrics_address, config.metrics_port, config.allow_metrics),
-            }
-            self._meter = LoadMeter(self._triton, self._urls["metrics"])
-            self._load = self._meter.read()
-            self._publish()
-        except BaseException:
-            self._triton.stop()
+            self._start(payload)
+        except BaseException as error:
+            self._report(error)
             raise
         self._thread = threading.Thread(target=self._keep_published, name="pytriton-ray-directory", daemon=True)
         self._thread.start()
@@ -85,6 +70,36 @@ class Replica:
             with contextlib.suppress(ray.exceptions.RayError):
                 ray.get(self._directory.withdraw.remote(self._pool, self._id), timeout=_DIRECTORY_TIMEOUT_S)
             self._triton.stop()
+
+    def _start(self, payload: bytes) -> None:
+        build, config = pickle.loads(payload)
+        self._triton = Triton(
+            config=self._placed(config), security_config=TritonSecurityConfig(access_token=self._token)
+        )
+        try:
+            build(self._triton)
+            self._triton.run()
+            config = self._triton.config
+            scheme = "grpcs" if config.grpc_use_ssl else "grpc"
+            self._urls = {
+                "http": self._url("http", config.http_address, config.http_port, config.allow_http),
+                "grpc": self._url(scheme, config.grpc_address, config.grpc_port, config.allow_grpc),
+                "metrics": self._url("", config.metrics_address, config.metrics_port, config.allow_metrics),
+            }
+            self._meter = LoadMeter(self._triton, self._urls["metrics"])
+            self._load = self._meter.read()
+            self._publish()
+        except BaseException:
+            self._triton.stop()
+            raise
+
+    def _report(self, error: BaseException) -> None:
+        """Tells the directory why this replica could not be started; `deploy` and `status` show it."""
+        text = "".join(traceback.format_exception(error))
+        summary = traceback.format_exception_only(error)[-1].strip()
+        with contextlib.suppress(ray.exceptions.RayError):
+            failure = ReplicaFailure(self._id, self._node, summary, text)
+            ray.get(self._directory.fail.remote(self._pool, failure), timeout=_DIRECTORY_TIMEOUT_S)
 
     def _placed(self, config: TritonConfig) -> TritonConfig:
         """Returns the settings with the addresses and ports that other nodes reach."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from pytriton.ray.directory import ReplicaEntry
+from pytriton.ray.directory import ReplicaEntry, ReplicaFailure
 
 _COLUMNS = ("REPLICA", "NODE", "READY", "HTTP", "GRPC", "METRICS", "MODELS", "PENDING", "QUEUE MS", "BUSY", "RESTARTS")
 
@@ -18,9 +18,10 @@ class PoolStatus:
         name: The pool's name.
         state: That of its application in Ray Serve: ``RUNNING``, ``DEPLOYING``, ``DEPLOY_FAILED``, ``UNHEALTHY``,
             ``DELETING`` or ``NOT_STARTED``.
-        message: Why it is in that state, with the error of a replica that could not be started; empty if all is well.
+        message: What Ray Serve says of that state; empty if all is well.
         replica_states: How many replicas Ray Serve has in each state, like ``{"RUNNING": 3}``.
         replicas: The replicas that run, as they report themselves.
+        failures: The last replicas that could not be started, the oldest first.
     """
 
     name: str
@@ -28,17 +29,25 @@ class PoolStatus:
     message: str
     replica_states: dict[str, int]
     replicas: Sequence[ReplicaEntry]
+    failures: Sequence[ReplicaFailure]
 
     def __str__(self) -> str:
         """Returns a table of the replicas, below the pool's state."""
         counts = ", ".join(f"{count} {state}" for state, count in sorted(self.replica_states.items())) or "no replica"
         lines = [f"Pool {self.name}: {self.state} ({counts})"]
-        lines += [f"  {line}" for line in self.message.splitlines()]
+        if self.message:
+            lines.append(f"  {first_line(self.message)}")
+        lines += [f"  Replica {each.id} on node {each.node[:8]} failed: {each.error}" for each in self.failures]
         if self.replicas:
             rows = [_COLUMNS, *map(_row, self.replicas)]
             widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
             lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
         return "\n".join(lines)
+
+
+def first_line(message: str) -> str:
+    """Returns what Ray Serve says before it quotes a traceback."""
+    return message.strip().partition("\n")[0].removesuffix(" Error:")
 
 
 def _row(replica: ReplicaEntry) -> tuple[str, ...]:
