@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pytriton.client.core.deadlines import Deadline
@@ -66,7 +66,22 @@ class Attempts:
             return self.with_retries(attempt, deadline)
         return self.across_restarts(lambda _: attempt(), deadline.timeout_s)
 
-    def across_restarts(self, send: Callable[[float], Steps[T]], timeout_s: float) -> Steps[T]:
+    def open(self, send: Callable[[Server], Steps[T]], deadline: Deadline, key: object = None) -> Steps[T]:
+        """Sends a request for a stream by a function, as `send` does, but never again without a retry policy.
+
+        Where servers come and go, it waits for one that can be reached: until then, nothing has been sent.
+        """
+
+        def attempt() -> Steps[T]:
+            return self.with_failover(send, deadline, key)
+
+        if self._settings.retry is None and self._servers.changes:
+            return self.across_restarts(lambda _: attempt(), deadline.timeout_s, (Failure.UNREACHABLE,))
+        return self.with_retries(attempt, deadline)
+
+    def across_restarts(
+        self, send: Callable[[float], Steps[T]], timeout_s: float, restarting: Sequence[Failure] = _RESTARTING
+    ) -> Steps[T]:
         """Sends a request, and sends it again for a while if the server is being restarted.
 
         A server that has never responded to this client is not waited for.
@@ -74,6 +89,7 @@ class Attempts:
         Args:
             send: Sends the request; takes the seconds that are left.
             timeout_s: How long that may take in all.
+            restarting: The failures that mean that it is being restarted.
         """
         try:
             response = yield from send(timeout_s)
@@ -81,7 +97,7 @@ class Attempts:
             return response
         except PyTritonClientInferenceServerError as error:
             restart_s = self._settings.restart_timeout_s
-            if not (self.has_responded and restart_s > 0 and error.failure in _RESTARTING):
+            if not (self.has_responded and restart_s > 0 and error.failure in restarting):
                 raise
             failed = error
         started = time.monotonic()
@@ -96,7 +112,7 @@ class Attempts:
                 return (yield from send(timeout_s - waited_s - _RESTART_PAUSE_S))
             except PyTritonClientInferenceServerError as error:
                 # The models of other processes are loaded shortly after the server is ready again.
-                if error.failure not in (*_RESTARTING, Failure.NOT_SERVED):
+                if error.failure not in (*restarting, Failure.NOT_SERVED):
                     raise
                 failed = error
 

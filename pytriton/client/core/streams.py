@@ -198,7 +198,7 @@ async def open_stream(session: Session, request: EncodedRequest, key: object = N
     """
     timeout_s = request.timeout_s or session.settings.stream_timeout_s
     deadline = session.deadline_of(request, timeout_s)
-    attempts, servers = session.attempts, session.server_set
+    servers = session.server_set
 
     def ask(server: Server) -> Steps[tuple[Stream, Any]]:
         if request.span is not None:
@@ -219,9 +219,7 @@ async def open_stream(session: Session, request: EncodedRequest, key: object = N
 
     request, span = session.traced(request)
     try:
-        stream, first = await run_async(
-            attempts.with_retries(lambda: attempts.with_failover(ask, deadline, key), deadline)
-        )
+        stream, first = await run_async(session.attempts.open(ask, deadline, key))
     except BaseException as error:
         if span is not None:
             span.end(error)
