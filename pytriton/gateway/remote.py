@@ -200,7 +200,6 @@ class RemoteUpstream:
 
     def _transport_to(self, url: TritonUrl) -> _SharedTransport:
         """Returns the transport to a server, which all models share."""
-        _check_grpc(url)
         transport = self._transports.get(url)
         if transport is None:
             transport = self._transports[url] = _SharedTransport(url, self._tls, self._forget)
@@ -362,33 +361,35 @@ def _reply(session: Session, server: Server, request: EncodedRequest, result: An
 
 
 class _GrpcAddresses:
-    """A function that gives addresses of servers, each as that of gRPC."""
+    """A function that gives addresses of servers, each as a URL of gRPC.
+
+    What cannot be one counts as a failure of the function, not of a request: those before stay.
+
+    Args:
+        addresses: Returns the addresses as they are now.
+    """
 
     def __init__(self, addresses: Callable[[], Sequence[str]]) -> None:
         self.func = addresses
+        self._known: dict[str, str] = {}
 
-    def __call__(self) -> Any:
-        urls = self.func()
-        is_list = isinstance(urls, Sequence) and not isinstance(urls, str | bytes)
-        return list(map(_with_scheme, urls)) if is_list else urls
-
-
-def _with_scheme(url: Any) -> Any:
-    return url if not isinstance(url, str) or "://" in url else f"grpc://{url}"
+    def __call__(self) -> Sequence[str]:
+        addresses = self.func()
+        if not isinstance(addresses, Sequence) or isinstance(addresses, str | bytes):
+            raise PyTritonClientValueError(f"it returned {addresses!r}, which is no list of addresses")
+        if not all(address in self._known for address in addresses):
+            self._known = {address: _grpc_url(address).with_scheme for address in addresses}
+        return [self._known[address] for address in addresses]
 
 
 def _grpc_url(url: str) -> TritonUrl:
-    parsed = TritonUrl.from_url(_with_scheme(url))
-    _check_grpc(parsed)
-    return parsed
-
-
-def _check_grpc(parsed: TritonUrl) -> None:
+    parsed = TritonUrl.from_url(url if not isinstance(url, str) or "://" in url else f"grpc://{url}")
     if parsed.protocol != "grpc":
         raise PyTritonClientValueError(
-            f"{parsed.with_scheme!r} is an address of HTTP, and the gateway sends requests over gRPC: give "
+            f"{url!r} is an address of HTTP, and the gateway sends requests over gRPC: give "
             f"grpc://{parsed.hostname}, with the server's port for gRPC (8001 by default)."
         )
+    return parsed
 
 
 def _text(version: int | None) -> str:

@@ -47,8 +47,7 @@ class Attempts:
         self._servers = servers
         self._sleep = sleep
         self.only = servers.present[0] if len(servers.present) == 1 and not servers.changes else None
-        # Addresses that a function gives are those of servers that have responded to it.
-        self.has_responded = servers.changes
+        self.has_responded = False
 
     def send(self, send: Callable[[Server, Deadline], Steps[T]], deadline: Deadline, key: object = None) -> Steps[T]:
         """Sends a request by a function to one server after another, as often as `infer` does.
@@ -84,7 +83,7 @@ class Attempts:
     ) -> Steps[T]:
         """Sends a request, and sends it again for a while if the server is being restarted.
 
-        A server that has never responded to this client is not waited for.
+        A server that has never responded to this client is not waited for, unless a function gives its address.
 
         Args:
             send: Sends the request; takes the seconds that are left.
@@ -97,7 +96,9 @@ class Attempts:
             return response
         except PyTritonClientInferenceServerError as error:
             restart_s = self._settings.restart_timeout_s
-            if not (self.has_responded and restart_s > 0 and error.failure in restarting):
+            # Addresses that a function gives are those of servers that have responded to it.
+            is_known = self.has_responded or self._servers.changes
+            if not (is_known and restart_s > 0 and error.failure in restarting):
                 raise
             failed = error
         started = time.monotonic()
@@ -143,6 +144,9 @@ class Attempts:
         if self.only is not None:
             return (yield from send(self.only))
         failed: PyTritonClientInferenceServerError | None = None
+        # Where servers come and go, one that has just come and does not have the model yet follows one that cannot be
+        # reached any more; but a model that nobody ever had is not waited for.
+        telling = Failure.UNREACHABLE if self.has_responded else Failure.NOT_SERVED
         for server in self._servers.candidates(key):
             if not self._servers.hold(server):
                 continue
@@ -158,8 +162,7 @@ class Attempts:
                     server.mark_down()
                 if error.failure not in _ELSEWHERE:
                     raise
-                # Where servers come and go, one that has just come follows one that cannot be reached any more.
-                if failed is None or not (self._servers.changes and failed.failure is Failure.UNREACHABLE):
+                if failed is None or not (self._servers.changes and failed.failure is telling):
                     failed = error
             finally:
                 self._servers.release(server)

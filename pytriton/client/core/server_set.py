@@ -143,7 +143,9 @@ class ChangingServerSet(ServerSet):
             urls = self._checked(urls)
         if urls != self._urls:
             self._update(list(urls), number)
-        self._newest = max(number, self._newest)
+        else:
+            with self._lock:
+                self._newest = max(number, self._newest)
         return self.present
 
     def candidates(self, key: object = None) -> Iterator[Server]:
