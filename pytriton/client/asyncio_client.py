@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pytriton.client.base import BaseModelClient, check_count
 from pytriton.client.core import fork_safety
+from pytriton.client.core.background import BackgroundTasks
 from pytriton.client.core.cancellable_sleep import AsyncioPauses
 from pytriton.client.core.chunking import infer_in_parts
 from pytriton.client.core.failures import server_error
@@ -21,6 +22,7 @@ from pytriton.client.core.transports import asyncio_transport
 from pytriton.client.exceptions import Failure, PyTritonClientError
 from pytriton.client.retry import RetryPolicy
 from pytriton.client.tls import TLSConfig
+from pytriton.client.url import ServerUrls, TritonUrl
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
 DEFAULT_MAX_CONNECTIONS = 128
@@ -46,7 +48,7 @@ class AsyncioModelClient(BaseModelClient):
 
     def __init__(
         self,
-        url: str | Sequence[str],
+        url: ServerUrls,
         model_name: str,
         model_version: str | None = None,
         *,
@@ -109,6 +111,7 @@ class AsyncioModelClient(BaseModelClient):
             await run_async(self._session.close(asyncio.sleep))
         for server in self._session.servers:
             await server.transport.close()
+        await self._background.wait()
 
     async def wait_for_server(self, timeout_s: float) -> None:
         """Waits until the server is ready; see `ModelClient.wait_for_server`."""
@@ -195,10 +198,14 @@ class AsyncioModelClient(BaseModelClient):
         return await run_async(self._session.infer(request))
 
     def _make_session(self, config: TritonModelConfig | None) -> Session:
-        settings = self._settings
-        self._pauses = AsyncioPauses()
-        transport_to = functools.partial(asyncio_transport, tls=settings.tls, max_connections=self._max_connections)
-        return Session(settings, transport_to, self._pauses.sleep, self._check_model, config)
+        self._pauses, self._background = AsyncioPauses(), BackgroundTasks()
+        return Session(
+            self._settings, self._transport_to(), self._pauses.sleep, self._check_model, config, self._background.run
+        )
+
+    def _transport_to(self) -> Callable[[TritonUrl], Any]:
+        """Returns a function that makes the transport to a server."""
+        return functools.partial(asyncio_transport, tls=self._settings.tls, max_connections=self._max_connections)
 
     @staticmethod
     def _check_model(config: TritonModelConfig) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import functools
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from pytriton.client.asyncio_client import AsyncioModelClient
@@ -10,7 +11,8 @@ from pytriton.client.core import fork_safety
 from pytriton.client.core.inputs import Array
 from pytriton.client.core.requests import EncodedRequest, Options, options_of
 from pytriton.client.core.session import Session
-from pytriton.client.core.streams import Stream, check_settings, check_streams, open_stream
+from pytriton.client.core.streams import Stream, check_settings, check_streams, open_stream, stream_transport
+from pytriton.client.url import TritonUrl
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
 
@@ -86,6 +88,9 @@ class AsyncioDecoupledModelClient(AsyncioModelClient):
         check_settings(self._settings)
         return super()._make_session(config)
 
+    def _transport_to(self) -> Callable[[TritonUrl], Any]:
+        return functools.partial(stream_transport, tls=self._settings.tls)
+
     @staticmethod
     def _check_model(config: TritonModelConfig) -> None:
         check_streams(config, "AsyncioModelClient")
@@ -129,7 +134,7 @@ class AsyncResponses(AsyncIterator[dict[str, Array]]):
         if result is None:
             self._ended = True
             raise StopAsyncIteration
-        return session.response(session.servers[0], result, self._request)
+        return session.response(self._stream.server, result, self._request)
 
     async def aclose(self) -> None:
         """Cancels the request; the same as leaving the loop early."""

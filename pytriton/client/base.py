@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from pytriton.client.core import fork_safety
 from pytriton.client.core.deadlines import check_timeout
 from pytriton.client.core.requests import EncodedRequest
+from pytriton.client.core.server_set import name_of
 from pytriton.client.core.session import Session
 from pytriton.client.core.settings import (
     DEFAULT_INFERENCE_TIMEOUT_S,
@@ -19,6 +19,7 @@ from pytriton.client.core.settings import (
 from pytriton.client.exceptions import PyTritonClientClosedError, PyTritonClientInputError, PyTritonClientValueError
 from pytriton.client.retry import RetryPolicy
 from pytriton.client.tls import TLSConfig
+from pytriton.client.url import ServerUrls
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
 _Self = TypeVar("_Self", bound="BaseModelClient")
@@ -30,14 +31,17 @@ class BaseModelClient(abc.ABC):
     Args:
         url: The server's URL: ``localhost``, ``localhost:8000``, ``http://…``, ``https://…``, ``grpc://…`` or
             ``grpcs://…``. The default port is 8000 for HTTP, 8001 for gRPC and 443 for ``https``. With a list of URLs,
-            requests go to the servers in turn, except those that are not ready.
+            requests go to the servers in turn, except those that are not ready. Where servers come and go, it is a
+            function without arguments that returns the list of URLs as they are now. It is called before each attempt
+            to send a request, so it has to return at once, such as a list that something else keeps up to date; an
+            empty list says that no server is ready at present.
         model_name: The model's name.
         model_version: Its version; the latest by default.
         lazy_init: Connect on first use; otherwise when the client is created or, in asyncio, entered.
         init_timeout_s: How long to wait, in seconds, until the server and the model are ready and the model's
             configuration is known; also for a server that starts later. By default it is 300 for a server that
             responds, and 1 for one that cannot be reached. A ready server that does not have the model is not waited
-            for.
+            for; addresses that a function gives are, if there are none yet.
         inference_timeout_s: How long to wait for a response, in seconds; 60 by default. Clients of streams wait so long
             for each response, and by default for any time, as a stream may be slow.
         model_config: The model's configuration; by default, it is fetched from the server once.
@@ -48,18 +52,20 @@ class BaseModelClient(abc.ABC):
             ``restart_timeout_s``.
         restart_timeout_s: How long a request is sent again, in seconds, when the connection to a server that has
             responded before breaks or cannot be made, as while the server is restarted; 5 by default, 0 is never. The
-            request may be executed twice then. With ``retry``, that policy counts instead.
+            request may be executed twice then. With ``retry``, that policy counts instead. It is also how long a
+            request waits for an address while a function gives none.
         shared_memory: Move large tensors through shared memory; the server must be on this host.
         convert_dtypes: Convert arrays of another dtype if no value can change, such as int32 to int64.
 
     Raises:
-        PyTritonClientInvalidUrlError: The URL is not valid.
-        PyTritonClientValueError: Another argument has a value that cannot work.
+        PyTritonClientInvalidUrlError: The URL is not valid; with a function, requests raise it.
+        PyTritonClientValueError: Another argument has a value that cannot work, or the function does not return a list;
+            with a function, requests raise it.
     """
 
     def __init__(
         self,
-        url: str | Sequence[str],
+        url: ServerUrls,
         model_name: str,
         model_version: str | None = None,
         *,
@@ -158,7 +164,8 @@ class BaseModelClient(abc.ABC):
         return request
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._settings.url!r}, {self._settings.model_name!r})"
+        url = self._settings.url
+        return f"{type(self).__name__}({name_of(url) if callable(url) else repr(url)}, {self._settings.model_name!r})"
 
 
 def _timeout(what: str, timeout_s: float | None, default_s: float) -> float:

@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 
 from pytriton.client.base import BaseModelClient
 from pytriton.client.core import fork_safety
+from pytriton.client.core.background import BackgroundTasks
 from pytriton.client.core.inputs import Array
 from pytriton.client.core.loop_thread import LoopThread
 from pytriton.client.core.requests import EncodedRequest, options_of
 from pytriton.client.core.sansio import Steps, run_async
 from pytriton.client.core.session import Session
-from pytriton.client.core.streams import check_settings, check_streams, results
-from pytriton.client.core.transports import asyncio_transport
+from pytriton.client.core.streams import check_settings, check_streams, results, stream_transport
 from pytriton.client.exceptions import PyTritonClientClosedError
 from pytriton.client.model_client import ModelClient
 from pytriton.model_config.triton_model_config import TritonModelConfig
@@ -84,9 +84,9 @@ class DecoupledModelClient(ModelClient):
     def _open_session(self, config: TritonModelConfig | None) -> tuple[Session, Callable[[], object]]:
         check_settings(self._settings)
         self._loop = LoopThread("pytriton-streams")
-        transport_to = functools.partial(asyncio_transport, tls=self._settings.tls, max_connections=1)
+        transport_to = functools.partial(stream_transport, tls=self._settings.tls)
         check = functools.partial(check_streams, right_client="ModelClient")
-        session = Session(self._settings, transport_to, asyncio.sleep, check, config)
+        session = Session(self._settings, transport_to, asyncio.sleep, check, config, BackgroundTasks().run)
         return session, functools.partial(_close, session, self._loop)
 
     def _start_over(self) -> None:
@@ -122,8 +122,8 @@ class Responses(Iterator[dict[str, Array]]):
         if result is None or isinstance(result, BaseException):
             self._ended = True
             raise StopIteration if result is None else result
-        session = self._client._session
-        return session.response(session.servers[0], result, self._request)
+        server, result = result
+        return self._client._session.response(server, result, self._request)
 
     def close(self) -> None:
         """Cancels the request; the same as leaving the loop early."""
@@ -157,7 +157,7 @@ async def _receive(session: Session, request: EncodedRequest, received: queue.Si
 
 def _close(session: Session, loop: LoopThread) -> None:
     async def close_transports() -> None:
-        for server in session.servers:
+        for server in session.server_set.end():
             await server.transport.close()
 
     loop.stop(close_transports)

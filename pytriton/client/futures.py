@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from pytriton.client.exceptions import (
 )
 from pytriton.client.retry import RetryPolicy
 from pytriton.client.tls import TLSConfig
+from pytriton.client.url import ServerUrls
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
 _Self = TypeVar("_Self", bound="FuturesModelClient")
@@ -33,7 +34,8 @@ class FuturesModelClient:
     outstanding requests when its body raises; or call `close` at the end.
 
     Args:
-        url: The server's URL, or a list of URLs; see `BaseModelClient`, also for the arguments not listed here.
+        url: The server's URL, a list of URLs, or a function that returns one; see `BaseModelClient`, also for the
+            arguments not listed here.
         model_name: The model's name.
         model_version: Its version; the latest by default.
         max_workers: How many requests are in flight at once.
@@ -56,7 +58,7 @@ class FuturesModelClient:
 
     def __init__(
         self,
-        url: str | Sequence[str],
+        url: ServerUrls,
         model_name: str,
         model_version: str | None = None,
         *,

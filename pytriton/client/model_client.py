@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from pytriton.client.base import BaseModelClient
 from pytriton.client.core import fork_safety
+from pytriton.client.core.background import BackgroundThreads
 from pytriton.client.core.cancellable_sleep import Pauses
 from pytriton.client.core.deadlines import in_seconds
 from pytriton.client.core.failures import server_error
@@ -216,9 +217,9 @@ class ModelClient(BaseModelClient):
     def _open_session(self, config: TritonModelConfig | None) -> tuple[Session, Callable[[], object]]:
         """Creates the session, and a function that closes it; neither refers to the client."""
         transport_to = functools.partial(blocking_transport, tls=self._settings.tls)
-        pauses = Pauses()
-        session = Session(self._settings, transport_to, pauses.sleep, _check_not_decoupled, config)
-        return session, functools.partial(_close, session, pauses)
+        pauses, background = Pauses(), BackgroundThreads()
+        session = Session(self._settings, transport_to, pauses.sleep, _check_not_decoupled, config, background.run)
+        return session, functools.partial(_close, session, pauses, background)
 
     def _start_over(self) -> None:
         before = self._session
@@ -259,12 +260,13 @@ def _close_in(process: object, close: Callable[[], object]) -> None:
         close()
 
 
-def _close(session: Session, pauses: Pauses) -> None:
+def _close(session: Session, pauses: Pauses, background: BackgroundThreads) -> None:
     pauses.end()
     with contextlib.suppress(PyTritonClientError):
         run(session.close(time.sleep))
     for server in session.servers:
         server.transport.close()
+    background.wait()
 
 
 def _check_not_decoupled(config: TritonModelConfig) -> None:

@@ -5,9 +5,14 @@ from __future__ import annotations
 import dataclasses
 import re
 import urllib.parse
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from pytriton.client.exceptions import PyTritonClientInvalidUrlError
 from pytriton.constants import DEFAULT_GRPC_PORT, DEFAULT_HTTP_PORT
+
+ServerUrls: TypeAlias = str | Sequence[str] | Callable[[], Sequence[str]]
+"""A server's URL, those of several servers, or a function that returns a list of those that are there now."""
 
 # https ends at a proxy: Triton itself supports TLS only over gRPC.
 _DEFAULT_PORTS = {"http": DEFAULT_HTTP_PORT, "https": 443, "grpc": DEFAULT_GRPC_PORT, "grpcs": DEFAULT_GRPC_PORT}

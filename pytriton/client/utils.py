@@ -14,6 +14,7 @@ from pytriton.client.core.grpc_transport import GrpcTransport
 from pytriton.client.core.http_transport import HttpTransport, connect
 from pytriton.client.core.readiness import wait_until_ready
 from pytriton.client.core.sansio import run
+from pytriton.client.core.server_set import ServerSet
 from pytriton.client.core.servers import Server
 from pytriton.client.core.session import read_config
 from pytriton.client.core.settings import DEFAULT_INIT_TIMEOUT_S, LATEST_MODEL_VERSION, version_of
@@ -192,7 +193,7 @@ def _wait(
     headers: Mapping[str, Any] | None,
 ) -> None:
     timeout_s = DEFAULT_INIT_TIMEOUT_S if timeout_s is None else check_timeout("timeout_s", timeout_s)
-    run(wait_until_ready([_server_of(client, headers)], model, timeout_s, time.sleep))
+    run(wait_until_ready(ServerSet([_server_of(client, headers)]), model, timeout_s, time.sleep))
 
 
 def is_over_grpc(client: object) -> bool:

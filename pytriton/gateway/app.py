@@ -55,7 +55,9 @@ class Gateway:
     Args:
         triton: The server that this process runs, which requests reach through shared memory. Or the addresses of
             servers elsewhere, which requests reach over gRPC, in turn: ``host``, ``host:port``, ``grpc://host:port`` or
-            ``grpcs://host:port``; the port is 8001 by default.
+            ``grpcs://host:port``; the port is 8001 by default. Or a function without arguments that returns the list
+            of such addresses as they are now, at once: it is called before each request. While that is empty, the
+            gateway is not ready.
         config: The limits; ``host``, ``port`` and TLS are of no meaning where another server runs the application.
         access_token: The token of servers elsewhere: their lists of models and statistics require it by default.
         tls: Certificates for servers at ``grpcs://``.
@@ -70,7 +72,7 @@ class Gateway:
 
     def __init__(
         self,
-        triton: Triton | Sequence[str] | str,
+        triton: Triton | Sequence[str] | str | Callable[[], Sequence[str]],
         config: GatewayConfig | None = None,
         *,
         access_token: str | None = None,
@@ -79,7 +81,7 @@ class Gateway:
         self._config = config or GatewayConfig()
         timeout_s = self._config.request_timeout_s
         upstream: Upstream
-        if isinstance(triton, str | Sequence):
+        if isinstance(triton, str | Sequence) or callable(triton):
             upstream = RemoteUpstream([triton] if isinstance(triton, str) else triton, timeout_s, access_token, tls)
         else:
             upstream = LocalUpstream(triton)

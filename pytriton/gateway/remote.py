@@ -9,11 +9,11 @@ import functools
 import itertools
 import logging
 import time
-import zlib
-from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+import weakref
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from pytriton.client.auth import create_auth_headers
+from pytriton.client.core.background import BackgroundTasks
 from pytriton.client.core.deadlines import Deadline
 from pytriton.client.core.grpc_transport import AsyncioGrpcTransport
 from pytriton.client.core.inputs import Array
@@ -25,8 +25,9 @@ from pytriton.client.core.settings import DEFAULT_RESTART_TIMEOUT_S, Settings
 from pytriton.client.core.streams import results
 from pytriton.client.exceptions import PyTritonClientError, PyTritonClientValueError
 from pytriton.client.tls import TLSConfig
-from pytriton.client.url import TritonUrl
+from pytriton.client.url import ServerUrls, TritonUrl
 from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.gateway.sums import sums
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.proxy.services.messages import InferenceCall
 from pytriton.proxy.wire.service import SEQUENCE_END, SEQUENCE_START
@@ -37,20 +38,13 @@ _REPORT_TIMEOUT_S = 5.0
 _REFRESH_S = 5.0  # models may be loaded again, with another configuration
 _OWN_PARAMETERS = "triton_"  # of the protocol, not of the model
 
-# gRPC's JSON leaves zeros out.
-_NONE = {"count": 0, "ns": 0}
-_NO_BATCHES = {"compute_input": _NONE, "compute_infer": _NONE, "compute_output": _NONE}
-_NO_REQUESTS = {"last_inference": 0, "inference_count": 0, "execution_count": 0} | {
-    "inference_stats": {"success": _NONE, "fail": _NONE, "queue": _NONE, **_NO_BATCHES},
-    "batch_stats": [],
-}
-
 
 class RemoteUpstream:
     """Servers elsewhere; see `pytriton.gateway.models.Upstream`.
 
     Args:
-        urls: Their addresses: ``host``, ``host:port`` of gRPC, or either behind ``grpc://`` or ``grpcs://``.
+        urls: Their addresses: ``host``, ``host:port`` of gRPC, or either behind ``grpc://`` or ``grpcs://``. Or a
+            function that returns those that are there now, at once; see `pytriton.client.base.BaseModelClient`.
         timeout_s: How long a response may take.
         access_token: Their token, if their lists of models and statistics require one.
         tls: Certificates for ``grpcs://``.
@@ -60,20 +54,28 @@ class RemoteUpstream:
     """
 
     def __init__(
-        self, urls: Sequence[str], timeout_s: float, access_token: str | None = None, tls: TLSConfig | None = None
+        self,
+        urls: Sequence[str] | Callable[[], Sequence[str]],
+        timeout_s: float,
+        access_token: str | None = None,
+        tls: TLSConfig | None = None,
     ) -> None:
         try:
             check_token(access_token)
-            parsed = [_grpc_url(url) for url in urls]
+            self._urls: ServerUrls = (
+                _GrpcAddresses(urls) if callable(urls) else [_grpc_url(url).with_scheme for url in urls]
+            )
         except PyTritonClientError as error:
             raise PyTritonBadParameterError(error.message) from error
-        if not parsed:
+        if not self._urls:
             raise PyTritonBadParameterError("The gateway has no servers: give the address of at least one.")
         self._timeout_s = timeout_s
         self._token = access_token
-        self._transports = {url: AsyncioGrpcTransport(url, tls or TLSConfig()) for url in parsed}
-        headers = create_auth_headers(access_token, "grpc")
-        self._servers = [Server(transport, headers) for transport in self._transports.values()]
+        self._tls = tls or TLSConfig()
+        self._transports: dict[TritonUrl, _SharedTransport] = {}
+        self._background = BackgroundTasks()
+        self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+        self._servers = self._session("any", None).server_set  # for what is asked of all
         self._version = ""
 
     async def start(self) -> None:
@@ -81,8 +83,15 @@ class RemoteUpstream:
 
     async def client(self, name: str, version: int | None) -> RemoteClient:
         """Returns a client of a model that a server has ready."""
-        client = RemoteClient(name, version, self._session(name, version), self._pinned(name, version))
-        await client.prepare()
+        session = self._session(name, version)
+        client = RemoteClient(name, version, session)
+        try:
+            await client.prepare()
+        except BaseException:  # no one will use its connections
+            self._sessions.discard(session)
+            for server in session.server_set.end():
+                await server.transport.close()
+            raise
         return client
 
     async def ready_models(self) -> list[tuple[str, int]]:
@@ -107,7 +116,7 @@ class RemoteUpstream:
     async def statistics(self, name: str | None, version: int | None) -> Mapping[str, Any]:
         """Returns the statistics of a model, or of all: the sums of all servers."""
         reports = await self._reports("get_inference_statistics", name or "", _text(version))
-        return {"model_stats": _sums([each for report in reports for each in report.get("model_stats", [])])}
+        return {"model_stats": sums([each for report in reports for each in report.get("model_stats", [])])}
 
     async def version(self) -> str:
         """Returns Triton's version, of the first server that responds."""
@@ -130,8 +139,11 @@ class RemoteUpstream:
 
     async def close(self) -> None:
         """Closes the connections."""
-        for transport in self._transports.values():
-            await transport.close()
+        for servers in (self._servers, *(session.server_set for session in self._sessions)):
+            servers.end()
+        for transport in list(self._transports.values()):
+            await transport.close_for_all()
+        await self._background.wait()
 
     async def _reports(self, method: str, *args: Any) -> list[Any]:
         """Returns the responses of all servers that respond.
@@ -139,8 +151,15 @@ class RemoteUpstream:
         Raises:
             PyTritonClientError: None does.
         """
-        calls: list[Awaitable[Any]] = [server.call(method, _REPORT_TIMEOUT_S, *args)() for server in self._servers]
-        responses = await asyncio.gather(*calls, return_exceptions=True)
+        servers = [server for server in self._look() if self._servers.hold(server)]
+        try:
+            calls: list[Awaitable[Any]] = [server.call(method, _REPORT_TIMEOUT_S, *args)() for server in servers]
+            responses = await asyncio.gather(*calls, return_exceptions=True)
+        finally:
+            for server in servers:
+                self._servers.release(server)
+        if not responses:
+            raise self._servers.no_address()
         errors = [each for each in responses if isinstance(each, BaseException)]
         if len(errors) == len(responses):
             raise errors[0]
@@ -149,13 +168,23 @@ class RemoteUpstream:
                 raise error
         return [each for each in responses if not isinstance(each, BaseException)]
 
-    def _session(self, name: str, version: int | None, url: TritonUrl | None = None) -> Session:
-        urls = list(self._transports) if url is None else [url]
+    def _look(self) -> Sequence[Server]:
+        """Returns the servers as they are now; models that nobody asks for let those go that have gone, too."""
+        before = self._servers.present
+        servers = self._servers.look()
+        if servers is not before:
+            for session in list(self._sessions):
+                session.server_set.look()
+        return servers
+
+    def _session(self, name: str, version: int | None) -> Session:
+        # A client is told to come back soon, rather than that it waits for a server that is not there.
+        init_timeout_s = min(self._timeout_s, DEFAULT_RESTART_TIMEOUT_S) if callable(self._urls) else self._timeout_s
         settings = Settings(
-            url=[each.with_scheme for each in urls],
+            url=self._urls,
             model_name=name,
             model_version=_text(version) or None,
-            init_timeout_s=self._timeout_s,
+            init_timeout_s=init_timeout_s,
             inference_timeout_s=self._timeout_s,
             ensure_model_is_ready=False,
             access_token=self._token,
@@ -165,12 +194,47 @@ class RemoteUpstream:
             shared_memory=False,
             convert_dtypes=False,
         )
-        return Session(settings, self._transports.__getitem__, asyncio.sleep, lambda _: None, None)
+        session = Session(settings, self._transport_to, asyncio.sleep, lambda _: None, None, self._background.run)
+        self._sessions.add(session)
+        return session
 
-    def _pinned(self, name: str, version: int | None) -> list[Session]:
-        """Returns a session for each server, if there are several."""
-        urls = list(self._transports)
-        return [self._session(name, version, url) for url in urls] if len(urls) > 1 else []
+    def _transport_to(self, url: TritonUrl) -> _SharedTransport:
+        """Returns the transport to a server, which all models share."""
+        transport = self._transports.get(url)
+        if transport is None:
+            transport = self._transports[url] = _SharedTransport(url, self._tls, self._forget)
+        transport.users += 1
+        return transport
+
+    def _forget(self, transport: _SharedTransport) -> None:
+        if self._transports.get(transport.url) is transport:
+            del self._transports[transport.url]
+
+
+class _SharedTransport(AsyncioGrpcTransport):
+    """A transport that is closed when the last model closes it.
+
+    Args:
+        url: The server's URL.
+        tls: TLS settings.
+        forget: Called before it is closed.
+    """
+
+    def __init__(self, url: TritonUrl, tls: TLSConfig, forget: Callable[[_SharedTransport], None]) -> None:
+        super().__init__(url, tls)
+        self.users = 0
+        self._forget_transport = forget
+
+    async def close(self) -> None:
+        """Closes the connection unless another model uses it."""
+        self.users -= 1
+        if self.users == 0:
+            await self.close_for_all()
+
+    async def close_for_all(self) -> None:
+        """Closes the connection."""
+        self._forget_transport(self)
+        await super().close()
 
 
 @dataclasses.dataclass
@@ -190,14 +254,12 @@ class RemoteClient:
         name: The model's name.
         version: Its version; None is the latest.
         session: Of all servers.
-        pinned: A session for each server, if there are several: a sequence stays at one.
     """
 
-    def __init__(self, name: str, version: int | None, session: Session, pinned: list[Session]) -> None:
+    def __init__(self, name: str, version: int | None, session: Session) -> None:
         self._name = name
         self._version = version
         self._session = session
-        self._pinned = pinned
         self._fetched = 0.0
         self._fetching: asyncio.Task[None] | None = None
 
@@ -226,9 +288,11 @@ class RemoteClient:
 
     async def infer_call(self, call: InferenceCall, timeout_s: float) -> RemoteReply:
         """Sends a request, and returns the response."""
-        session, request = self._session_of(call), self._request(call, timeout_s)
+        session, request, key = self._session, self._request(call, timeout_s), call.correlation_id or None
 
         def send(request: EncodedRequest, server: Server, deadline: Deadline) -> Steps[RemoteReply]:
+            if request.span is not None:
+                request.span.sent_to(server.transport.url.hostname, server.transport.url.port)
             name, version = session.model
             result = yield functools.partial(
                 server.transport.call,
@@ -245,16 +309,18 @@ class RemoteClient:
 
         deadline = session.deadline_of(request)
         return await run_async(
-            session.in_span(request, lambda traced: session.send(functools.partial(send, traced), deadline))
+            session.in_span(
+                request, lambda traced: session.attempts.send(functools.partial(send, traced), deadline, key)
+            )
         )
 
     async def stream_call(self, call: InferenceCall, timeout_s: float) -> AsyncGenerator[list[RemoteReply], None]:
         """Sends a request, and yields the responses."""
-        session, request = self._session_of(call), self._request(call, timeout_s)
-        responses = results(session, request)
+        request = self._request(call, timeout_s)
+        responses = results(self._session, request, call.correlation_id or None)
         try:
-            async for result in responses:
-                yield [_reply(session, session.servers[0], request, result)]
+            async for server, result in responses:
+                yield [_reply(self._session, server, request, result)]
         finally:
             await responses.aclose()
 
@@ -264,11 +330,6 @@ class RemoteClient:
             await self.prepare()
         except PyTritonClientError as error:
             LOGGER.debug("The configuration of model %r was not fetched again: %s", self._name, error)
-
-    def _session_of(self, call: InferenceCall) -> Session:
-        if not call.correlation_id or not self._pinned:
-            return self._session
-        return self._pinned[zlib.crc32(str(call.correlation_id).encode()) % len(self._pinned)]
 
     def _request(self, call: InferenceCall, timeout_s: float) -> EncodedRequest:
         specs = {spec.name: spec for spec in self.model_config.inputs}
@@ -299,6 +360,28 @@ def _reply(session: Session, server: Server, request: EncodedRequest, result: An
     return RemoteReply(outputs, response.model_name, version, parameters)
 
 
+class _GrpcAddresses:
+    """A function that gives addresses of servers, each as a URL of gRPC.
+
+    What cannot be one counts as a failure of the function, not of a request: those before stay.
+
+    Args:
+        addresses: Returns the addresses as they are now.
+    """
+
+    def __init__(self, addresses: Callable[[], Sequence[str]]) -> None:
+        self.func = addresses
+        self._known: dict[str, str] = {}
+
+    def __call__(self) -> Sequence[str]:
+        addresses = self.func()
+        if not isinstance(addresses, Sequence) or isinstance(addresses, str | bytes):
+            raise PyTritonClientValueError(f"it returned {addresses!r}, which is no list of addresses")
+        if not all(address in self._known for address in addresses):
+            self._known = {address: _grpc_url(address).with_scheme for address in addresses}
+        return [self._known[address] for address in addresses]
+
+
 def _grpc_url(url: str) -> TritonUrl:
     parsed = TritonUrl.from_url(url if not isinstance(url, str) or "://" in url else f"grpc://{url}")
     if parsed.protocol != "grpc":
@@ -311,33 +394,3 @@ def _grpc_url(url: str) -> TritonUrl:
 
 def _text(version: int | None) -> str:
     return "" if version is None else str(version)
-
-
-def _sums(statistics: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Adds up the statistics of each version of a model."""
-    sums: dict[tuple[str, str], dict[str, Any]] = {}
-    for each in statistics:
-        key = each["name"], each.get("version", "")
-        sums[key] = _sum(sums.get(key, _NO_REQUESTS), each)
-    return list(sums.values())
-
-
-def _sum(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Adds up numbers, which gRPC's JSON has as text, in objects and in lists of objects with a size."""
-    total = dict(one)
-    for name, value in other.items():
-        if isinstance(value, Mapping):
-            total[name] = _sum(one.get(name, {}), value)
-        elif isinstance(value, list):
-            sizes = {each["batch_size"]: each for each in one.get(name, [])}
-            for each in value:
-                size = int(each["batch_size"])
-                sizes[size] = _sum(sizes.get(size, _NO_BATCHES), each) | {"batch_size": size}
-            total[name] = list(sizes.values())
-        elif name in ("name", "version"):
-            total[name] = value
-        elif name == "last_inference":
-            total[name] = max(int(value), one.get(name, 0))
-        else:
-            total[name] = int(value) + one.get(name, 0)
-    return total

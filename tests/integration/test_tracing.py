@@ -190,6 +190,22 @@ def test_clients_begin_a_span_and_pass_it_on(triton, receiver, kind, protocol):
     receiver.wait_until(found)
 
 
+@pytest.mark.parametrize("kind", ["blocking", "asyncio", "decoupled"])
+def test_a_span_has_the_address_of_the_server_that_was_asked(triton, receiver, kind):
+    name, url = "one" if kind in STREAM_KINDS else "double", url_of(triton, "grpc")
+    found = len(receiver.spans())
+    for urls in (["grpc://127.0.0.1:1", url], lambda: [url, "grpc://127.0.0.1:1"]):
+        with open_client(kind, urls, name) as client:
+            for _ in range(2):
+                client.infer_sample([1])
+
+    def ports():
+        spans = [span for span in receiver.spans()[found:] if span.name == f"infer {name}" and span.kind == CLIENT]
+        return {span.attributes["server.port"] for span in spans} if len(spans) == 4 else None
+
+    assert receiver.wait_until(ports) == {triton.config.grpc_port}
+
+
 def test_a_client_that_is_given_a_context_passes_on_that(triton, receiver):
     trace_id, headers = new_context()
     with open_client("blocking", url_of(triton, "http"), "double") as client:

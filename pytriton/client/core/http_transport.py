@@ -117,6 +117,8 @@ class HttpTransport:
         self._closed = True
         for waiting in list(self._waiting):
             waiting.interrupt()
+        if self._gevent is not None:
+            gevent_hub.prepare_thread()  # closing needs a hub
         self._threads = threading.local()
 
     def _send(self, client: Any, method: str, *args: Any, **kwargs: Any) -> Any:

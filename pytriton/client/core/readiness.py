@@ -11,6 +11,7 @@ from typing import NamedTuple
 from pytriton.client.core.deadlines import Deadline, in_seconds
 from pytriton.client.core.port_probe import is_suspicious
 from pytriton.client.core.sansio import Sleep, Steps
+from pytriton.client.core.server_set import ServerSet
 from pytriton.client.core.servers import Server
 from pytriton.client.exceptions import (
     Failure,
@@ -26,6 +27,7 @@ LOGGER = logging.getLogger(__name__)
 _BACK_OFF = BackOff(first_s=0.01, max_s=0.25)
 _PROBE_TIMEOUT_S = 5.0
 _LOOK_CLOSER_EVERY_S = 1.0
+_ADDRESS_PAUSE_S = 0.05
 _MAX_LISTED = 10
 # Models come and go while they are loaded again.
 _ABSENT_S = 0.2
@@ -40,18 +42,41 @@ class Patience(NamedTuple):
     Attributes:
         model: A model that a ready server does not have.
         server: A server that cannot be reached.
+        unreachable_s: How long to wait in any case for a server that cannot be reached.
     """
 
     model: bool = True
     server: bool = True
+    unreachable_s: float = _UNREACHABLE_S
 
 
 PATIENT = Patience()
 """Waits for everything."""
 
 
+def wait_for_addresses(servers: ServerSet, deadline: Deadline, sleep: Sleep) -> Steps[None]:
+    """Waits until there is a server to ask.
+
+    Args:
+        servers: The servers.
+        deadline: How long to wait.
+        sleep: How to pause, in seconds.
+
+    Raises:
+        PyTritonClientInferenceServerError: There was none in time.
+    """
+    warned = False
+    while not servers.look():
+        if deadline.passed():
+            raise servers.no_address()
+        if not warned and deadline.waited_s() > _LOOK_CLOSER_EVERY_S:
+            warned = True
+            LOGGER.warning("Still waiting, up to %s: %s", in_seconds(deadline.timeout_s), servers.no_address().message)
+        yield functools.partial(sleep, min(_ADDRESS_PAUSE_S, deadline.remaining_s()))
+
+
 def wait_until_ready(
-    servers: Sequence[Server],
+    servers: ServerSet,
     model: tuple[str, str] | None,
     timeout_s: float,
     sleep: Sleep,
@@ -73,18 +98,23 @@ def wait_until_ready(
         PyTritonClientModelNotReadyError: A server was ready, but not the model, or the model failed to load.
         PyTritonClientInferenceServerError: The endpoint requires an access token, or the port speaks another protocol.
     """
-    urls = ", ".join(server.url for server in servers)
+    present = servers.look()
     named = _named(model) if model else ""
-    deadline = Deadline(timeout_s, f"Waiting for {f'{named} at ' if named else ''}{urls}", started)
+    deadline = Deadline(timeout_s, f"Waiting for {f'{named} at ' if named else ''}{servers.described()}", started)
     next_look_s = min(_LOOK_CLOSER_EVERY_S, timeout_s / 2)
     warned = False
     up: Server | None = None  # it is ready, and has the model not ready
     reason: PyTritonClientError | None = None
     may_be_absent, always_unreachable = not patience.model, True
+    looked_s = deadline.waited_s() if servers.changes else 0.0  # there may have been no server to look at before
     for attempt in itertools.count(1):
         found = False
-        for server in servers:
-            state = yield from _state(server, model, deadline, len(servers))
+        if up is not None and up.is_gone:
+            up = None
+        if not present:
+            reason, may_be_absent, always_unreachable = servers.no_address(), False, False
+        for server in present:
+            state = yield from _state(servers, server, model, deadline, len(present))
             if state is True:
                 server.mark_up()
                 found = True
@@ -101,11 +131,11 @@ def wait_until_ready(
         if found:
             return
         if attempt == 1:
-            yield from _check_protocols(servers, reason)
-        if always_unreachable and not patience.server and deadline.waited_s() > _UNREACHABLE_S:
-            raise _nobody_listens(urls, reason)
-        if model is not None and may_be_absent and deadline.waited_s() > _ABSENT_S:
-            yield from _check_presence(servers, model, deadline)
+            yield from _check_protocols(present, reason)
+        if always_unreachable and not patience.server and deadline.waited_s() - looked_s > patience.unreachable_s:
+            raise _nobody_listens(servers.described(), reason)
+        if model is not None and may_be_absent and deadline.waited_s() - looked_s > _ABSENT_S:
+            yield from _check_presence(present, model, deadline)
             may_be_absent = False
         if model is not None and up is not None and deadline.waited_s() > next_look_s:
             next_look_s += _LOOK_CLOSER_EVERY_S
@@ -115,6 +145,7 @@ def wait_until_ready(
             yield functools.partial(sleep, min(_BACK_OFF.pause_s(attempt), deadline.remaining_s()))
         if deadline.passed():  # no time is left for another response
             break
+        present = servers.look()
     if up is not None:
         raise PyTritonClientModelNotReadyError(
             f"The server at {up.url} is ready, but {named} was not within {in_seconds(timeout_s)}; is it loaded, "
@@ -157,9 +188,11 @@ def probe_timeout_s(deadline: Deadline, count: int = 1, longest_s: float = _PROB
 
 
 def _state(
-    server: Server, model: tuple[str, str] | None, deadline: Deadline, count: int
+    servers: ServerSet, server: Server, model: tuple[str, str] | None, deadline: Deadline, count: int
 ) -> Steps[bool | str | PyTritonClientError]:
     """Returns True if the model is ready, ``"up"`` if only the server is, or else the error."""
+    if not servers.hold(server):
+        return PyTritonClientError(f"The server at {server.url} has gone")
     try:
         if model is not None and (yield server.call("is_model_ready", probe_timeout_s(deadline, count), *model)):
             return True
@@ -169,6 +202,8 @@ def _state(
         if isinstance(error, PyTritonClientInferenceServerError) and error.failure is Failure.RESTRICTED:
             raise
         return error
+    finally:
+        servers.release(server)
     return PyTritonClientError(f"The server at {server.url} is not ready")
 
 

@@ -14,6 +14,7 @@ from pytriton.client.core.deadlines import check_timeout
 from pytriton.client.core.inputs import Array, arrays_of_batch, arrays_of_sample, match
 from pytriton.client.exceptions import PyTritonClientValueError
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+from pytriton.proxy.telemetry.propagation import RequestSpan
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*", re.ASCII)
@@ -98,6 +99,7 @@ class EncodedRequest:
         outputs: Names of the requested outputs; None is all.
         timeout_s: How long the response may take; None is as long as the client waits by default.
         progress: Show a progress bar while it is sent in parts.
+        span: Its span, which is told where it is sent if that is not known before.
     """
 
     arrays: Sequence[tuple[TensorSpec, Array]]
@@ -107,6 +109,7 @@ class EncodedRequest:
     outputs: Sequence[str] | None = None
     timeout_s: float | None = None
     progress: bool = False
+    span: RequestSpan | None = None
 
     @property
     def rows(self) -> int:

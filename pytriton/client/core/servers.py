@@ -60,6 +60,10 @@ class Server:
         transport: The transport to it.
         headers: Of every request.
         shared_memory: Tensors go through shared memory.
+
+    Attributes:
+        users: How many requests are using it, if servers come and go; its set counts them.
+        is_gone: Whether it has left its set, so that it gets no further request.
     """
 
     def __init__(self, transport: Any, headers: Mapping[str, str], shared_memory: bool = False) -> None:
@@ -68,6 +72,8 @@ class Server:
         self.url = transport.url.with_scheme
         self.regions = RegionPool() if shared_memory else None
         self._headers = headers
+        self.users = 0
+        self.is_gone = False
         self._absences = 0
         self._absent_until = 0.0
         fork_safety.keep_in_children(self)
@@ -136,6 +142,15 @@ class Balancer:
         if len(self.servers) == 1:
             yield self.servers[0]
             return
-        turn = next(self._turns) % len(self.servers)
-        in_turn = [*self.servers[turn:], *self.servers[:turn]]
-        yield from sorted(in_turn, key=lambda server: server.is_left_out)
+        yield from in_turn(self.servers, next(self._turns))
+
+
+def in_turn(servers: Sequence[Server], turn: int) -> list[Server]:
+    """Returns servers in the order for one request, those marked as down last.
+
+    Args:
+        servers: The servers.
+        turn: The number of the request.
+    """
+    first = turn % len(servers) if servers else 0
+    return sorted([*servers[first:], *servers[:first]], key=lambda server: server.is_left_out)

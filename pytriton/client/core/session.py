@@ -12,15 +12,16 @@ from typing import Any
 
 from pytriton.client.auth import create_auth_headers
 from pytriton.client.core import shared_memory
+from pytriton.client.core.attempts import Attempts
+from pytriton.client.core.background import InBackground
 from pytriton.client.core.deadlines import Deadline, check_timeout
-from pytriton.client.core.failures import is_response, malformed, server_error
+from pytriton.client.core.failures import is_response, malformed
 from pytriton.client.core.inputs import Array
 from pytriton.client.core.readiness import (
     PATIENT,
     Patience,
     check_protocol,
-    is_ready,
-    probe_timeout_s,
+    wait_for_addresses,
     wait_until_ready,
 )
 from pytriton.client.core.requests import (
@@ -34,28 +35,19 @@ from pytriton.client.core.requests import (
     wanted_of,
 )
 from pytriton.client.core.sansio import Sleep, Steps, T
-from pytriton.client.core.servers import Balancer, Server
+from pytriton.client.core.server_set import ChangingServerSet, ServerSet
+from pytriton.client.core.servers import Server
 from pytriton.client.core.settings import Settings
 from pytriton.client.exceptions import (
     Failure,
     PyTritonClientInferenceServerError,
     PyTritonClientModelUnavailableError,
-    PyTritonClientTimeoutError,
 )
-from pytriton.client.retry import RetryPolicy
 from pytriton.client.url import TritonUrl
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.proxy.telemetry.propagation import RequestSpan, start_request_span
 
-_PROBE_TIMEOUT_S = 2.0
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
-_ONCE = RetryPolicy(attempts=1)
-_RESTART_PAUSE_S = 0.05
-# A request over which the connection broke may be what ends the server.
-_MAX_LOST = 3
-_RESTARTING = (Failure.UNREACHABLE, Failure.LOST)
-# Another server may be used at once: nothing was executed.
-_ELSEWHERE = (Failure.UNREACHABLE, Failure.NOT_SERVED, Failure.BUSY)
 
 
 def read_config(message: Any, url: str, version: str) -> TritonModelConfig:
@@ -68,6 +60,11 @@ def read_config(message: Any, url: str, version: str) -> TritonModelConfig:
         return TritonModelConfig.from_dict(message, version or None)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise malformed(url, f"its model configuration has {error!r}") from error
+
+
+def _address_of(server: Server) -> Mapping[str, Any]:
+    url = server.transport.url
+    return {"server.address": url.hostname, "server.port": url.port}
 
 
 def _in_span(steps: Steps[T], span: RequestSpan) -> Steps[T]:
@@ -89,6 +86,7 @@ class Session:
         sleep: How to pause, in seconds.
         check_model: Raises an error if the client does not support the model.
         config: The model's configuration, if known.
+        in_background: Runs steps that nobody waits for, such as letting a server go.
     """
 
     def __init__(
@@ -98,26 +96,29 @@ class Session:
         sleep: Sleep,
         check_model: Callable[[TritonModelConfig], None],
         config: TritonModelConfig | None,
+        in_background: InBackground,
     ) -> None:
-        """Sends nothing yet."""
+        """Sends nothing yet, and asks for no addresses."""
         self.settings = settings
         self.model = settings.model()
         check_token(settings.access_token)
-        self.servers = [
-            Server(transport_to(url), create_auth_headers(settings.access_token, url.protocol), settings.shared_memory)
-            for url in settings.urls()
-        ]
+        self.server_set = self._make_server_set(transport_to, sleep, in_background)
         self.config = config
         self.prepared = False
         self._is_outdated = config is None
-        self._balancer = Balancer(self.servers)
         self._sleep = sleep
         self._check_model = check_model
         self._checked: TritonModelConfig | None = None
         self._sizes: shared_memory.OutputSizes | None = None
-        self._has_responded = False  # a server, to this client
-        # Fast path: most clients have one server, without retries or shared memory.
-        self._is_plain = len(self.servers) == 1 and settings.retry is None and not settings.shared_memory
+        self.attempts = Attempts(settings, self.model, self.server_set, sleep)
+        # Fast path: most clients have one server for ever, without retries or shared memory.
+        self._plain = self.attempts.only if settings.retry is None and not settings.shared_memory else None
+        self._address = _address_of(self.servers[0]) if self.servers else {}
+
+    @property
+    def servers(self) -> Sequence[Server]:
+        """The servers, as they were when they were last looked for."""
+        return self.server_set.present
 
     @property
     def current_config(self) -> TritonModelConfig | None:
@@ -136,7 +137,7 @@ class Session:
         timeout_s = check_timeout("timeout_s", timeout_s)
         self._load_libraries()
         wanted = self.model if model else None
-        return wait_until_ready(self.servers, wanted, timeout_s, self._sleep, started, patience)
+        return wait_until_ready(self.server_set, wanted, timeout_s, self._sleep, started, patience)
 
     def prepare(self, started: float | None = None) -> Steps[TritonModelConfig]:
         """Prepares for the first request within ``init_timeout_s``: waits for the model, and gets its configuration.
@@ -147,19 +148,23 @@ class Session:
         self._load_libraries()
         started = time.monotonic() if started is None else started
         timeout_s = self.settings.init_timeout_s
+        if self.server_set.changes:
+            yield from self._wait_for_addresses(started)
         if self.settings.ensure_model_is_ready:
-            patience = Patience(model=False, server=self.settings.waits_for_server)
+            patience = self._patience()
             yield from self.wait_until_ready(timeout_s, started=started, patience=patience)
-            self._has_responded = True
+            self.attempts.has_responded = True
         if self._is_outdated:
             deadline = Deadline(timeout_s, f"Asking for model {self.model[0]!r}", started)
             try:
-                self.config = yield from self._across_restarts(
-                    lambda _: self.with_failover(lambda server: self._fetch_config(server, deadline), deadline),
+                self.config = yield from self.attempts.across_restarts(
+                    lambda _: self.attempts.with_failover(
+                        lambda server: self._fetch_config(server, deadline), deadline
+                    ),
                     deadline.remaining_s(),
                 )
                 self._is_outdated, self._sizes = False, None
-                self._has_responded = True
+                self.attempts.has_responded = True
             except PyTritonClientInferenceServerError as error:
                 if error.failure is Failure.NOT_SERVED:
                     raise PyTritonClientModelUnavailableError(error.message) from error
@@ -203,32 +208,18 @@ class Session:
         """
         if "traceparent" in request.headers:
             return request, None
-        url = self.servers[0].transport.url
-        span = start_request_span(self.model[0], {"server.address": url.hostname, "server.port": url.port})
+        span = start_request_span(self.model[0], self._address)
         if span is None:
             return request, None
-        return dataclasses.replace(request, headers={**request.headers, **span.headers}), span
+        return dataclasses.replace(request, headers={**request.headers, **span.headers}, span=span), span
 
     def _infer(self, request: EncodedRequest) -> Steps[dict[str, Array]]:
-        if self._is_plain:
+        plain = self._plain
+        if plain is not None:
             timeout_s = request.timeout_s or self.settings.inference_timeout_s
-            return self._across_restarts(lambda left_s: self._send(self.servers[0], request, left_s), timeout_s)
-        return self.send(lambda server, deadline: self._send_by(server, request, deadline), self.deadline_of(request))
-
-    def send(self, send: Callable[[Server, Deadline], Steps[T]], deadline: Deadline) -> Steps[T]:
-        """Sends a request by a function to one server after another, as often as `infer` does.
-
-        Args:
-            send: Sends the request to a server.
-            deadline: By when.
-        """
-
-        def attempt() -> Steps[T]:
-            return self.with_failover(lambda server: send(server, deadline), deadline)
-
-        if self.settings.retry is not None:
-            return self.with_retries(attempt, deadline)
-        return self._across_restarts(lambda _: attempt(), deadline.timeout_s)
+            return self.attempts.across_restarts(lambda left_s: self._send(plain, request, left_s), timeout_s)
+        deadline = self.deadline_of(request)
+        return self.attempts.send(lambda server, deadline: self._send_by(server, request, deadline), deadline)
 
     def deadline_of(self, request: EncodedRequest, timeout_s: float | None = None) -> Deadline:
         """Returns the deadline of a request, counted from now."""
@@ -237,14 +228,12 @@ class Session:
 
     def load(self, config: str | None, files: Mapping[str, bytes] | None) -> Steps[None]:
         """Loads or reloads the model on every server."""
-        for server in self.servers:
-            yield server.call("load_model", self.settings.init_timeout_s, self.model[0], config=config, files=files)
+        yield from self._on_every_server("load_model", config=config, files=files)
         self._is_outdated, self.prepared = True, False
 
     def unload(self) -> Steps[None]:
         """Unloads the model on every server."""
-        for server in self.servers:
-            yield server.call("unload_model", self.settings.init_timeout_s, self.model[0])
+        yield from self._on_every_server("unload_model")
         self.prepared = False
 
     def forget_config(self) -> None:
@@ -257,90 +246,44 @@ class Session:
         Args:
             sleep: How to pause, in seconds.
         """
-        for server in self.servers:
+        for server in self.server_set.end():
             if server.regions is not None:
                 yield from server.regions.close(server, sleep)
 
-    def _across_restarts(self, send: Callable[[float], Steps[T]], timeout_s: float) -> Steps[T]:
-        """Sends a request, and sends it again for a while if the server is being restarted.
+    def _make_server_set(
+        self, transport_to: Callable[[TritonUrl], Any], sleep: Sleep, in_background: InBackground
+    ) -> ServerSet:
+        settings = self.settings
 
-        A server that has never responded to this client is not waited for.
+        def server_at(url: TritonUrl) -> Server:
+            headers = create_auth_headers(settings.access_token, url.protocol)
+            return Server(transport_to(url), headers, settings.shared_memory)
 
-        Args:
-            send: Sends the request; takes the seconds that are left.
-            timeout_s: How long that may take in all.
-        """
-        try:
-            response = yield from send(timeout_s)
-            self._has_responded = True
-            return response
-        except PyTritonClientInferenceServerError as error:
-            restart_s = self.settings.restart_timeout_s
-            if not (self._has_responded and restart_s > 0 and error.failure in _RESTARTING):
-                raise
-            failed = error
-        started = time.monotonic()
-        lost = 0
-        while True:
-            lost += failed.failure is Failure.LOST
-            waited_s = time.monotonic() - started
-            if lost > _MAX_LOST or waited_s + _RESTART_PAUSE_S > min(restart_s, timeout_s):
-                raise failed
-            yield functools.partial(self._sleep, _RESTART_PAUSE_S)
-            try:
-                return (yield from send(timeout_s - waited_s - _RESTART_PAUSE_S))
-            except PyTritonClientInferenceServerError as error:
-                # The models of other processes are loaded shortly after the server is ready again.
-                if error.failure not in (*_RESTARTING, Failure.NOT_SERVED):
-                    raise
-                failed = error
+        if settings.addresses is not None:
+            return ChangingServerSet(settings.addresses, server_at, sleep, in_background)
+        return ServerSet([server_at(url) for url in settings.urls()])
 
-    def with_retries(self, attempt: Callable[[], Steps[Any]], deadline: Deadline) -> Steps[Any]:
-        """Repeats an attempt until it succeeds, as often as the retry policy allows."""
-        policy = self.settings.retry or _ONCE
-        number = 1
-        while True:
-            try:
-                return (yield from attempt())
-            except PyTritonClientInferenceServerError as error:
-                number += 1
-                if number > policy.attempts or not policy.allows(error):
-                    raise
-                pause_s = policy.pause_before(number)
-                if pause_s >= deadline.remaining_s():
-                    raise
-            yield functools.partial(self._sleep, pause_s)
+    def _wait_for_addresses(self, started: float | None = None) -> Steps[None]:
+        deadline = Deadline(self.settings.init_timeout_s, "Waiting for a server", started)
+        yield from wait_for_addresses(self.server_set, deadline, self._sleep)
+        self._load_libraries()
 
-    def with_failover(self, send: Callable[[Server], Steps[Any]], deadline: Deadline) -> Steps[Any]:
-        """Sends to the next server, or to another one if that is unreachable or busy, or its model is not ready.
+    def _patience(self) -> Patience:
+        patience = Patience(model=False, server=self.settings.waits_for_server)
+        if not self.server_set.changes:
+            return patience
+        # An address may be that of a server that has just gone.
+        return patience._replace(unreachable_s=max(patience.unreachable_s, self.settings.restart_timeout_s))
 
-        Args:
-            send: Sends the request to a server.
-            deadline: By when.
-        """
-        if len(self.servers) == 1:
-            return (yield from send(self.servers[0]))
-        failed: PyTritonClientInferenceServerError | None = None
-        for server in self._balancer.candidates():
-            if server.was_left_out:
-                probe_s = probe_timeout_s(deadline, len(self.servers), _PROBE_TIMEOUT_S)
-                if not (yield from is_ready(server, self.model, probe_s)):
-                    server.mark_down()
-                    continue
-                server.mark_up()
-            try:
-                return (yield from send(server))
-            except PyTritonClientTimeoutError:
-                server.mark_down()
-                raise
-            except PyTritonClientInferenceServerError as error:
-                if not is_response(error) or error.failure is Failure.NOT_SERVED:
-                    server.mark_down()
-                if error.failure not in _ELSEWHERE:
-                    raise
-                failed = error
-        urls = ", ".join(server.url for server in self.servers)
-        raise failed or server_error(f"None of the servers at {urls} has {self.model[0]!r} ready.", Failure.UNREACHABLE)
+    def _on_every_server(self, method: str, **kwargs: Any) -> Steps[None]:
+        """Calls a method of tritonclient's client that takes the model's name, at all servers."""
+        yield from self._wait_for_addresses()
+        for server in self.server_set.look():
+            if self.server_set.hold(server):
+                try:
+                    yield server.call(method, self.settings.init_timeout_s, self.model[0], **kwargs)
+                finally:
+                    self.server_set.release(server)
 
     def _load_libraries(self) -> None:
         """Imports libraries in advance, so that this does not count against a timeout."""
@@ -356,6 +299,8 @@ class Session:
         return read_config(message, server.url, self.model[1])
 
     def _send_by(self, server: Server, request: EncodedRequest, deadline: Deadline) -> Steps[dict[str, Array]]:
+        if request.span is not None:
+            request.span.sent_to(server.transport.url.hostname, server.transport.url.port)
         if server.regions is not None:
             return self._send_through_memory(server, request, deadline)
         return self._send(server, request, deadline.left_s())

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pytriton.client.core.requests import is_text
 from pytriton.client.exceptions import PyTritonClientValueError
 from pytriton.client.retry import RetryPolicy
 from pytriton.client.tls import TLSConfig
-from pytriton.client.url import TritonUrl
+from pytriton.client.url import ServerUrls, TritonUrl
 
 DEFAULT_INIT_TIMEOUT_S = 300.0
 DEFAULT_INFERENCE_TIMEOUT_S = 60.0
@@ -28,7 +28,7 @@ class Settings:
         limits_streams: Whether a response of a stream may take only ``inference_timeout_s``, because that was given.
     """
 
-    url: str | Sequence[str]
+    url: ServerUrls
     model_name: str
     model_version: str | None
     init_timeout_s: float
@@ -48,13 +48,20 @@ class Settings:
         """How long each response of a stream may take."""
         return self.inference_timeout_s if self.limits_streams else _UNLIMITED_S
 
+    @property
+    def addresses(self) -> Callable[[], Sequence[str]] | None:
+        """The function that gives the servers' URLs, if they come and go."""
+        return self.url if callable(self.url) else None
+
     def urls(self) -> list[TritonUrl]:
-        """Returns the servers' parsed URLs.
+        """Returns the servers' parsed URLs; none if a function gives them.
 
         Raises:
             PyTritonClientInvalidUrlError: One of them is not valid.
             PyTritonClientValueError: There is none.
         """
+        if callable(self.url):
+            return []
         urls = list(self.url) if isinstance(self.url, Sequence) and not isinstance(self.url, str) else [self.url]
         if not urls:
             raise PyTritonClientValueError("The list of URLs is empty; name at least one server.")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 from pytriton.client.core import failures
@@ -25,6 +24,8 @@ from pytriton.client.exceptions import (
     PyTritonClientTimeoutError,
     PyTritonClientValueError,
 )
+from pytriton.client.tls import TLSConfig
+from pytriton.client.url import TritonUrl
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.proxy.telemetry.propagation import RequestSpan
 
@@ -68,6 +69,12 @@ class Stream:
         self._is_left = False
         self._span: RequestSpan | None = None
         self._url = server.url
+        self.server = server
+        self._let_go: Callable[[], None] | None = None
+
+    def keep(self, let_go: Callable[[], None]) -> None:
+        """Has a function called once when the stream has ended, which lets the server go."""
+        self._let_go = let_go
 
     def trace(self, span: RequestSpan, first: Any) -> None:
         """Has a span end with the stream; `first` is what `receive` has returned already."""
@@ -95,7 +102,14 @@ class Stream:
                 self._span.end(error)
             raise
         self._note(result)
+        if result is None:
+            self._end()
         return result
+
+    def _end(self) -> None:
+        let_go, self._let_go = self._let_go, None
+        if let_go is not None:
+            let_go()
 
     def _note(self, result: Any) -> None:
         if self._span is None:
@@ -140,8 +154,10 @@ class Stream:
         if _running_loop() is self._loop:
             self._start_to_leave()
             return
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and the connection with it
+        try:
             self._loop.call_soon_threadsafe(self._start_to_leave)
+        except RuntimeError:  # the loop is closed, and the connection with it
+            self._end()
 
     def _start_to_leave(self) -> None:
         if not self._is_left:
@@ -159,6 +175,7 @@ class Stream:
             self._responses.cancel()
             if self._next is not None:
                 self._transport.abandon(self._next)
+            self._end()
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
@@ -168,21 +185,27 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-async def open_stream(session: Session, request: EncodedRequest) -> tuple[Stream, Any]:
+async def open_stream(session: Session, request: EncodedRequest, key: object = None) -> tuple[Stream, Any]:
     """Sends a request for a stream, and waits for the first response.
 
     Args:
         session: The session, whose servers are used in turn.
         request: The request.
+        key: What stays at one server; see `ServerSet.candidates`.
 
     Returns:
         The stream, and its first response, or None if there is none.
     """
     timeout_s = request.timeout_s or session.settings.stream_timeout_s
     deadline = session.deadline_of(request, timeout_s)
+    servers = session.server_set
 
     def ask(server: Server) -> Steps[tuple[Stream, Any]]:
+        if request.span is not None:
+            request.span.sent_to(server.transport.url.hostname, server.transport.url.port)
         stream = Stream(server, session.model, request, timeout_s)
+        servers.keep(server)
+        stream.keep(functools.partial(servers.release, server))
         try:
             first = yield functools.partial(stream.receive, deadline.left_s())
         except BaseException as error:
@@ -196,7 +219,7 @@ async def open_stream(session: Session, request: EncodedRequest) -> tuple[Stream
 
     request, span = session.traced(request)
     try:
-        stream, first = await run_async(session.with_retries(lambda: session.with_failover(ask, deadline), deadline))
+        stream, first = await run_async(session.attempts.open(ask, deadline, key))
     except BaseException as error:
         if span is not None:
             span.end(error)
@@ -217,12 +240,14 @@ def _look_for_reason(server: Server, model: tuple[str, str], request: EncodedReq
         pass
 
 
-async def results(session: Session, request: EncodedRequest) -> AsyncGenerator[Any, None]:
-    """Sends a request and yields tritonclient's results; leaving early cancels the request."""
-    stream, result = await open_stream(session, request)
+async def results(
+    session: Session, request: EncodedRequest, key: object = None
+) -> AsyncGenerator[tuple[Server, Any], None]:
+    """Sends a request and yields tritonclient's results, and their server; leaving early cancels the request."""
+    stream, result = await open_stream(session, request, key)
     try:
         while result is not None:
-            yield result
+            yield stream.server, result
             result = await stream.receive()
     finally:
         stream.leave()
@@ -232,18 +257,26 @@ async def _once(message: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
     yield message
 
 
+def stream_transport(url: TritonUrl, tls: TLSConfig | None) -> AsyncioGrpcTransport:
+    """Returns the transport of streams to the server at a URL.
+
+    Raises:
+        PyTritonClientValueError: The URL is not one of gRPC.
+    """
+    if url.protocol != "grpc":
+        raise PyTritonClientValueError(
+            f"Decoupled models stream only over gRPC, and the URL is {url.with_scheme}; use "
+            f"grpc://{url.hostname}, with the server's port for gRPC (8001 by default)."
+        )
+    return AsyncioGrpcTransport(url, tls or TLSConfig())
+
+
 def check_settings(settings: Settings) -> None:
     """Checks for settings that streams do not support.
 
     Raises:
-        PyTritonClientValueError: A URL is not one of gRPC, or shared memory is requested.
+        PyTritonClientValueError: Shared memory is requested.
     """
-    for url in settings.urls():
-        if url.protocol != "grpc":
-            raise PyTritonClientValueError(
-                f"Decoupled models stream only over gRPC, and the URL is {url.with_scheme}; use "
-                f"grpc://{url.hostname}, with the server's port for gRPC (8001 by default)."
-            )
     if settings.shared_memory:
         raise PyTritonClientValueError("Streams do not go through shared memory; leave shared_memory out.")
 

@@ -65,6 +65,11 @@ class RequestSpan:
         """The headers as JSON, as Triton keeps them."""
         return json.dumps(self.headers) if self.headers else ""
 
+    def sent_to(self, address: str, port: int) -> None:
+        """Notes the server that the request goes to; the last one counts."""
+        self._span.set_attribute("server.address", address)
+        self._span.set_attribute("server.port", port)
+
     def responded(self, final: bool = False) -> None:
         """Counts a response; the first one is an event, unless it is the only one."""
         self._responses += 1

@@ -90,6 +90,24 @@ for thread in threads:
 print(json.dumps([ended, wrong]))
 """
 
+CHILD_FOLLOWS_ADDRESSES = """
+urls = [url]
+client = ModelClient(lambda: urls, name, shared_memory=True)
+large = np.ones(100_000, np.float32)
+
+def ask():
+    return float(client.infer_sample(large)["y"][0])
+
+def ask_in_child():
+    first = ask()
+    urls[:] = [http_url]
+    return int(first + ask())
+
+ask()
+before = regions()
+print(json.dumps([forked(ask_in_child), ask(), set(before) <= set(regions())]))
+"""
+
 CHILD_USES_ITS_PARENTS = """
 client_class = getattr(sys.modules["pytriton.client"], kind)
 client = client_class(url, name)
@@ -154,6 +172,11 @@ def test_a_child_that_ends_leaves_its_parent_the_shared_memory(triton, name, pro
 def test_threads_go_on_asking_while_another_one_forks(triton, name, protocol):
     bind_floats(triton, name, echo)
     assert run(FORKED_WHILE_THREADS_ASK, triton, protocol, name) == [[[0, 0, 0], []]]
+
+
+def test_a_child_follows_addresses_of_its_own(triton, name):
+    bind_floats(triton, name, echo)
+    assert run(CHILD_FOLLOWS_ADDRESSES, triton, "grpc", name) == [[2, 1, True]]
 
 
 @every_kind

@@ -1,0 +1,178 @@
+"""Attempts to send a request: to one server after another, and again after a while."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pytriton.client.core.deadlines import Deadline
+from pytriton.client.core.failures import is_response
+from pytriton.client.core.readiness import is_ready, probe_timeout_s
+from pytriton.client.core.sansio import Sleep, Steps, T
+from pytriton.client.core.server_set import ServerSet
+from pytriton.client.core.servers import Server
+from pytriton.client.core.settings import Settings
+from pytriton.client.exceptions import Failure, PyTritonClientInferenceServerError, PyTritonClientTimeoutError
+from pytriton.client.retry import RetryPolicy
+
+_PROBE_TIMEOUT_S = 2.0
+_ONCE = RetryPolicy(attempts=1)
+_RESTART_PAUSE_S = 0.05
+# A request over which the connection broke may be what ends the server.
+_MAX_LOST = 3
+_RESTARTING = (Failure.UNREACHABLE, Failure.LOST)
+# Another server may be used at once: nothing was executed.
+_ELSEWHERE = (Failure.UNREACHABLE, Failure.NOT_SERVED, Failure.BUSY)
+
+
+class Attempts:
+    """Sends requests of a client as often as its settings allow, and to its servers in turn.
+
+    Args:
+        settings: The client's settings.
+        model: Name and version of its model.
+        servers: Its servers.
+        sleep: How to pause, in seconds.
+
+    Attributes:
+        only: The server, if there is one for ever.
+        has_responded: Whether a server has responded to this client.
+    """
+
+    def __init__(self, settings: Settings, model: tuple[str, str], servers: ServerSet, sleep: Sleep) -> None:
+        self._settings = settings
+        self._model = model
+        self._servers = servers
+        self._sleep = sleep
+        self.only = servers.present[0] if len(servers.present) == 1 and not servers.changes else None
+        self.has_responded = False
+
+    def send(self, send: Callable[[Server, Deadline], Steps[T]], deadline: Deadline, key: object = None) -> Steps[T]:
+        """Sends a request by a function to one server after another, as often as `infer` does.
+
+        Args:
+            send: Sends the request to a server.
+            deadline: By when.
+            key: What stays at one server; see `ServerSet.candidates`.
+        """
+
+        def attempt() -> Steps[T]:
+            return self.with_failover(lambda server: send(server, deadline), deadline, key)
+
+        if self._settings.retry is not None:
+            return self.with_retries(attempt, deadline)
+        return self.across_restarts(lambda _: attempt(), deadline.timeout_s)
+
+    def open(self, send: Callable[[Server], Steps[T]], deadline: Deadline, key: object = None) -> Steps[T]:
+        """Sends a request for a stream by a function, as `send` does, but never again without a retry policy.
+
+        Where servers come and go, it waits for one that can be reached: until then, nothing has been sent.
+        """
+
+        def attempt() -> Steps[T]:
+            return self.with_failover(send, deadline, key)
+
+        if self._settings.retry is None and self._servers.changes:
+            return self.across_restarts(lambda _: attempt(), deadline.timeout_s, (Failure.UNREACHABLE,))
+        return self.with_retries(attempt, deadline)
+
+    def across_restarts(
+        self, send: Callable[[float], Steps[T]], timeout_s: float, restarting: Sequence[Failure] = _RESTARTING
+    ) -> Steps[T]:
+        """Sends a request, and sends it again for a while if the server is being restarted.
+
+        A server that has never responded to this client is not waited for, unless a function gives its address.
+
+        Args:
+            send: Sends the request; takes the seconds that are left.
+            timeout_s: How long that may take in all.
+            restarting: The failures that mean that it is being restarted.
+        """
+        try:
+            response = yield from send(timeout_s)
+            self.has_responded = True
+            return response
+        except PyTritonClientInferenceServerError as error:
+            restart_s = self._settings.restart_timeout_s
+            # Addresses that a function gives are those of servers that have responded to it.
+            is_known = self.has_responded or self._servers.changes
+            if not (is_known and restart_s > 0 and error.failure in restarting):
+                raise
+            failed = error
+        started = time.monotonic()
+        lost = 0
+        while True:
+            lost += failed.failure is Failure.LOST
+            waited_s = time.monotonic() - started
+            if lost > _MAX_LOST or waited_s + _RESTART_PAUSE_S > min(restart_s, timeout_s):
+                raise failed
+            yield functools.partial(self._sleep, _RESTART_PAUSE_S)
+            try:
+                return (yield from send(timeout_s - waited_s - _RESTART_PAUSE_S))
+            except PyTritonClientInferenceServerError as error:
+                # The models of other processes are loaded shortly after the server is ready again.
+                if error.failure not in (*restarting, Failure.NOT_SERVED):
+                    raise
+                failed = error
+
+    def with_retries(self, attempt: Callable[[], Steps[Any]], deadline: Deadline) -> Steps[Any]:
+        """Repeats an attempt until it succeeds, as often as the retry policy allows."""
+        policy = self._settings.retry or _ONCE
+        number = 1
+        while True:
+            try:
+                return (yield from attempt())
+            except PyTritonClientInferenceServerError as error:
+                number += 1
+                if number > policy.attempts or not policy.allows(error):
+                    raise
+                pause_s = policy.pause_before(number)
+                if pause_s >= deadline.remaining_s():
+                    raise
+            yield functools.partial(self._sleep, pause_s)
+
+    def with_failover(self, send: Callable[[Server], Steps[Any]], deadline: Deadline, key: object = None) -> Steps[Any]:
+        """Sends to the next server, or to another one if that is unreachable or busy, or its model is not ready.
+
+        Args:
+            send: Sends the request to a server.
+            deadline: By when.
+            key: What stays at one server; see `ServerSet.candidates`.
+        """
+        if self.only is not None:
+            return (yield from send(self.only))
+        failed: PyTritonClientInferenceServerError | None = None
+        # Where servers come and go, one that has just come and does not have the model yet follows one that cannot be
+        # reached any more; but a model that nobody ever had is not waited for.
+        telling = Failure.UNREACHABLE if self.has_responded else Failure.NOT_SERVED
+        for server in self._servers.candidates(key):
+            if not self._servers.hold(server):
+                continue
+            try:
+                if server.was_left_out and not (yield from self._is_back(server, deadline)):
+                    continue
+                return (yield from send(server))
+            except PyTritonClientTimeoutError:
+                server.mark_down()
+                raise
+            except PyTritonClientInferenceServerError as error:
+                if not is_response(error) or error.failure is Failure.NOT_SERVED:
+                    server.mark_down()
+                if error.failure not in _ELSEWHERE:
+                    raise
+                if failed is None or not (self._servers.changes and failed.failure is telling):
+                    failed = error
+            finally:
+                self._servers.release(server)
+        raise failed or self._servers.none_ready(self._model[0])
+
+    def _is_back(self, server: Server, deadline: Deadline) -> Steps[bool]:
+        """Returns whether a server that was left out is ready again."""
+        probe_s = probe_timeout_s(deadline, len(self._servers.present), _PROBE_TIMEOUT_S)
+        if not (yield from is_ready(server, self._model, probe_s)):
+            server.mark_down()
+            return False
+        server.mark_up()
+        return True

@@ -1,0 +1,456 @@
+"""Clients that are given a function that returns the servers' addresses."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import concurrent.futures
+import contextlib
+import gc
+import pathlib
+import threading
+import time
+
+import numpy as np
+import pytest
+import tritonclient.http
+from client_kinds import CLASSES, KINDS, config_for, every_kind, open_client, open_triton, url_of
+from peers import HOST
+from serving import bind_floats, held_model, server_of, wait_until
+
+from pytriton.client import (
+    AsyncioDecoupledModelClient,
+    AsyncioModelClient,
+    DecoupledModelClient,
+    Failure,
+    FuturesModelClient,
+    ModelClient,
+    PyTritonClientError,
+    PyTritonClientInferenceServerError,
+    PyTritonClientTimeoutError,
+    PyTritonClientValueError,
+)
+from pytriton.decorators import batch
+from pytriton.model_config import ModelConfig
+
+LARGE = np.ones(100_000, np.float32)
+
+
+@pytest.fixture(scope="module")
+def tritons():
+    """Three servers."""
+    with open_triton() as first, open_triton() as second, open_triton() as third:
+        for triton in (first, second, third):
+            triton.run()
+        yield first, second, third
+
+
+class Addresses:
+    """The addresses of those servers that are said to be there."""
+
+    def __init__(self, tritons, protocol):
+        self.all = [url_of(triton, protocol) for triton in tritons]
+        self.asked = 0
+        self.urls = []
+
+    def __call__(self):
+        self.asked += 1
+        return self.urls
+
+    def show(self, *numbers):
+        self.urls = [self.all[number] for number in numbers]
+
+
+@pytest.fixture
+def addresses(tritons, protocol, kind, name):
+    """Their addresses, none of which is shown yet; each has a model that answers with the server's number."""
+
+    def constant(number):
+        return lambda requests: [{"y": 0 * each["x"] + number} for each in requests]
+
+    for number, triton in enumerate(tritons):
+        bind_floats(triton, name, constant(number), config=config_for(kind))
+    return Addresses(tritons, protocol)
+
+
+def who_responds(client, count):
+    return collections.Counter(int(client.infer_sample([1])["y"][0]) for _ in range(count))
+
+
+def servers_of(client):
+    inner = getattr(client, "client", client)
+    return getattr(inner, "_client", inner)._session.servers
+
+
+@every_kind
+def test_requests_follow_the_addresses(kind, addresses, name):
+    with open_client(kind, addresses, name) as client:
+        addresses.show(0)
+        assert who_responds(client, 2) == {0: 2}
+        (first,) = servers_of(client)
+        addresses.show(0, 1)
+        assert who_responds(client, 4) == {0: 2, 1: 2}
+        assert servers_of(client)[0] is first
+        addresses.show(2)
+        assert who_responds(client, 2) == {2: 2}
+
+
+@every_kind
+def test_the_first_request_waits_for_an_address(kind, addresses, name):
+    with open_client(kind, addresses, name) as client, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        request = pool.submit(who_responds, client, 1)
+        wait_until(lambda: addresses.asked > 3 or request.done())
+        addresses.show(1)
+        assert request.result(10) == {1: 1}
+
+
+@every_kind
+def test_a_request_waits_while_there_is_no_address(kind, addresses, name):
+    addresses.show(0)
+    with open_client(kind, addresses, name) as client, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        who_responds(client, 1)
+        addresses.show()
+        asked = addresses.asked
+        request = pool.submit(who_responds, client, 1)
+        wait_until(lambda: addresses.asked > asked + 2 or request.done())
+        addresses.show(1)
+        assert request.result(10) == {1: 1}
+
+
+@every_kind
+def test_no_address_is_an_error_after_a_while(kind, addresses, name):
+    with open_client(kind, addresses, name, init_timeout_s=0.1, restart_timeout_s=0.1) as client:
+        for shown in ((), (0,), ()):
+            addresses.show(*shown)
+            if shown:
+                who_responds(client, 1)
+                continue
+            with pytest.raises(
+                PyTritonClientInferenceServerError, match=r"Addresses\(\).* no address at present"
+            ) as caught:
+                client.infer_sample([1])
+            assert caught.value.failure is Failure.UNREACHABLE
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CLASSES if kind != "futures"])
+@pytest.mark.parametrize("protocol", ["grpc"])
+def test_waiting_for_servers_and_models_without_an_address(kind, addresses, name):
+    with open_client(kind, addresses, name) as client:
+        for wait in (client.wait_for_server, client.wait_for_model):
+            with pytest.raises(PyTritonClientTimeoutError, match="no address at present"):
+                wait(0.1)
+        addresses.show(0)
+        client.wait_for_server(5)
+        client.wait_for_model(5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_function_that_does_not_do_what_it_should(kind, protocol, addresses, name):
+    with open_client(kind, addresses, name) as client:
+        addresses.urls = "localhost:8000"
+        with pytest.raises(PyTritonClientValueError, match="returned 'localhost:8000'"):
+            client.infer_sample([1])
+        addresses.show(0)
+        who_responds(client, 1)
+
+    def fail():
+        raise OSError("no network")
+
+    with open_client(kind, fail, name) as client, pytest.raises(PyTritonClientError, match=r"fail\(\).*no network"):
+        client.infer_sample([1])
+
+
+@pytest.mark.parametrize("kind", ["decoupled", "asyncio-decoupled"])
+@pytest.mark.parametrize("protocol", ["http"])
+def test_streams_want_addresses_of_grpc(kind, addresses, name):
+    addresses.show(0)
+    with open_client(kind, addresses, name) as client, pytest.raises(PyTritonClientValueError, match="use grpc://"):
+        client.infer_sample([1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_request_in_flight_at_a_server_that_goes_is_answered(kind, protocol, tritons, name):
+    entered, gate = held_model(tritons[0], name)
+    addresses = Addresses(tritons, protocol)
+    addresses.show(0)
+    bind_floats(tritons[1], name, lambda requests: [{"y": 0 * each["x"] + 1} for each in requests])
+    with open_client(kind, addresses, name) as client, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        request = pool.submit(client.infer_sample, [5], timeout_s=20)
+        assert entered.wait(10)
+        (server,) = servers_of(client)
+        addresses.show(1)
+        assert who_responds(client, 3) == {1: 3}
+        assert (server.is_gone, server.users, server.transport._closed) == (True, 1, False)
+        gate.set()
+        assert request.result(10)["y"] == [5]
+        wait_until(lambda: server.transport._closed)
+
+
+@batch
+def count(x):
+    for number in range(int(x[0, 0])):
+        yield {"y": np.full_like(x, number)}
+
+
+def test_a_stream_from_a_server_that_goes_comes_to_its_end(tritons, name):
+    for triton in tritons:
+        bind_floats(triton, name, count, config=ModelConfig(decoupled=True))
+    addresses = Addresses(tritons, "grpc")
+    addresses.show(0)
+    with DecoupledModelClient(addresses, name) as client:
+        ended, left = client.infer_sample([20]), client.infer_sample([10_000])
+        assert next(ended)["y"] == [0]
+        next(left)
+        (server,) = servers_of(client)
+        addresses.show(1)
+        assert len(list(client.infer_sample([3]))) == 3
+        assert server.is_gone
+        assert [int(each["y"][0]) for each in ended] == list(range(1, 20))
+        assert not server.transport._closed  # the other stream uses it
+        left.close()
+        wait_until(lambda: server.transport._closed)
+
+
+def test_an_asyncio_stream_from_a_server_that_goes_comes_to_its_end(tritons, name):
+    for triton in tritons:
+        bind_floats(triton, name, count, config=ModelConfig(decoupled=True))
+    addresses = Addresses(tritons, "grpc")
+    addresses.show(0)
+
+    async def main():
+        async with AsyncioDecoupledModelClient(addresses, name) as client:
+            ended, forgotten = client.infer_sample([20]), client.infer_sample([10_000])
+            await anext(ended)
+            await anext(forgotten)
+            (server,) = servers_of(client)
+            addresses.show(1)
+            assert len([each async for each in client.infer_sample([3])]) == 3
+            assert len([each async for each in ended]) == 19
+            assert not server.transport._closed
+            del forgotten
+            for _ in range(1000):
+                if server.transport._closed:
+                    break
+                await asyncio.sleep(0.01)
+            assert server.transport._closed
+
+    asyncio.run(main())
+
+
+def ask(triton):
+    return contextlib.closing(tritonclient.http.InferenceServerClient(f"{HOST}:{triton.config.http_port}"))
+
+
+def is_model_ready(triton, name):
+    with ask(triton) as client:
+        return client.is_model_ready(name)
+
+
+def regions_at(triton):
+    with ask(triton) as client:
+        return [each["name"] for each in client.get_system_shared_memory_status()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_shared_memory_at_a_server_that_goes_is_let_go(kind, protocol, tritons, addresses, name):
+    addresses.show(0)
+    with open_client(kind, addresses, name, shared_memory=True) as client:
+        kept = client.infer_sample(LARGE)["y"]
+        assert regions_at(tritons[0])
+        addresses.show(1)
+        assert client.infer_sample(LARGE)["y"][0] == 1
+        wait_until(lambda: not regions_at(tritons[0]))
+        assert kept[0] == 0
+    assert not regions_at(tritons[1])
+
+
+def test_shared_memory_at_a_server_that_was_killed_delays_nothing(protocol, name):
+    echo = batch(lambda x: [x])
+    with open_triton(restart_limit=0) as dead, open_triton() as alive:
+        for triton in (dead, alive):
+            bind_floats(triton, name, echo)
+            triton.run()
+        addresses = Addresses([dead, alive], protocol)
+        addresses.show(0)
+        with ModelClient(addresses, name, shared_memory=True) as client:
+            client.infer_sample(LARGE)
+            server_of(dead).kill()
+            addresses.show(1)
+            started = time.monotonic()
+            assert client.infer_sample(LARGE)["y"][0] == 1
+            assert time.monotonic() - started < 0.5
+
+
+def resources():
+    gc.collect()
+    return tuple(len(list(pathlib.Path("/proc/self", each).iterdir())) for each in ("fd", "task"))
+
+
+@pytest.mark.parametrize("kind", ["blocking", "asyncio"])
+def test_a_thousand_changes_leave_nothing_behind(kind, protocol, addresses, name):
+    """Over HTTP, also the connections of a thread that sends nothing any more."""
+    with open_client(kind, addresses, name) as client, concurrent.futures.ThreadPoolExecutor(1) as idle:
+
+        def change(times):
+            for number in range(times):
+                addresses.show(number % 3)
+                addresses.urls = [*addresses.urls, f"{protocol}://{HOST}:{number + 1}"]
+                if number % 10 == 0:
+                    client.infer_sample([1])
+                else:
+                    servers_of(client)
+                    _look(client)
+
+        addresses.show(0, 1, 2)
+        idle.submit(who_responds, client, 3).result()
+        change(30)
+        before = resources()
+        change(1000)
+        wait_until(lambda: all(now <= then + 6 for now, then in zip(resources(), before, strict=True)))
+        assert len(client.client._session.server_set._gone) == 0
+
+
+def _look(client):
+    """Looks for servers as a request does, without one."""
+    session = client.client._session
+    if client.kind == "asyncio":
+        client._wait(_looking(session), (), {})
+    else:
+        session.server_set.look()
+
+
+def _looking(session):
+    async def look():
+        session.server_set.look()
+
+    return look
+
+
+def test_a_model_is_loaded_and_unloaded_at_all_servers_that_are_there(tritons, protocol, name):
+    for triton in tritons:
+        bind_floats(triton, name, batch(lambda x: [x]))
+    addresses = Addresses(tritons, protocol)
+    addresses.show(0, 1)
+    with ModelClient(addresses, name) as client:
+        client.infer_sample([1])
+        client.unload_model()
+        assert [is_model_ready(triton, name) for triton in tritons] == [False, False, True]
+        client.load_model()
+        assert [is_model_ready(triton, name) for triton in tritons] == [True, True, True]
+
+
+@pytest.mark.parametrize("kind", ["blocking"])
+def test_a_client_made_of_another_one_follows_the_same_addresses(addresses, protocol, kind, name):
+    addresses.show(0)
+    with ModelClient(addresses, name) as client:
+        client.infer_sample([1])
+        with FuturesModelClient(addresses, name) as futures, ModelClient.from_existing_client(client) as other:
+            addresses.show(1)
+            assert other.infer_sample([1])["y"] == [1]
+            assert futures.infer_sample([1]).result(10)["y"] == [1]
+
+
+class Replicas:
+    """Servers that are killed, each of which is replaced by one on other ports."""
+
+    def __init__(self, count):
+        self._stack = contextlib.ExitStack()
+        self._running = []
+        for _ in range(count):
+            self._start()
+
+    def urls(self, protocol):
+        return [url_of(triton, protocol) for triton in self._running]
+
+    def _start(self):
+        triton = open_triton(restart_limit=0)
+        bind_floats(triton, "double", batch(lambda x: [x * 2]), config=ModelConfig(max_batch_size=16))
+        triton.run()
+        self._stack.callback(triton.stop)
+        self._running = [*self._running, triton]
+
+    def replace(self, listed):
+        """Kills a server; its address may still be listed until the other one has started."""
+        killed, *others = self._running
+        server_of(killed).kill()
+        if not listed:
+            self._running = others
+        self._start()
+        self._running = [triton for triton in self._running if triton is not killed]
+        killed.stop()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._stack.close()
+
+
+class Load:
+    """Requests of all kinds of clients, in threads; keeps what was wrong."""
+
+    def __init__(self, replicas):
+        self.wrong, self.sent, self._stop = [], 0, threading.Event()
+        self._replicas = replicas
+        self._pool = concurrent.futures.ThreadPoolExecutor(8)
+        self._work = [
+            self._pool.submit(send, protocol)
+            for send in (self._send, self._send_async)
+            for protocol in ("http", "grpc")
+        ]
+
+    def finish(self):
+        self._stop.set()
+        for each in self._work:
+            each.result(60)
+        self._pool.shutdown()
+
+    def _check(self, number, response):
+        self.sent += 1
+        if response["y"].tolist() != [2 * number]:
+            self.wrong.append((number, response))
+
+    def _send(self, protocol):
+        with ModelClient(lambda: self._replicas.urls(protocol), "double") as client:
+
+            def send():
+                number = 0
+                while not self._stop.is_set():
+                    number += 1
+                    self._check(number, client.infer_sample(np.float32([number])))
+
+            with concurrent.futures.ThreadPoolExecutor(3) as threads:
+                for each in [threads.submit(send) for _ in range(3)]:
+                    each.result()
+
+    def _send_async(self, protocol):
+        async def send(client):
+            number = 0
+            while not self._stop.is_set():
+                number += 1
+                self._check(number, await client.infer_sample(np.float32([number])))
+
+        async def main():
+            async with AsyncioModelClient(lambda: self._replicas.urls(protocol), "double") as client:
+                await asyncio.gather(*[send(client) for _ in range(4)])
+
+        asyncio.run(main())
+
+
+MANY = [pytest.param(*counts, marks=pytest.mark.slow) for counts in ((3, 30), (1, 10))]
+
+
+@pytest.mark.parametrize(("count", "kills"), [(2, 2), *MANY])
+def test_no_request_fails_while_servers_are_killed_and_replaced(count, kills):
+    with Replicas(count) as replicas:
+        load = Load(replicas)
+        try:
+            for number in range(kills):
+                sent = load.sent
+                wait_until(lambda sent=sent: load.sent > sent + 50, 30)
+                replicas.replace(listed=number % 2 == 0)
+            sent = load.sent
+            wait_until(lambda: load.sent > sent + 50, 30)
+        finally:
+            load.finish()
+        assert not load.wrong
