@@ -10,7 +10,7 @@ from typing import Any
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.ray.load import BUSY, PENDING, QUEUE_MS
 
-_MAX_GROWTH = 2.0  # of the number of replicas, at a time
+_MAX_GROWTH = 3.0  # times the number of replicas, at once
 _METRICS_INTERVAL_S = 1.0
 _LOOK_BACK_S = 3.0
 
