@@ -63,7 +63,7 @@ class RemoteUpstream:
         try:
             check_token(access_token)
             self._urls: ServerUrls = (
-                _GrpcAddresses(urls) if callable(urls) else [_grpc_url(url).with_scheme for url in urls]
+                _GrpcAddresses(urls, self._follow) if callable(urls) else [_grpc_url(url).with_scheme for url in urls]
             )
         except PyTritonClientError as error:
             raise PyTritonBadParameterError(error.message) from error
@@ -75,7 +75,8 @@ class RemoteUpstream:
         self._transports: dict[TritonUrl, _SharedTransport] = {}
         self._background = BackgroundTasks()
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
-        self._servers = self._session("any", None).server_set  # for what is asked of all
+        self._all = self._session("any", None)  # for what is asked of all
+        self._servers = self._all.server_set
         self._version = ""
 
     async def start(self) -> None:
@@ -139,8 +140,8 @@ class RemoteUpstream:
 
     async def close(self) -> None:
         """Closes the connections."""
-        for servers in (self._servers, *(session.server_set for session in self._sessions)):
-            servers.end()
+        for session in self._sessions:
+            session.server_set.end()
         for transport in list(self._transports.values()):
             await transport.close_for_all()
         await self._background.wait()
@@ -151,7 +152,7 @@ class RemoteUpstream:
         Raises:
             PyTritonClientError: None does.
         """
-        servers = [server for server in self._look() if self._servers.hold(server)]
+        servers = [server for server in self._servers.look() if self._servers.hold(server)]
         try:
             calls: list[Awaitable[Any]] = [server.call(method, _REPORT_TIMEOUT_S, *args)() for server in servers]
             responses = await asyncio.gather(*calls, return_exceptions=True)
@@ -168,14 +169,15 @@ class RemoteUpstream:
                 raise error
         return [each for each in responses if not isinstance(each, BaseException)]
 
-    def _look(self) -> Sequence[Server]:
-        """Returns the servers as they are now; models that nobody asks for let those go that have gone, too."""
-        before = self._servers.present
-        servers = self._servers.look()
-        if servers is not before:
+    def _follow(self) -> None:
+        """Has models that nobody asks for let those servers go that have gone, too."""
+
+        def look() -> None:
             for session in list(self._sessions):
-                session.server_set.look()
-        return servers
+                with contextlib.suppress(PyTritonClientError):  # the gateway is being closed, or the next request says
+                    session.server_set.look()
+
+        asyncio.get_running_loop().call_soon(look)
 
     def _session(self, name: str, version: int | None) -> Session:
         # A client is told to come back soon, rather than that it waits for a server that is not there.
@@ -367,19 +369,25 @@ class _GrpcAddresses:
 
     Args:
         addresses: Returns the addresses as they are now.
+        changed: Called when they are others than before.
     """
 
-    def __init__(self, addresses: Callable[[], Sequence[str]]) -> None:
+    def __init__(self, addresses: Callable[[], Sequence[str]], changed: Callable[[], None]) -> None:
         self.func = addresses
-        self._known: dict[str, str] = {}
+        self._changed = changed
+        self._given: list[str] = []
+        self._urls: list[str] = []
 
-    def __call__(self) -> Sequence[str]:
+    def __call__(self) -> list[str]:
         addresses = self.func()
         if not isinstance(addresses, Sequence) or isinstance(addresses, str | bytes):
             raise PyTritonClientValueError(f"it returned {addresses!r}, which is no list of addresses")
-        if not all(address in self._known for address in addresses):
-            self._known = {address: _grpc_url(address).with_scheme for address in addresses}
-        return [self._known[address] for address in addresses]
+        given = list(addresses)
+        if given != self._given:
+            self._urls = [_grpc_url(address).with_scheme for address in given]
+            self._given = given
+            self._changed()
+        return self._urls
 
 
 def _grpc_url(url: str) -> TritonUrl:
