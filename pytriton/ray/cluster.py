@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 import ray
@@ -10,6 +11,8 @@ from pytriton.exceptions import PyTritonInvalidOperationError
 
 _INTERNAL = ("node:", "memory", "object_store_memory")
 _MAX_REASON = 300
+_REASON = re.compile(r"actor (?:is dead|died) because (.*?)(?:\. |\.?$)", re.MULTILINE)
+_ERROR = re.compile(r"[\w.]+(Error|Exception)\b")
 
 _lock = threading.Lock()
 
@@ -47,10 +50,13 @@ def resources_of_cluster() -> str:
 
 
 def death_of(error: Exception) -> str:
-    """Says in a line why an actor died."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if "because" in line or "Error" in line] or lines[-1:] or [type(error).__name__]
-    text = telling[-1]
+    """Says in a few words why an actor died."""
+    text = str(error)
+    reason = _REASON.search(text)
+    if reason is not None and "creation task" not in reason[1]:
+        return reason[1]
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
+    text = next((line for line in reversed(lines) if _ERROR.match(line)), lines[0])
     return text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}…"
 
 

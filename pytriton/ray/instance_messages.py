@@ -27,7 +27,7 @@ class SentBatch(NamedTuple):
     """A batch for an actor.
 
     Attributes:
-        number: Its number, by which `InstanceActor.cancel` refers to it.
+        number: Its number, by which `InstanceHost.cancel` refers to it.
         message: The bytes of the batch.
         held: Inputs that are not among them: those that a warm-up declares.
     """
@@ -116,7 +116,7 @@ def reply_to_batch(returned: object, batch: Batch) -> Reply:
         return Stacked(stacked, batch.rows)
     responses = [Response({}, parameters=parameters.get(each)) for each in range(batch.request_count)]
     for column in columns:
-        for response, array in zip(responses, column.arrays):
+        for response, array in zip(responses, column.arrays, strict=True):
             if array is not None:
                 response[names[column.position]] = array
     items: list[Item] = [*responses]

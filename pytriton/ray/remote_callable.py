@@ -123,7 +123,9 @@ class _Coroutine(_Remote):
         sent = sent_batch(next(_numbers), requests)
         route = self._route()
         while True:
-            actor: RemoteActor = route.first() or await asyncio.to_thread(route.next)
+            actor = route.first()
+            if actor is None:
+                actor = await asyncio.to_thread(route.next)
             with _Call(actor, sent, requests).watch() as call:
                 try:
                     reply = await actor.handle.infer.remote(sent)
@@ -145,7 +147,9 @@ class _AsyncStream(_Remote):
         sent = sent_batch(next(_numbers), requests)
         route = self._route()
         while True:
-            actor: RemoteActor = route.first() or await asyncio.to_thread(route.next)
+            actor = route.first()
+            if actor is None:
+                actor = await asyncio.to_thread(route.next)
             has_begun = False
             with _Call(actor, sent, requests).watch() as call:
                 try:
