@@ -12,6 +12,7 @@ from typing import Any
 import ray
 
 from pytriton.exceptions import PyTritonInvalidOperationError
+from pytriton.metrics import Counter
 from pytriton.process.supervision import BACK_OFF, RESET_AFTER_S
 from pytriton.ray.cluster import death_of, resources_of_cluster, start_ray
 from pytriton.ray.instance_actor import instance_actor
@@ -21,6 +22,11 @@ from pytriton.ray.remote_callable import infer_func_of
 from pytriton.ray.routing import ActorGroup, RemoteActor
 
 LOGGER = logging.getLogger(__name__)
+
+RESTARTS = Counter(
+    "remote_instance_restarts_total", "Restarts of the actor of an instance", ["model", "version", "instance"]
+)
+"""Restarts, on the server's metrics endpoint."""
 
 _POLL_S = 0.5
 _GRACE_S = 0.5  # for an actor that is to stop at once
@@ -117,6 +123,7 @@ class ActorSupervisor:
                 failures = 0
             delay_s = BACK_OFF.pause_s(failures) if failures else 0.0
             self._restarts += 1
+            RESTARTS.labels(self._spec.model.name, self._spec.model.version, self._spec.number).inc()
             LOGGER.error("actor of %s %s; restarting%s", self._spec.name, how, f" in {delay_s:g} s" if delay_s else "")
             self.group.fail(self._spec.number, "" if was_loaded else how)
             self._closing.wait(delay_s)

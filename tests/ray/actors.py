@@ -17,6 +17,7 @@ from pytriton.ray import RemoteInstance
 # Test modules cannot be imported elsewhere, as the modules of a user can.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
+MEMORY = 80 << 20  # of the object store of each node
 ONE_BY_ONE = ModelConfig(max_batch_size=1)
 PID_OUT = [Tensor(name="y", shape=(-1,), dtype=np.float32), Tensor(name="pid", shape=(1,), dtype=np.int64)]
 

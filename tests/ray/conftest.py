@@ -15,11 +15,11 @@ ray = pytest.importorskip("ray")
 sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).parents[1] / "integration")]
 
 import serving  # noqa: E402
+from actors import MEMORY  # noqa: E402
 from ray.cluster_utils import Cluster  # noqa: E402
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
-MEMORY = 80 << 20  # of each node's object store
 
 _numbers = itertools.count()
 

@@ -12,8 +12,8 @@ import time
 import cloudpickle
 import numpy as np
 import pytest
-from actors import ONE_BY_ONE, Double, bind_pid, entered, has_ended, instances, served_by
-from serving import FLOATS_IN, FLOATS_OUT, Background, Script, at_once, bind_floats, send_floats, wait_until
+from actors import ONE_BY_ONE, Double, bind_pid, entered, has_ended, instances, served_by, wait_for
+from serving import FLOATS_IN, FLOATS_OUT, Background, Script, at_once, bind_floats, metrics_of, send_floats, wait_until
 from streaming import STREAMING, stream_to, streamed
 
 from pytriton.decorators import batch, sample, triton_context
@@ -202,6 +202,7 @@ def test_what_a_dead_actor_held_goes_to_another_one(triton, name, client, tmp_pa
 
     assert held.finish().result == other
     wait_until(lambda: triton.report.instances(name) == (2, 1))
+    wait_until(lambda: metrics_of(triton, name)["remote_instance_restarts_total"] == 1)
     assert f"actor of model '{name}'" in caplog.text
     seen = set()
     wait_until(lambda: len(seen.update(at_once(4, lambda _: served_by(client, name))) or seen) == 2, 30)
@@ -230,6 +231,27 @@ def test_a_batch_that_kills_actors_fails_before_it_kills_them_all(triton, name, 
     wait_until(lambda: triton.report.instances(name) == (3, 2))
     assert len([pid for pid in before if not has_ended(pid)]) == 1
     assert served_by(client, name) > 0
+
+
+@pytest.mark.slow
+def test_a_stream_whose_actor_dies_ends_with_an_error(triton, name, tmp_path):
+    gate = tmp_path / "gate"
+
+    def make():
+        def infer(requests):
+            yield [{"y": request["x"]} for request in requests]
+            wait_for(gate)
+            os._exit(1)
+
+        return infer
+
+    triton.bind(name, [remote(make), remote(make)], FLOATS_IN, FLOATS_OUT, config=STREAMING)
+
+    with stream_to(triton) as stream:
+        stream.send(name, 3)
+        assert stream.reply().y == 3
+        gate.touch()
+        assert "the worker has gone" in stream.reply().error
 
 
 @pytest.mark.slow
