@@ -98,7 +98,9 @@ class ActorGroup:
     def own(self, number: int) -> RemoteActor | None:
         """Returns the actor of an instance, if it is there."""
         actor = self._actors.get(number)
-        return None if actor is None or actor.is_lost.is_set() else actor
+        if actor is None or actor.is_lost.is_set() or not ray.is_initialized():  # a call would initialize it again
+            return None
+        return actor
 
     def wait(self, number: int, but: set[RemoteActor], deadline: float) -> RemoteActor:
         """Waits for an actor: that of an instance or, while it has none, that of another one.

@@ -73,3 +73,15 @@ def test_the_end_of_a_node_loses_no_request_and_its_actors_start_elsewhere(clust
 
     assert count > 100
     assert triton.report.instances(name)[1] >= 1
+
+
+def test_binding_again_under_load_loses_no_request_and_ends_the_old_actors(triton, name):
+    bind_pid(triton, name, instances(2))
+
+    def bind_again(_):
+        bind_pid(triton, name, instances(2))
+
+    pids, _ = under_load(triton, name, 8, bind_again)
+
+    assert len(pids) >= 4
+    wait_until(lambda: len([pid for pid in pids if not has_ended(pid)]) <= 2, 20)
