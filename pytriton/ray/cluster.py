@@ -62,5 +62,5 @@ def death_of(error: Exception) -> str:
 
 def _in_words(resources: dict[str, float]) -> str:
     shown = {name: value for name, value in resources.items() if not name.startswith(_INTERNAL)}
-    words = [f"{name} {value:g}" for name, value in shown.items()]
+    words = [f"{name} {value:g}" for name, value in sorted(shown.items())]
     return ", ".join(words) or "no CPUs"

@@ -9,7 +9,7 @@ from typing import Any
 import ray
 
 from pytriton.ray.instance_host import InstanceHost
-from pytriton.ray.instance_messages import Loaded, NotLoaded, Reply, SentBatch
+from pytriton.ray.instance_messages import Loaded, NotLoaded, Packed, packed, unpacked
 
 _MAX_CONCURRENCY = 10_000  # the server limits the batches; streams, cancellations and checks come on top
 
@@ -42,14 +42,14 @@ class InstanceActor:
         """See `InstanceHost.load`."""
         return await self._host.load(payload)
 
-    async def infer(self, sent: SentBatch) -> Reply:
+    async def infer(self, sent: Packed) -> Packed:
         """See `InstanceHost.infer`."""
-        return await self._host.infer(sent)
+        return packed(await self._host.infer(unpacked(sent)))
 
-    async def stream(self, sent: SentBatch) -> AsyncIterator[Reply]:
+    async def stream(self, sent: Packed) -> AsyncIterator[Packed]:
         """See `InstanceHost.stream`."""
-        async for reply in self._host.stream(sent):
-            yield reply
+        async for reply in self._host.stream(unpacked(sent)):
+            yield packed(reply)
 
     async def cancel(self, number: int, requests: list[int]) -> None:
         """See `InstanceHost.cancel`."""

@@ -6,8 +6,9 @@ A batch is sent as it lies in shared memory, so that requests are the same in th
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from pytriton.proxy.tensors.warmup import WarmupBatch
 from pytriton.proxy.transport.arena import Lease
 from pytriton.proxy.types import Array, Request, Response
 from pytriton.proxy.wire.inference import RequestFailure
+
+_SMALL = 1 << 16  # bytes; above, Ray's way without copies is faster
 
 
 class SentBatch(NamedTuple):
@@ -95,6 +98,35 @@ Item = Response | Failure | None
 """What one request gets; None is nothing, in this step of a stream."""
 Reply = Stacked | Failed | list[Item]
 """What an actor sends for a batch, or for one step of a stream."""
+
+
+Packed = SentBatch | Reply | bytes
+"""A message, as Ray gets it."""
+
+
+def packed(message: SentBatch | Reply) -> Packed:
+    """Returns a message for Ray, which takes bytes faster than arrays, unless these are large."""
+    return pickle.dumps(message, pickle.HIGHEST_PROTOCOL) if _size(message) < _SMALL else message
+
+
+def unpacked(message: Packed) -> Any:
+    """Returns the message that was packed."""
+    return pickle.loads(message) if isinstance(message, bytes) else message
+
+
+def _size(message: SentBatch | Reply) -> int:
+    if isinstance(message, SentBatch):
+        return message.message.nbytes + sum(array.nbytes for array in (message.held or {}).values())
+    if isinstance(message, Failed):
+        return 0
+    outputs: list[Mapping[str, Array]] = (
+        [message.outputs] if isinstance(message, Stacked) else [each for each in message if _is_response(each)]
+    )
+    return sum(array.nbytes for each in outputs for array in each.values())
+
+
+def _is_response(item: Item) -> TypeGuard[Response]:
+    return isinstance(item, Response)
 
 
 def failed(error: BaseException, model: str) -> Failed:

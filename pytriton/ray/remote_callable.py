@@ -13,7 +13,7 @@ import ray.exceptions
 
 from pytriton.proxy.tensors.batch import batch_of
 from pytriton.proxy.types import Request
-from pytriton.ray.instance_messages import Loaded, SentBatch, received, sent_batch
+from pytriton.ray.instance_messages import Loaded, SentBatch, packed, received, sent_batch, unpacked
 from pytriton.ray.instance_spec import InstanceSpec
 from pytriton.ray.routing import ActorGroup, RemoteActor, Route
 
@@ -101,7 +101,7 @@ class _Function(_Remote):
             actor = route.first() or route.next()
             with _Call(actor, sent, requests) as call:
                 try:
-                    reference = actor.handle.infer.remote(sent)
+                    reference = actor.handle.infer.remote(packed(sent))
                     while True:
                         try:
                             reply = ray.get(reference, timeout=_POLL_S)
@@ -113,7 +113,7 @@ class _Function(_Remote):
                         raise
                     route.lost(actor, error)
                     continue
-            return received(reply)
+            return received(unpacked(reply))
 
 
 class _Coroutine(_Remote):
@@ -128,7 +128,7 @@ class _Coroutine(_Remote):
                 actor = await asyncio.to_thread(route.next)
             with _Call(actor, sent, requests).watch() as call:
                 try:
-                    reply = await actor.handle.infer.remote(sent)
+                    reply = await actor.handle.infer.remote(packed(sent))
                 except asyncio.CancelledError:
                     call.cancel()
                     raise
@@ -137,7 +137,7 @@ class _Coroutine(_Remote):
                         raise
                     route.lost(actor, error)
                     continue
-            return received(reply)
+            return received(unpacked(reply))
 
 
 class _AsyncStream(_Remote):
@@ -153,8 +153,8 @@ class _AsyncStream(_Remote):
             has_begun = False
             with _Call(actor, sent, requests).watch() as call:
                 try:
-                    async for reference in actor.handle.stream.options(num_returns="streaming").remote(sent):
-                        reply = received(await reference)
+                    async for reference in actor.handle.stream.options(num_returns="streaming").remote(packed(sent)):
+                        reply = received(unpacked(await reference))
                         has_begun = True
                         yield reply
                     return
@@ -181,8 +181,8 @@ class _FunctionOfStream(_Remote):
             has_begun = False
             with _Call(actor, sent, requests).watch() as call:
                 try:
-                    for reference in actor.handle.stream.options(num_returns="streaming").remote(sent):
-                        reply = received(ray.get(reference))
+                    for reference in actor.handle.stream.options(num_returns="streaming").remote(packed(sent)):
+                        reply = received(unpacked(ray.get(reference)))
                         has_begun = True
                         yield reply
                     return
