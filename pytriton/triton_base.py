@@ -24,7 +24,7 @@ from pytriton.models.definition import InferenceSource, ModelDefinition
 from pytriton.models.description import ModelDescription
 from pytriton.models.manager import wait_until_served
 from pytriton.models.model import BoundModel
-from pytriton.process.instance import ProcessInstance
+from pytriton.process.instance import FactoryInstance
 from pytriton.proxy.context import MODEL
 from pytriton.run_options import run_options
 from pytriton.server.lifecycle import DEFAULT_POLICY, TritonLifecyclePolicy
@@ -104,8 +104,8 @@ class TritonBase:
             infer_func: Takes the list of requests of a batch and returns a list of responses; decorators such as
                 `batch` adapt other functions, and so do type hints if inputs or outputs are not given. A list of
                 callables creates as many instances, which share the load. A `ProcessInstance` in place of a callable
-                creates an instance in a process of its own. A `ModelDefinition`, which the adapters return, brings its
-                inputs, outputs and settings with it.
+                creates an instance in a process of its own, a `pytriton.ray.RemoteInstance` one on another machine. A
+                `ModelDefinition`, which the adapters return, brings its inputs, outputs and settings with it.
             inputs: The inputs, in order; those without a name are called ``INPUT_1``, ``INPUT_2``, … Given here, they
                 count in place of those of a `ModelDefinition` or of type hints, and so do outputs and ``config``.
             outputs: The outputs, in order; those without a name are called ``OUTPUT_1``, ``OUTPUT_2``, …
@@ -117,12 +117,12 @@ class TritonBase:
         Raises:
             PyTritonBadParameterError: An argument has a value that cannot work.
             PyTritonModelConfigError: Arguments contradict each other, or another version of the model.
-            PyTritonInvalidOperationError: The server refuses the model, or the factory of a `ProcessInstance` fails.
+            PyTritonInvalidOperationError: The server refuses the model, or the factory of an instance fails.
             PyTritonRuntimeError: The model's files cannot be written, or the server has ended and stays down.
         """
         model_name, definition = resolve(model_name, infer_func, inputs, outputs, config)
         source = definition.infer_func
-        infer_funcs = [source] if callable(source) or isinstance(source, ProcessInstance) else [*source]
+        infer_funcs = [source] if callable(source) or isinstance(source, FactoryInstance) else [*source]
         infer_funcs = run_options().workers(infer_funcs)
         spec = ModelSpec.create(
             model_name,

@@ -10,7 +10,7 @@ from typing import Any
 import cloudpickle
 
 from pytriton.models.definition import InferenceSource
-from pytriton.process.instance import ProcessInstance
+from pytriton.process.instance import FactoryInstance, ProcessInstance
 
 
 def replaced(sources: list[InferenceSource], instances: int | None, program: str | None) -> list[InferenceSource]:
@@ -27,7 +27,7 @@ def replaced(sources: list[InferenceSource], instances: int | None, program: str
 
 
 def _in_process(source: InferenceSource, program: str) -> InferenceSource:
-    if isinstance(source, ProcessInstance):
+    if isinstance(source, FactoryInstance):
         return source
     # Its functions are sent as they are: imported in the process, the program might serve there, too.
     cloudpickle.register_pickle_by_value(sys.modules[program])

@@ -8,9 +8,9 @@ from typing import Any
 
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.tensor import Tensor
-from pytriton.process.instance import ProcessInstance
+from pytriton.process.instance import FactoryInstance
 
-InferenceSource = Callable[..., Any] | ProcessInstance
+InferenceSource = Callable[..., Any] | FactoryInstance
 
 
 @dataclasses.dataclass(frozen=True)

@@ -82,7 +82,7 @@ class ModelManager:
                 return
             try:
                 _open(model, self._deployment)
-                model.wait_until_loaded()
+                _register(model, self._deployment)
             except BaseException:  # an interrupt as well: the bound models stay as they are
                 _discard(model, self._deployment)
                 raise
@@ -151,7 +151,7 @@ class ModelManager:
             for model in self:
                 _open(model, deployment)
             for model in self:
-                model.wait_until_loaded()
+                _register(model, deployment)
             for name in self._names():
                 self._load(name, deployment)
 
@@ -280,6 +280,11 @@ def _open(model: BoundModel, deployment: Deployment) -> None:
             spec.name,
         )
     model.open(deployment.registry.folder, deployment.on_unrecoverable, deployment.on_hang)
+
+
+def _register(model: BoundModel, deployment: Deployment) -> None:
+    """Waits until a model's callables exist, and adds its workers to the registry."""
+    model.wait_until_loaded()
     model.register(deployment.registry)
 
 

@@ -13,7 +13,9 @@ from pytriton.decorators.ordering import check_infer_func
 from pytriton.decorators.parameters import check_parameters
 from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.model_config.model_spec import ModelSpec
-from pytriton.process.instance import ProcessInstance
+from pytriton.models.external_instance import ExternalInstance, InstanceOpener, OpenedInstance
+from pytriton.models.opened_worker import OpenedWorker
+from pytriton.process.instance import FactoryInstance, ProcessInstance
 from pytriton.process.spec import ProcessSpec
 from pytriton.process.supervisor import WorkerSupervisor
 from pytriton.proxy.registry import Registry
@@ -30,7 +32,7 @@ class BoundModel:
 
     Args:
         spec: The model.
-        infer_funcs: For each instance, an inference callable or a process that creates one.
+        infer_funcs: For each instance, an inference callable, or where one is created.
 
     Raises:
         PyTritonBadParameterError: An inference callable is not callable, does not take what it is called with, or
@@ -39,14 +41,18 @@ class BoundModel:
         PyTritonValidationError: Its decorators do not fit each other or the model.
     """
 
-    def __init__(self, spec: ModelSpec, infer_funcs: Sequence[InferenceCallable | ProcessInstance]) -> None:
+    def __init__(self, spec: ModelSpec, infer_funcs: Sequence[InferenceCallable | FactoryInstance]) -> None:
         """Checks the callables; `open` creates their workers."""
-        self._sources: list[InferenceCallable | ProcessSpec] = []
+        self._sources: list[InferenceCallable | ProcessSpec | InstanceOpener] = []
         for number, infer_func in enumerate(infer_funcs):
             if isinstance(infer_func, ProcessInstance):
                 self._sources.append(ProcessSpec.of(infer_func, spec, number))
                 continue
+            if isinstance(infer_func, ExternalInstance):
+                self._sources.append(infer_func.prepare(spec, number))
+                continue
             check_callable(infer_func, spec)
+            assert not isinstance(infer_func, FactoryInstance)
             check_infer_func(infer_func, spec)
             check_parameters(infer_func, spec)
             self._sources.append(infer_func)
@@ -54,13 +60,13 @@ class BoundModel:
         self.cached = spec.config.response_cache
         """Whether Triton may use its response cache."""
         self._binding = f"{spec.name}-{spec.version}-{next(_numbers)}"
-        self._workers: list[Worker | WorkerSupervisor] = []
+        self._workers: list[Worker | WorkerSupervisor | OpenedWorker] = []
         self._loop: EventLoop | None = None
 
     def is_same(self, other: BoundModel) -> bool:
         """Returns whether another model has the same specification, and the very same inference callables."""
         return self.spec == other.spec and all(
-            one is another or (isinstance(one, ProcessSpec) and one == another)
+            one is another or (isinstance(one, ProcessSpec | InstanceOpener) and one == another)
             for one, another in zip(self._sources, other._sources, strict=True)
         )
 
@@ -73,7 +79,7 @@ class BoundModel:
     def description(self) -> str:
         """The docstring of the first inference callable; empty if it has none."""
         source = self._sources[0]
-        if isinstance(source, ProcessSpec):
+        if isinstance(source, ProcessSpec | InstanceOpener):
             return ""
         function = inspect.unwrap(source)
         if not inspect.isroutine(function):
@@ -87,8 +93,8 @@ class BoundModel:
 
     @property
     def restarts(self) -> int:
-        """How often processes of its instances were restarted."""
-        return sum(worker.restarts for worker in self._workers if isinstance(worker, WorkerSupervisor))
+        """How often its instances outside of this process were restarted."""
+        return sum(worker.restarts for worker in self._workers if not isinstance(worker, Worker))
 
     @property
     def connections(self) -> int:
@@ -107,41 +113,50 @@ class BoundModel:
             folder: The folder of mode 0700 for sockets.
             on_unrecoverable: Called with a PyTritonUnrecoverableError that an inference callable raised.
             on_hang: Called with the model's name and True when a call takes too long, and with False at its end.
+
+        Raises:
+            PyTritonInvalidOperationError: An instance cannot be started.
         """
         if self._workers:
             return
-        signature = Signature(self.spec)
-        self._loop = EventLoop(f"pytriton-loop-{self.spec.name}")
-        self._workers = [
-            WorkerSupervisor(source, folder, on_unrecoverable)
-            if isinstance(source, ProcessSpec)
-            else Worker(
-                source,
-                signature,
-                on_unrecoverable,
-                self._loop,
-                on_hang=None if on_hang is None else functools.partial(on_hang, self.spec.name),
-            )
-            for source in self._sources
-        ]
+        name = self.spec.name
+        self._loop = EventLoop(f"pytriton-loop-{name}")
+        create = functools.partial(
+            Worker,
+            signature=Signature(self.spec),
+            on_unrecoverable=on_unrecoverable,
+            loop=self._loop,
+            on_hang=None if on_hang is None else functools.partial(on_hang, name),
+        )
+        opened: list[OpenedInstance] = []
+        for source in self._sources:
+            if isinstance(source, ProcessSpec):
+                self._workers.append(WorkerSupervisor(source, folder, on_unrecoverable))
+            elif isinstance(source, InstanceOpener):
+                instance = source.open(tuple(opened))
+                opened.append(instance)
+                self._workers.append(OpenedWorker(instance, create, name))
+            else:
+                self._workers.append(create(source))
+
+    def wait_until_loaded(self) -> None:
+        """Waits until the inference callables of other processes have been created.
+
+        Raises:
+            PyTritonInvalidOperationError: One could not be created.
+        """
+        for worker in self._workers:
+            if not isinstance(worker, Worker):
+                worker.wait_until_loaded()
 
     def register(self, registry: Registry) -> None:
-        """Adds the workers to the registry."""
-        registry.add(self._binding, self._workers)
+        """Adds the workers, which have to be loaded, to the registry."""
+        workers = [worker.worker if isinstance(worker, OpenedWorker) else worker for worker in self._workers]
+        registry.add(self._binding, workers)
 
     def unregister(self, registry: Registry) -> None:
         """Removes the workers from the registry, so that no more instances are admitted."""
         registry.remove(self._binding)
-
-    def wait_until_loaded(self) -> None:
-        """Waits until processes have created their inference callables.
-
-        Raises:
-            PyTritonInvalidOperationError: A process could not create it.
-        """
-        for worker in self._workers:
-            if isinstance(worker, WorkerSupervisor):
-                worker.wait_until_loaded()
 
     def files(self, registry: Registry) -> dict[str, bytes]:
         """Returns the files of this version besides the configuration.
@@ -186,6 +201,9 @@ class BoundModel:
                 worker.stop()
         for worker in self._workers:
             worker.close(max(0.0, deadline - time.monotonic()))
+        for worker in self._workers:
+            if isinstance(worker, OpenedWorker):
+                worker.join(deadline)
         self._workers = []
         if self._loop is not None:
             self._loop.stop()

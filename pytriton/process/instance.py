@@ -1,4 +1,4 @@
-"""A model instance in a process of its own, as users declare it."""
+"""Model instances whose inference callable a factory creates elsewhere, as users declare them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,43 @@ from pytriton.exceptions import PyTritonBadParameterError
 
 
 @dataclasses.dataclass(frozen=True)
-class ProcessInstance:
+class FactoryInstance:
+    """An instance of a model whose inference callable a factory creates in another process.
+
+    Args:
+        factory: Returns the inference callable.
+        args: Positional arguments of the factory.
+        kwargs: Keyword arguments of the factory.
+
+    Raises:
+        PyTritonBadParameterError: An argument has a value that cannot work.
+    """
+
+    factory: Callable[..., Callable[..., Any]]
+    args: Sequence[Any] = dataclasses.field(default=(), kw_only=True)
+    kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Checks the arguments; `Triton.bind` checks that they can be pickled."""
+        name = type(self).__name__
+        if not callable(self.factory):
+            raise PyTritonBadParameterError(
+                f"{name}: factory is {self.factory!r}, which is not callable; pass a function or a class that creates "
+                "the inference callable."
+            )
+        if next_stage(self.factory) is not None:
+            raise PyTritonBadParameterError(
+                f"{name}: factory is {self.factory!r}, an inference callable itself; pass a function that creates one, "
+                "or `lambda: infer` for an existing one."
+            )
+        if not isinstance(self.args, list | tuple):
+            raise PyTritonBadParameterError(f"{name}: args is {self.args!r}; use a tuple or a list.")
+        if not isinstance(self.kwargs, Mapping):
+            raise PyTritonBadParameterError(f"{name}: kwargs is {self.kwargs!r}; use a dictionary.")
+
+
+@dataclasses.dataclass(frozen=True)
+class ProcessInstance(FactoryInstance):
     """An instance of a model in a process of its own, passed to `Triton.bind` in place of an inference callable.
 
     The factory is called once in the new process and creates the inference callable there. The process is started when
@@ -38,27 +74,11 @@ class ProcessInstance:
         >>> triton.bind("Model", two_gpus, inputs=[...], outputs=[...])  # doctest: +SKIP
     """
 
-    factory: Callable[..., Callable[..., Any]]
-    args: Sequence[Any] = dataclasses.field(default=(), kw_only=True)
-    kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict, kw_only=True)
     env: Mapping[str, str] = dataclasses.field(default_factory=dict, kw_only=True)
 
     def __post_init__(self) -> None:
         """Checks the arguments; `Triton.bind` checks that they can be pickled."""
-        if not callable(self.factory):
-            raise PyTritonBadParameterError(
-                f"ProcessInstance: factory is {self.factory!r}, which is not callable; pass a function or a class "
-                "that creates the inference callable."
-            )
-        if next_stage(self.factory) is not None:
-            raise PyTritonBadParameterError(
-                f"ProcessInstance: factory is {self.factory!r}, an inference callable itself; pass a function that "
-                "creates one, or `lambda: infer` for an existing one."
-            )
-        if not isinstance(self.args, list | tuple):
-            raise PyTritonBadParameterError(f"ProcessInstance: args is {self.args!r}; use a tuple or a list.")
-        if not isinstance(self.kwargs, Mapping):
-            raise PyTritonBadParameterError(f"ProcessInstance: kwargs is {self.kwargs!r}; use a dictionary.")
+        super().__post_init__()
         if not isinstance(self.env, Mapping):
             raise PyTritonBadParameterError(f"ProcessInstance: env is {self.env!r}; use a dictionary of strings.")
         for name, value in self.env.items():

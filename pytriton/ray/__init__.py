@@ -1,4 +1,6 @@
-"""More than one machine: replicas of a server as Ray actors, to which clients send requests directly.
+"""More than one machine: replicas of a server as Ray actors, and model instances on other nodes.
+
+Clients send their requests to the replicas directly; Ray places, supervises and scales them.
 
 Examples:
     >>> pool = pytriton.ray.deploy(build, name="double", replicas=3)  # doctest: +SKIP
@@ -11,12 +13,24 @@ from __future__ import annotations
 try:
     import ray.serve  # noqa: F401
 except ModuleNotFoundError as error:
-    raise ImportError(f"pytriton.ray needs more packages: pip install 'pytriton[ray]' ({error}).") from error
+    raise ImportError(f"pytriton.ray needs Ray: pip install 'pytriton[ray]' ({error}).") from error
 
 from pytriton.ray.autoscale import Autoscale
 from pytriton.ray.deployment import application, deploy
-from pytriton.ray.directory import ReplicaEntry
+from pytriton.ray.directory import ReplicaEntry, ReplicaFailure
 from pytriton.ray.pool import Pool, connect, pools
+from pytriton.ray.remote_instance import RemoteInstance
 from pytriton.ray.status import PoolStatus
 
-__all__ = ["Autoscale", "Pool", "PoolStatus", "ReplicaEntry", "application", "connect", "deploy", "pools"]
+__all__ = [
+    "Autoscale",
+    "Pool",
+    "PoolStatus",
+    "RemoteInstance",
+    "ReplicaEntry",
+    "ReplicaFailure",
+    "application",
+    "connect",
+    "deploy",
+    "pools",
+]

@@ -16,7 +16,7 @@ from pytriton.exceptions import PyTritonBadParameterError, PyTritonModelConfigEr
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.tensor import Tensor
 from pytriton.models.definition import InferenceSource, ModelDefinition
-from pytriton.process.instance import ProcessInstance
+from pytriton.process.instance import FactoryInstance
 from pytriton.proxy.context import TritonContext
 from pytriton.type_hints.array import BATCH
 from pytriton.type_hints.call import Call
@@ -110,7 +110,7 @@ def define(
         ['x', 'output']
     """
     namespace = calling_namespace()
-    if callable(source) or isinstance(source, ProcessInstance):
+    if callable(source) or isinstance(source, FactoryInstance):
         source = [source]
     defined = [_define(each, namespace, inputs, outputs) for each in source]
     if not defined:
@@ -132,8 +132,8 @@ def _define(
     hints = function_hints(function, namespace)
     batched, infer_func = _infer_func(function, hints)
     if not callable(source):
-        created: InferenceSource = ProcessInstance(
-            _create, args=(source.factory, source.args, source.kwargs, hints), env=source.env
+        created: InferenceSource = dataclasses.replace(
+            source, factory=_create, args=(source.factory, source.args, source.kwargs, hints), kwargs={}
         )
     else:
         created = infer_func
@@ -255,19 +255,20 @@ def _decorated(function: Callable[..., Any], hints: FunctionHints) -> tuple[bool
 def _create(
     factory: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], hints: FunctionHints
 ) -> Callable[..., Any]:
-    """Creates the inference callable of a `ProcessInstance`, in its process."""
+    """Creates the inference callable of a `FactoryInstance`, in its process."""
     return _infer_func(factory(*args, **kwargs), hints)[1]
 
 
-def _product_of(instance: ProcessInstance, namespace: Namespace) -> Callable[..., Any]:
+def _product_of(instance: FactoryInstance, namespace: Namespace) -> Callable[..., Any]:
     """Returns an unbound ``__call__`` that has the type hints of what the factory of a process creates."""
     factory = instance.factory
     product = factory if inspect.isclass(factory) else resolved(_annotated(factory), namespace).get("return")
     call = getattr(product, "__call__", None) if inspect.isclass(product) else None  # noqa: B004
     if not inspect.isfunction(call):
         raise PyTritonBadParameterError(
-            f"ProcessInstance: what its factory {_name_of(factory)!r} creates is known only in the process; pass "
-            "inputs=[Tensor(...)] and outputs=[Tensor(...)], or as the factory a class whose __call__ has type hints."
+            f"{type(instance).__name__}: what its factory {_name_of(factory)!r} creates is known only in the process; "
+            "pass inputs=[Tensor(...)] and outputs=[Tensor(...)], or as the factory a class whose __call__ has type "
+            "hints."
         )
     return functools.partial(call, None)
 

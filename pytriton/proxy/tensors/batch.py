@@ -295,6 +295,19 @@ class WholeBatch(Sequence[Request]):
         return iter(self.requests())
 
 
+def batch_of(requests: Sequence[Request]) -> Batch:
+    """Returns the batch that a worker calls an inference callable with.
+
+    Args:
+        requests: What the callable was given: all requests of the batch, in order.
+    """
+    if type(requests) is WholeBatch:
+        return requests.batch
+    first = requests[0]
+    assert type(first) is BatchRequest
+    return first._batch
+
+
 def stack_requests(requests: Sequence[Mapping[str, Array]]) -> tuple[dict[str, Array], list[int]]:
     """Joins the inputs of requests along their first dimension.
 

@@ -1,0 +1,75 @@
+"""Model instances that another package opens: their inference callable exists while the model is loaded.
+
+So the package knows nothing about the machines, or the engine, by which they run.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Sequence
+from typing import Protocol
+
+from pytriton.model_config.model_spec import ModelSpec
+from pytriton.process.instance import FactoryInstance
+from pytriton.proxy.worker.worker import InferenceCallable
+
+
+class OpenedInstance(Protocol):
+    """An instance of a model that is loaded, or being loaded."""
+
+    @property
+    def restarts(self) -> int:
+        """How often it was started again."""
+
+    def wait_until_loaded(self) -> InferenceCallable:
+        """Waits until it can serve.
+
+        Returns:
+            The inference callable for a thread or an event loop of this process.
+
+        Raises:
+            PyTritonInvalidOperationError: It cannot be loaded.
+        """
+
+    def stop(self) -> None:
+        """Tells it to stop, without waiting."""
+
+    def close(self, timeout_s: float) -> None:
+        """Waits for its end after `stop`, and ends it by force after a timeout.
+
+        Args:
+            timeout_s: How long to wait.
+        """
+
+
+class InstanceOpener(abc.ABC):
+    """All that opening an instance needs, captured in `Triton.bind`. Equal ones stand for the same instance."""
+
+    @abc.abstractmethod
+    def open(self, siblings: Sequence[OpenedInstance]) -> OpenedInstance:
+        """Starts to load the instance, without waiting.
+
+        Args:
+            siblings: Those instances of the same model that were opened before.
+
+        Raises:
+            PyTritonInvalidOperationError: It cannot be started.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class ExternalInstance(FactoryInstance, abc.ABC):
+    """An instance of a model that another package opens when the model is loaded."""
+
+    @abc.abstractmethod
+    def prepare(self, spec: ModelSpec, number: int) -> InstanceOpener:
+        """Captures what the instance needs, when it is bound.
+
+        Args:
+            spec: The model.
+            number: The index of the instance, from 0.
+
+        Raises:
+            PyTritonBadParameterError: It cannot work.
+        """

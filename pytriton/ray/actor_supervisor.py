@@ -1,0 +1,205 @@
+"""Supervises the actor of a remote instance."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import ray
+
+from pytriton.exceptions import PyTritonInvalidOperationError
+from pytriton.metrics import Counter
+from pytriton.process.supervision import BACK_OFF, RESET_AFTER_S
+from pytriton.ray.cluster import death_of, resources_of_cluster, start_ray
+from pytriton.ray.instance_actor import instance_actor
+from pytriton.ray.instance_messages import Loaded, NotLoaded
+from pytriton.ray.instance_spec import InstanceSpec
+from pytriton.ray.remote_callable import infer_func_of
+from pytriton.ray.routing import ActorGroup, RemoteActor
+
+LOGGER = logging.getLogger(__name__)
+
+RESTARTS = Counter(
+    "remote_instance_restarts_total", "Restarts of the actor of an instance", ["model", "version", "instance"]
+)
+"""Restarts, on the server's metrics endpoint."""
+
+_POLL_S = 0.5
+_GRACE_S = 0.5  # for an actor that is to stop at once
+_NO_RAY = "cannot run: Ray has been shut down in this process"
+
+
+class _ClosingError(Exception):
+    """The instance is no longer needed."""
+
+
+class _StartError(Exception):
+    """An actor cannot start."""
+
+
+class ActorSupervisor:
+    """Starts an actor, and starts another one when it dies.
+
+    Args:
+        spec: What to start.
+        group: The actors of the same model; a new group by default.
+
+    Raises:
+        PyTritonInvalidOperationError: Ray cannot be initialized.
+    """
+
+    def __init__(self, spec: InstanceSpec, group: ActorGroup | None) -> None:
+        """Starts the actor; `wait_until_loaded` reports the outcome."""
+        start_ray(spec.name)
+        self._spec = spec
+        self.group = group or ActorGroup(spec.model.name)
+        """The actors of the model."""
+        self._handle: Any = None
+        self._loaded: Loaded | None = None
+        self._failure = ""
+        self._restarts = 0
+        self._closing = threading.Event()
+        self._settled = threading.Event()  # the first actor has loaded, or failed
+        self.group.add(spec.number)
+        self._thread = threading.Thread(target=self._run, name=f"pytriton-actor-{spec.model.name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def restarts(self) -> int:
+        """How often the actor was started again."""
+        return self._restarts
+
+    def wait_until_loaded(self) -> Callable[..., Any]:
+        """Waits until the actor has created its inference callable.
+
+        Returns:
+            A callable that sends batches to it.
+
+        Raises:
+            PyTritonInvalidOperationError: It could not be created.
+        """
+        self._settled.wait()
+        if self._loaded is None:
+            raise PyTritonInvalidOperationError(f"The actor of {self._spec.name} {self._failure}")
+        return infer_func_of(self._loaded, self._spec, self.group)
+
+    def stop(self) -> None:
+        """Tells the actor to stop, without waiting."""
+        self._closing.set()
+        self.group.remove(self._spec.number)
+        handle = self._handle
+        if handle is not None and ray.is_initialized():
+            with contextlib.suppress(Exception):  # it is dead
+                handle.close.remote()
+
+    def close(self, timeout_s: float) -> None:
+        """Waits for the actor to end after `stop`, and kills it after a timeout.
+
+        Args:
+            timeout_s: How long to wait.
+        """
+        self._thread.join(max(timeout_s, _GRACE_S))
+        _kill(self._handle)
+        self._thread.join()
+
+    def _run(self) -> None:
+        failures = 0  # in a row
+        while not self._closing.is_set():
+            start = time.monotonic()
+            how, was_loaded = self._live()
+            if not ray.is_initialized():
+                how = _NO_RAY
+                self._closing.set()
+            if self._closing.is_set() or not self._settled.is_set():
+                self._failure = how
+                self.group.fail(self._spec.number, how)
+                self._settled.set()
+                return
+            if time.monotonic() - start > RESET_AFTER_S:
+                failures = 0
+            delay_s = BACK_OFF.pause_s(failures) if failures else 0.0
+            self._restarts += 1
+            RESTARTS.labels(self._spec.model.name, self._spec.model.version, self._spec.number).inc()
+            LOGGER.error("actor of %s %s; restarting%s", self._spec.name, how, f" in {delay_s:g} s" if delay_s else "")
+            self.group.fail(self._spec.number, "" if was_loaded else how)
+            self._closing.wait(delay_s)
+            failures += 1
+
+    def _live(self) -> tuple[str, bool]:
+        """Runs an actor once; returns how it ended, and whether it had created its inference callable."""
+        actor: RemoteActor | None = None
+        try:
+            self._handle = instance_actor(self._spec.options).remote(self._spec.name)
+            node = self._place()
+            loaded = self._wait(self._handle.load.remote(self._spec.payload))
+            if isinstance(loaded, NotLoaded):
+                LOGGER.error("the actor of %s failed: %s\n%s", self._spec.name, loaded.error, loaded.detail)
+                return f"cannot create its inference callable: {loaded.error}", False
+            self._loaded = loaded
+            actor = RemoteActor(self._handle, node)
+            self.group.put(self._spec.number, actor)
+            self._settled.set()
+            if self._restarts:
+                LOGGER.info("The actor of %s has been restarted on node %s.", self._spec.name, node)
+            live = self._handle.live.remote()
+            while True:
+                is_lost = actor.is_lost.is_set()
+                if ray.wait([live], timeout=_POLL_S)[0]:
+                    ray.get(live)
+                    return "was closed", True
+                if is_lost:
+                    return f"on node {node} does not respond", True
+        except _ClosingError:
+            return "is no longer needed", actor is not None
+        except _StartError as error:
+            return str(error), False
+        except Exception as error:  # one of Ray's many
+            where = "" if actor is None else f"on node {actor.node} "
+            return f"{where}died: {death_of(error)}", actor is not None
+        finally:
+            if actor is not None:
+                actor.is_lost.set()
+            handle, self._handle = self._handle, None
+            _kill(handle)
+
+    def _place(self) -> str:
+        """Waits until the actor has a node, and returns its address."""
+        spec = self._spec
+        reference = self._handle.node.remote()
+        try:
+            node: str = self._wait(reference, spec.placement_timeout_s)
+        except TimeoutError:
+            failure = (
+                f"has found no room in the Ray cluster within {spec.placement_timeout_s:g} s: it needs "
+                f"{_in_words(spec.options)}, and {resources_of_cluster()}"
+            )
+            if not self._settled.is_set():
+                raise _StartError(failure) from None
+            LOGGER.warning("The actor of %s %s; it waits on.", spec.name, failure)
+            node = self._wait(reference)
+        return node
+
+    def _wait(self, reference: Any, timeout_s: float | None = None) -> Any:
+        """Waits for a result, as long as the instance is needed."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self._closing.is_set():
+            left_s = _POLL_S if deadline is None else min(_POLL_S, deadline - time.monotonic())
+            if ray.wait([reference], timeout=max(0.0, left_s))[0]:
+                return ray.get(reference)
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError
+        raise _ClosingError
+
+
+def _in_words(options: Any) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in options.items() if value)
+
+
+def _kill(handle: Any) -> None:
+    if handle is not None and ray.is_initialized():
+        with contextlib.suppress(Exception):  # it is dead
+            ray.kill(handle)

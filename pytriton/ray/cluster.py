@@ -1,0 +1,66 @@
+"""The Ray cluster: how this process joins it, what its nodes have, and why actors died."""
+
+from __future__ import annotations
+
+import re
+import threading
+
+import ray
+
+from pytriton.exceptions import PyTritonInvalidOperationError
+
+_INTERNAL = ("node:", "memory", "object_store_memory")
+_MAX_REASON = 300
+_REASON = re.compile(r"actor (?:is dead|died) because (.*?)(?:\. |\.?$)", re.MULTILINE)
+_ERROR = re.compile(r"[\w.]+(Error|Exception)\b")
+
+_lock = threading.Lock()
+
+
+def start_ray(name: str) -> None:
+    """Initializes Ray unless it is, as Ray itself does when it is first used.
+
+    Args:
+        name: What needs it.
+
+    Raises:
+        PyTritonInvalidOperationError: It cannot be.
+    """
+    with _lock:
+        if ray.is_initialized():
+            return
+        try:
+            ray.init()
+        except Exception as error:
+            raise PyTritonInvalidOperationError(
+                f"Ray cannot be initialized for {name}: {type(error).__name__}: {error}; call ray.init() with the "
+                "address of a cluster that runs, or start one."
+            ) from error
+
+
+def resources_of_cluster() -> str:
+    """Describes the resources of each node, and those that are free."""
+    try:
+        nodes = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+        free = ray.available_resources()  # type: ignore[no-untyped-call]
+    except Exception as error:  # the cluster is going
+        return f"the cluster does not say what its nodes have ({error})"
+    each = "; ".join(f"{node['NodeManagerAddress']}: {_in_words(node['Resources'])}" for node in nodes)
+    return f"its nodes have {each or 'nothing'}, of which {_in_words(free)} are free"
+
+
+def death_of(error: Exception) -> str:
+    """Says in a few words why an actor died."""
+    text = str(error)
+    reason = _REASON.search(text)
+    if reason is not None and "creation task" not in reason[1]:
+        return reason[1]
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
+    text = next((line for line in reversed(lines) if _ERROR.match(line)), lines[0])
+    return text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}…"
+
+
+def _in_words(resources: dict[str, float]) -> str:
+    shown = {name: value for name, value in resources.items() if not name.startswith(_INTERNAL)}
+    words = [f"{name} {value:g}" for name, value in sorted(shown.items())]
+    return ", ".join(words) or "no CPUs"
