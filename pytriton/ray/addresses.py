@@ -9,7 +9,6 @@ import weakref
 from typing import Any
 
 import ray
-import ray.exceptions
 
 from pytriton.ray.directory import ReplicaEntry, Version, directory
 from pytriton.utils.back_off import BackOff
@@ -31,7 +30,8 @@ class Addresses:
 
     def __init__(self, pool: str) -> None:
         self._pool = pool
-        self._version, entries = _watch(directory(), pool, None, 0)
+        self._directory = directory()
+        self._version, entries = _watch(self._directory, pool, None, 0)
         self._urls = _urls(entries)
         self._ending = threading.Event()
         threading.Thread(
@@ -43,35 +43,37 @@ class Addresses:
         """Returns the URLs of the replicas that are ready, by ``http`` or ``grpc``."""
         return self._urls[protocol]
 
+    def reconnect(self) -> None:
+        """Finds the directory again, or starts another one."""
+        self._directory = directory()
+
     def update(self) -> None:
         """Waits for a change for a while, and takes it over."""
-        self._version, entries = _watch(directory(), self._pool, self._version, _WATCH_S)
+        self._version, entries = _watch(self._directory, self._pool, self._version, _WATCH_S)
         self._urls = _urls(entries)
 
 
 def _follow(addresses: weakref.ref[Addresses], ending: threading.Event) -> None:
     failures = 0
-    while not ending.is_set():
+    while not ending.wait(_BACK_OFF.pause_s(failures) if failures else 0):
         known = addresses()
-        if known is None:
+        if known is None or not ray.is_initialized():  # which Ray would do on its own
             return
         try:
+            if failures:
+                known.reconnect()
             known.update()
             failures = 0
-        except Exception as error:  # the directory is being restarted, or this process has left the cluster
-            if not ray.is_initialized():
-                return
+        except Exception as error:  # the directory is being restarted
             failures += 1
             LOGGER.debug("The directory of pools does not respond: %r", error)
         del known
-        if failures:
-            ending.wait(_BACK_OFF.pause_s(failures))
 
 
 def _watch(actor: Any, pool: str, version: Version | None, timeout_s: float) -> tuple[Version, list[ReplicaEntry]]:
-    reply: tuple[Version, list[ReplicaEntry]] = ray.get(
-        actor.watch.remote(pool, version, timeout_s), timeout=timeout_s + _MARGIN_S
-    )
+    # Not ray.get(): a thread that waits in it while the process leaves the cluster can end the process.
+    future = actor.watch.remote(pool, version, timeout_s).future()
+    reply: tuple[Version, list[ReplicaEntry]] = future.result(timeout_s + _MARGIN_S)
     return reply
 
 

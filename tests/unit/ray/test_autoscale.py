@@ -1,0 +1,84 @@
+"""How many replicas a pool should have, by the load of those that it has."""
+
+import pytest
+
+from pytriton.exceptions import PyTritonBadParameterError
+
+pytest.importorskip("ray")
+
+from pytriton.ray import Autoscale
+from pytriton.ray.autoscale import ScalingPolicy
+from pytriton.ray.load import BUSY, PENDING, QUEUE_MS
+
+POLICY = ScalingPolicy(queue_ms=50, max_pending=None, max_busy=0.7)
+
+
+def load(*, queue_ms=(), pending=(), busy=()):
+    measures = {QUEUE_MS: queue_ms, PENDING: pending, BUSY: busy}
+    return {name: dict(enumerate(values)) for name, values in measures.items()}
+
+
+@pytest.mark.parametrize(
+    ("queues", "replicas"),
+    [
+        ([51.0], 2),
+        ([100.0], 2),
+        ([130.0], 3),
+        ([10_000.0], 3),  # at most three times as many at once
+        ([60.0, 60.0], 3),
+        ([100.0, 0.0], 2),  # the mean counts
+        ([200.0, 100.0], 6),
+    ],
+)
+def test_as_many_replicas_as_the_queue_is_too_long(queues, replicas):
+    busy = [1.0] * len(queues)
+    assert POLICY.replicas(load(queue_ms=queues, busy=busy), len(queues)) == replicas
+
+
+def test_those_that_are_starting_count():
+    assert POLICY.replicas(load(queue_ms=[100.0], busy=[1.0]), 3) == 3
+
+
+def test_nothing_is_decided_without_a_measurement():
+    assert POLICY.replicas({}, 4) == 4
+    assert POLICY.replicas(load(), 4) == 4
+
+
+def test_one_is_removed_while_the_others_could_do_its_work():
+    assert POLICY.replicas(load(queue_ms=[0.0, 0.0, 0.0], busy=[0.4, 0.4, 0.4]), 3) == 2
+    assert POLICY.replicas(load(queue_ms=[0.0, 0.0, 0.0], busy=[0.5, 0.5, 0.5]), 3) == 3
+    assert POLICY.replicas(load(queue_ms=[0.0], busy=[0.0]), 1) == 1
+
+
+def test_pending_requests_count_where_a_limit_is_given():
+    policy = ScalingPolicy(queue_ms=50, max_pending=10, max_busy=0.7)
+    assert policy.replicas(load(queue_ms=[0.0], pending=[25.0], busy=[0.1]), 1) == 3
+    assert policy.replicas(load(queue_ms=[0.0, 0.0], pending=[8.0, 8.0], busy=[0.1, 0.1]), 2) == 2
+    assert policy.replicas(load(queue_ms=[0.0, 0.0], pending=[4.0, 4.0], busy=[0.1, 0.1]), 2) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"min_replicas": 0, "max_replicas": 2},
+        {"min_replicas": 3, "max_replicas": 2},
+        {"min_replicas": 1, "max_replicas": True},
+        {"min_replicas": 1, "max_replicas": 2, "queue_ms": 0},
+        {"min_replicas": 1, "max_replicas": 2, "queue_ms": float("nan")},
+        {"min_replicas": 1, "max_replicas": 2, "max_busy": "0.5"},
+        {"min_replicas": 1, "max_replicas": 2, "max_pending": -1},
+        {"min_replicas": 1, "max_replicas": 2, "downscale_delay_s": -1},
+    ],
+)
+def test_what_cannot_work_is_refused(arguments):
+    with pytest.raises(PyTritonBadParameterError, match="Autoscale: "):
+        Autoscale(**arguments)
+
+
+def test_ray_serve_takes_the_settings_and_finds_the_policy():
+    from ray.serve.config import AutoscalingConfig
+
+    config = AutoscalingConfig(**Autoscale(1, 4, queue_ms=20, max_pending=8).settings(replicas=2))
+    policy = config.policy.get_policy()(**config.policy.policy_kwargs)
+    assert (config.min_replicas, config.initial_replicas, config.max_replicas) == (1, 2, 4)
+    assert policy.replicas(load(queue_ms=[40.0], pending=[1.0], busy=[1.0]), 1) == 2
