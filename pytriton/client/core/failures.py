@@ -158,6 +158,8 @@ def grpc_failure(url: str, status: str | None, message: str, timeout_s: float) -
         return lost(url, message)
     if code in ("INTERNAL", "UNKNOWN", "CANCELLED") and _BROKEN_STREAM.match(message):
         return lost(url, message)
+    if code == "CANCELLED" and message == code:  # clients' own cancellations have other words
+        return lost(url, "the server cancelled the request, as when it stops")
     if code == "UNIMPLEMENTED" and not message:
         return malformed(url, "it speaks gRPC, but not Triton's")
     return server_failure(f"The server at {url}", message, _CODE_OF_GRPC.get(code, ErrorCode.UNKNOWN))

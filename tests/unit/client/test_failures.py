@@ -29,6 +29,8 @@ URL = "http://localhost:8000"
         ("UNAVAILABLE", "recvmsg:Connection reset by peer", Failure.LOST),
         ("INTERNAL", "Received RST_STREAM with error code 2", Failure.LOST),
         ("INTERNAL", "Internal error from Core", Failure.LOST),
+        ("CANCELLED", "CANCELLED", Failure.LOST),
+        ("CANCELLED", "model 'x': Error: CANCELLED", Failure.REFUSED),
         ("UNAVAILABLE", "Exceeds maximum queue size", Failure.BUSY),
         ("UNAVAILABLE", "[request id: 7] Exceeds maximum queue size", Failure.BUSY),
         ("UNAVAILABLE", "Server is stopping, scheduler for model has stopped accepting", Failure.BUSY),
