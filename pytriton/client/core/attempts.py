@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pytriton.client.core.deadlines import Deadline
-from pytriton.client.core.failures import is_response
+from pytriton.client.core.failures import is_response, is_stopping
 from pytriton.client.core.readiness import is_ready, probe_timeout_s
 from pytriton.client.core.sansio import Sleep, Steps, T
 from pytriton.client.core.server_set import ServerSet
@@ -98,7 +98,7 @@ class Attempts:
             restart_s = self._settings.restart_timeout_s
             # Addresses that a function gives are those of servers that have responded to it.
             is_known = self.has_responded or self._servers.changes
-            if not (is_known and restart_s > 0 and error.failure in restarting):
+            if not (is_known and restart_s > 0 and self._may_pass(error, restarting)):
                 raise
             failed = error
         started = time.monotonic()
@@ -113,9 +113,13 @@ class Attempts:
                 return (yield from send(timeout_s - waited_s - _RESTART_PAUSE_S))
             except PyTritonClientInferenceServerError as error:
                 # The models of other processes are loaded shortly after the server is ready again.
-                if error.failure not in (*restarting, Failure.NOT_SERVED):
+                if not self._may_pass(error, (*restarting, Failure.NOT_SERVED)):
                     raise
                 failed = error
+
+    def _may_pass(self, error: PyTritonClientInferenceServerError, failures: Sequence[Failure]) -> bool:
+        """Returns whether a failure is one of these, or that of a server that another one is about to replace."""
+        return error.failure in failures or (self._servers.changes and is_stopping(error))
 
     def with_retries(self, attempt: Callable[[], Steps[Any]], deadline: Deadline) -> Steps[Any]:
         """Repeats an attempt until it succeeds, as often as the retry policy allows."""
@@ -158,7 +162,7 @@ class Attempts:
                 server.mark_down()
                 raise
             except PyTritonClientInferenceServerError as error:
-                if not is_response(error) or error.failure is Failure.NOT_SERVED:
+                if not is_response(error) or error.failure is Failure.NOT_SERVED or is_stopping(error):
                     server.mark_down()
                 if error.failure not in _ELSEWHERE:
                     raise

@@ -35,7 +35,9 @@ _BROKEN_STREAM = re.compile(rf"(Received )?(RST_STREAM|GOAWAY)|Stream removed|{_
 _REQUEST_ID = r"(\[request id: .*?\] )?"
 _NO_MODEL = re.compile(_REQUEST_ID + "Request for unknown model")
 # Other requests that are answered as unavailable may have been executed: the model's process may have died over them.
-_NOT_TAKEN = re.compile(_REQUEST_ID + r"(Exceeds maximum queue size|Server is stopping|model '[^']*' has no worker)")
+_STOPS = r"Server is stopping|the server is shutting down$"
+_NOT_TAKEN = re.compile(_REQUEST_ID + rf"(Exceeds maximum queue size|{_STOPS}|model '[^']*' has no worker)")
+_STOPPING = re.compile(rf"answered: {_REQUEST_ID}({_STOPS.replace('$', '')})")
 _RESTRICTED = re.compile(r"This \w+ is restricted, expecting header '([^']*)'")
 _EXPIRED = re.compile(_REQUEST_ID + "Request timeout expired")
 _MAX_SHOWN = 300
@@ -72,6 +74,11 @@ def is_response(error: Exception) -> bool:
 def is_cut_short(error: BaseException) -> bool:
     """Returns whether a stream ended while its request was being sent: the server's status is lost."""
     return isinstance(error, PyTritonClientInferenceServerError) and _CUT_SHORT in error.message
+
+
+def is_stopping(error: PyTritonClientInferenceServerError) -> bool:
+    """Returns whether a server refused a request because it stops: nothing was executed."""
+    return error.failure is Failure.BUSY and _STOPPING.search(error.message) is not None
 
 
 def is_closed(message: str) -> bool:
@@ -151,6 +158,8 @@ def grpc_failure(url: str, status: str | None, message: str, timeout_s: float) -
         return lost(url, message)
     if code in ("INTERNAL", "UNKNOWN", "CANCELLED") and _BROKEN_STREAM.match(message):
         return lost(url, message)
+    if code == "CANCELLED" and message == code:  # clients' own cancellations have other words
+        return lost(url, "the server cancelled the request, as when it stops")
     if code == "UNIMPLEMENTED" and not message:
         return malformed(url, "it speaks gRPC, but not Triton's")
     return server_failure(f"The server at {url}", message, _CODE_OF_GRPC.get(code, ErrorCode.UNKNOWN))
