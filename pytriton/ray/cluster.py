@@ -41,8 +41,8 @@ def start_ray(name: str) -> None:
 def resources_of_cluster() -> str:
     """Describes the resources of each node, and those that are free."""
     try:
-        nodes = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-        free = ray.available_resources()  # type: ignore[no-untyped-call]
+        nodes = [node for node in ray.nodes() if node["Alive"]]
+        free = ray.available_resources()
     except Exception as error:  # the cluster is going
         return f"the cluster does not say what its nodes have ({error})"
     each = "; ".join(f"{node['NodeManagerAddress']}: {_in_words(node['Resources'])}" for node in nodes)

@@ -31,7 +31,7 @@ class InstanceActor:
 
     async def node(self) -> str:
         """Returns the address of the node; by then, the actor has a place."""
-        address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        address: str = ray.util.get_node_ip_address()
         return address
 
     async def live(self) -> None:
