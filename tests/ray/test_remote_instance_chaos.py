@@ -9,7 +9,9 @@ import threading
 import time
 
 import pytest
+import ray
 from actors import MEMORY, bind_pid, has_ended, instances, served_by
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from serving import Load, client_of, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
@@ -58,9 +60,10 @@ def test_kills_of_actors_lose_no_request(triton, name):
 
 
 def test_the_end_of_a_node_loses_no_request_and_its_actors_start_elsewhere(cluster, triton, name):
-    node = cluster.add_node(num_cpus=2, resources={"spare": 4}, object_store_memory=MEMORY)
-    options = {"scheduling_strategy": "SPREAD"}
-    bind_pid(triton, name, instances(3, retries=2, ray_actor_options=options))
+    node = cluster.add_node(num_cpus=2, resources={"spare": 1}, object_store_memory=MEMORY)
+    [node_id] = [each["NodeID"] for each in ray.nodes() if each["Alive"] and "spare" in each["Resources"]]
+    there = {"scheduling_strategy": NodeAffinitySchedulingStrategy(node_id, soft=True)}
+    bind_pid(triton, name, [*instances(1, retries=2), *instances(2, retries=2, ray_actor_options=there)])
     removed = []
 
     def remove(_):
@@ -72,7 +75,7 @@ def test_the_end_of_a_node_loses_no_request_and_its_actors_start_elsewhere(clust
     _, count = under_load(triton, name, 20, remove)
 
     assert count > 100
-    assert triton.report.instances(name)[1] >= 1
+    assert triton.report.instances(name)[1] >= 2
 
 
 def test_binding_again_under_load_loses_no_request_and_ends_the_old_actors(triton, name):
