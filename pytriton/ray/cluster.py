@@ -74,7 +74,7 @@ def result_of(reference: Any, timeout_s: float | None = None) -> Any:
 @contextlib.contextmanager
 def _unless_shut_down() -> Iterator[None]:
     """Turns the ways in which Ray's functions end at its shutdown into an error; called later, they would start it."""
-    error = ray.exceptions.RaySystemError("Ray has been shut down in this process")  # type: ignore[no-untyped-call]
+    error = ray.exceptions.RaySystemError("Ray has been shut down in this process")
     if not ray.is_initialized():
         raise error
     try:
