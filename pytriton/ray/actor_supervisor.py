@@ -14,7 +14,7 @@ import ray
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.metrics import Counter
 from pytriton.process.supervision import BACK_OFF, RESET_AFTER_S
-from pytriton.ray.cluster import death_of, resources_of_cluster, start_ray
+from pytriton.ray.cluster import death_of, is_done, resources_of_cluster, result_of, start_ray
 from pytriton.ray.instance_actor import instance_actor
 from pytriton.ray.instance_messages import Loaded, NotLoaded
 from pytriton.ray.instance_spec import InstanceSpec
@@ -148,8 +148,8 @@ class ActorSupervisor:
             live = self._handle.live.remote()
             while True:
                 is_lost = actor.is_lost.is_set()
-                if ray.wait([live], timeout=_POLL_S)[0]:
-                    ray.get(live)
+                if is_done(live, _POLL_S):
+                    result_of(live)
                     return "was closed", True
                 if is_lost:
                     return f"on node {node} does not respond", True
@@ -188,8 +188,8 @@ class ActorSupervisor:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not self._closing.is_set():
             left_s = _POLL_S if deadline is None else min(_POLL_S, deadline - time.monotonic())
-            if ray.wait([reference], timeout=max(0.0, left_s))[0]:
-                return ray.get(reference)
+            if is_done(reference, max(0.0, left_s)):
+                return result_of(reference)
             if deadline is not None and time.monotonic() > deadline:
                 raise TimeoutError
         raise _ClosingError

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
+from collections.abc import Iterator
+from typing import Any
 
 import ray
+import ray.exceptions
 
 from pytriton.exceptions import PyTritonInvalidOperationError
 
@@ -36,6 +40,47 @@ def start_ray(name: str) -> None:
                 f"Ray cannot be initialized for {name}: {type(error).__name__}: {error}; call ray.init() with the "
                 "address of a cluster that runs, or start one."
             ) from error
+
+
+def is_done(reference: Any, timeout_s: float) -> bool:
+    """Waits for a call of an actor, and returns whether it has ended.
+
+    Args:
+        reference: Ray's reference to the result.
+        timeout_s: How long to wait.
+
+    Raises:
+        RaySystemError: Ray has been shut down.
+    """
+    with _unless_shut_down():
+        return bool(ray.wait([reference], timeout=timeout_s)[0])
+
+
+def result_of(reference: Any, timeout_s: float | None = None) -> Any:
+    """Waits for the result of a call of an actor.
+
+    Args:
+        reference: Ray's reference to it.
+        timeout_s: How long to wait.
+
+    Raises:
+        GetTimeoutError: It takes longer.
+        RayError: The actor has died, or Ray has been shut down.
+    """
+    with _unless_shut_down():
+        return ray.get(reference, timeout=timeout_s)
+
+
+@contextlib.contextmanager
+def _unless_shut_down() -> Iterator[None]:
+    """Turns the ways in which Ray's functions end at its shutdown into an error; called later, they would start it."""
+    error = ray.exceptions.RaySystemError("Ray has been shut down in this process")
+    if not ray.is_initialized():
+        raise error
+    try:
+        yield
+    except SystemExit:
+        raise error from None
 
 
 def resources_of_cluster() -> str:

@@ -51,6 +51,8 @@ class _NoServer:
     """In place of the client by which a function calls other models."""
 
     def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):  # of Python itself
+            raise AttributeError(name)
         raise PyTritonInvalidOperationError(
             "This function runs in a RemoteInstance, and an actor has no connection to the server: call other models "
             "with pytriton.client.ModelClient and the server's address."

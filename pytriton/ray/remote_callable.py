@@ -13,6 +13,7 @@ import ray.exceptions
 
 from pytriton.proxy.tensors.batch import batch_of
 from pytriton.proxy.types import Request
+from pytriton.ray.cluster import result_of
 from pytriton.ray.instance_messages import Loaded, SentBatch, packed, received, sent_batch, unpacked
 from pytriton.ray.instance_spec import InstanceSpec
 from pytriton.ray.routing import ActorGroup, RemoteActor, Route
@@ -104,7 +105,7 @@ class _Function(_Remote):
                     reference = actor.handle.infer.remote(packed(sent))
                     while True:
                         try:
-                            reply = ray.get(reference, timeout=_POLL_S)
+                            reply = result_of(reference, _POLL_S)
                             break
                         except ray.exceptions.GetTimeoutError:
                             call.poll()
@@ -182,7 +183,7 @@ class _FunctionOfStream(_Remote):
             with _Call(actor, sent, requests).watch() as call:
                 try:
                     for reference in actor.handle.stream.options(num_returns="streaming").remote(packed(sent)):
-                        reply = received(unpacked(ray.get(reference)))
+                        reply = received(unpacked(result_of(reference)))
                         has_begun = True
                         yield reply
                     return

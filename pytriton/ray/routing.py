@@ -12,7 +12,7 @@ import ray.exceptions
 
 from pytriton.proxy.tensors.failure import RequestError
 from pytriton.proxy.wire.error_code import ErrorCode
-from pytriton.ray.cluster import death_of
+from pytriton.ray.cluster import death_of, result_of
 
 LOGGER = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class RemoteActor:
     def is_alive(self) -> bool:
         """Asks the actor whether it is there."""
         try:
-            ray.get(self.handle.node.remote(), timeout=_CHECK_S)
+            result_of(self.handle.node.remote(), _CHECK_S)
         except ray.exceptions.GetTimeoutError:
             return False  # busy with something that holds Python's lock
         except Exception:

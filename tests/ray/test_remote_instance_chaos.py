@@ -57,21 +57,22 @@ def test_kills_of_actors_lose_no_request(triton, name):
     wait_until(lambda: triton.report.instances(name)[1] >= len(killed), 30)
 
 
-def test_the_end_of_a_node_loses_no_request_and_its_actors_start_elsewhere(cluster, triton, name):
-    node = cluster.add_node(num_cpus=2, resources={"spare": 4}, object_store_memory=MEMORY)
-    options = {"scheduling_strategy": "SPREAD"}
-    bind_pid(triton, name, instances(3, retries=2, ray_actor_options=options))
-    removed = []
+def test_the_end_of_a_node_loses_no_request_and_its_actors_start_on_another_one(cluster, triton, name):
+    spare = {"num_cpus": 1, "resources": {"spare": 1}, "object_store_memory": MEMORY}
+    nodes = [cluster.add_node(**spare)]
+    there = instances(1, retries=2, ray_actor_options={"resources": {"spare": 1}})
+    bind_pid(triton, name, [*instances(2, retries=2), *there])
 
-    def remove(_):
+    def replace(_):
         time.sleep(3)
-        if not removed:
-            cluster.remove_node(node, allow_graceful=False)
-            removed.append(node)
+        if len(nodes) == 1:
+            cluster.remove_node(nodes[0], allow_graceful=False)
+            nodes.append(cluster.add_node(**spare))
 
-    _, count = under_load(triton, name, 20, remove)
+    pids, count = under_load(triton, name, 20, replace)
 
     assert count > 100
+    assert len(pids) >= 4
     assert triton.report.instances(name)[1] >= 1
 
 
