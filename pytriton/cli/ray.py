@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         command.add_argument(
             "--address",
             default="auto",
-            help="the cluster's: host:6379, or ray://host:10001 from outside; by default, that of this machine's node",
+            help="the cluster's, like 10.0.0.10:6379; by default, that of the Ray node on this machine",
         )
 
 
@@ -92,9 +92,10 @@ def _targets(options: argparse.Namespace) -> None:
 
 def _place(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
-    if not port.isdecimal() or int(port) > _HIGHEST_PORT or ":" in host.strip("[]") != host.startswith("["):
+    is_host = bool(host) and (":" not in host or (host[0], host[-1]) == ("[", "]"))
+    if not is_host or not port.isdecimal() or int(port) > _HIGHEST_PORT:
         raise PyTritonBadParameterError(f"--listen is {text!r}; give HOST:PORT, like 127.0.0.1:9400 or [::1]:9400.")
-    return host.strip("[]") or "0.0.0.0", int(port)
+    return host.strip("[]"), int(port)
 
 
 def _connect(address: str) -> None:
@@ -105,25 +106,27 @@ def _connect(address: str) -> None:
     """
     try:
         import ray
+        from ray._private.services import canonicalize_bootstrap_address
 
         import pytriton.ray  # noqa: F401
     except ImportError as error:
-        raise PyTritonRuntimeError(str(error).partition("\n")[0]) from error
-    if address not in ("auto", "local"):
-        _check_reachable(address)
+        raise PyTritonRuntimeError(
+            f"pytriton ray needs more packages: pip install 'pytriton[ray]' ({error})."
+        ) from error
     try:
-        ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
-    except Exception as error:  # of many kinds
+        found = canonicalize_bootstrap_address("auto") if address == "auto" else address
+        if found is None:
+            raise ConnectionError("no Ray node runs on this machine")
+        _check_reachable(found)
+        ray.init(address=found, logging_level=logging.ERROR, log_to_driver=False)
+    except (ConnectionError, OSError, RuntimeError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0].rstrip(".")
         raise PyTritonRuntimeError(f"There is no Ray cluster at {address!r}: {reason}.") from error
 
 
 def _check_reachable(address: str) -> None:
     """Opens a connection: Ray would try for a minute, and end the process then."""
-    host, _, port = address.rpartition("://")[2].partition("/")[0].rpartition(":")
+    host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) <= _HIGHEST_PORT:
-        raise PyTritonBadParameterError(f"--address is {address!r}; give auto, HOST:6379 or ray://HOST:10001.")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT_S).close()
-    except OSError as error:
-        raise PyTritonRuntimeError(f"There is no Ray cluster at {address!r}: {error}.") from error
+        raise PyTritonBadParameterError(f"--address is {address!r}; give auto, or HOST:PORT like 10.0.0.10:6379.")
+    socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT_S).close()
