@@ -1,4 +1,4 @@
-"""Has Ray Serve move this node's replicas to other nodes, and waits until they are gone: what a pod does before it stops.
+"""Has Ray Serve move this node's replicas elsewhere, and waits until they are gone: what a pod does before it stops.
 
 Run as ``python drain.py SECONDS``, the time that there is.
 """

@@ -93,7 +93,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     server: _Server
     timeout = _REQUEST_TIMEOUT_S
 
-    def do_GET(self) -> None:  # noqa: N802, a name of the standard library's
+    def do_GET(self) -> None:
         """Responds with the targets."""
         if self.path != "/":
             self._respond(http.HTTPStatus.NOT_FOUND, {"error": "The targets are at /."})

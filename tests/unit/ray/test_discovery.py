@@ -117,5 +117,5 @@ class TestFile:
         assert len(set(inodes)) == 1
 
     def test_a_folder_that_is_missing_is_named(self, tmp_path: Path) -> None:
-        with pytest.raises(PyTritonRuntimeError, match="missing/targets.json' cannot be written: No such file"):
+        with pytest.raises(PyTritonRuntimeError, match=r"missing/targets\.json' cannot be written: No such file"):
             keep_file(tmp_path / "missing" / "targets.json", threading.Event(), lambda: TARGETS)
