@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from pytriton import __version__, json_logs
-from pytriton.cli import check, gateway, infer, models, run, serve
+from pytriton.cli import check, gateway, infer, models, ray, run, serve
 from pytriton.client.exceptions import Failure, PyTritonClientError, PyTritonClientInferenceServerError
 from pytriton.exceptions import PyTritonError
 
@@ -72,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_arguments(_command(commands, run))
     serve.add_arguments(_command(commands, serve), TOKEN_VARIABLE)
     gateway.add_arguments(_command(commands, gateway), TOKEN_VARIABLE)
+    ray.add_arguments(_command(commands, ray))
     check.add_arguments(_command(commands, check))
     return parser
 

@@ -79,6 +79,10 @@ class GatewayServer:
             raise PyTritonRuntimeError(f"The gateway at {self.url} did not start.")
         LOGGER.info("The gateway serves at %s.", self.url)
 
+    def is_alive(self) -> bool:
+        """Returns whether it runs."""
+        return self._thread.is_alive()
+
     def wait(self, woken: threading.Event) -> None:
         """Waits until an event is set.
 

@@ -19,6 +19,9 @@ KINDS = {
     "PodMonitor": "@kubernetes-models/prometheus-operator/monitoring.coreos.com/v1/PodMonitor",
     "ScaledObject": "@kubernetes-models/keda/keda.sh/v1alpha1/ScaledObject",
 }
+KINDS_OF_RAY = {"ScrapeConfig": "@kubernetes-models/prometheus-operator/monitoring.coreos.com/v1alpha1/ScrapeConfig"}
+
+_ALL = KINDS | KINDS_OF_RAY
 
 # Reads objects, and prints for each what is wrong with it, or null.
 _SCRIPT = """
@@ -72,7 +75,7 @@ def problems(folder: Path, objects: list[dict[str, Any]]) -> list[str | None]:
     script.write_text(_SCRIPT)
     done = subprocess.run(
         ["node", script],
-        input=json.dumps([KINDS, objects]),
+        input=json.dumps([_ALL, objects]),
         capture_output=True,
         text=True,
         check=False,
@@ -87,7 +90,7 @@ def unknown_fields(folder: Path, manifest: dict[str, Any]) -> set[str]:
     modules = folder / "node_modules"
     known: set[str] = set()
     seen: set[Path] = set()
-    found = [(modules / KINDS[manifest["kind"]]).with_suffix(".d.ts")]
+    found = [(modules / _ALL[manifest["kind"]]).with_suffix(".d.ts")]
     while found:
         file = found.pop()
         if file in seen or not file.is_file():

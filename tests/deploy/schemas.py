@@ -1,7 +1,8 @@
-"""JSON schemas of Kubernetes' kinds, and of KServe's, as far as the manifests use them."""
+"""JSON schemas of Kubernetes' kinds, of KServe's and of KubeRay's, as far as the manifests use them."""
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -107,10 +108,68 @@ KSERVE = {
     ),
 }
 
+_PARAMETERS = {"type": "object", "additionalProperties": _TEXT}  # of `ray start`
+_TEMPLATE = _built_in("core.v1.PodTemplateSpec")
+
+# After KubeRay's types (ray.io/v1), likewise.
+KUBERAY = {
+    "RayService": _kind(
+        "ray.io/v1",
+        "RayService",
+        _fields(
+            ["rayClusterConfig"],
+            serveConfigV2=_TEXT,
+            serveService=_built_in("core.v1.Service"),
+            rayClusterConfig=_fields(
+                ["headGroupSpec"],
+                rayVersion=_TEXT,
+                enableInTreeAutoscaling=_FLAG,
+                headServiceAnnotations=_TEXTS,
+                headGroupSpec=_fields(
+                    ["rayStartParams", "template"],
+                    rayStartParams=_PARAMETERS,
+                    template=_TEMPLATE,
+                    serviceType={"enum": ["ClusterIP", "NodePort", "LoadBalancer"]},
+                    headService=_built_in("core.v1.Service"),
+                    enableIngress=_FLAG,
+                ),
+                workerGroupSpecs={
+                    "type": "array",
+                    "items": _fields(
+                        ["groupName", "minReplicas", "maxReplicas", "rayStartParams", "template"],
+                        groupName=_TEXT,
+                        replicas=_NUMBER,
+                        minReplicas=_NUMBER,
+                        maxReplicas=_NUMBER,
+                        numOfHosts=_NUMBER,
+                        idleTimeoutSeconds=_NUMBER,
+                        rayStartParams=_PARAMETERS,
+                        template=_TEMPLATE,
+                    ),
+                },
+            ),
+        ),
+    ),
+}
+
 
 def validate_kserve(manifest: dict[str, Any]) -> None:
     """Validates an object of KServe's, and what is Kubernetes' own in it by its strict schema."""
+    _validate(manifest, KSERVE)
+
+
+def validate_kuberay(manifest: dict[str, Any]) -> None:
+    """Validates an object of KubeRay's in the same way."""
+    _validate(manifest, KUBERAY)
+
+
+def _validate(manifest: dict[str, Any], kinds: dict[str, Any]) -> None:
+    jsonschema.Draft202012Validator(kinds[manifest["kind"]], registry=_registry()).validate(manifest)
+
+
+@functools.cache
+def _registry() -> Registry[Any]:
+    """Kubernetes' own types, strictly."""
     schemas = Path(kubernetes_validate.__file__).with_name("kubernetes-json-schema")
     text = (schemas / f"v{VERSIONS[-1]}-local-strict" / "_definitions.json").read_text()
-    registry: Registry[Any] = Registry().with_resource(_DEFINITIONS, Resource.from_contents(json.loads(text)))
-    jsonschema.Draft202012Validator(KSERVE[manifest["kind"]], registry=registry).validate(manifest)
+    return Registry().with_resource(_DEFINITIONS, Resource.from_contents(json.loads(text)))

@@ -240,5 +240,5 @@ def test_keys_of_the_gateway_come_from_a_secret(tmp_path: Path) -> None:
 
 
 def test_page_shows_the_program_of_the_image() -> None:
-    (program,) = re.findall(r"```python\n(.*?)```", (DEPLOY.parent / "docs/deploy.md").read_text(), re.DOTALL)
+    program, _ = re.findall(r"```python\n(.*?)```", (DEPLOY.parent / "docs/deploy.md").read_text(), re.DOTALL)
     assert program == (DEPLOY / "app/app.py").read_text()
