@@ -68,7 +68,7 @@ def _targets(options: argparse.Namespace) -> None:
     place = None if options.listen is None else _place(options.listen)
     _connect(options.address)
     from pytriton.ray import connect
-    from pytriton.ray.discovery import DiscoveryServer, keep_file, targets
+    from pytriton.ray.pools.discovery import DiscoveryServer, keep_file, targets
 
     if options.pool is not None:
         connect(options.pool)  # says which pools there are, if not this one

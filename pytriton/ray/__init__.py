@@ -15,12 +15,12 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError(f"pytriton.ray needs Ray: pip install 'pytriton[ray]' ({error}).") from error
 
-from pytriton.ray.autoscale import Autoscale
-from pytriton.ray.deployment import application, deploy
-from pytriton.ray.directory import ReplicaEntry, ReplicaFailure
-from pytriton.ray.pool import Pool, connect, pools
-from pytriton.ray.remote_instance import RemoteInstance
-from pytriton.ray.status import PoolStatus
+from pytriton.ray.instances.remote_instance import RemoteInstance
+from pytriton.ray.pools.autoscale import Autoscale
+from pytriton.ray.pools.deployment import application, deploy
+from pytriton.ray.pools.directory import ReplicaEntry, ReplicaFailure
+from pytriton.ray.pools.pool import Pool, connect, pools
+from pytriton.ray.pools.status import PoolStatus
 
 __all__ = [
     "Autoscale",

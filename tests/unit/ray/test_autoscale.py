@@ -7,8 +7,8 @@ from pytriton.exceptions import PyTritonBadParameterError
 pytest.importorskip("ray")
 
 from pytriton.ray import Autoscale
-from pytriton.ray.autoscale import ScalingPolicy
-from pytriton.ray.load import BUSY, PENDING, QUEUE_MS
+from pytriton.ray.pools.autoscale import ScalingPolicy
+from pytriton.ray.pools.load import BUSY, PENDING, QUEUE_MS
 
 POLICY = ScalingPolicy(queue_ms=50, max_pending=None, max_busy=0.7)
 

@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("ray")
 
-from pytriton.ray import directory as module
-from pytriton.ray.directory import Directory, ReplicaEntry, ReplicaFailure
-from pytriton.ray.status import PoolStatus
+from pytriton.ray.pools import directory as module
+from pytriton.ray.pools.directory import Directory, ReplicaEntry, ReplicaFailure
+from pytriton.ray.pools.status import PoolStatus
 
 ENTRY = ReplicaEntry(
     id="r1",

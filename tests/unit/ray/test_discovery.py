@@ -16,8 +16,8 @@ import pytest
 pytest.importorskip("ray.serve")
 
 from pytriton.exceptions import PyTritonRuntimeError
-from pytriton.ray import discovery
-from pytriton.ray.discovery import DiscoveryServer, Targets, keep_file
+from pytriton.ray.pools import discovery
+from pytriton.ray.pools.discovery import DiscoveryServer, Targets, keep_file
 
 TARGETS = [{"targets": ["10.0.0.4:16500"], "labels": {"pool": "double", "replica": "a", "node": "b"}}]
 

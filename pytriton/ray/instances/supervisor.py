@@ -15,11 +15,11 @@ from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.metrics import Counter
 from pytriton.process.supervision import BACK_OFF, RESET_AFTER_S
 from pytriton.ray.cluster import death_of, is_done, resources_of_cluster, result_of, start_ray
-from pytriton.ray.instance_actor import instance_actor
-from pytriton.ray.instance_messages import Loaded, NotLoaded
-from pytriton.ray.instance_spec import InstanceSpec
-from pytriton.ray.remote_callable import infer_func_of
-from pytriton.ray.routing import ActorGroup, RemoteActor
+from pytriton.ray.instances.actor import instance_actor
+from pytriton.ray.instances.messages import Loaded, NotLoaded
+from pytriton.ray.instances.remote_callable import infer_func_of
+from pytriton.ray.instances.routing import ActorGroup, RemoteActor
+from pytriton.ray.instances.spec import InstanceSpec
 
 LOGGER = logging.getLogger(__name__)
 

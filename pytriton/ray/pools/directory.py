@@ -36,7 +36,7 @@ class ReplicaEntry:
         metrics: ``host:port`` of its metrics; empty if it does not serve them.
         models: The names of its models.
         is_ready: Whether Triton says that it is ready.
-        load: Pending requests and the like, see `pytriton.ray.load`.
+        load: Pending requests and the like, see `pytriton.ray.pools.load`.
         server_restarts: How often its Triton was restarted.
         pid: The process of the actor.
     """

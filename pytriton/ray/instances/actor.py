@@ -8,8 +8,8 @@ from typing import Any
 
 import ray
 
-from pytriton.ray.instance_host import InstanceHost
-from pytriton.ray.instance_messages import Loaded, NotLoaded, Packed, packed, unpacked
+from pytriton.ray.instances.host import InstanceHost
+from pytriton.ray.instances.messages import Loaded, NotLoaded, Packed, packed, unpacked
 
 _MAX_CONCURRENCY = 10_000  # the server limits the batches; streams, cancellations and checks come on top
 

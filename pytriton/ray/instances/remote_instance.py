@@ -11,9 +11,9 @@ from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.models.external_instance import ExternalInstance, InstanceOpener, OpenedInstance
 from pytriton.process.pickling import pickled
-from pytriton.ray.actor_supervisor import ActorSupervisor
-from pytriton.ray.instance_actor import instance_actor
-from pytriton.ray.instance_spec import InstanceSpec
+from pytriton.ray.instances.actor import instance_actor
+from pytriton.ray.instances.spec import InstanceSpec
+from pytriton.ray.instances.supervisor import ActorSupervisor
 
 # What the supervisor decides, as it starts actors again itself.
 _OWN_OPTIONS = {

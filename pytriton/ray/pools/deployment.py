@@ -16,9 +16,9 @@ from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
 from pytriton.process.pickling import pickled
-from pytriton.ray.autoscale import Autoscale
-from pytriton.ray.pool import Pool
-from pytriton.ray.replica import DRAIN_S, EXIT_TIMEOUT_S, Replica
+from pytriton.ray.pools.autoscale import Autoscale
+from pytriton.ray.pools.pool import Pool
+from pytriton.ray.pools.replica import DRAIN_S, EXIT_TIMEOUT_S, Replica
 from pytriton.server.config import TritonConfig
 from pytriton.triton import Triton
 

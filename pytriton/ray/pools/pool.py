@@ -11,9 +11,9 @@ from ray import serve
 
 from pytriton.client import AsyncioModelClient, ModelClient
 from pytriton.exceptions import PyTritonBadParameterError
-from pytriton.ray.addresses import Addresses
-from pytriton.ray.directory import ReplicaEntry, ReplicaFailure, directory
-from pytriton.ray.status import PoolStatus
+from pytriton.ray.pools.addresses import Addresses
+from pytriton.ray.pools.directory import ReplicaEntry, ReplicaFailure, directory
+from pytriton.ray.pools.status import PoolStatus
 
 CLIENT_RESTART_TIMEOUT_S = 30.0  # longer than it takes to start a replica in another place
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import ray
 
-from pytriton.ray.directory import ReplicaEntry, Version, directory
+from pytriton.ray.pools.directory import ReplicaEntry, Version, directory
 from pytriton.utils.back_off import BackOff
 
 LOGGER = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pytriton.exceptions import PyTritonRuntimeError
-from pytriton.ray.pool import Pool, pools
+from pytriton.ray.pools.pool import Pool, pools
 
 LOGGER = logging.getLogger(__name__)
 

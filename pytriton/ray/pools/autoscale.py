@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pytriton.exceptions import PyTritonBadParameterError
-from pytriton.ray.load import BUSY, PENDING, QUEUE_MS
+from pytriton.ray.pools.load import BUSY, PENDING, QUEUE_MS
 
 _MAX_GROWTH = 3.0  # times the number of replicas, at once
 _METRICS_INTERVAL_S = 1.0
@@ -83,7 +83,7 @@ class Autoscale:
             "metrics_interval_s": _METRICS_INTERVAL_S,
             "look_back_period_s": _LOOK_BACK_S,
             "policy": {
-                "policy_function": "pytriton.ray.autoscale:ScalingPolicy",
+                "policy_function": "pytriton.ray.pools.autoscale:ScalingPolicy",
                 "policy_kwargs": limits,
             },
         }

@@ -14,9 +14,9 @@ import ray.exceptions
 from pytriton.proxy.tensors.batch import batch_of
 from pytriton.proxy.types import Request
 from pytriton.ray.cluster import result_of
-from pytriton.ray.instance_messages import Loaded, SentBatch, packed, received, sent_batch, unpacked
-from pytriton.ray.instance_spec import InstanceSpec
-from pytriton.ray.routing import ActorGroup, RemoteActor, Route
+from pytriton.ray.instances.messages import Loaded, SentBatch, packed, received, sent_batch, unpacked
+from pytriton.ray.instances.routing import ActorGroup, RemoteActor, Route
+from pytriton.ray.instances.spec import InstanceSpec
 
 _POLL_S = 0.1  # for cancelled requests of a plain function
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from pytriton.ray.directory import ReplicaEntry, ReplicaFailure
+from pytriton.ray.pools.directory import ReplicaEntry, ReplicaFailure
 
 _COLUMNS = ("REPLICA", "NODE", "READY", "HTTP", "GRPC", "METRICS", "MODELS", "PENDING", "QUEUE MS", "BUSY", "RESTARTS")
 

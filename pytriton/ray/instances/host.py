@@ -28,7 +28,7 @@ from pytriton.proxy.worker.execution_mode import (
     is_deferred,
     joins_requests,
 )
-from pytriton.ray.instance_messages import (
+from pytriton.ray.instances.messages import (
     Loaded,
     NotLoaded,
     ReceivedBatch,

@@ -16,8 +16,8 @@ import ray.util
 from ray import serve
 
 from pytriton.exceptions import PyTritonRuntimeError
-from pytriton.ray.directory import PUBLISH_INTERVAL_S, ReplicaEntry, ReplicaFailure, directory
-from pytriton.ray.load import LoadMeter
+from pytriton.ray.pools.directory import PUBLISH_INTERVAL_S, ReplicaEntry, ReplicaFailure, directory
+from pytriton.ray.pools.load import LoadMeter
 from pytriton.server.config import TritonConfig
 from pytriton.server.security import TritonSecurityConfig
 from pytriton.triton import Triton
@@ -59,7 +59,7 @@ class Replica:
             raise PyTritonRuntimeError("Triton is not ready.")
 
     def record_autoscaling_stats(self) -> dict[str, float]:
-        """Returns the load, for `pytriton.ray.autoscale`."""
+        """Returns the load, for `pytriton.ray.pools.autoscale`."""
         return self._load
 
     def __del__(self) -> None:

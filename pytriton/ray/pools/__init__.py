@@ -1,0 +1,1 @@
+"""Pools: replicas of a server on the nodes of a cluster."""
