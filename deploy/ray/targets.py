@@ -4,7 +4,7 @@ import contextlib
 
 from ray import serve
 
-from pytriton.ray.pools.discovery import DiscoveryServer
+from pytriton.ray import DiscoveryServer
 
 
 class Discovery:

@@ -19,11 +19,13 @@ from pytriton.ray.instances.remote_instance import RemoteInstance
 from pytriton.ray.pools.autoscale import Autoscale
 from pytriton.ray.pools.deployment import application, deploy
 from pytriton.ray.pools.directory import ReplicaEntry, ReplicaFailure
+from pytriton.ray.pools.discovery import DiscoveryServer
 from pytriton.ray.pools.pool import Pool, connect, pools
 from pytriton.ray.pools.status import PoolStatus
 
 __all__ = [
     "Autoscale",
+    "DiscoveryServer",
     "Pool",
     "PoolStatus",
     "RemoteInstance",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import re
 import threading
@@ -42,18 +43,21 @@ def start_ray(name: str) -> None:
             ) from error
 
 
-def is_done(reference: Any, timeout_s: float) -> bool:
+def is_done(result: concurrent.futures.Future[Any], timeout_s: float) -> bool:
     """Waits for a call of an actor, and returns whether it has ended.
 
+    A thread that waits in Ray's own functions while the process leaves the cluster can end the process; so this is for
+    threads that wait most of their life.
+
     Args:
-        reference: Ray's reference to the result.
+        result: The ``future()`` of Ray's reference to the result.
         timeout_s: How long to wait.
 
     Raises:
         RaySystemError: Ray has been shut down.
     """
     with _unless_shut_down():
-        return bool(ray.wait([reference], timeout=timeout_s)[0])
+        return bool(concurrent.futures.wait([result], timeout_s).done)
 
 
 def result_of(reference: Any, timeout_s: float | None = None) -> Any:

@@ -14,7 +14,7 @@ import ray
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.metrics import Counter
 from pytriton.process.supervision import BACK_OFF, RESET_AFTER_S
-from pytriton.ray.cluster import death_of, is_done, resources_of_cluster, result_of, start_ray
+from pytriton.ray.cluster import death_of, is_done, resources_of_cluster, start_ray
 from pytriton.ray.instances.actor import instance_actor
 from pytriton.ray.instances.messages import Loaded, NotLoaded
 from pytriton.ray.instances.remote_callable import infer_func_of
@@ -145,11 +145,11 @@ class ActorSupervisor:
             self._settled.set()
             if self._restarts:
                 LOGGER.info("The actor of %s has been restarted on node %s.", self._spec.name, node)
-            live = self._handle.live.remote()
+            live = self._handle.live.remote().future()
             while True:
                 is_lost = actor.is_lost.is_set()
                 if is_done(live, _POLL_S):
-                    result_of(live)
+                    live.result()
                     return "was closed", True
                 if is_lost:
                     return f"on node {node} does not respond", True
@@ -186,10 +186,11 @@ class ActorSupervisor:
     def _wait(self, reference: Any, timeout_s: float | None = None) -> Any:
         """Waits for a result, as long as the instance is needed."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        result = reference.future()
         while not self._closing.is_set():
             left_s = _POLL_S if deadline is None else min(_POLL_S, deadline - time.monotonic())
-            if is_done(reference, max(0.0, left_s)):
-                return result_of(reference)
+            if is_done(result, max(0.0, left_s)):
+                return result.result()
             if deadline is not None and time.monotonic() > deadline:
                 raise TimeoutError
         raise _ClosingError

@@ -17,7 +17,7 @@ from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
 from pytriton.process.pickling import pickled
 from pytriton.ray.pools.autoscale import Autoscale
-from pytriton.ray.pools.pool import Pool
+from pytriton.ray.pools.pool import DEPLOYMENT, Pool
 from pytriton.ray.pools.replica import DRAIN_S, EXIT_TIMEOUT_S, Replica
 from pytriton.server.config import TritonConfig
 from pytriton.triton import Triton
@@ -26,7 +26,6 @@ LOGGER = logging.getLogger(__name__)
 
 Build = Callable[[Triton], object]
 
-_DEPLOYMENT = "triton"
 _HEALTH_CHECK_S = 1.0
 _HEALTH_TIMEOUT_S = 30.0
 _STARTS = 3  # of a replica, until it counts as one that cannot be started
@@ -68,7 +67,7 @@ def application(
     drain_s = DRAIN_S if config.drain_secs is None else config.drain_secs
     exit_s = EXIT_TIMEOUT_S if config.exit_timeout_secs is None else config.exit_timeout_secs
     settings: dict[str, Any] = {
-        "name": _DEPLOYMENT,
+        "name": DEPLOYMENT,
         "ray_actor_options": {**(actor_options or {}), "num_cpus": num_cpus, "num_gpus": num_gpus},
         "health_check_period_s": _HEALTH_CHECK_S,
         "health_check_timeout_s": _HEALTH_TIMEOUT_S,

@@ -15,6 +15,9 @@ from pytriton.ray.pools.addresses import Addresses
 from pytriton.ray.pools.directory import ReplicaEntry, ReplicaFailure, directory
 from pytriton.ray.pools.status import PoolStatus
 
+DEPLOYMENT = "triton"
+"""The name of a pool's deployment in its application of Ray Serve."""
+
 CLIENT_RESTART_TIMEOUT_S = 30.0  # longer than it takes to start a replica in another place
 
 _TIMEOUT_S = 10.0
@@ -42,9 +45,10 @@ def connect(name: str) -> Pool:
 
 
 def pools() -> list[str]:
-    """Returns the names of the cluster's pools that have replicas."""
+    """Returns the names of the cluster's pools, also of those that are being deployed."""
     names: list[str] = ray.get(directory().pools.remote(), timeout=_TIMEOUT_S)
-    return names
+    deployed = [name for name, app in serve.status().applications.items() if DEPLOYMENT in app.deployments]
+    return sorted({*names, *deployed})
 
 
 class Pool:
