@@ -4,6 +4,7 @@ The load rises and falls; a line a second shows what is served, and by how many 
 """
 
 import argparse
+import collections
 import threading
 import time
 from collections.abc import Iterator
@@ -40,10 +41,17 @@ def build(triton: Triton) -> None:
 
 
 class Load:
-    """Clients that read the same picture again and again; as many of them as wanted are active."""
+    """Clients that read the same picture again and again; as many of them as wanted are active.
+
+    Attributes:
+        clients: How many are active.
+        pause_s: How long each of them pauses after a picture.
+        served: Pictures that were read.
+    """
 
     def __init__(self, pool: Pool, most: int) -> None:
         self.clients = self.served = 0
+        self.pause_s = 0.0
         self._over = False
         self._lock = threading.Lock()
         self._threads = [threading.Thread(target=self._read, args=(pool, number)) for number in range(most)]
@@ -65,6 +73,7 @@ class Load:
                 assert b"CORNER CAFE" in texts, texts
                 with self._lock:
                     self.served += 1
+                time.sleep(self.pause_s)
 
 
 class Second(NamedTuple):
@@ -75,19 +84,19 @@ class Second(NamedTuple):
     queue_ms: float
 
 
-def run(pool: Pool, load: Load, phases: list[tuple[int, float]]) -> Iterator[Second]:
-    """Changes the load, and yields what was served in each second."""
-    start = last = time.monotonic()
-    served = 0
-    for load.clients, seconds in phases:
+def run(pool: Pool, load: Load, phases: list[tuple[int, float, float]]) -> Iterator[Second]:
+    """Changes the load, and yields once a second what was served in the last five."""
+    start = time.monotonic()
+    served = collections.deque([(start, 0)], maxlen=6)
+    for load.clients, load.pause_s, seconds in phases:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             time.sleep(1)
-            now, total = time.monotonic(), load.served
+            served.append((time.monotonic(), load.served))
+            (before, earlier), (now, total) = served[0], served[-1]
             replicas = [replica for replica in pool.replicas() if replica.is_ready]
             queue_ms = sum(replica.load["queue_ms"] for replica in replicas) / max(len(replicas), 1)
-            yield Second(now - start, load.clients, (total - served) / (now - last), len(replicas), queue_ms)
-            last, served = now, total
+            yield Second(now - start, load.clients, (total - earlier) / (now - before), len(replicas), queue_ms)
 
 
 def draw(seconds: list[Second], path: str) -> None:
@@ -118,8 +127,10 @@ def main() -> None:
     pool = pytriton.ray.deploy(build, name="ocr", autoscale=autoscale)
     most = 4 * options.replicas
     load = Load(pool, most)
+    quiet, busy = (1, 2.0), (most, 0.0)
+    phases = [(*quiet, options.seconds / 2), (*busy, options.seconds), (*quiet, options.seconds)]
     seconds = []
-    for second in run(pool, load, [(1, options.seconds / 2), (most, options.seconds), (1, options.seconds)]):
+    for second in run(pool, load, phases):
         seconds.append(second)
         print(
             f"{second.time_s:5.0f} s  {second.clients:2} clients  {second.replicas} replicas  "

@@ -119,3 +119,12 @@ def test_notebook_runs_as_a_program() -> None:
 )
 def test_readme_of_the_example_names_each_program(example: Path) -> None:
     assert example.name in (example.parent / "README.md").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_the_pool_of_ocr_reads_pictures_while_its_load_changes():
+    pytest.importorskip("ray")
+    printed = run("examples/ocr_on_ray/scale.py", "--seconds", "8")
+    assert re.search(r"8 clients  [12] replicas  +\d+ ms in the queue +[\d.]+/s #", printed), printed
+    assert "Pool ocr: RUNNING" in printed
