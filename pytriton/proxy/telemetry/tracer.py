@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import logging
 import os
 import sys
 import threading
@@ -19,8 +20,13 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.trace import Tracer
 
+LOGGER = logging.getLogger(__name__)
+
 _INSTRUMENTATION = "pytriton"
 _ENDPOINT = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+_PROTOCOL = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
+_GENERAL_PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL"
+_HTTP = "http/protobuf"
 _RESOURCE = "OTEL_RESOURCE_ATTRIBUTES"
 # Triton's settings of how spans are sent, as the variables of OpenTelemetry that worker processes read.
 _BATCHING = {
@@ -185,7 +191,9 @@ def use_trace_config(trace_config: Sequence[str] | None) -> Callable[[], None]:
     attributes = _attributes_of(trace_config)
     batching = _batching_of(trace_config)
     described = ",".join(f"{name}={quote(value)}" for name, value in attributes.items())
-    own = _OwnTracer(url, _resource_of(attributes), {_ENDPOINT: url, _RESOURCE: described, **batching})
+    own = _OwnTracer(
+        url, _resource_of(attributes), {_ENDPOINT: url, _PROTOCOL: _HTTP, _RESOURCE: described, **batching}
+    )
     _own.append(own)
     atexit.register(own.close)
     return own.close
@@ -193,13 +201,24 @@ def use_trace_config(trace_config: Sequence[str] | None) -> Callable[[], None]:
 
 def telemetry_environment() -> Mapping[str, str]:
     """Returns the variables of OpenTelemetry that worker processes get, unless they are set; mostly none."""
-    return {} if not _own else {name: each for name, each in _own[-1].environment.items() if name not in os.environ}
+    if not _own:
+        return {}
+    environment = {name: each for name, each in _own[-1].environment.items() if name not in os.environ}
+    if _ENDPOINT not in environment:  # the user's own, with its own protocol
+        environment.pop(_PROTOCOL, None)
+    return environment
 
 
 def use_environment() -> None:
     """Has this worker process send spans if OpenTelemetry's variables say where to, and its packages are installed."""
     url = os.environ.get(_ENDPOINT)
     if not url:
+        return
+    protocol = os.environ.get(_PROTOCOL) or os.environ.get(_GENERAL_PROTOCOL) or _HTTP
+    if protocol != _HTTP:
+        LOGGER.warning(
+            "Spans are not sent: they can be by %s, and %s or %s is %r.", _HTTP, _PROTOCOL, _GENERAL_PROTOCOL, protocol
+        )
         return
     with contextlib.suppress(ImportError):
         _own.append(_OwnTracer(url, _resource_of({}), {}))

@@ -79,12 +79,24 @@ def test_worker_processes_get_what_the_settings_say(no_tracer, monkeypatch):
     try:
         assert tracer.telemetry_environment() == {
             "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": URL,
+            "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
             "OTEL_BSP_SCHEDULE_DELAY": "50",
         }
         assert tracer.current_tracer() is not None
     finally:
         end()
     assert tracer.telemetry_environment() == {}
+
+
+def test_worker_processes_send_nothing_by_a_protocol_that_they_do_not_speak(no_tracer, monkeypatch, caplog):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://localhost:4317")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    end = tracer.use_trace_config(SETTINGS)
+    assert "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL" not in tracer.telemetry_environment()
+    end()
+    tracer.use_environment()
+    assert tracer.current_tracer() is None
+    assert "OTEL_EXPORTER_OTLP_PROTOCOL is 'grpc'" in caplog.text
 
 
 @pytest.mark.parametrize("settings", [None, [], ["mode=triton", "rate=1"]])
