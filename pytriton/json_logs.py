@@ -88,7 +88,12 @@ class JSONFormatter(logging.Formatter):
             entry["exception"] = exception
         if record.stack_info:
             entry["stack"] = record.stack_info
-        further = {name: value for name, value in record.__dict__.items() if name not in _OWN_ATTRIBUTES}
+        # Libraries that change how records are made, such as Ray, keep attributes of their own in them.
+        further = {
+            name: value
+            for name, value in record.__dict__.items()
+            if name not in _OWN_ATTRIBUTES and not name.startswith("_")
+        }
         for name, value in {**_context_fields(), **further}.items():
             entry.setdefault(name, value)
         return json.dumps(_plain(entry), separators=(",", ":"), allow_nan=False)

@@ -35,11 +35,14 @@ SPARE_S = 15
 @pytest.fixture(autouse=True, scope="module")
 def programs() -> Iterator[None]:
     """Has the programs of the folder imported, as ``PYTHONPATH`` does in the image."""
+    names = ("service", "gateway", "targets")
+    others = {name: sys.modules.pop(name) for name in names if name in sys.modules}  # of other tests
     sys.path.insert(0, str(RAY))
     yield
     sys.path.remove(str(RAY))
-    for name in ("service", "gateway", "targets"):
+    for name in names:
         sys.modules.pop(name, None)
+    sys.modules.update(others)
 
 
 @pytest.fixture(scope="module", params=OVERLAYS)

@@ -6,6 +6,7 @@ import itertools
 import os
 import pathlib
 import sys
+import tempfile
 
 import pytest
 
@@ -33,7 +34,10 @@ def cluster():
     )
     try:
         cluster.add_node(wait=False, resources={"b": 100}, **node)
+        here = pathlib.Path.cwd()
+        os.chdir(tempfile.gettempdir())  # Ray has its workers import from the current folder, that of the sources
         ray.init(address=cluster.address, log_to_driver=False)
+        os.chdir(here)
         cluster.wait_for_nodes()
         yield cluster
     finally:
