@@ -201,7 +201,7 @@ class _Progress:
             state = ApplicationStatus.NOT_STARTED if app is None else app.status
             if state is ApplicationStatus.RUNNING:
                 return
-            if state in (ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.UNHEALTHY):
+            if state is ApplicationStatus.DEPLOY_FAILED:
                 raise PyTritonRuntimeError(f"Pool {name!r} cannot be {self._verb}. {self._reason(app)}{self._outcome}")
             now = time.monotonic()
             if now > start + timeout_s:
