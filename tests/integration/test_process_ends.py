@@ -112,6 +112,7 @@ def nothing_left():
     assert shared_memory() <= before[2]
 
 
+@pytest.mark.slow
 def test_twenty_runs_leave_nothing(own_home):
     def run():
         bind_pid(triton, "model", [ProcessInstance(Multiply), Multiply()])

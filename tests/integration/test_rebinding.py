@@ -191,6 +191,7 @@ def test_two_threads_that_bind_one_name_under_load_drop_no_request(triton, name)
     assert last in (TIMES - 2, TIMES - 1)
 
 
+@pytest.mark.slow
 def test_binding_again_under_load_leaves_nothing_behind():
     with running_triton() as triton:
         triton.run()

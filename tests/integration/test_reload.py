@@ -171,6 +171,7 @@ def test_the_gateway_goes_on(program):
     answers(running, "Scale", 3)
 
 
+@pytest.mark.slow
 def test_fifty_reloads_under_load_lose_no_request_and_are_fast(program):
     running = program(app=WITH_HELPER, helper="FACTOR = 1")
     load = [LoadOn(running, "Scale") for _ in range(CLIENTS)]

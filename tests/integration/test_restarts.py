@@ -372,6 +372,7 @@ def test_a_stop_during_a_restart_is_prompt(triton):
     assert not servers()
 
 
+@pytest.mark.slow
 def test_a_hundred_kills_leave_nothing_behind(own_home):
     with running_triton() as triton:
         bind_floats(triton, "double", double)

@@ -204,6 +204,7 @@ def check_restless_clients(seconds, rng):
     assert running.total == 0
 
 
+@pytest.mark.slow
 def test_clients_that_leave_at_random_leave_nothing_behind():
     check_restless_clients(10, random.Random(1))
 

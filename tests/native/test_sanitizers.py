@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-SANITIZERS = ["address", "thread"]
+SANITIZERS = ["address", pytest.param("thread", marks=pytest.mark.slow)]  # each takes a minute to build
 
 # The programs that run behaviours, and what they say with `--list`.
 BEHAVIOURS = {

@@ -180,6 +180,7 @@ def connect_state(name):
     return "NOT_STARTED" if name not in serve.status().applications else "there"
 
 
+@pytest.mark.slow
 def test_an_update_that_fails_leaves_the_replicas_that_there_were(pool):
     with pytest.raises(PyTritonRuntimeError, match="LookupError: there are no weights") as caught:
         deployed(build=refusing)
@@ -212,6 +213,7 @@ sys.meta_path.insert(0, Hiding())
 """
 
 
+@pytest.mark.slow
 def test_a_node_without_the_package_says_so(cluster, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(HIDING)
     options = {"runtime_env": {"env_vars": {"PYTHONPATH": str(tmp_path)}}}

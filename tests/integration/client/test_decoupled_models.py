@@ -92,6 +92,7 @@ def test_leaving_the_loop_early_ends_a_bound_generator(triton, name, streamer):
         assert ended.wait(30)
 
 
+@pytest.mark.slow
 def test_a_stream_can_be_left_in_the_moment_in_which_a_response_comes(triton, name, streamer):
     ended = bind_endless(triton, name)
     for _ in range(10):
