@@ -202,4 +202,5 @@ def _interrupt(handler: object) -> None:
 
 
 if __name__ == "__main__":
+    os.environ["RAY_SCHEDULER_EVENTS"] = "0"  # which would print among what the page prints
     PageRun(Path(sys.argv[1]).resolve()).run()

@@ -48,7 +48,7 @@ def rebind_a_model(triton):
 FAULTS = [kill_the_server, stop_the_server_for_a_moment, kill_a_process_instance, rebind_a_model]
 
 
-@pytest.mark.parametrize("seconds", [20, pytest.param(600, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize("seconds", [10, pytest.param(600, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
 def test_every_response_is_right_whatever_is_killed(seconds):
     process = psutil.Process()
     with Triton(config=free_config(restart_limit=10_000)) as triton:

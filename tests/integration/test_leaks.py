@@ -71,6 +71,7 @@ def test_ten_thousand_requests_of_mixed_sizes_leave_nothing_behind(triton):
     check_many(triton, 10_000)
 
 
+@pytest.mark.slow
 def test_memory_shrinks_back_after_a_burst_of_big_requests(triton):
     client = Client("http", triton)  # over gRPC the server itself keeps requests and responses for reuse
     try:
@@ -88,6 +89,7 @@ def test_memory_shrinks_back_after_a_burst_of_big_requests(triton):
         client.close()
 
 
+@pytest.mark.slow
 def test_inputs_that_are_kept_hold_their_memory_until_they_are_dropped(triton):
     kept = []
 

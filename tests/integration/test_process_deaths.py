@@ -326,6 +326,7 @@ def all_serve(triton, name, instances):
     return len(after) == instances and all(after[each] > before.get(each, after[each]) for each in after)
 
 
+@pytest.mark.slow
 def test_processes_that_are_killed_at_random_lose_no_request_silently(triton, name, caplog):
     check_random_kills(triton, name, 5, caplog)
 

@@ -75,6 +75,7 @@ def check_random_kills(triton, home, duration_s, caplog):
     assert len(sorted(home.rglob("*"))) == len(folders)
 
 
+@pytest.mark.slow
 def test_no_request_is_lost_silently(triton, own_home, caplog):
     check_random_kills(triton, own_home, 5, caplog)
 

@@ -46,7 +46,8 @@ from pytriton.proxy.context import CALL_FRAME
 from pytriton.proxy.tensors.stacked_outputs import StackedOutputs
 from pytriton.proxy.types import Request, Response
 
-pytestmark = pytest.mark.filterwarnings("error")
+# Sockets are those of earlier tests in this process.
+pytestmark = pytest.mark.filterwarnings("error", "ignore:unclosed <socket:ResourceWarning")
 
 
 def first_of(outputs):

@@ -35,7 +35,8 @@ from pytriton.decorators import (
 )
 from pytriton.proxy.types import Response
 
-pytestmark = pytest.mark.filterwarnings("error")
+# Sockets are those of earlier tests in this process.
+pytestmark = pytest.mark.filterwarnings("error", "ignore:unclosed <socket:ResourceWarning")
 
 
 STACKS = {

@@ -21,7 +21,8 @@ from pytriton.exceptions import (
 from pytriton.proxy.tensors.stacked_outputs import StackedOutputs
 from pytriton.proxy.types import Response
 
-pytestmark = pytest.mark.filterwarnings("error")
+# Sockets are those of earlier tests in this process.
+pytestmark = pytest.mark.filterwarnings("error", "ignore:unclosed <socket:ResourceWarning")
 
 
 @both_kinds

@@ -23,7 +23,8 @@ from pytriton.exceptions import (
 )
 from pytriton.proxy.types import Request, Response
 
-pytestmark = pytest.mark.filterwarnings("error")
+# Sockets are those of earlier tests in this process.
+pytestmark = pytest.mark.filterwarnings("error", "ignore:unclosed <socket:ResourceWarning")
 
 
 @both_kinds
