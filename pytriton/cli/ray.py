@@ -30,12 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     status = commands.add_parser("status", help="show pools: their state, their replicas, and the load of each")
     status.add_argument("--json", action="store_true", help="print JSON, for other programs")
-    status.set_defaults(run=_status)
+    status.set_defaults(command=_status)
     targets = commands.add_parser("targets", help="show Prometheus where the replicas' metrics are")
     places = targets.add_mutually_exclusive_group()
     places.add_argument("--listen", metavar="HOST:PORT", help="serve them to Prometheus' http_sd_configs")
     places.add_argument("--file", type=Path, metavar="PATH", help="keep them in a file, for its file_sd_configs")
-    targets.set_defaults(run=_targets)
+    targets.set_defaults(command=_targets)
     for command in (status, targets):
         command.add_argument("pool", nargs="?", metavar="NAME", help="one pool; by default, all")
         command.add_argument(
@@ -46,8 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Is replaced by the function of one of the two commands."""
-    raise NotImplementedError
+    """Runs one of the two commands."""
+    options.command(options)
 
 
 def _status(options: argparse.Namespace) -> None:

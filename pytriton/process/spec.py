@@ -8,10 +8,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.process.instance import ProcessInstance
-from pytriton.process.pickling import pickled
+from pytriton.process.payload import payload_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,14 +40,7 @@ class ProcessSpec:
         Raises:
             PyTritonBadParameterError: The factory or one of its arguments cannot be sent to another process.
         """
-        try:
-            payload = pickled((spec, instance.factory, tuple(instance.args), dict(instance.kwargs)))
-        except Exception as error:
-            raise PyTritonBadParameterError(
-                f"Model {spec.name!r}: instance {number} cannot be sent to its process: "
-                f"{type(error).__name__}: {error}; remove it from the factory, its arguments and the variables that "
-                "it uses, and create it in the factory."
-            ) from error
+        payload = payload_of(instance, spec, number, "process")
         environment = {**os.environ, **instance.env}
         return cls(spec, number, payload, tuple(sys.path), environment, Path.cwd())
 

@@ -22,3 +22,23 @@ RESET_AFTER_S: float = _POLICY["reset_after_ms"] / 1000
 
 RESTARTING: str = _POLICY["restarting"]
 """The reason that a model instance gets meanwhile."""
+
+
+class RestartDelays:
+    """The delays before restarts in a row."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+
+    def after(self, lived_s: float) -> float:
+        """Returns the delay before the next start, in seconds, after a process that has lived for `lived_s`."""
+        if lived_s > RESET_AFTER_S:
+            self._failures = 0
+        delay_s = BACK_OFF.pause_s(self._failures) if self._failures else 0.0
+        self._failures += 1
+        return delay_s
+
+
+def restarting_in(delay_s: float) -> str:
+    """Describes a restart after a delay, for the log."""
+    return f"restarting in {delay_s:g} s" if delay_s else "restarting"

@@ -13,7 +13,7 @@ from pathlib import Path
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonUnrecoverableError
 from pytriton.process.child import ChildProcess
 from pytriton.process.spec import ProcessSpec
-from pytriton.process.supervision import BACK_OFF, RESET_AFTER_S, RESTARTING
+from pytriton.process.supervision import RESTARTING, RestartDelays, restarting_in
 from pytriton.proxy.registry import AdmissionStatus
 from pytriton.proxy.wire.control import Command, CommandMessage, CommandReply
 from pytriton.proxy.wire.registration import AdmissionMessage
@@ -141,7 +141,7 @@ class WorkerSupervisor:
         self._thread.join()
 
     def _run(self) -> None:
-        failures = 0  # in a row
+        delays = RestartDelays()
         while not self._closing.is_set():
             start = time.monotonic()
             how, was_loaded = self._live()
@@ -149,21 +149,13 @@ class WorkerSupervisor:
                 self._failure = "" if was_loaded else how
                 self._settled.set()
                 return
-            if time.monotonic() - start > RESET_AFTER_S:
-                failures = 0
-            delay_s = BACK_OFF.pause_s(failures) if failures else 0.0
+            delay_s = delays.after(time.monotonic() - start)
             self._restarts += 1
-            LOGGER.error(
-                "worker process of %s %s; restarting%s",
-                self._spec.name,
-                how,
-                f" in {delay_s:g} s" if delay_s else "",
-            )
+            LOGGER.error("worker process of %s %s; %s", self._spec.name, how, restarting_in(delay_s))
             if not was_loaded:
                 with self._lock:
                     self._failure = how
             self._closing.wait(delay_s)
-            failures += 1
 
     def _live(self) -> tuple[str, bool]:
         """Runs the process once; returns how it ended, and whether it had created its inference callable."""

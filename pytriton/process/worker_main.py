@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
-
-from pytriton.decorators.ordering import check_infer_func
-from pytriton.decorators.parameters import check_parameters
+from pytriton.process.payload import created
 from pytriton.proxy.tensors.signature import Signature
 from pytriton.proxy.wire.control import CommandMessage
-from pytriton.proxy.worker.execution_mode import check_callable
 from pytriton.proxy.worker.loaded_model import LoadedModel
 from pytriton.proxy.worker.process_main import run_worker
 
@@ -28,11 +24,7 @@ def load(command: CommandMessage) -> LoadedModel:
     Args:
         command: A LOAD command with the payload of a `ProcessSpec`.
     """
-    spec, factory, args, kwargs = pickle.loads(command.payload)
-    infer_func = factory(*args, **kwargs)
-    check_callable(infer_func, spec)
-    check_infer_func(infer_func, spec)
-    check_parameters(infer_func, spec)
+    spec, infer_func = created(command.payload)
     close = getattr(infer_func, "close", None)
     return LoadedModel(infer_func, Signature(spec), close if callable(close) else _nothing)
 

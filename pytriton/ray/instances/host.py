@@ -8,14 +8,12 @@ import contextlib
 import contextvars
 import inspect
 import logging
-import pickle
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, NoReturn, TypeVar
 
-from pytriton.decorators.ordering import check_infer_func
-from pytriton.decorators.parameters import check_parameters
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError
+from pytriton.process.payload import created
 from pytriton.proxy.context import MODEL
 from pytriton.proxy.services.client import CURRENT_CALLER
 from pytriton.proxy.tensors.batch import WholeBatch
@@ -24,7 +22,6 @@ from pytriton.proxy.wire.service import NO_BATCH
 from pytriton.proxy.worker.execution_mode import (
     CallableKind,
     callable_kind,
-    check_callable,
     is_deferred,
     joins_requests,
 )
@@ -166,11 +163,7 @@ class InstanceHost:
                 LOGGER.exception("The method close of %s failed.", self._name)
 
     def _load(self, payload: bytes) -> None:
-        spec, factory, args, kwargs = pickle.loads(payload)
-        infer_func = factory(*args, **kwargs)
-        check_callable(infer_func, spec)
-        check_infer_func(infer_func, spec)
-        check_parameters(infer_func, spec)
+        spec, infer_func = created(payload)
         if is_deferred(infer_func):
             raise PyTritonBadParameterError(
                 f"Model {spec.name!r}: a callable that responds after it has returned cannot run in an actor; use "

@@ -32,13 +32,6 @@ def infer_func_of(loaded: Loaded, spec: InstanceSpec, group: ActorGroup) -> Call
     return (_Stream if loaded.yields else _FunctionOfStream)(spec, group)
 
 
-def _is_loss(error: BaseException) -> bool:
-    """Returns whether an error means that an actor has died with what it was to return."""
-    return isinstance(error, ray.exceptions.RayError) and not isinstance(
-        error, ray.exceptions.RayTaskError | ray.exceptions.GetTimeoutError
-    )
-
-
 class _Remote:
     """What all of them share."""
 
@@ -110,8 +103,6 @@ class _Function(_Remote):
                         except ray.exceptions.GetTimeoutError:
                             call.poll()
                 except ray.exceptions.RayError as error:
-                    if not _is_loss(error):
-                        raise
                     route.lost(actor, error)
                     continue
             return received(unpacked(reply))
@@ -134,8 +125,6 @@ class _Coroutine(_Remote):
                     call.cancel()
                     raise
                 except ray.exceptions.RayError as error:
-                    if not _is_loss(error):
-                        raise
                     route.lost(actor, error)
                     continue
             return received(unpacked(reply))
@@ -163,8 +152,6 @@ class _AsyncStream(_Remote):
                     call.cancel()
                     raise
                 except ray.exceptions.RayError as error:
-                    if not _is_loss(error):
-                        raise
                     route.lost(actor, error, has_begun=has_begun)
 
 
@@ -191,8 +178,6 @@ class _FunctionOfStream(_Remote):
                     call.cancel()
                     raise
                 except ray.exceptions.RayError as error:
-                    if not _is_loss(error):
-                        raise
                     route.lost(actor, error, has_begun=has_begun)
 
 

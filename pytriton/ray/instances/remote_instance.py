@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.models.external_instance import ExternalInstance, InstanceOpener, OpenedInstance
-from pytriton.process.pickling import pickled
+from pytriton.process.payload import payload_of
 from pytriton.ray.instances.actor import instance_actor
 from pytriton.ray.instances.spec import InstanceSpec
 from pytriton.ray.instances.supervisor import ActorSupervisor
+from pytriton.utils.numbers import is_integer, is_number
 
 # What the supervisor decides, as it starts actors again itself.
 _OWN_OPTIONS = {
@@ -74,9 +74,9 @@ class RemoteInstance(ExternalInstance):
         super().__post_init__()
         for name in ("num_cpus", "num_gpus", "placement_timeout_s"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+            if not is_number(value) or value < 0:
                 raise PyTritonBadParameterError(f"RemoteInstance: {name} is {value!r}; use a number from 0.")
-        if isinstance(self.retries, bool) or not isinstance(self.retries, int) or self.retries < 0:
+        if not is_integer(self.retries) or self.retries < 0:
             raise PyTritonBadParameterError(f"RemoteInstance: retries is {self.retries!r}; use an integer from 0.")
         if not isinstance(self.ray_actor_options, Mapping):
             raise PyTritonBadParameterError(
@@ -96,14 +96,7 @@ class RemoteInstance(ExternalInstance):
 
     def prepare(self, spec: ModelSpec, number: int) -> InstanceOpener:
         """Captures what the actor needs."""
-        try:
-            payload = pickled((spec, self.factory, tuple(self.args), dict(self.kwargs)))
-        except Exception as error:
-            raise PyTritonBadParameterError(
-                f"Model {spec.name!r}: instance {number} cannot be sent to its actor: {type(error).__name__}: {error}; "
-                "remove it from the factory, its arguments and the variables that it uses, and create it in the "
-                "factory."
-            ) from error
+        payload = payload_of(self, spec, number, "actor")
         return _Opener(
             InstanceSpec(spec, number, payload, self._options(), float(self.placement_timeout_s), self.retries)
         )

@@ -183,8 +183,8 @@ class Route:
                 return actor
             self._tried.add(actor)
 
-    def lost(self, actor: RemoteActor, error: Exception, *, has_begun: bool = False) -> None:
-        """Notes that an actor has died with the batch.
+    def lost(self, actor: RemoteActor, error: ray.exceptions.RayError, *, has_begun: bool = False) -> None:
+        """Notes that an actor has died with the batch, if an error says so.
 
         Args:
             actor: The actor.
@@ -192,8 +192,11 @@ class Route:
             has_begun: Whether responses have been sent, so that the batch cannot be sent again.
 
         Raises:
+            RayError: The error says something else.
             RequestError: The batch is not sent again.
         """
+        if isinstance(error, ray.exceptions.RayTaskError | ray.exceptions.GetTimeoutError):
+            raise error
         actor.is_lost.set()
         self._tried.add(actor)
         model = self._group.model

@@ -13,7 +13,7 @@ import ray
 
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.metrics import Counter
-from pytriton.process.supervision import BACK_OFF, RESET_AFTER_S
+from pytriton.process.supervision import RestartDelays, restarting_in
 from pytriton.ray.cluster import death_of, is_done, resources_of_cluster, start_ray
 from pytriton.ray.instances.actor import instance_actor
 from pytriton.ray.instances.messages import Loaded, NotLoaded
@@ -107,7 +107,7 @@ class ActorSupervisor:
         self._thread.join()
 
     def _run(self) -> None:
-        failures = 0  # in a row
+        delays = RestartDelays()
         while not self._closing.is_set():
             start = time.monotonic()
             how, was_loaded = self._live()
@@ -119,15 +119,12 @@ class ActorSupervisor:
                 self.group.fail(self._spec.number, how)
                 self._settled.set()
                 return
-            if time.monotonic() - start > RESET_AFTER_S:
-                failures = 0
-            delay_s = BACK_OFF.pause_s(failures) if failures else 0.0
+            delay_s = delays.after(time.monotonic() - start)
             self._restarts += 1
             RESTARTS.labels(self._spec.model.name, self._spec.model.version, self._spec.number).inc()
-            LOGGER.error("actor of %s %s; restarting%s", self._spec.name, how, f" in {delay_s:g} s" if delay_s else "")
+            LOGGER.error("actor of %s %s; %s", self._spec.name, how, restarting_in(delay_s))
             self.group.fail(self._spec.number, "" if was_loaded else how)
             self._closing.wait(delay_s)
-            failures += 1
 
     def _live(self) -> tuple[str, bool]:
         """Runs an actor once; returns how it ended, and whether it had created its inference callable."""

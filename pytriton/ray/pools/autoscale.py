@@ -9,6 +9,7 @@ from typing import Any
 
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.ray.pools.load import BUSY, PENDING, QUEUE_MS
+from pytriton.utils.numbers import is_integer, is_number
 
 _MAX_GROWTH = 3.0  # times the number of replicas, at once
 _METRICS_INTERVAL_S = 1.0
@@ -50,7 +51,7 @@ class Autoscale:
     def __post_init__(self) -> None:
         counts = {"min_replicas": self.min_replicas, "max_replicas": self.max_replicas}
         for name, count in counts.items():
-            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            if not is_integer(count) or count < 1:
                 raise PyTritonBadParameterError(f"Autoscale: {name} is {count!r}; give an integer from 1.")
         if self.min_replicas > self.max_replicas:
             raise PyTritonBadParameterError(
@@ -60,11 +61,11 @@ class Autoscale:
         if self.max_pending is not None:
             positive["max_pending"] = self.max_pending
         for name, value in positive.items():
-            if not _is_number(value) or value <= 0:
+            if not is_number(value) or value <= 0:
                 raise PyTritonBadParameterError(f"Autoscale: {name} is {value!r}; give a positive number.")
         for name in ("upscale_delay_s", "downscale_delay_s"):
             value = getattr(self, name)
-            if not _is_number(value) or value < 0:
+            if not is_number(value) or value < 0:
                 raise PyTritonBadParameterError(f"Autoscale: {name} is {value!r}; give seconds from 0 up.")
 
     def settings(self, replicas: int | None) -> dict[str, Any]:
@@ -125,7 +126,3 @@ class ScalingPolicy:
         can_do_without = sum(busy) <= (target - 1) * self._max_busy
         would_wait = self._max_pending is not None and sum(pending) > (target - 1) * self._max_pending
         return target - 1 if target > 1 and can_do_without and not would_wait else target
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -19,8 +19,10 @@ from pytriton.process.pickling import pickled
 from pytriton.ray.pools.autoscale import Autoscale
 from pytriton.ray.pools.pool import DEPLOYMENT, Pool
 from pytriton.ray.pools.replica import DRAIN_S, EXIT_TIMEOUT_S, Replica
+from pytriton.ray.pools.status import messages_of
 from pytriton.server.config import TritonConfig
 from pytriton.triton import Triton
+from pytriton.utils.numbers import is_integer, is_number
 
 LOGGER = logging.getLogger(__name__)
 
@@ -226,8 +228,8 @@ class _Progress:
         if failures:
             errors = dict.fromkeys(f"on node {each.node[:8]}, {each.error}" for each in failures)
             return f"A replica could not be started: {'; '.join(errors)}\n{failures[-1].traceback}"
-        messages = [] if app is None else [app.message, *(each.message for each in app.deployments.values())]
-        return " ".join(dict.fromkeys(filter(None, [*messages, self._room()])))
+        messages = [] if app is None else messages_of(app)
+        return " ".join(filter(None, [*messages, self._room()]))
 
     def _room(self) -> str:
         """Describes what a replica asks for, and what the cluster has."""
@@ -255,10 +257,10 @@ def _check(
 ) -> None:
     if not callable(build):
         raise PyTritonBadParameterError(f"build is {build!r}; pass a function that takes a Triton and binds models.")
-    if replicas is not None and (isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 1):
+    if replicas is not None and (not is_integer(replicas) or replicas < 1):
         raise PyTritonBadParameterError(f"replicas is {replicas!r}; give an integer from 1.")
     for what, number in (("num_cpus", num_cpus), ("num_gpus", num_gpus)):
-        if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < math.inf:
+        if not is_number(number) or number < 0:
             raise PyTritonBadParameterError(f"{what} is {number!r}; give a number from 0 up.")
     if autoscale is not None and not isinstance(autoscale, Autoscale):
         raise PyTritonBadParameterError(f"autoscale is {autoscale!r}; give an Autoscale(...).")

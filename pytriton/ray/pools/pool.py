@@ -13,7 +13,7 @@ from pytriton.client import AsyncioModelClient, ModelClient
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.ray.pools.addresses import Addresses
 from pytriton.ray.pools.directory import ReplicaEntry, ReplicaFailure, directory
-from pytriton.ray.pools.status import PoolStatus
+from pytriton.ray.pools.status import PoolStatus, messages_of
 
 DEPLOYMENT = "triton"
 """The name of a pool's deployment in its application of Ray Serve."""
@@ -38,7 +38,8 @@ def connect(name: str) -> Pool:
     if not ray.is_initialized():
         ray.init(address="auto")
     pool = Pool(name)
-    if pool.status().state == "NOT_STARTED" and not pool.replicas():
+    status = pool.status()
+    if status.state == "NOT_STARTED" and not status.replicas:
         known = ", ".join(map(repr, pools())) or "none"
         raise PyTritonBadParameterError(f"The cluster has no pool {name!r}; it has {known}.")
     return pool
@@ -132,12 +133,10 @@ class Pool:
         if app is None:
             return PoolStatus(self._name, "NOT_STARTED", "", {}, self.replicas(), [])
         states: dict[str, int] = {}
-        messages = [app.message]
         for deployment in app.deployments.values():
-            messages.append(deployment.message)
             for state, count in deployment.replica_states.items():
                 states[str(state)] = states.get(str(state), 0) + count
-        message = "\n".join(filter(None, dict.fromkeys(messages)))
+        message = "\n".join(messages_of(app))
         return PoolStatus(self._name, app.status.value, message, states, self.replicas(), self.failures())
 
     def targets(self) -> list[dict[str, Any]]:

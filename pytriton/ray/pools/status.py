@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from ray.serve.schema import ApplicationStatusOverview
+
 from pytriton.ray.pools.directory import ReplicaEntry, ReplicaFailure
 
 _COLUMNS = ("REPLICA", "NODE", "READY", "HTTP", "GRPC", "METRICS", "MODELS", "PENDING", "QUEUE MS", "BUSY", "RESTARTS")
@@ -36,7 +38,7 @@ class PoolStatus:
         counts = ", ".join(f"{count} {state}" for state, count in sorted(self.replica_states.items())) or "no replica"
         lines = [f"Pool {self.name}: {self.state} ({counts})"]
         if self.message:
-            lines.append(f"  {first_line(self.message)}")
+            lines.append(f"  {_first_line(self.message)}")
         lines += [f"  Replica {each.id} on node {each.node[:8]} failed: {each.error}" for each in self.failures]
         if self.replicas:
             rows = [_COLUMNS, *map(_row, self.replicas)]
@@ -45,7 +47,13 @@ class PoolStatus:
         return "\n".join(lines)
 
 
-def first_line(message: str) -> str:
+def messages_of(app: ApplicationStatusOverview) -> list[str]:
+    """Returns what Ray Serve says of an application and its deployments, each thing once."""
+    messages = [app.message, *(deployment.message for deployment in app.deployments.values())]
+    return list(dict.fromkeys(filter(None, messages)))
+
+
+def _first_line(message: str) -> str:
     """Returns what Ray Serve says before it quotes a traceback."""
     return message.strip().partition("\n")[0].removesuffix(" Error:")
 

@@ -1,0 +1,51 @@
+"""What is sent to where a factory creates its inference callable: the model, the factory and its arguments."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+from pytriton.decorators.ordering import check_infer_func
+from pytriton.decorators.parameters import check_parameters
+from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.model_config.model_spec import ModelSpec
+from pytriton.process.instance import FactoryInstance
+from pytriton.process.pickling import pickled
+from pytriton.proxy.worker.execution_mode import check_callable
+
+
+def payload_of(instance: FactoryInstance, spec: ModelSpec, number: int, place: str) -> bytes:
+    """Returns the model, the factory of an instance and its arguments, pickled.
+
+    Args:
+        instance: The instance.
+        spec: The model.
+        number: The index of the instance, from 0.
+        place: Where it is sent, for the message.
+
+    Raises:
+        PyTritonBadParameterError: The factory or one of its arguments cannot be sent.
+    """
+    try:
+        return pickled((spec, instance.factory, tuple(instance.args), dict(instance.kwargs)))
+    except Exception as error:
+        raise PyTritonBadParameterError(
+            f"Model {spec.name!r}: instance {number} cannot be sent to its {place}: {type(error).__name__}: {error}; "
+            "remove it from the factory, its arguments and the variables that it uses, and create it in the factory."
+        ) from error
+
+
+def created(payload: bytes) -> tuple[ModelSpec, Callable[..., Any]]:
+    """Calls the factory of a payload; returns the model and the inference callable, which fits it.
+
+    Raises:
+        PyTritonError: The callable does not fit the model.
+        Exception: The factory failed.
+    """
+    spec, factory, args, kwargs = pickle.loads(payload)
+    infer_func = factory(*args, **kwargs)
+    check_callable(infer_func, spec)
+    check_infer_func(infer_func, spec)
+    check_parameters(infer_func, spec)
+    return spec, infer_func
