@@ -187,6 +187,9 @@ def test_a_request_in_flight_at_a_server_that_goes_is_answered(kind, protocol, t
         wait_until(lambda: server.transport._closed)
 
 
+COUNTING = ModelConfig(decoupled=True, max_batch_size=1)  # a batch would have as many responses for each request
+
+
 @batch
 def count(x):
     for number in range(int(x[0, 0])):
@@ -195,7 +198,7 @@ def count(x):
 
 def test_a_stream_from_a_server_that_goes_comes_to_its_end(tritons, name):
     for triton in tritons:
-        bind_floats(triton, name, count, config=ModelConfig(decoupled=True))
+        bind_floats(triton, name, count, config=COUNTING)
     addresses = Addresses(tritons, "grpc")
     addresses.show(0)
     with DecoupledModelClient(addresses, name) as client:
@@ -214,7 +217,7 @@ def test_a_stream_from_a_server_that_goes_comes_to_its_end(tritons, name):
 
 def test_an_asyncio_stream_from_a_server_that_goes_comes_to_its_end(tritons, name):
     for triton in tritons:
-        bind_floats(triton, name, count, config=ModelConfig(decoupled=True))
+        bind_floats(triton, name, count, config=COUNTING)
     addresses = Addresses(tritons, "grpc")
     addresses.show(0)
 
