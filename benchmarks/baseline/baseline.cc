@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "triton_api.h"
+#include "triton/api.h"
 
 namespace {
 
