@@ -167,7 +167,9 @@ def _baseline(places: Places) -> Server:
 
 def _bundled_baseline(places: Places) -> Server:
     ours = _our_environment(places, "bundled", "")
-    return _baseline_in(_plain_server(ours), "bundled", "Triton alone, in the bundled server", places)
+    guard = _server_file(ours, "libpytriton_guard.so")
+    tuned = f"env LD_PRELOAD={shlex.quote(str(guard))} EVENT_EPOLL_USE_CHANGELIST=1"
+    return _baseline_in(_plain_server(ours, tuned), "bundled", "Triton alone, in the bundled server", places)
 
 
 def _baseline_in(server: str, name: str, title: str, places: Places) -> Server:
@@ -192,9 +194,13 @@ def _baseline_in(server: str, name: str, title: str, places: Places) -> Server:
     )
 
 
-def _plain_server(contender: Contender) -> str:
-    executable = site_packages(contender.python) / "pytriton" / "tritonserver" / "bin" / "tritonserver"
-    return f"--server={shlex.quote(str(executable))} --model-repository={{repository}}"
+def _plain_server(contender: Contender, prefix: str = "") -> str:
+    executable = shlex.quote(str(_server_file(contender, "tritonserver")))
+    return f"--server={prefix} {executable} --model-repository={{repository}}"
+
+
+def _server_file(contender: Contender, name: str) -> Path:
+    return site_packages(contender.python) / "pytriton" / "tritonserver" / "bin" / name
 
 
 def _of_packages(
