@@ -1,16 +1,21 @@
-// Keeps the queues by which the HTTP front end passes responses to its threads from losing any.
+// The queues by which the HTTP front end passes commands, responses among them, to its threads.
 //
-// Workaround for Triton (lost-responses): such a queue is a pair of sockets, whose buffer holds some 270 messages.
-// The front end ignores that a message did not fit, and its client waits forever. Here, what does not fit is kept and
-// sent once the reader has made room.
+// The front end (libevhtp) writes each command to a pair of sockets, which a thread reads one by one. Here, commands
+// are kept in memory and the pair only wakes the thread: one system call for all commands that are waiting.
+//
+// Workaround for Triton (lost-responses): the sockets' buffer holds some 270 commands. The front end ignores that one
+// did not fit, and its client waits forever.
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <deque>
 #include <mutex>
-#include <string>
+#include <vector>
 
 #include "guard/interpose.h"
 
@@ -18,62 +23,81 @@ namespace pytriton::guard {
 
 namespace {
 
-// What did not fit into the sockets of a pair, in one direction.
-struct Overflow {
+// As libevhtp writes it.
+struct __attribute__((packed)) Command {
+  char stop;
+  void* argument;
+  void (*call)(void* thread, void* argument, void* shared);
+};
+
+// The commands that go through a pair of sockets in one direction.
+struct CommandQueue {
   std::mutex mutex;
-  std::atomic<bool> any = false;
-  std::deque<std::string> messages;
+  std::vector<Command> waiting;
+  bool is_awake = false;         // whether the reader has been woken for them
+  std::vector<Command> running;  // the reader's alone
   int writer = -1;
 };
 
 constexpr size_t kMaxFd = 1024;
-// The overflow that a file descriptor writes to, and the one that it reads from. Pairs live as long as the process.
-std::array<std::atomic<Overflow*>, kMaxFd> written;
-std::array<std::atomic<Overflow*>, kMaxFd> read_from;
+// The queue that a file descriptor writes to, and the one that it reads from.
+std::array<std::atomic<CommandQueue*>, kMaxFd> written;
+std::array<std::atomic<CommandQueue*>, kMaxFd> read_from;
 
-Overflow* Of(const std::array<std::atomic<Overflow*>, kMaxFd>& queues, int fd) {
+CommandQueue* Of(const std::array<std::atomic<CommandQueue*>, kMaxFd>& queues, int fd) {
   return fd < 0 || static_cast<size_t>(fd) >= kMaxFd ? nullptr : queues[fd].load(std::memory_order_acquire);
 }
 
+// A thread may still use a queue when its pair is closed: queues live as long as the process.
+CommandQueue* NewQueue(int writer) {
+  static std::mutex mutex;
+  static auto& all = *new std::deque<CommandQueue>;  // NOLINT: never destroyed, for the same reason
+  const std::lock_guard<std::mutex> lock(mutex);
+  CommandQueue* queue = &all.emplace_back();
+  queue->writer = writer;
+  return queue;
+}
+
 void Connect(int writer, int reader) {
-  auto* overflow = new Overflow;  // NOLINT: as long as the process lives
-  overflow->writer = writer;
-  written[writer].store(overflow, std::memory_order_release);
-  read_from[reader].store(overflow, std::memory_order_release);
+  CommandQueue* queue = NewQueue(writer);
+  written[writer].store(queue, std::memory_order_release);
+  read_from[reader].store(queue, std::memory_order_release);
 }
 
-// A descriptor may have become that of another socket meanwhile.
-bool IsPair(int fd) {
-  int domain = 0;
-  socklen_t size = sizeof(domain);
-  return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_UNIX;
-}
-
-bool IsFull(ssize_t sent) { return sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK); }
-
-ssize_t Keep(Overflow* overflow, const void* data, size_t size, int flags) {
-  const std::lock_guard<std::mutex> lock(overflow->mutex);
-  // Set before the last try: a reader that makes room after it will look here.
-  overflow->any = true;
-  if (overflow->messages.empty()) {
-    const ssize_t sent = PYTRITON_NEXT(send)(overflow->writer, data, size, flags);
-    if (!IsFull(sent) || !IsPair(overflow->writer)) {
-      overflow->any = false;
-      return sent;
-    }
+void Push(CommandQueue* queue, const void* data) {
+  Command command;
+  std::memcpy(&command, data, sizeof(command));
+  {
+    const std::lock_guard<std::mutex> lock(queue->mutex);
+    queue->waiting.push_back(command);
+    if (queue->is_awake) return;
+    queue->is_awake = true;
   }
-  overflow->messages.emplace_back(static_cast<const char*>(data), size);
-  return static_cast<ssize_t>(size);
+  const char token = 0;
+  PYTRITON_NEXT(send)(queue->writer, &token, sizeof(token), 0);
 }
 
-void Refill(Overflow* overflow) {
-  const std::lock_guard<std::mutex> lock(overflow->mutex);
-  while (!overflow->messages.empty()) {
-    const std::string& message = overflow->messages.front();
-    if (PYTRITON_NEXT(send)(overflow->writer, message.data(), message.size(), 0) < 0) return;
-    overflow->messages.pop_front();
+void RunAll(void* thread, void* argument, void* shared) {
+  auto* commands = static_cast<std::vector<Command>*>(argument);
+  for (const Command& command : *commands) {
+    if (command.call != nullptr) command.call(thread, command.argument, shared);
   }
-  overflow->any = false;
+  commands->clear();
+}
+
+// All commands that are waiting, as one; returns whether there are any.
+bool Take(CommandQueue* queue, void* data) {
+  {
+    const std::lock_guard<std::mutex> lock(queue->mutex);
+    queue->is_awake = false;
+    queue->running.swap(queue->waiting);
+  }
+  if (queue->running.empty()) return false;
+  const bool stop =
+      std::any_of(queue->running.begin(), queue->running.end(), [](const Command& each) { return each.stop != 0; });
+  const Command all = {static_cast<char>(stop), &queue->running, RunAll};
+  std::memcpy(data, &all, sizeof(all));
+  return true;
 }
 
 }  // namespace
@@ -95,20 +119,25 @@ int socketpair(int domain, int type, int protocol, int fds[2]) noexcept {
 }
 
 ssize_t send(int fd, const void* data, size_t size, int flags) {
-  Overflow* overflow = Of(written, fd);
-  // A signal's handler writes single bytes, which may get lost.
-  if (overflow == nullptr || size < 2) return PYTRITON_NEXT(send)(fd, data, size, flags);
-  if (!overflow->any) {
-    const ssize_t sent = PYTRITON_NEXT(send)(fd, data, size, flags);
-    if (!IsFull(sent)) return sent;
-  }
-  return Keep(overflow, data, size, flags);
+  CommandQueue* queue = Of(written, fd);
+  if (queue == nullptr || size != sizeof(Command)) return PYTRITON_NEXT(send)(fd, data, size, flags);
+  Push(queue, data);
+  return static_cast<ssize_t>(size);
 }
 
 ssize_t recv(int fd, void* data, size_t size, int flags) {
   const ssize_t received = PYTRITON_NEXT(recv)(fd, data, size, flags);
-  Overflow* overflow = Of(read_from, fd);
-  if (received > 0 && overflow != nullptr && overflow->any) Refill(overflow);
-  return received;
+  CommandQueue* queue = Of(read_from, fd);
+  if (received < 0 || queue == nullptr || size != sizeof(Command)) return received;
+  return Take(queue, data) ? static_cast<ssize_t>(size) : received;
+}
+
+// The descriptor may become that of another socket.
+int close(int fd) {
+  if (Of(written, fd) != nullptr) {
+    written[fd] = nullptr;
+    read_from[fd] = nullptr;
+  }
+  return PYTRITON_NEXT(close)(fd);
 }
 }
