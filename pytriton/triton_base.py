@@ -258,7 +258,7 @@ class TritonBase:
             PyTritonInvalidOperationError: The server refuses a model.
         """
         with self._session.lock:
-            self._session.connect().open_gate()
+            self._session.open(self._session.connect())
 
     def run(self) -> None:
         """Starts the server if it does not run, and returns when all models are ready to serve.
@@ -274,7 +274,7 @@ class TritonBase:
             except PyTritonInvalidOperationError:
                 self.stop()
                 raise
-            server.open_gate()
+            self._session.open(server)
             self._session.runs = True
 
     def run_behind_gateway(self) -> None:

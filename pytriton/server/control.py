@@ -17,6 +17,9 @@ from pytriton.server.ports import reachable
 from pytriton.server.security import AccessControl
 from pytriton.server.version import ServerVersion
 
+ALL_MODELS = "*"
+"""In place of a model's name, for `ServerControl.unload`: all models, at once, of a server that refuses requests."""
+
 _TIMEOUT_S = 5.0
 
 
@@ -45,7 +48,7 @@ class ServerControl(Protocol):
         """Starts to unload a model, once the server has loaded it.
 
         Args:
-            model: Its name.
+            model: Its name, or `ALL_MODELS`, which leaves them as they are if any of them has requests.
             timeout_s: How long to wait for the server, which may be busy loading it; None is for ever.
 
         Raises:

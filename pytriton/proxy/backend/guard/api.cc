@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <string>
 
 #include "base/workarounds.h"
@@ -31,6 +32,12 @@ struct Counts {
   uint32_t outputs = 0;
 };
 thread_local Counts counts;
+
+// Whether the server loads models as it starts. Set before the server is created, in the same thread.
+bool has_startup_models = false;
+
+// While the server stops, the controller unloads all models together: one by one, each takes longer the more there are.
+constexpr char kAllModels[] = "*";
 
 TRITONSERVER_Error* Invalid(const std::string& message) {
   return PYTRITON_NEXT(TRITONSERVER_ErrorNew)(TRITONSERVER_ERROR_INVALID_ARG, message.c_str());
@@ -64,6 +71,15 @@ TRITONSERVER_Error* Stopping() {
   return PYTRITON_NEXT(TRITONSERVER_ErrorNew)(TRITONSERVER_ERROR_UNAVAILABLE, "the server is shutting down");
 }
 
+// Starts to unload all models, unless there are requests in flight: those keep their models.
+TRITONSERVER_Error* UnloadAll(TRITONSERVER_Server* server) {
+  WaitUntilSettled(nullptr);
+  TRITONSERVER_Error* error = PYTRITON_NEXT(TRITONSERVER_ServerStop)(server);
+  // It says that the exit timeout, of 0 seconds, has passed: it does not wait for the models.
+  if (error != nullptr) PYTRITON_NEXT(TRITONSERVER_ErrorDelete)(error);
+  return nullptr;
+}
+
 }  // namespace
 
 }  // namespace pytriton::guard
@@ -76,8 +92,14 @@ TRITONSERVER_Error* TRITONSERVER_ServerNew(TRITONSERVER_Server** server, TRITONS
   WatchMemory();
   TRITONSERVER_Error* error = PYTRITON_NEXT(TRITONSERVER_ServerNew)(server, options);
   if (error == nullptr) PublishMetrics();
-  NoteLoaded(nullptr);
+  if (has_startup_models) NoteLoaded(nullptr);
   return error;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetStartupModel(TRITONSERVER_ServerOptions* options,
+                                                              const char* model_name) {
+  has_startup_models = true;
+  return PYTRITON_NEXT(TRITONSERVER_ServerOptionsSetStartupModel)(options, model_name);
 }
 
 TRITONSERVER_Error* TRITONSERVER_ServerLoadModel(TRITONSERVER_Server* server, const char* model_name) {
@@ -98,6 +120,7 @@ TRITONSERVER_Error* TRITONSERVER_ServerLoadModelWithParameters(TRITONSERVER_Serv
 }
 
 TRITONSERVER_Error* TRITONSERVER_ServerUnloadModel(TRITONSERVER_Server* server, const char* model_name) {
+  if (CurrentGate() == Gate::kStopping && std::strcmp(model_name, kAllModels) == 0) return UnloadAll(server);
   WaitUntilSettled(model_name);
   return PYTRITON_NEXT(TRITONSERVER_ServerUnloadModel)(server, model_name);
 }
