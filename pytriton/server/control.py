@@ -109,7 +109,8 @@ class HttpControl:
 
     def unload(self, model: str, timeout_s: float | None = None) -> None:
         """See `ServerControl`."""
-        self._post(f"/v2/repository/models/{urllib.parse.quote(model)}/unload", timeout_s=timeout_s)
+        path = urllib.parse.quote(model, safe=ALL_MODELS)
+        self._post(f"/v2/repository/models/{path}/unload", timeout_s=timeout_s)
 
     def states(self) -> dict[tuple[str, int], str] | None:
         """See `ServerControl`."""

@@ -5,8 +5,12 @@
 // backends are passed on as they are.
 #include "triton/api.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -71,6 +75,13 @@ TRITONSERVER_Error* Stopping() {
   return PYTRITON_NEXT(TRITONSERVER_ErrorNew)(TRITONSERVER_ERROR_UNAVAILABLE, "the server is shutting down");
 }
 
+// Ends the process without the destructors of static objects. Among them is that of Triton's metrics, which waits for a
+// thread that sleeps for up to a second. What the server has to write is written by now.
+void EndAtOnce(int status, void* /*unused*/) {
+  std::fflush(nullptr);
+  _exit(status);
+}
+
 // Starts to unload all models, unless there are requests in flight: those keep their models.
 TRITONSERVER_Error* UnloadAll(TRITONSERVER_Server* server) {
   WaitUntilSettled(nullptr);
@@ -91,7 +102,10 @@ extern "C" {
 TRITONSERVER_Error* TRITONSERVER_ServerNew(TRITONSERVER_Server** server, TRITONSERVER_ServerOptions* options) {
   WatchMemory();
   TRITONSERVER_Error* error = PYTRITON_NEXT(TRITONSERVER_ServerNew)(server, options);
-  if (error == nullptr) PublishMetrics();
+  if (error == nullptr) {
+    PublishMetrics();
+    on_exit(EndAtOnce, nullptr);
+  }
   if (has_startup_models) NoteLoaded(nullptr);
   return error;
 }
