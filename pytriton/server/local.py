@@ -448,6 +448,7 @@ def overlaid(config: TritonConfig, over: TritonConfig) -> TritonConfig:
 def _command(files: ServerFiles, config: TritonConfig, repository: pathlib.Path, backends: pathlib.Path) -> list[str]:
     has_gpu = pathlib.Path("/dev/nvidiactl").exists() or pathlib.Path("/dev/dxg").exists()
     defaults = TritonConfig(
+        exit_timeout_secs=_SERVER_EXIT_TIMEOUT_S,
         allow_gpu_metrics=None if has_gpu else False,
         # The gate knows when the models are loaded. A strict server is not ready while a model is bound later, nor
         # after one that cannot be loaded.
@@ -456,7 +457,7 @@ def _command(files: ServerFiles, config: TritonConfig, repository: pathlib.Path,
     command = [
         str(files.executable),
         f"--model-repository={repository}",
-        *server_flags(dataclasses.replace(overlaid(defaults, config), exit_timeout_secs=_SERVER_EXIT_TIMEOUT_S)),
+        *server_flags(overlaid(defaults, config)),
         "--model-control-mode=explicit",
         f"--backend-directory={files.backends(backends, config.backend_directory)}",
         f"--repoagent-directory={files.repository_agents}",

@@ -86,7 +86,7 @@ void EndAtOnce(int status, void* /*unused*/) {
 TRITONSERVER_Error* UnloadAll(TRITONSERVER_Server* server) {
   WaitUntilSettled(nullptr);
   TRITONSERVER_Error* error = PYTRITON_NEXT(TRITONSERVER_ServerStop)(server);
-  // It says that the exit timeout, of 0 seconds, has passed: it does not wait for the models.
+  // It says that the exit timeout has passed: it does not wait for the models.
   if (error != nullptr) PYTRITON_NEXT(TRITONSERVER_ErrorDelete)(error);
   return nullptr;
 }
@@ -114,6 +114,12 @@ TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetStartupModel(TRITONSERVER_Serve
                                                               const char* model_name) {
   has_startup_models = true;
   return PYTRITON_NEXT(TRITONSERVER_ServerOptionsSetStartupModel)(options, model_name);
+}
+
+// Only the controller waits for requests. The core, which looks once a second whether they have ended, need not.
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetExitTimeout(TRITONSERVER_ServerOptions* options,
+                                                             unsigned int /*timeout*/) {
+  return PYTRITON_NEXT(TRITONSERVER_ServerOptionsSetExitTimeout)(options, 0);
 }
 
 TRITONSERVER_Error* TRITONSERVER_ServerLoadModel(TRITONSERVER_Server* server, const char* model_name) {
