@@ -21,7 +21,7 @@ from pytriton.models.store import FolderStore, ModelStore, StoreError
 from pytriton.models.table import ModelTable
 from pytriton.proxy.registry import Registry
 from pytriton.server.control import ALL_MODELS, ServerControl
-from pytriton.utils.limits import limits_hint
+from pytriton.utils.limits import allow_files, limits_hint
 
 LOGGER = logging.getLogger(__name__)
 
@@ -32,9 +32,11 @@ For each that is loaded or unloaded, Triton copies its records of all models. So
 and unloaded when it stops: either is one request for all of them.
 """
 
+_FILES_PER_INSTANCE = 6  # sockets, shared memory and what hands them over
+
 _POLL_S = 0.01
 _QUIET_S = 0.3
-_RECENT_S = 1.0  # models that were used since count as busy when all are unloaded together
+_BUSY_S = 0.05  # since a model's last request, when the next one may be on its way
 _FRESH_S = 0.25  # how old the state of a process may be
 _LAST_CALL_S = 2.0  # for streams that are still running
 
@@ -113,6 +115,7 @@ class ModelManager:
                 self._models.put(model)
                 self._deferred[key] = model
                 return
+            allow_files(_FILES_PER_INSTANCE * model.instances)
             try:
                 _open(model, self._deployment, _served([model], self._deployment))
                 _register(model, self._deployment)
@@ -208,6 +211,7 @@ class ModelManager:
                 self._load(name, deployment)
 
     def _deploy(self, models: Sequence[BoundModel], deployment: Deployment) -> None:
+        allow_files(_FILES_PER_INSTANCE * sum(model.instances for model in models))
         served = _served(models, deployment)
         for model in models:
             _open(model, deployment, served)
@@ -276,11 +280,9 @@ class ModelManager:
         return wait_until_served([*self, *self._retired], deadline)
 
     def _unload_together(self, deployment: Deployment, deadline: float) -> list[str]:
-        # The server keeps all models while any of them has requests.
+        # The server, which accepts no more of them, keeps all models while any has requests.
         now = time.monotonic()
-        busy = [model for model in self if now - model.idle_since() < _RECENT_S]
-        _request_unload(dict.fromkeys(model.spec.name for model in busy), deployment, deadline)
-        lost = wait_until_served(busy, deadline)
+        lost = wait_until_served([model for model in self if now - model.idle_since() < _BUSY_S], deadline)
         if lost:
             return lost
         _request_unload([ALL_MODELS], deployment, deadline)

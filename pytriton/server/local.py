@@ -282,8 +282,7 @@ class LocalServer:
                 raise PyTritonRuntimeError("The server was stopped while it started.")
             if time.monotonic() > deadline:
                 raise PyTritonRuntimeError(
-                    f"The server is not ready after {self._timeout_s:g} s. Its last lines:\n"
-                    f"{self.process.log.tail()}"
+                    f"The server is not ready after {self._timeout_s:g} s. Its last lines:\n{self.process.log.tail()}"
                 )
         self._version = self.control.version() or self._version
         self._state = ServerState.READY
