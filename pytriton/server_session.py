@@ -347,9 +347,9 @@ class ServerSession:
             if isinstance(server, LocalServer)
             else UploadStore(server.control)
         )
-        owns_server = isinstance(server, LocalServer)
+        unloads_all = isinstance(server, LocalServer) and server.is_guarded
         self.models.deploy(
-            Deployment(store, registry, server.control, owns_server, self._on_unrecoverable, self._on_hang)
+            Deployment(store, registry, server.control, unloads_all, self._on_unrecoverable, self._on_hang)
         )
 
     def _defers(self) -> bool:

@@ -95,8 +95,9 @@ class TritonBase:
     ) -> None:
         """Binds an inference callable to a model name.
 
-        If the server is running, the model is loaded before this returns; otherwise `run` and `serve` load it. Binding
-        the same name and version again replaces the model.
+        If the server is running, the model is loaded before this returns; otherwise `run` and `serve` load it. Within
+        ``with``, and before `run`, `serve` or `connect`, that applies to the first 16 models: further ones are loaded by
+        these, all at once, which is much faster. Binding the same name and version again replaces the model.
 
         Args:
             model_name: The model's name, as in ``/v2/models/<model_name>/infer``. Or just a function with type hints,

@@ -49,7 +49,7 @@ class Deployment:
         store: Brings models to the server.
         registry: The registry in which instances look up their workers.
         control: Loads and unloads models.
-        owns_server: Whether the server is this process's own, which stops when its models are undeployed.
+        unloads_all: Whether the server stops when its models are undeployed, and knows `ALL_MODELS`.
         on_unrecoverable: Called with a PyTritonUnrecoverableError of an inference callable.
         on_hang: Called with a model's name and True when a call of its callable takes too long, and with False at its
             end.
@@ -58,7 +58,7 @@ class Deployment:
     store: ModelStore
     registry: Registry
     control: ServerControl
-    owns_server: bool
+    unloads_all: bool
     on_unrecoverable: Callable[[PyTritonUnrecoverableError], None]
     on_hang: Callable[[str, bool], None]
 
@@ -272,7 +272,7 @@ class ModelManager:
 
     def _unload(self, deployment: Deployment, deadline: float) -> list[str]:
         try:
-            if deployment.owns_server and len(self._models) > FEW_MODELS:
+            if deployment.unloads_all and len(self._models) > FEW_MODELS:
                 return self._unload_together(deployment, deadline)
             _request_unload(self.names(), deployment, deadline)
         except (PyTritonRuntimeError, OSError):

@@ -44,6 +44,7 @@ from pytriton.utils.workspace import Workspace
 
 LOGGER = logging.getLogger(__name__)
 
+_GUARD = "libpytriton_guard.so"  # beside the launcher
 _POLL_S = 0.01
 _LOAD_TIMEOUT_S = 10.0  # more to start for each model that it loads meanwhile
 _LOADING_THREADS = 4  # the server's own default for loading models
@@ -158,6 +159,11 @@ class LocalServer:
         command = _command(self._files, config, self.repository, self._workspace / "backends")
         command += [*self._access.flags(), *(f"--load-model={name}" for name in bound)]
         return [command[0], *self._fitting(command[1:])]
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether the guard is loaded into the process."""
+        return os.environ.get("PYTRITON_GUARD") != "0" and (self._files.launcher.parent / _GUARD).exists()
 
     @property
     def process(self) -> ServerProcess:

@@ -73,7 +73,7 @@ class Channel:
         PEERS.add(self._socket.fileno(), self._doorbell.wake)
 
     def rest(self) -> None:
-        """Has the next `receive` wait for as long as nothing happens, if there is a doorbell: there is nothing to do."""
+        """Has the next `receive` wait for as long as nothing happens, if there is a doorbell."""
         self._rests = True
 
     def _sleep(self) -> Notification | None:
