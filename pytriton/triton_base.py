@@ -96,8 +96,8 @@ class TritonBase:
         """Binds an inference callable to a model name.
 
         If the server is running, the model is loaded before this returns; otherwise `run` and `serve` load it. Within
-        ``with``, and before `run`, `serve` or `connect`, that applies to the first 16 models: further ones are loaded by
-        these, all at once, which is much faster. Binding the same name and version again replaces the model.
+        ``with``, and before `run`, `serve` or `connect`, that applies to the first 16 models: these load further ones,
+        all at once, which is much faster. Binding the same name and version again replaces the model.
 
         Args:
             model_name: The model's name, as in ``/v2/models/<model_name>/infer``. Or just a function with type hints,
