@@ -364,7 +364,7 @@ class ServerSession:
         self.models.load_missing()
 
     def _is_shared(self, server: LocalServer) -> bool:
-        """Whether the server has models of other processes."""
+        """Whether the server has models beside the bound ones, such as those of the user's repository."""
         states = server.control.states()
         return states is None or not {name for name, _ in states} <= set(self.models.names())
 
