@@ -18,7 +18,7 @@ from pytriton.exceptions import (
 )
 from pytriton.json_logs import follow_environment
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.models.manager import Deployment, ModelManager
+from pytriton.models.manager import FEW_MODELS, Deployment, ModelManager
 from pytriton.models.model import BoundModel
 from pytriton.models.store import FolderStore, UploadStore
 from pytriton.proxy.registry import Registry
@@ -87,6 +87,7 @@ class ServerSession:
         """Counts changes of models, and starts of the server."""
         self.runs = False
         """Whether `Triton.run` was called."""
+        self._is_open = False  # for clients
         self._open_server = open_server
         self._workspace = workspace
         self._stop_all = stop
@@ -114,6 +115,22 @@ class ServerSession:
             PyTritonRuntimeError: The server cannot be started or reached, or has ended.
             PyTritonInvalidOperationError: The server refuses a model.
         """
+        server = self._ready_server()
+        if self.models.deferred:
+            try:
+                self._load_deferred(server)
+            except (PyTritonRuntimeError, PyTritonInvalidOperationError):
+                self.stop()
+                raise
+        return server
+
+    def open(self, server: LocalServer | RemoteServer) -> None:
+        """Lets a local server say that it is ready; from now on, each model that is added is loaded at once."""
+        server.open_gate()
+        self._is_open = True
+
+    def _ready_server(self) -> LocalServer | RemoteServer:
+        """Returns the server once it is ready; models that were deferred are not loaded yet."""
         if self.server is None:
             self._start()
         server, registry = self.server, self.registry
@@ -129,6 +146,8 @@ class ServerSession:
                 server.wait_until_ready()
                 if not self.models.is_deployed:
                     self.deploy(server, registry)
+                elif not self.policy.local_model_store:
+                    self.models.load_missing()
             except (PyTritonRuntimeError, PyTritonInvalidOperationError):
                 self.stop()
                 raise
@@ -148,9 +167,9 @@ class ServerSession:
         with self.lock:
             self.generation += 1
             if self.server is not None:
-                self.connect()
+                self._ready_server()
             try:
-                self.models.add(model)
+                self.models.add(model, defer=self._defers())
             except PyTritonInvalidOperationError:
                 if self.server is None or not self.server.notice_end():
                     raise
@@ -170,7 +189,7 @@ class ServerSession:
         with self.lock:
             self.generation += 1
             if self.server is not None:
-                self.connect()
+                self._ready_server()
             try:
                 return self.models.remove(name, version)
             except PyTritonInvalidOperationError:
@@ -197,7 +216,7 @@ class ServerSession:
         with self.lock:
             server, self.server = self.server, None
             registry, self.registry = self.registry, None
-            self.runs = False
+            self.runs = self._is_open = False
             if server is None or registry is None:
                 return False
             server.refuse()
@@ -298,15 +317,22 @@ class ServerSession:
 
     def model_config(self, name: str, version: int | None) -> TritonModelConfig:
         """See `pytriton.client.in_process.Server`."""
+        self._load_for_client()
         config = self.report.configuration(name, version)
         return TritonModelConfig.from_dict(config, None if version is None else str(version))
 
     def services(self, timeout_s: float) -> ServerClient:
         """See `pytriton.client.in_process.Server`."""
+        self._load_for_client()
         registry = self.registry
         if registry is None or self.server is None:
             raise PyTritonInvalidOperationError(NOT_RUNNING)
         return registry.services.client(timeout_s)
+
+    def _load_for_client(self) -> None:
+        if self.models.deferred:
+            with self.lock:
+                self.connect()
 
     def on_exit(self) -> None:
         """Called when the server's process has ended."""
@@ -321,7 +347,33 @@ class ServerSession:
             if isinstance(server, LocalServer)
             else UploadStore(server.control)
         )
-        self.models.deploy(Deployment(store, registry, server.control, self._on_unrecoverable, self._on_hang))
+        unloads_all = isinstance(server, LocalServer) and server.is_guarded
+        self.models.deploy(
+            Deployment(store, registry, server.control, unloads_all, self._on_unrecoverable, self._on_hang)
+        )
+
+    def _defers(self) -> bool:
+        """Whether a new model is loaded only with others, by `connect`: there are many, and no client waits for it."""
+        return isinstance(self.server, LocalServer) and not self._is_open and len(self.models) >= FEW_MODELS
+
+    def _load_deferred(self, server: LocalServer | RemoteServer) -> None:
+        if self.models.deferred <= FEW_MODELS or not isinstance(server, LocalServer) or self._is_shared(server):
+            self.models.load_deferred()
+            return
+        server.start_anew(lambda: self._redeploy(server))
+        self.models.load_missing()
+
+    def _is_shared(self, server: LocalServer) -> bool:
+        """Whether the server has models beside the bound ones, such as those of the user's repository."""
+        states = server.control.states()
+        return states is None or not {name for name, _ in states} <= set(self.models.names())
+
+    def _redeploy(self, server: LocalServer | RemoteServer) -> list[str]:
+        """Deploys all models to a server that has ended and is starting again; returns their names."""
+        self.models.undeploy(deadline=0, unload=False)
+        assert self.registry is not None
+        self.deploy(server, self.registry)
+        return self.models.names()
 
     def _start(self) -> None:
         follow_environment()  # the program may have configured logging since
@@ -334,7 +386,10 @@ class ServerSession:
             server = self._open_server(self.workspace)
             if self.policy.local_model_store:
                 self.deploy(server, registry)
-                server.start([*self._names(), *server.repository_models()])
+                server.start([*self.models.names(), *server.repository_models()])
+            elif isinstance(server, LocalServer) and len(self.models) > FEW_MODELS:
+                self.deploy(server, registry)
+                server.start(self.models.names(), tolerant=True)
             else:
                 server.start()
         except BaseException:
@@ -368,17 +423,7 @@ class ServerSession:
         Returns:
             Whether it is ready; False if it is being stopped.
         """
-
-        def deploy() -> list[str]:
-            self.models.undeploy(deadline=0, unload=False)
-            assert self.registry is not None
-            self.deploy(server, self.registry)
-            return self._names()
-
-        return server.restart(deploy)
-
-    def _names(self) -> list[str]:
-        return list(dict.fromkeys(model.spec.name for model in self.models))
+        return server.restart(lambda: self._redeploy(server))
 
     def _on_unrecoverable(self, error: PyTritonUnrecoverableError) -> None:
         LOGGER.error("An inference callable raised PyTritonUnrecoverableError; the server is shut down: %s", error)

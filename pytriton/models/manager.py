@@ -7,7 +7,7 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from pytriton.exceptions import (
     PyTritonBadParameterError,
@@ -18,14 +18,25 @@ from pytriton.exceptions import (
 )
 from pytriton.models.model import BoundModel
 from pytriton.models.store import FolderStore, ModelStore, StoreError
+from pytriton.models.table import ModelTable
 from pytriton.proxy.registry import Registry
-from pytriton.server.control import ServerControl
-from pytriton.utils.limits import limits_hint
+from pytriton.server.control import ALL_MODELS, ServerControl
+from pytriton.utils.limits import allow_files, limits_hint
 
 LOGGER = logging.getLogger(__name__)
 
+FEW_MODELS = 16
+"""So many models are loaded and unloaded one by one.
+
+For each that is loaded or unloaded, Triton copies its records of all models. So more are loaded when the server starts,
+and unloaded when it stops: either is one request for all of them.
+"""
+
+_FILES_PER_INSTANCE = 6  # sockets, shared memory and what hands them over
+
 _POLL_S = 0.01
 _QUIET_S = 0.3
+_BUSY_S = 0.05  # since a model's last request, when the next one may be on its way
 _FRESH_S = 0.25  # how old the state of a process may be
 _LAST_CALL_S = 2.0  # for streams that are still running
 
@@ -38,6 +49,7 @@ class Deployment:
         store: Brings models to the server.
         registry: The registry in which instances look up their workers.
         control: Loads and unloads models.
+        unloads_all: Whether the server stops when its models are undeployed, and knows `ALL_MODELS`.
         on_unrecoverable: Called with a PyTritonUnrecoverableError of an inference callable.
         on_hang: Called with a model's name and True when a call of its callable takes too long, and with False at its
             end.
@@ -46,6 +58,7 @@ class Deployment:
     store: ModelStore
     registry: Registry
     control: ServerControl
+    unloads_all: bool
     on_unrecoverable: Callable[[PyTritonUnrecoverableError], None]
     on_hang: Callable[[str, bool], None]
 
@@ -54,17 +67,35 @@ class ModelManager:
     """Holds the bound models, and deploys them to the server if there is one."""
 
     def __init__(self) -> None:
-        self._models: dict[tuple[str, int], BoundModel] = {}
+        self._models = ModelTable()
+        self._deferred: dict[tuple[str, int], BoundModel] = {}  # bound models that are not loaded yet
         self._retired: list[BoundModel] = []  # replaced models, which may still be serving requests
         self._deployment: Deployment | None = None
         self._lock = threading.RLock()
 
     def __iter__(self) -> Iterator[BoundModel]:
         """Iterates over the bound models, in the order in which they were bound."""
-        return iter(list(self._models.values()))
+        return iter(self._models)
 
-    def add(self, model: BoundModel) -> None:
+    def __len__(self) -> int:
+        """Returns the number of bound models; each version counts."""
+        return len(self._models)
+
+    def names(self) -> list[str]:
+        """Returns the names of the bound models, in the order in which they were bound."""
+        return self._models.names()
+
+    @property
+    def deferred(self) -> int:
+        """Number of models that a server does not have yet."""
+        return len(self._deferred)
+
+    def add(self, model: BoundModel, *, defer: bool = False) -> None:
         """Adds a model, in place of one with the same name and version, and deploys it if there is a server.
+
+        Args:
+            model: The model.
+            defer: Leave a new one to the next `deploy` or `load_deferred`.
 
         Raises:
             PyTritonModelConfigError: Another version of the model has other inputs, outputs or settings.
@@ -73,27 +104,32 @@ class ModelManager:
         """
         with self._lock:
             key = model.key
-            for other in self._versions(model.spec.name):
+            for other in self._models.versions(model.spec.name):
                 if other.spec.version != model.spec.version:
                     _check_same(other, model)
             replaced = self._models.get(key)
             if self._deployment is None:
-                self._models[key] = model
+                self._models.put(model)
                 return
+            if key in self._deferred or (defer and not self._models.versions(model.spec.name)):
+                self._models.put(model)
+                self._deferred[key] = model
+                return
+            allow_files(_FILES_PER_INSTANCE * model.instances)
             try:
-                _open(model, self._deployment)
+                _open(model, self._deployment, _served([model], self._deployment))
                 _register(model, self._deployment)
             except BaseException:  # an interrupt as well: the bound models stay as they are
                 _discard(model, self._deployment)
                 raise
-            self._models[key] = model
+            self._models.put(model)
             try:
                 self._load(model.spec.name, self._deployment)
             except (PyTritonInvalidOperationError, StoreError):
-                del self._models[key]
+                self._models.pop(key)
                 _discard(model, self._deployment)
                 if replaced is not None:
-                    self._models[key] = replaced
+                    self._models.put(replaced)
                     with contextlib.suppress(PyTritonInvalidOperationError, StoreError):
                         self._load(replaced.spec.name, self._deployment)
                 raise
@@ -116,15 +152,16 @@ class ModelManager:
             PyTritonInvalidOperationError: The server cannot unload it, or cannot load its other versions again.
         """
         with self._lock:
-            keys = [key for key in self._models if key[0] == name and version in (None, key[1])]
+            keys = [model.key for model in self._models.versions(name) if version in (None, model.spec.version)]
             if not keys:
                 raise self._not_bound(name, version)
             removed = [self._models.pop(key) for key in keys]
             deployment = self._deployment
-            if deployment is None:
+            deferred = [self._deferred.pop(key, None) for key in keys]
+            if deployment is None or all(deferred):
                 return removed
             try:
-                if self._versions(name):
+                if self._models.versions(name):
                     self._load(name, deployment)
                 else:
                     _unload(name, deployment)
@@ -136,7 +173,7 @@ class ModelManager:
 
     def _not_bound(self, name: str, version: int | None) -> PyTritonBadParameterError:
         wanted = f"model {name!r}" if version is None else f"version {version} of model {name!r}"
-        bound = ", ".join(f"{each!r} (version {number})" for each, number in self._models)
+        bound = ", ".join(f"{model.spec.name!r} (version {model.spec.version})" for model in self._models)
         return PyTritonBadParameterError(f"There is no {wanted} to unbind; bound are {bound or 'no models'}.")
 
     @property
@@ -148,12 +185,40 @@ class ModelManager:
         """Deploys all models to a server, and from now on each that is added."""
         with self._lock:
             self._deployment = deployment
-            for model in self:
-                _open(model, deployment)
-            for model in self:
-                _register(model, deployment)
-            for name in self._names():
+            self._deferred = {}
+            self._deploy(list(self), deployment)
+
+    def load_deferred(self) -> None:
+        """Loads the models that `add` has deferred, one by one; raises as `deploy` does."""
+        with self._lock:
+            deferred, self._deferred = list(self._deferred.values()), {}
+            if self._deployment is not None:
+                self._deploy(deferred, self._deployment)
+
+    def load_missing(self) -> None:
+        """Loads the models that the server should have loaded when it started, but has not.
+
+        Raises:
+            PyTritonInvalidOperationError: The server refuses one.
+        """
+        with self._lock:
+            deployment = self._deployment
+            if deployment is None:
+                return
+            states = deployment.control.states() or {}
+            missing = [model.spec.name for model in self if states.get(model.key) != "READY"]
+            for name in dict.fromkeys(missing):
                 self._load(name, deployment)
+
+    def _deploy(self, models: Sequence[BoundModel], deployment: Deployment) -> None:
+        allow_files(_FILES_PER_INSTANCE * sum(model.instances for model in models))
+        served = _served(models, deployment)
+        for model in models:
+            _open(model, deployment, served)
+        for model in models:
+            _register(model, deployment)
+        for name in dict.fromkeys(model.spec.name for model in models):
+            self._load(name, deployment)
 
     def undeploy(self, deadline: float, *, unload: bool) -> list[str]:
         """Unloads the models from the server; their callables stay open and can be deployed to another one.
@@ -170,6 +235,7 @@ class ModelManager:
             if deployment is None:
                 return []
             self._deployment = None
+            self._deferred = {}
             busy = self._unload(deployment, deadline) if unload else []
             for model in self:
                 model.unregister(deployment.registry)
@@ -186,14 +252,8 @@ class ModelManager:
                 model.close(deadline)
             self._retired = []
 
-    def _names(self) -> list[str]:
-        return list(dict.fromkeys(name for name, _ in self._models))
-
-    def _versions(self, name: str) -> list[BoundModel]:
-        return [model for (each, _), model in self._models.items() if each == name]
-
     def _load(self, name: str, deployment: Deployment) -> None:
-        versions = self._versions(name)
+        versions = self._models.versions(name)
         spec = versions[-1].spec
         files: dict[str, bytes] = {}
         try:
@@ -212,11 +272,20 @@ class ModelManager:
 
     def _unload(self, deployment: Deployment, deadline: float) -> list[str]:
         try:
-            for name in self._names():
-                # With a timeout: a server that is still loading the model because its warm-up hangs does not respond.
-                deployment.control.unload(name, max(_POLL_S, deadline - time.monotonic()))
+            if deployment.unloads_all and len(self._models) > FEW_MODELS:
+                return self._unload_together(deployment, deadline)
+            _request_unload(self.names(), deployment, deadline)
         except (PyTritonRuntimeError, OSError):
             return []  # the server is going, or gone
+        return wait_until_served([*self, *self._retired], deadline)
+
+    def _unload_together(self, deployment: Deployment, deadline: float) -> list[str]:
+        # The server, which accepts no more of them, keeps all models while any has requests.
+        now = time.monotonic()
+        lost = wait_until_served([model for model in self if now - model.idle_since() < _BUSY_S], deadline)
+        if lost:
+            return lost
+        _request_unload([ALL_MODELS], deployment, deadline)
         return wait_until_served([*self, *self._retired], deadline)
 
 
@@ -250,6 +319,12 @@ def wait_until_served(models: Sequence[BoundModel], deadline: float) -> list[str
     return []
 
 
+def _request_unload(names: Iterable[str], deployment: Deployment, deadline: float) -> None:
+    for name in names:
+        # With a timeout: a server that is still loading the model because its warm-up hangs does not respond.
+        deployment.control.unload(name, max(_POLL_S, deadline - time.monotonic()))
+
+
 def _unload(name: str, deployment: Deployment) -> None:
     try:
         deployment.store.remove(name)
@@ -262,7 +337,14 @@ def _queue_delay_s(model: BoundModel) -> float:
     return 0 if batcher is None else batcher.max_queue_delay_microseconds / 1e6
 
 
-def _open(model: BoundModel, deployment: Deployment) -> None:
+def _served(models: Iterable[BoundModel], deployment: Deployment) -> Collection[tuple[str, int]]:
+    """Returns the models that the server has had, if any of ``models`` wants its responses cached."""
+    if not any(model.spec.config.response_cache for model in models):
+        return ()
+    return deployment.control.states() or ()
+
+
+def _open(model: BoundModel, deployment: Deployment, served: Collection[tuple[str, int]]) -> None:
     """Opens a model's workers, and decides whether Triton may cache its responses.
 
     Triton's cache identifies a model by its name and version, so it would return responses of a model bound earlier.
@@ -270,7 +352,7 @@ def _open(model: BoundModel, deployment: Deployment) -> None:
     spec = model.spec
     model.cached = (
         spec.config.response_cache
-        and (spec.name, spec.version) not in (deployment.control.states() or {})
+        and model.key not in served
         and isinstance(deployment.store, FolderStore)  # it is unknown what another process has served
     )
     if spec.config.response_cache and not model.cached:

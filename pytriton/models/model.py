@@ -183,7 +183,7 @@ class BoundModel:
 
     def idle_since(self) -> float:
         """Returns the ``time.monotonic()`` since which all inference callables have been idle."""
-        return max(worker.idle_since() for worker in self._workers)
+        return max((worker.idle_since() for worker in self._workers), default=0.0)
 
     def end_streams(self) -> None:
         """Ends coroutines and streams, and sends their clients the reason."""

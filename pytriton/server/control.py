@@ -17,6 +17,9 @@ from pytriton.server.ports import reachable
 from pytriton.server.security import AccessControl
 from pytriton.server.version import ServerVersion
 
+ALL_MODELS = "*"
+"""In place of a model's name, for `ServerControl.unload`: all models, at once, of a server that refuses requests."""
+
 _TIMEOUT_S = 5.0
 
 
@@ -45,7 +48,7 @@ class ServerControl(Protocol):
         """Starts to unload a model, once the server has loaded it.
 
         Args:
-            model: Its name.
+            model: Its name, or `ALL_MODELS`, which leaves them as they are if any of them has requests.
             timeout_s: How long to wait for the server, which may be busy loading it; None is for ever.
 
         Raises:
@@ -106,7 +109,8 @@ class HttpControl:
 
     def unload(self, model: str, timeout_s: float | None = None) -> None:
         """See `ServerControl`."""
-        self._post(f"/v2/repository/models/{urllib.parse.quote(model)}/unload", timeout_s=timeout_s)
+        path = urllib.parse.quote(model, safe=ALL_MODELS)
+        self._post(f"/v2/repository/models/{path}/unload", timeout_s=timeout_s)
 
     def states(self) -> dict[tuple[str, int], str] | None:
         """See `ServerControl`."""

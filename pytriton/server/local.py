@@ -44,7 +44,9 @@ from pytriton.utils.workspace import Workspace
 
 LOGGER = logging.getLogger(__name__)
 
+_GUARD = "libpytriton_guard.so"  # beside the launcher
 _POLL_S = 0.01
+_LOAD_TIMEOUT_S = 10.0  # more to start for each model that it loads meanwhile
 _LOADING_THREADS = 4  # the server's own default for loading models
 # Triton.stop waits for requests in flight before it ends the server, which then takes up to a second. It must not wait
 # again for clients that keep idle connections open.
@@ -98,43 +100,70 @@ class LocalServer:
         self._stopping = threading.Event()
         self._state = ServerState.STOPPED
         self._own_models: list[str] | None = None  # once they are loaded
+        self._timeout_s: float = DEFAULT_TRITON_STARTUP_TIMEOUT_S
         self._version = version_of(self._files.root)
         self._end_tracing = _trace(self.config.trace_config)
 
-    def start(self, bound: Sequence[str] | None = None) -> None:
+    def start(self, bound: Sequence[str] | None = None, *, tolerant: bool = False) -> None:
         """Starts the process; it gets ready in the background.
 
         Args:
             bound: Models that the server itself loads before it is ready.
+            tolerant: Have it start even if it cannot load one of them.
 
         Raises:
             PyTritonRuntimeError: It cannot be started.
         """
-        command = self.command(bound or ())
+        command = self.command(bound or (), tolerant=tolerant)
+        self._timeout_s = DEFAULT_TRITON_STARTUP_TIMEOUT_S + _LOAD_TIMEOUT_S * len(bound or ())
         take(self.config)
         try:
             environment = self._environment()
             self._process = ServerProcess(
-                str(self._files.launcher), command, environment, self._on_exit, [self._gate.fd]
+                str(self._files.launcher), command, environment, self._note_exit, [self._gate.fd]
             )
         except BaseException:
             give_back(self.config)
             raise
         self._state = ServerState.STARTING
 
-    def command(self, bound: Sequence[str] = ()) -> list[str]:
+    def start_anew(self, deploy: Callable[[], Sequence[str]]) -> None:
+        """Replaces the process by another one, which loads the bound models as it starts; waits until it is ready.
+
+        For a server without requests.
+
+        Args:
+            deploy: Writes the bound models to the repository, and returns their names.
+
+        Raises:
+            PyTritonRuntimeError: It cannot be started, or exits.
+            PyTritonInvalidOperationError: The callable of a model cannot be created.
+        """
+        self._state = ServerState.RESTARTING
+        self.process.stop(0)
+        self.start(deploy(), tolerant=True)
+        self.wait_until_ready()
+
+    def command(self, bound: Sequence[str] = (), *, tolerant: bool = False) -> list[str]:
         """Returns the command line: the server's program, and its flags.
 
         Args:
             bound: Models that the server itself loads before it is ready.
+            tolerant: Have it start even if it cannot load one of them.
 
         Raises:
             PyTritonBadParameterError: The server lacks the flag of a setting.
             PyTritonRuntimeError: It lacks a flag that restricts its endpoints.
         """
-        command = _command(self._files, self.config, self.repository, self._workspace / "backends")
+        config = dataclasses.replace(self.config, exit_on_error=False) if tolerant else self.config
+        command = _command(self._files, config, self.repository, self._workspace / "backends")
         command += [*self._access.flags(), *(f"--load-model={name}" for name in bound)]
         return [command[0], *self._fitting(command[1:])]
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether the guard is loaded into the process."""
+        return os.environ.get("PYTRITON_GUARD") != "0" and (self._files.launcher.parent / _GUARD).exists()
 
     @property
     def process(self) -> ServerProcess:
@@ -150,6 +179,10 @@ class LocalServer:
         if self._state is ServerState.READY and not self.is_alive():
             return ServerState.RESTARTING if self._restarts else ServerState.FAILED
         return self._state
+
+    def _note_exit(self) -> None:
+        if self._state is not ServerState.RESTARTING:  # which `start_anew` and `restart` do, and look at it themselves
+            self._on_exit()
 
     def is_alive(self) -> bool:
         """Returns whether the process is running."""
@@ -246,7 +279,7 @@ class LocalServer:
         Raises:
             PyTritonRuntimeError: It exited, or takes too long.
         """
-        deadline = time.monotonic() + DEFAULT_TRITON_STARTUP_TIMEOUT_S
+        deadline = time.monotonic() + self._timeout_s
         # It opens its ports one after the other.
         while not (self.control.is_live() and all_listen(self.config)):
             if self.process.wait(_POLL_S):
@@ -255,8 +288,7 @@ class LocalServer:
                 raise PyTritonRuntimeError("The server was stopped while it started.")
             if time.monotonic() > deadline:
                 raise PyTritonRuntimeError(
-                    f"The server is not ready after {DEFAULT_TRITON_STARTUP_TIMEOUT_S} s. Its last lines:\n"
-                    f"{self.process.log.tail()}"
+                    f"The server is not ready after {self._timeout_s:g} s. Its last lines:\n{self.process.log.tail()}"
                 )
         self._version = self.control.version() or self._version
         self._state = ServerState.READY

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import resource
 
 from pytriton.exceptions import PyTritonRuntimeError
 
+LOGGER = logging.getLogger(__name__)
+
 _MIN_FILES = 128
+_SPARE_FILES = 128  # for everything else that the program does
 _ENOUGH_MEMORY = 8 << 30
 
 
@@ -22,6 +27,29 @@ def check_limits() -> None:
             f"This process may open {files} files (the hard limit of `ulimit -n`), and the server needs at least "
             f"{_MIN_FILES}, and one more for each connection; raise the limit."
         )
+
+
+def allow_files(count: int) -> None:
+    """Lets this process open so many more files, as far as its hard limit allows.
+
+    Many systems allow 1,024 unless a process asks for more.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return
+    try:
+        lowest_free = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        lowest_free = soft
+    else:
+        os.close(lowest_free)
+    needed = lowest_free + count + _SPARE_FILES
+    if needed <= soft:
+        return
+    limit = 2 * needed  # so that it is seldom raised
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+    if hard != resource.RLIM_INFINITY and needed > hard:
+        LOGGER.warning("This process may open %d files (`ulimit -Hn`), and its models may need %d.", hard, needed)
 
 
 def limits_hint() -> str:

@@ -21,19 +21,24 @@ def worker_threads(name):
     return [thread for thread in threading.enumerate() if thread.name == f"pytriton-worker-{name}"]
 
 
-def end_thread(thread):
-    """Has a thread end as if it had failed outside of the callable."""
+def end_thread(triton, name, thread):
+    """Has a model's thread end as if it had failed outside of the callable."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit))
+    for connected in connections(triton, name):
+        connected.channel.wake()
     wait_until(lambda: not thread.is_alive(), what="the worker's end")
+
+
+def connections(triton, name):
+    """The connections between a model's instances and its workers."""
+    workers = [worker for model in triton._session.models if model.spec.name == name for worker in model._workers]
+    return [connected for worker in workers for connected in list(worker._connected)]
 
 
 def drop_connections(triton, name):
     """Cuts the connections between a model's instances and its workers, as when a worker's process ends."""
-    for model in triton._session.models:
-        if model.spec.name == name:
-            for worker in model._workers:
-                for connected in list(worker._connected):
-                    connected.channel.close()
+    for connected in connections(triton, name):
+        connected.channel.close()
 
 
 def test_a_worker_that_died_is_replaced_and_the_next_request_is_answered(triton, client, name):
@@ -41,7 +46,7 @@ def test_a_worker_that_died_is_replaced_and_the_next_request_is_answered(triton,
     assert client.infer(name, {"x": X})["y"].item() == 2
     (thread,) = worker_threads(name)
 
-    end_thread(thread)
+    end_thread(triton, name, thread)
 
     assert client.infer(name, {"x": X})["y"].item() == 2
     (replacement,) = worker_threads(name)
@@ -53,7 +58,7 @@ def test_a_worker_that_dies_again_and_again_is_replaced_each_time(triton, name):
 
     for _ in range(3):
         for thread in worker_threads(name):
-            end_thread(thread)
+            end_thread(triton, name, thread)
         assert [send_floats(triton, name, [1]) for _ in range(4)] == [[2]] * 4
 
 
@@ -77,7 +82,7 @@ def test_other_models_do_not_notice_a_dying_worker(triton, name):
     bind_floats(triton, name, double)
     (other,) = worker_threads(f"{name}_other")
 
-    end_thread(worker_threads(name)[0])
+    end_thread(triton, name, worker_threads(name)[0])
 
     assert send_floats(triton, f"{name}_other", [1]) == [2]
     assert worker_threads(f"{name}_other") == [other]

@@ -8,6 +8,7 @@ import functools
 import http.client
 import json
 import os
+import select
 import ssl
 import threading
 from collections.abc import Sequence
@@ -205,12 +206,28 @@ def _client_class() -> Any:
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             self._pid = os.getpid()
             super().__init__(*args, **kwargs)
+            pool: Any = getattr(self._client_stub, "_connection_pool", None)
+            if hasattr(pool, "_is_socket_alive"):
+                pool._is_socket_alive = _is_open
 
         def __del__(self) -> None:
             if not fork_safety.keep_of_parent(self, self._pid):
                 super().__del__()
 
     return Client
+
+
+def _is_open(connection: Any) -> bool:
+    """Returns whether a connection, which is idle, is still open.
+
+    In place of geventhttpclient's own check, for which all file descriptors from 1,024 on are closed: each request of a
+    process with so many files would open another connection.
+    """
+    if connection is None or connection.fileno() < 0:
+        return False
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return not poll.poll(0)
 
 
 class AsyncioHttpTransport:

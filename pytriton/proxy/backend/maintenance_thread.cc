@@ -67,7 +67,7 @@ void MaintenanceThread::Run() {
     lock.unlock();
     for (const std::shared_ptr<Arena>& arena : arenas) arena->Trim(Arena::Clock::now() - kIdle);
     TrimHeap(arenas);
-    for (const std::shared_ptr<ClientProcessWatch>& client_process : owners) client_process->UnloadIfGone();
+    ClientProcessWatch::UnloadThoseGone(owners);
     also_();
     lock.lock();
   }

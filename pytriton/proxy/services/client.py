@@ -276,9 +276,13 @@ class ServerClient:
         """Releases a family, which its metrics keep alive. Does not wait, and cannot fail."""
         self._tell(MetricMessage(MetricOperation.DELETE_FAMILY, family))
 
-    def trim(self, before: float) -> None:
-        """Returns memory to the system that has been free since ``before``, a ``time.monotonic()``."""
-        self._dispatcher.trim(before)
+    def trim(self, before: float) -> bool:
+        """Returns memory to the system that has been free since ``before``, a ``time.monotonic()``.
+
+        Returns:
+            Whether nothing is left to do until the next call.
+        """
+        return self._dispatcher.trim(before)
 
     def in_use(self) -> int:
         """Returns the number of blocks of shared memory that the server has not released yet."""

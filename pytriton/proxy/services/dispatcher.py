@@ -217,12 +217,16 @@ class ReplyDispatcher:
         with contextlib.suppress(PyTritonInvalidOperationError):  # nothing is in flight any more
             self._send(NOTIFICATION.pack(ServiceNotification.CANCEL, pending.number, 0, 0))
 
-    def trim(self, before: float) -> None:
-        """Discards replies that nobody waits for, and returns memory to the system that was free since ``before``."""
+    def trim(self, before: float) -> bool:
+        """Discards replies that nobody waits for, and returns memory to the system that was free since ``before``.
+
+        Returns:
+            Whether nothing is left to do until the next call.
+        """
         if self._arena is None:
-            return
+            return True
         self._read_arrived(until_empty=True)
-        self._arena.trim(before)
+        return self._arena.trim(before) and not self._pending
 
     def in_use(self) -> int:
         """The number of blocks that the server has not released yet."""

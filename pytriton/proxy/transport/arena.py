@@ -105,18 +105,25 @@ class Arena:
         used.append((offset, order, keep))
         return offset + BLOCK_HEADER
 
-    def trim(self, before: float) -> None:
+    def trim(self, before: float) -> bool:
         """Returns the pages of free blocks to the system.
 
         Args:
             before: Only blocks that have been free since this ``time.monotonic()``.
+
+        Returns:
+            Whether all pages were returned.
         """
         self._collect(len(self._used))
+        is_empty = not self._used
         for order, blocks in enumerate(self._free):
             for i, (offset, since, dirty) in enumerate(blocks):
                 if dirty and since <= before:
                     _libc.fallocate(self.fd, _FALLOC_FL_PUNCH_HOLE | _FALLOC_FL_KEEP_SIZE, offset, 1 << order)
                     blocks[i] = (offset, since, False)
+                elif dirty:
+                    is_empty = False
+        return is_empty
 
     def in_use(self) -> int:
         """Returns the number of blocks that the other side has not released yet."""
@@ -188,10 +195,10 @@ class SharedArena(Arena):
         with self._lock:
             return super().allocate(size, keep)
 
-    def trim(self, before: float) -> None:
+    def trim(self, before: float) -> bool:
         """See `Arena.trim`."""
         with self._lock:
-            super().trim(before)
+            return super().trim(before)
 
     def in_use(self) -> int:
         """See `Arena.in_use`."""

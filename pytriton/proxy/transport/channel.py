@@ -15,12 +15,11 @@ from typing import Any
 from pytriton.proxy.transport.adaptive_spin import AdaptiveSpin
 from pytriton.proxy.transport.doorbell import Doorbell
 from pytriton.proxy.transport.notification_sender import NotificationSender
+from pytriton.proxy.transport.peer_watch import PEERS
 from pytriton.proxy.wire.notification import NOTIFICATION, Notification
 
 IDLE_S = 1
-"""Seconds that :meth:`Channel.receive` waits before it returns None."""
-
-_POLLS = 4  # checks in that time whether the other side has gone
+"""Seconds that :meth:`Channel.receive` waits before it returns None, unless :meth:`Channel.rest` was called."""
 
 
 class Channel:
@@ -32,6 +31,7 @@ class Channel:
         self._spin = AdaptiveSpin()
         self._doorbell: Doorbell | None = None
         self._is_closed = False
+        self._rests = False
         self.is_woken = False
         """Whether `wake` was called; whoever called `receive` resets it."""
         # Python's own timeout would cost another system call per notification.
@@ -69,7 +69,12 @@ class Channel:
 
     def use_doorbell(self, memory: Any, offset: int) -> None:
         """Exchanges notifications through a doorbell in shared memory from now on; called after the handshake."""
-        self._doorbell = Doorbell(memory, offset, IDLE_S / _POLLS)
+        self._doorbell = Doorbell(memory, offset, IDLE_S)
+        PEERS.add(self._socket.fileno(), self._doorbell.wake)
+
+    def rest(self) -> None:
+        """Has the next `receive` wait for as long as nothing happens, if there is a doorbell."""
+        self._rests = True
 
     def _sleep(self) -> Notification | None:
         return self._receive(0)
@@ -80,17 +85,16 @@ class Channel:
         if doorbell.notified_without_batch:
             doorbell.notified_without_batch = False
             self._check_peer()
-        for _ in range(_POLLS):
-            if self._is_closed:
-                raise EOFError
-            if self.is_woken:
-                return doorbell.take()
-            doorbell.sleep()
-            notification = doorbell.take()
-            if notification is not None:
-                return notification
+        if self._is_closed:
+            raise EOFError
+        if self.is_woken:
+            return doorbell.take()
+        rests, self._rests = self._rests, False
+        doorbell.sleep(forever=rests)
+        notification = doorbell.take()
+        if notification is None:
             self._check_peer()
-        return None
+        return notification
 
     def _check_peer(self) -> None:
         """Raises EOFError if the other side has gone, or does not use the doorbell."""
@@ -148,6 +152,8 @@ class Channel:
     def close(self) -> None:
         """Closes the connection, and wakes every thread that waits on it, on both sides."""
         self._is_closed = True
+        if self._doorbell is not None:
+            PEERS.remove(self._socket.fileno())
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(OSError):  # an inference callable may have closed the descriptor

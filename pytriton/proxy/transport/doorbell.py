@@ -88,7 +88,7 @@ class Doorbell:
     Args:
         memory: A mapping of the backend's arena.
         offset: Where the doorbell is in the arena.
-        timeout_s: How long `sleep` sleeps, less than a second.
+        timeout_s: How long `sleep` sleeps.
     """
 
     def __init__(self, memory: Any, offset: int, timeout_s: float) -> None:
@@ -98,7 +98,7 @@ class Doorbell:
         self._own = ctypes.addressof(ctypes.c_uint32.from_buffer(memory, offset))
         self._backends = self._own + _BACKEND
         self._keep = memory
-        self._timeout = _Timespec(0, int(timeout_s * 1e9))
+        self._timeout = _Timespec(int(timeout_s), int(timeout_s % 1 * 1e9))
         self._timeout_address = ctypes.addressof(self._timeout)
         self._acknowledged = 0
         self._sequence = 0  # of the last batch
@@ -138,9 +138,9 @@ class Doorbell:
     def _linger(self, end_ns: int) -> None:
         _spin(self._own, self._acknowledged, end_ns)
 
-    def sleep(self) -> None:
-        """Sleeps until a notification comes, `wake` is called, or the timeout has passed."""
-        _syscall(_FUTEX, self._own, _FUTEX_WAIT, self._acknowledged, self._timeout_address)
+    def sleep(self, *, forever: bool = False) -> None:
+        """Sleeps until a notification comes, `wake` is called, or, unless ``forever``, the timeout has passed."""
+        _syscall(_FUTEX, self._own, _FUTEX_WAIT, self._acknowledged, None if forever else self._timeout_address)
 
     def wake(self) -> None:
         """Wakes the thread that sleeps on this side, or is about to."""

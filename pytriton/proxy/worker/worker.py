@@ -360,17 +360,21 @@ class Worker:
             notification = channel.receive(batch_size)
             if notification is None:
                 batch_size = 0
-                before = time.monotonic() - TRIM_AFTER_S
-                connected.arena.trim(before)
-                server_client, _ = CURRENT_CALLER.get()
-                if server_client is not None:
-                    server_client.trim(before)
+                if self._trim(connected):
+                    channel.rest()
                 continue
             offset, size, batch_size, unrecoverable = serve(connected, notification)
             self._last_ns = time.monotonic_ns()
             channel.send((NotificationKind.RESULT, notification.sequence, offset, size))
             if unrecoverable is not None and self._on_unrecoverable is not None:
                 self._on_unrecoverable(unrecoverable)
+
+    def _trim(self, connected: _Connected) -> bool:
+        """Returns memory to the system that was not used lately; returns whether nothing is left to do when idle."""
+        before = time.monotonic() - TRIM_AFTER_S
+        server_client, _ = CURRENT_CALLER.get()
+        is_empty = connected.arena.trim(before)
+        return (server_client is None or server_client.trim(before)) and is_empty
 
     def _serve_batch(
         self, connected: _Connected, notification: Notification

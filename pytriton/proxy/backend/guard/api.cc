@@ -5,8 +5,13 @@
 // backends are passed on as they are.
 #include "triton/api.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <string>
 
 #include "base/workarounds.h"
@@ -31,6 +36,12 @@ struct Counts {
   uint32_t outputs = 0;
 };
 thread_local Counts counts;
+
+// Whether the server loads models as it starts. Set before the server is created, in the same thread.
+bool has_startup_models = false;
+
+// While the server stops, the controller unloads all models together: one by one, each takes longer the more there are.
+constexpr char kAllModels[] = "*";
 
 TRITONSERVER_Error* Invalid(const std::string& message) {
   return PYTRITON_NEXT(TRITONSERVER_ErrorNew)(TRITONSERVER_ERROR_INVALID_ARG, message.c_str());
@@ -64,6 +75,22 @@ TRITONSERVER_Error* Stopping() {
   return PYTRITON_NEXT(TRITONSERVER_ErrorNew)(TRITONSERVER_ERROR_UNAVAILABLE, "the server is shutting down");
 }
 
+// Ends the process without the destructors of static objects. Among them is that of Triton's metrics, which waits for a
+// thread that sleeps for up to a second. What the server has to write is written by now.
+void EndAtOnce(int status, void* /*unused*/) {
+  std::fflush(nullptr);
+  _exit(status);
+}
+
+// Starts to unload all models, unless there are requests in flight: those keep their models.
+TRITONSERVER_Error* UnloadAll(TRITONSERVER_Server* server) {
+  WaitUntilSettled(nullptr);
+  TRITONSERVER_Error* error = PYTRITON_NEXT(TRITONSERVER_ServerStop)(server);
+  // It says that the exit timeout has passed: it does not wait for the models.
+  if (error != nullptr) PYTRITON_NEXT(TRITONSERVER_ErrorDelete)(error);
+  return nullptr;
+}
+
 }  // namespace
 
 }  // namespace pytriton::guard
@@ -75,9 +102,24 @@ extern "C" {
 TRITONSERVER_Error* TRITONSERVER_ServerNew(TRITONSERVER_Server** server, TRITONSERVER_ServerOptions* options) {
   WatchMemory();
   TRITONSERVER_Error* error = PYTRITON_NEXT(TRITONSERVER_ServerNew)(server, options);
-  if (error == nullptr) PublishMetrics();
-  NoteLoaded(nullptr);
+  if (error == nullptr) {
+    PublishMetrics();
+    on_exit(EndAtOnce, nullptr);
+  }
+  if (has_startup_models) NoteLoaded(nullptr);
   return error;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetStartupModel(TRITONSERVER_ServerOptions* options,
+                                                              const char* model_name) {
+  has_startup_models = true;
+  return PYTRITON_NEXT(TRITONSERVER_ServerOptionsSetStartupModel)(options, model_name);
+}
+
+// Only the controller waits for requests. The core, which looks once a second whether they have ended, need not.
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetExitTimeout(TRITONSERVER_ServerOptions* options,
+                                                             unsigned int /*timeout*/) {
+  return PYTRITON_NEXT(TRITONSERVER_ServerOptionsSetExitTimeout)(options, 0);
 }
 
 TRITONSERVER_Error* TRITONSERVER_ServerLoadModel(TRITONSERVER_Server* server, const char* model_name) {
@@ -98,6 +140,7 @@ TRITONSERVER_Error* TRITONSERVER_ServerLoadModelWithParameters(TRITONSERVER_Serv
 }
 
 TRITONSERVER_Error* TRITONSERVER_ServerUnloadModel(TRITONSERVER_Server* server, const char* model_name) {
+  if (CurrentGate() == Gate::kStopping && std::strcmp(model_name, kAllModels) == 0) return UnloadAll(server);
   WaitUntilSettled(model_name);
   return PYTRITON_NEXT(TRITONSERVER_ServerUnloadModel)(server, model_name);
 }

@@ -45,8 +45,10 @@ void WaitUntilSettled(const char* model) {
   Clock::time_point last;
   {
     const std::lock_guard<std::mutex> lock(loads.mutex);
-    const auto found = loads.models.find(model);
-    last = found == loads.models.end() ? loads.all : std::max(loads.all, found->second);
+    last = loads.all;
+    for (const auto& [name, time] : loads.models) {
+      if (model == nullptr || name == model) last = std::max(last, time);
+    }
   }
   std::this_thread::sleep_until(last + kMoment);
 }

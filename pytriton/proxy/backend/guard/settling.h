@@ -10,7 +10,7 @@ namespace pytriton::guard {
 // Notes that a model was loaded; null for all of them.
 void NoteLoaded(const char* model);
 
-// Waits until the last load of a model is a moment ago.
+// Waits until the last load of a model is a moment ago; null stands for any model.
 void WaitUntilSettled(const char* model);
 
 }  // namespace pytriton::guard

@@ -12,10 +12,18 @@ constexpr int kPatience = 4;  // checks, of which the maintenance thread makes t
 
 }  // namespace
 
-void ClientProcessWatch::UnloadIfGone() {
-  if (!process_.valid()) return;
-  pollfd process = {process_.get(), POLLIN, 0};
-  if (gone_for_ == 0 && poll(&process, 1, 0) <= 0) return;
+void ClientProcessWatch::UnloadThoseGone(const std::vector<std::shared_ptr<ClientProcessWatch>>& watches) {
+  std::vector<pollfd> processes;  // a negative descriptor is ignored
+  processes.reserve(watches.size());
+  for (const std::shared_ptr<ClientProcessWatch>& watch : watches)
+    processes.push_back({watch->process_.get(), POLLIN, 0});
+  if (poll(processes.data(), processes.size(), 0) <= 0) return;
+  for (size_t i = 0; i < watches.size(); ++i) {
+    if (processes[i].revents != 0) watches[i]->NoteGone();
+  }
+}
+
+void ClientProcessWatch::NoteGone() {
   if (++gone_for_ != kPatience) return;
   Log(TRITONSERVER_LOG_WARN, "model '" + model_ + "': the process that served it has ended; the model is unloaded");
   LogIfError(TRITONSERVER_ServerUnloadModel(server_, model_.c_str()), "cannot unload a model");

@@ -1,8 +1,10 @@
 // Unloads a model after its client process has exited.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "transport/arena.h"
 #include "triton/api.h"
@@ -15,11 +17,13 @@ class ClientProcessWatch {
   ClientProcessWatch(FileDescriptor process, TRITONSERVER_Server* server, std::string model)
       : process_(std::move(process)), server_(server), model_(std::move(model)) {}
 
-  // Unloads the model once its process has been gone for a while without having done so itself. A process that is
-  // started again loads it anew, which replaces the instance, and with it this object.
-  void UnloadIfGone();
+  // Unloads each model once its process has been gone for a while without having done so itself. A process that is
+  // started again loads it anew, which replaces the instance, and with it its watch.
+  static void UnloadThoseGone(const std::vector<std::shared_ptr<ClientProcessWatch>>& watches);
 
  private:
+  void NoteGone();
+
   FileDescriptor process_;
   TRITONSERVER_Server* const server_;
   const std::string model_;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,11 @@ class ZeroMq {
   static constexpr int kSendTimeout = 28;
   static constexpr int kSendMore = 2;  // ZMQ_SNDMORE
 
+  // A message, `zmq_msg_t`.
+  struct Message {
+    alignas(void*) unsigned char opaque[64];
+  };
+
   void* (*ctx_new)();
   int (*ctx_term)(void*);
   void* (*socket)(void*, int);
@@ -38,7 +44,11 @@ class ZeroMq {
   int (*setsockopt)(void*, int, const void*, size_t);
   int (*getsockopt)(void*, int, void*, size_t*);
   int (*send)(void*, const void*, size_t, int);
-  int (*recv)(void*, void*, size_t, int);
+  int (*msg_init)(Message*);
+  int (*msg_recv)(Message*, void*, int);
+  size_t (*msg_size)(const Message*);
+  void* (*msg_data)(Message*);
+  int (*msg_close)(Message*);
   int (*error)();
   const char* (*strerror)(int);
 
@@ -60,7 +70,11 @@ class ZeroMq {
     Load(library, "zmq_setsockopt", &setsockopt);
     Load(library, "zmq_getsockopt", &getsockopt);
     Load(library, "zmq_send", &send);
-    Load(library, "zmq_recv", &recv);
+    Load(library, "zmq_msg_init", &msg_init);
+    Load(library, "zmq_msg_recv", &msg_recv);
+    Load(library, "zmq_msg_size", &msg_size);
+    Load(library, "zmq_msg_data", &msg_data);
+    Load(library, "zmq_msg_close", &msg_close);
     Load(library, "zmq_errno", &error);
     Load(library, "zmq_strerror", &strerror);
   }
@@ -72,7 +86,6 @@ class ZeroMq {
   }
 };
 
-constexpr size_t kMaxFrame = size_t{1} << 20;
 constexpr int kAttemptMs = 2000;
 
 // There was no reply in time.
@@ -81,10 +94,24 @@ class NoReply : public RegistrationError {
   using RegistrationError::RegistrationError;
 };
 
+// The context of those calls that are being made: it has threads of its own, which take longer to start than a call.
+std::shared_ptr<void> CurrentContext() {
+  static std::mutex mutex;
+  static std::weak_ptr<void> current;
+  const std::lock_guard<std::mutex> lock(mutex);
+  std::shared_ptr<void> context = current.lock();
+  if (context == nullptr) {
+    const ZeroMq& zmq = ZeroMq::Get();
+    context = std::shared_ptr<void>(zmq.ctx_new(), zmq.ctx_term);
+    current = context;
+  }
+  return context;
+}
+
 std::vector<std::string> CallOnce(const std::string& endpoint, const std::vector<std::string>& request,
                                   int timeout_ms) {
   const ZeroMq& zmq = ZeroMq::Get();
-  const std::unique_ptr<void, int (*)(void*)> context(zmq.ctx_new(), zmq.ctx_term);
+  const std::shared_ptr<void> context = CurrentContext();
   const std::unique_ptr<void, int (*)(void*)> socket(zmq.socket(context.get(), ZeroMq::kRequestSocket), zmq.close);
   const auto fail = [&](const char* what) {
     throw RegistrationError(std::string(what) + " the registry at " + endpoint + ": " + zmq.strerror(zmq.error()));
@@ -101,11 +128,13 @@ std::vector<std::string> CallOnce(const std::string& endpoint, const std::vector
   std::vector<std::string> response;
   int more = 1;
   while (more != 0) {
-    std::string frame(kMaxFrame, '\0');
-    const int size = zmq.recv(socket.get(), frame.data(), frame.size(), 0);
-    if (size < 0) throw NoReply("no reply from the registry at " + endpoint + ": " + zmq.strerror(zmq.error()));
-    frame.resize(std::min<size_t>(size, frame.size()));
-    response.push_back(std::move(frame));
+    ZeroMq::Message frame;
+    zmq.msg_init(&frame);
+    const std::unique_ptr<ZeroMq::Message, int (*)(ZeroMq::Message*)> closer(&frame, zmq.msg_close);
+    if (zmq.msg_recv(&frame, socket.get(), 0) < 0) {
+      throw NoReply("no reply from the registry at " + endpoint + ": " + zmq.strerror(zmq.error()));
+    }
+    response.emplace_back(static_cast<const char*>(zmq.msg_data(&frame)), zmq.msg_size(&frame));
     size_t more_size = sizeof(more);
     zmq.getsockopt(socket.get(), ZeroMq::kReceiveMore, &more, &more_size);
   }

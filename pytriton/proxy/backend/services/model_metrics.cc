@@ -108,6 +108,9 @@ void Add(Metric* metric, uint64_t count) {
   LogIfError(TRITONSERVER_MetricIncrement(metric->get(), static_cast<double>(count)), "cannot increment a metric");
 }
 
+// Publications after the last change: meanwhile, memory is returned to the system.
+constexpr int kLastPublications = 20;
+
 constexpr uint64_t kLongest = 24 * 3600 * uint64_t{1'000'000'000};  // some times are what a worker has sent
 
 int64_t Between(uint64_t start, uint64_t end) {
@@ -152,10 +155,12 @@ InstanceMetrics::~InstanceMetrics() { model_->Remove(this); }
 void InstanceMetrics::SetMemory(std::function<int64_t()> memory) {
   const std::lock_guard<std::mutex> lock(model_->mutex_);
   memory_ = std::move(memory);
+  changed_.store(true, std::memory_order_relaxed);
 }
 
 void InstanceMetrics::Begin(const std::vector<TRITONBACKEND_Request*>& requests, int64_t rows, uint64_t now) {
   in_flight_.fetch_add(static_cast<int64_t>(requests.size()), std::memory_order_relaxed);
+  changed_.store(true, std::memory_order_relaxed);
   batch_.Observe(rows);
   for (const TRITONBACKEND_Request* request : requests) {
     const uint64_t arrival = ArrivalOf(request);
@@ -170,14 +175,20 @@ void InstanceMetrics::Ran(const Timing& timing, uint64_t count) {
 }
 
 void InstanceMetrics::End(const TRITONBACKEND_Request* request, uint64_t exec_start, uint64_t now) {
-  in_flight_.fetch_sub(1, std::memory_order_relaxed);
+  Leave();
   const uint64_t arrival = ArrivalOf(request);
   request_.Observe(Between(arrival != 0 ? arrival : exec_start, now));
+}
+
+void InstanceMetrics::Leave() {
+  in_flight_.fetch_sub(1, std::memory_order_relaxed);
+  changed_.store(true, std::memory_order_relaxed);
 }
 
 void InstanceMetrics::CountCancelled(Cancellation cancellation, uint64_t count) {
   if (cancellation == Cancellation::kNone) return;
   cancelled_[cancellation == Cancellation::kByTimeout ? 1 : 0].fetch_add(count, std::memory_order_relaxed);
+  changed_.store(true, std::memory_order_relaxed);
 }
 
 void InstanceMetrics::CountError(const std::string& error, uint64_t count) const {
@@ -239,6 +250,12 @@ void ModelMetrics::Publish(InstanceMetrics* instance) {
 void ModelMetrics::Publish() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (published_ == nullptr) return;
+  bool is_used = false;
+  for (InstanceMetrics* instance : instances_) {
+    is_used = instance->changed_.exchange(false, std::memory_order_relaxed) || is_used;
+  }
+  unused_for_ = is_used ? 0 : std::min(unused_for_ + 1, kLastPublications + 1);
+  if (unused_for_ > kLastPublications) return;
   int64_t in_flight = 0;
   int64_t streams = 0;
   bool is_decoupled = false;

@@ -45,7 +45,7 @@ class InstanceMetrics {
   // A request has ended; it still belongs to the backend.
   void End(const TRITONBACKEND_Request* request, uint64_t exec_start, uint64_t now);
   // A request was returned to Triton, to be scheduled again.
-  void Leave() { in_flight_.fetch_sub(1, std::memory_order_relaxed); }
+  void Leave();
   void CountCancelled(Cancellation cancellation, uint64_t count = 1);
   // Requests got an error for an exception of a class.
   void CountError(const std::string& error, uint64_t count) const;
@@ -61,6 +61,7 @@ class InstanceMetrics {
   Histogram batch_;
   std::atomic<int64_t> in_flight_{0};
   std::atomic<bool> decoupled_{false};
+  std::atomic<bool> changed_{true};                   // since it was last published
   std::array<std::atomic<uint64_t>, 2> cancelled_{};  // by the client, by a timeout
   std::array<uint64_t, 2> published_cancelled_{};
   std::function<int64_t()> memory_;  // guarded by the model's mutex
@@ -75,6 +76,7 @@ class ModelMetrics {
   void Add(InstanceMetrics* instance);
   void Remove(InstanceMetrics* instance);
   void CountError(const std::string& error, uint64_t count);
+  // Publishes what may have changed: nothing of a model that has not been used for long.
   void Publish();
 
  private:
@@ -89,6 +91,7 @@ class ModelMetrics {
   std::vector<InstanceMetrics*> instances_;
   std::shared_ptr<Published> published_;  // null if metrics are disabled
   std::map<std::string, Metric> errors_;  // by class
+  int unused_for_ = 0;                    // calls of Publish that found nothing changed
 };
 
 // All models of the backend.

@@ -1,0 +1,66 @@
+"""Notices, in one thread for all connections of a process, that the other side of one has gone.
+
+So the threads of idle workers sleep until something happens: thousands of them cost no processor time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+from collections.abc import Callable
+
+
+class PeerWatch:
+    """Calls a function once when a socket is readable, or its other side has gone.
+
+    The thread is started with the first socket.
+    """
+
+    def __init__(self) -> None:
+        self._callbacks: dict[int, Callable[[], object]] = {}
+        self._lock = threading.Lock()
+        self._epoll: select.epoll | None = None
+        self._owner = 0  # the process that the thread belongs to
+
+    def add(self, fd: int, callback: Callable[[], object]) -> None:
+        """Watches a socket until `remove`.
+
+        Args:
+            fd: Its file descriptor.
+            callback: Called in the thread; now and then although nothing has happened.
+
+        Raises:
+            OSError: It cannot be watched.
+        """
+        with self._lock:
+            if self._epoll is None or self._owner != os.getpid():
+                self._start()
+            assert self._epoll is not None
+            self._callbacks[fd] = callback
+            self._epoll.register(fd, select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLONESHOT)
+
+    def remove(self, fd: int) -> None:
+        """Watches a socket no longer; it must not be closed yet."""
+        with self._lock:
+            if self._callbacks.pop(fd, None) is not None and self._epoll is not None:
+                with contextlib.suppress(OSError):  # an inference callable may have closed the descriptor
+                    self._epoll.unregister(fd)
+
+    def _start(self) -> None:
+        self._callbacks = {}  # a fork has those of its parent
+        self._owner = os.getpid()
+        self._epoll = epoll = select.epoll()
+        threading.Thread(target=self._run, args=(epoll,), name="pytriton-peers", daemon=True).start()
+
+    def _run(self, epoll: select.epoll) -> None:
+        while True:
+            for fd, _ in epoll.poll():
+                callback = self._callbacks.get(fd)
+                if callback is not None:
+                    callback()
+
+
+PEERS = PeerWatch()
+"""The connections of this process."""
