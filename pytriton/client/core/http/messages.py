@@ -167,7 +167,10 @@ class ResponseReader:
             return
         size = int(self._headers[b"content-length"])
         begun = b"".join(self._chunks)
-        self._body = _aligned(size, int(self._headers.get(b"inference-header-content-length", 0)))
+        try:
+            self._body = _aligned(size, int(self._headers.get(b"inference-header-content-length", 0)))
+        except MemoryError:
+            raise ValueError(f"there is no memory for its body of {size} bytes") from None
         self._body[: len(begun)] = begun
         self.buffer = self._body[len(begun) :]
         self.is_reusable = self._parser.should_keep_alive()
