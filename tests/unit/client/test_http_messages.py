@@ -240,11 +240,13 @@ def test_the_head_of_a_request():
 
     assert head.of(call, {}, 7) == (
         b"POST /behind/v2/repository/models/a%20b/c/load HTTP/1.1\r\nHost: [::1]:8000\r\nUser-Agent: pytriton\r\n"
+        b"Accept-Encoding: identity\r\n"
         b"Content-Type: application/json\r\nContent-Length: 7\r\n\r\n"
     )
     ready = api.call_of("is_model_ready", "m", "3")
     assert head.of(ready, {"host": "other", "X-Trace": "7"}, 0) == (
         b"GET /behind/v2/models/m/versions/3/ready HTTP/1.1\r\nUser-Agent: pytriton\r\n"
+        b"Accept-Encoding: identity\r\n"
         b"host: other\r\nX-Trace: 7\r\n\r\n"
     )
 

@@ -46,7 +46,8 @@ class RequestHead:
         """Composes what all requests have in common."""
         host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
         self._path = url.path
-        self._common = {"Host": f"{host}:{url.port}", "User-Agent": "pytriton"}
+        # Compression would take longer than it saves.
+        self._common = {"Host": f"{host}:{url.port}", "User-Agent": "pytriton", "Accept-Encoding": "identity"}
         self._common_lines = _lines(self._common)
 
     def of(self, call: Call, headers: Mapping[str, str], size: int) -> bytes:
