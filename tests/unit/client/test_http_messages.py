@@ -55,10 +55,7 @@ def response_with(content):
     outputs, parts = [], []
     for name, array in content.items():
         datatype = np_to_triton_dtype(array.dtype)
-        if datatype == "BYTES":
-            part = serialize_byte_tensor(array).item() if array.size else b""
-        else:
-            part = array.tobytes()
+        part = (serialize_byte_tensor(array).item() if array.size else b"") if datatype == "BYTES" else array.tobytes()
         parameters = {"binary_data_size": len(part)}
         outputs.append({"name": name, "datatype": datatype, "shape": list(array.shape), "parameters": parameters})
         parts.append(part)
