@@ -10,16 +10,17 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import tracemalloc
 
 import numpy as np
 import pytest
+import uvloop
 from client_kinds import known, open_client, url_of
 from peers import HOST, listening
 from serving import Background, bind_floats
 
 from pytriton.client import (
+    AsyncioModelClient,
     Failure,
     ModelClient,
     PyTritonClientClosedError,
@@ -57,6 +58,7 @@ class Peer:
         self.answers = list(answers)
         self.requests = []
         self.connections = 0
+        self.closed = threading.Semaphore(0)  # counts the connections that it has closed
 
     def __call__(self, connection):
         self.connections += 1
@@ -65,6 +67,7 @@ class Peer:
             self.read_body(connection, size_of(head))
             answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
             if not answer(connection):
+                self.closed.release()
                 return
 
     def head_from(self, connection):
@@ -91,7 +94,7 @@ def answering(data):
 
 
 def answering_last(data):
-    """Answers, and closes the connection a moment later, as proxies do with those that are idle."""
+    """Answers, and closes the connection, as proxies do with those that are idle."""
 
     def answer(connection):
         connection.sendall(data)
@@ -136,8 +139,18 @@ def test_a_connection_that_was_closed_while_idle_is_replaced(kind):
     with client_of(kind, peer) as client:
         for _ in range(5):
             assert client.infer_sample([1])["y"] == [1]
-            time.sleep(0.02)
+            assert peer.closed.acquire(timeout=30)
     assert (len(peer.requests), peer.connections) == (5, 5)
+
+
+def test_the_end_of_the_connection_right_behind_a_large_response(kind, caplog):
+    array = np.arange(LARGE // 4, dtype=np.float32)[np.newaxis]
+    peer = Peer(answering_last(response_of(array)))
+    with client_of(kind, peer) as client:
+        for _ in range(3):
+            assert np.array_equal(client.infer_sample([1])["y"], array[0])
+            assert peer.closed.acquire(timeout=30)
+    assert not caplog.records
 
 
 def test_a_connection_that_the_server_closes_is_not_used_again(kind):
@@ -266,6 +279,24 @@ def test_a_name_that_takes_long_to_look_up(monkeypatch):
         client.close()
         assert isinstance(requested.finish().error, PyTritonClientClosedError)
     over.set()
+
+
+def test_another_event_loop(caplog):
+    array = np.arange(LARGE // 4, dtype=np.float32)[np.newaxis]
+    peer = Peer(answering(response_of(array)))
+
+    async def send():
+        with listening(peer) as port:
+            async with AsyncioModelClient(f"http://localhost:{port}", "floats", **known("asyncio")) as client:
+                for _ in range(2):
+                    assert np.array_equal((await client.infer_batch(array))["y"], array)
+
+    loop = uvloop.new_event_loop()
+    try:
+        loop.run_until_complete(send())
+    finally:
+        loop.close()
+    assert not caplog.records
 
 
 GEVENT = """

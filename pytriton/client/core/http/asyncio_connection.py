@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import select
 from collections.abc import Sequence
+from typing import cast
 
 from pytriton.client.core.http.api import Response
 from pytriton.client.core.http.connection import LostError
@@ -58,8 +59,10 @@ class AsyncioConnection(asyncio.BufferedProtocol):
         return reader.response, reader.is_reusable and not self._was_lost
 
     def abort(self) -> None:
-        """Closes the connection at once."""
+        """Closes the connection at once; whoever waited for a response does so no longer."""
         self._was_lost = True
+        if self._responded is not None and not self._responded.cancel() and not self._responded.cancelled():
+            self._responded.exception()  # so that it counts as retrieved
         if self._transport is not None:
             self._transport.abort()
 
@@ -81,13 +84,13 @@ class AsyncioConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
         self._poll.register(transport.get_extra_info("socket"), select.POLLIN)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """See asyncio."""
-        return self._buffer if self._reader is None else self._reader.buffer
+        reader = self._reader
+        return self._buffer if reader is None or reader.response is not None else reader.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """See asyncio."""
