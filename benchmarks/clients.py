@@ -26,7 +26,7 @@ _CLIENTS = [
     ("http", "ModelClient", "tritonclient.http", 1.0),
     ("http", "AsyncioModelClient", "tritonclient.http.aio", 1.0),
     ("grpc", "ModelClient", "tritonclient.grpc", 1.1),
-    ("grpc", "AsyncioModelClient", "tritonclient.grpc.aio", 1.1),
+    ("grpc", "AsyncioModelClient", "tritonclient.grpc.aio", 1.15),
 ]
 """Protocol, client, the client of tritonclient that does the same, and how many times as long a call may take."""
 _SCRIPT = Path(__file__).with_name("send_requests.py")
