@@ -1,4 +1,4 @@
-"""Measure the clients: what `ModelClient` adds to tritonclient, shared memory beside the socket, and the import.
+"""Measure the clients: their calls beside those of tritonclient, shared memory beside the socket, and the import.
 
 Writes a Markdown table to stdout; progress goes to stderr. See README.md beside this file.
 """
@@ -22,6 +22,13 @@ from load import LoadError
 from report import heading, markdown_table
 from service import Service, running
 
+_CLIENTS = [
+    ("http", "ModelClient", "tritonclient.http", 1.0),
+    ("http", "AsyncioModelClient", "tritonclient.http.aio", 1.0),
+    ("grpc", "ModelClient", "tritonclient.grpc", 1.1),
+    ("grpc", "AsyncioModelClient", "tritonclient.grpc.aio", 1.15),
+]
+"""Protocol, client, the client of tritonclient that does the same, and how many times as long a call may take."""
 _SCRIPT = Path(__file__).with_name("send_requests.py")
 _IMPORT = """
 import time, numpy
@@ -64,19 +71,19 @@ def _parse_arguments() -> argparse.Namespace:
 def _measure(options: argparse.Namespace) -> None:
     mine = ours(options)
     peer = None if options.without_peer else prepare_peer(options.cache, options.python)
-    rows = [*_overhead(mine, peer, options), *_shared_memory(mine, options), _import(mine)]
+    rows = [*_beside_tritonclient(mine, peer, options), *_shared_memory(mine, options), _import(mine)]
     print(heading("Calls of the clients, medians", options.turns))
     print()
     cells = [[row.title, row.found, row.target, "yes" if row.met else "**no**"] for row in rows]
     print(markdown_table(["", "found", "target", "met"], cells))
 
 
-def _overhead(mine: Contender, peer: Contender | None, options: argparse.Namespace) -> list[Row]:
-    """What `ModelClient` adds to a bare call, and whether it is slower than the peer's."""
+def _beside_tritonclient(mine: Contender, peer: Contender | None, options: argparse.Namespace) -> list[Row]:
+    """How long calls take beside those of tritonclient, and whether they are slower than the peer's."""
     rows = []
     with _service(mine, options, "tiny") as service:
-        for protocol in ("http", "grpc"):
-            arguments = ["--workload=tiny", "--calls=100"]
+        for protocol, client, bare_client, limit in _CLIENTS:
+            arguments = ["--workload=tiny", "--calls=100"] + ["--asyncio"] * client.startswith("Asyncio")
             with contextlib.ExitStack() as stack:
                 our_client = stack.enter_context(_sender(mine, protocol, service, arguments))
                 theirs = peer and stack.enter_context(_sender(peer, protocol, service, arguments))
@@ -84,18 +91,15 @@ def _overhead(mine: Contender, peer: Contender | None, options: argparse.Namespa
                 for number in range(options.turns):
                     turns.append((our_client.turn(), theirs.turn() if theirs else {"other": 0.0, "ours": 0.0}))
                     if number % 20 == 0:
-                        print(f"{protocol}, turn {number + 1}: {turns[-1]}", file=sys.stderr)
+                        print(f"{client}, {protocol}, turn {number + 1}: {turns[-1]}", file=sys.stderr)
             bare, own = (statistics.median(each[kind] for each, _ in turns) for kind in ("other", "ours"))
-            added = statistics.median(each["ours"] - each["other"] for each, _ in turns)
-            title = f"`ModelClient` beside tritonclient, {protocol}"
-            found = f"{_microseconds(own)} : {_microseconds(bare)}, +{_microseconds(added)}"
-            rows.append(Row(title, found, "at most +60 µs", added <= 60e-6))
+            ratio = statistics.median(each["ours"] / each["other"] for each, _ in turns)
+            found = f"{_microseconds(own)} : {_microseconds(bare)}, {ratio:.2f} x"
+            rows.append(Row(f"`{client}` beside `{bare_client}`", found, f"at most {limit} x", ratio <= limit))
             if peer is not None:
                 other = statistics.median(each["ours"] for _, each in turns)
-                their_added = statistics.median(each["ours"] - each["other"] for _, each in turns)
-                title = f"`ModelClient` beside {peer.title}'s, {protocol}"
-                found = f"{_microseconds(own)} : {_microseconds(other)}, +{_microseconds(added)} : "
-                found += f"+{_microseconds(their_added)}"
+                title = f"`{client}` beside {peer.title}'s, {protocol}"
+                found = f"{_microseconds(own)} : {_microseconds(other)}, {own / other:.2f} x"
                 rows.append(Row(title, found, "not slower", own <= other))
     return rows
 

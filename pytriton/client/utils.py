@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pytriton.client.auth import create_auth_headers
 from pytriton.client.core.deadlines import check_timeout
 from pytriton.client.core.grpc_transport import GrpcTransport
-from pytriton.client.core.http_transport import HttpTransport, connect
+from pytriton.client.core.http.given_transport import GivenHttpTransport, connect
 from pytriton.client.core.readiness import wait_until_ready
 from pytriton.client.core.sansio import run
 from pytriton.client.core.server_set import ServerSet
@@ -204,7 +204,7 @@ def is_over_grpc(client: object) -> bool:
 def _server_of(client: Any, headers: Mapping[str, Any] | None) -> Server:
     over_grpc = is_over_grpc(client)
     url = _url_of(client, "grpc" if over_grpc else "http")
-    transport = (GrpcTransport if over_grpc else HttpTransport)(url, TLSConfig(), client)
+    transport = GrpcTransport(url, TLSConfig(), client) if over_grpc else GivenHttpTransport(url, client)
     return Server(transport, {name: str(value) for name, value in (headers or {}).items()})
 
 

@@ -120,19 +120,20 @@ def malformed(url: str, error: object) -> PyTritonClientInferenceServerError:
     )
 
 
-def http_failure(url: str, error: Any) -> PyTritonClientError:
-    """Translates tritonclient's error for an HTTP response.
+def http_failure(url: str, status: str, message: str) -> PyTritonClientError:
+    """Translates the error that a server answered with over HTTP.
 
     Args:
         url: The server's.
-        error: An ``InferenceServerException``, whose status is that of HTTP; None where tritonclient itself refused.
+        status: That of HTTP, such as ``404``.
+        message: The server's words.
     """
-    if error.status() is None:
-        return PyTritonClientValueError(str(error.message()))
-    if error.debug_details() is not None:  # the body, which was not the JSON that Triton answers with
-        return malformed(url, f"status {error.status()}, {_shortened(error.debug_details())}")
-    code = _CODE_OF_HTTP.get(error.status(), ErrorCode.UNKNOWN)
-    return server_failure(f"The server at {url}", str(error.message()), code)
+    return server_failure(f"The server at {url}", message, _CODE_OF_HTTP.get(status, ErrorCode.UNKNOWN))
+
+
+def no_answer_of_triton(url: str, status: str, body: str) -> PyTritonClientInferenceServerError:
+    """Makes the error of a status whose body is not the JSON that Triton answers with."""
+    return malformed(url, f"status {status}, {_shortened(body)}")
 
 
 def grpc_failure(url: str, status: str | None, message: str, timeout_s: float) -> PyTritonClientError:

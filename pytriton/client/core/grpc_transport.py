@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 from pytriton.client.core import failures, fork_safety
@@ -62,6 +63,14 @@ def outputs_of(result: Any) -> list[tuple[str, str, Sequence[int]]]:
     return [(each.name, each.datatype, each.shape) for each in result.get_response().outputs]
 
 
+def library() -> ModuleType:
+    """Returns ``tritonclient.grpc``."""
+    import tritonclient.grpc
+
+    module: ModuleType = tritonclient.grpc
+    return module
+
+
 def channel_options(url: TritonUrl, tls: TLSConfig) -> dict[str, Any]:
     """Returns the arguments for tritonclient's clients, blocking and asyncio.
 
@@ -110,6 +119,7 @@ class GrpcTransport:
         """When the requests were sent that the server has not answered yet: `time.monotonic`."""
 
     outputs_of = staticmethod(outputs_of)
+    library = property(lambda _: library())
 
     def other_protocol(self) -> PyTritonClientInferenceServerError | None:
         """See `Transport.other_protocol`."""
@@ -233,6 +243,7 @@ class AsyncioGrpcTransport:
         self._closing: asyncio.Future[None] | None = None  # of that loop
 
     outputs_of = staticmethod(outputs_of)
+    library = property(lambda _: library())
 
     async def other_protocol(self) -> PyTritonClientInferenceServerError | None:
         """See `Transport.other_protocol`."""

@@ -1,4 +1,4 @@
-"""Encodes one request for tritonclient, and decodes its response."""
+"""Encodes one request for a transport, and decodes its response."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from pytriton.client.core.deadlines import check_timeout
+from pytriton.client.core.http import tensors
 from pytriton.client.core.inputs import Array, arrays_of_batch, arrays_of_sample, match
 from pytriton.client.exceptions import PyTritonClientValueError
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
@@ -168,7 +169,7 @@ def tensors_of(request: EncodedRequest, library: ModuleType) -> list[Any]:
 
     Args:
         request: The request.
-        library: ``tritonclient.http`` or ``tritonclient.grpc``.
+        library: That of the transport; see `Server.library`.
     """
     return [tensor_of(spec, array, library) for spec, array in request.arrays]
 
@@ -176,7 +177,7 @@ def tensors_of(request: EncodedRequest, library: ModuleType) -> list[Any]:
 def tensor_of(spec: TensorSpec, array: Array, library: ModuleType) -> Any:
     """Makes one of tritonclient's inputs, with the array's content."""
     tensor = library.InferInput(spec.name, list(array.shape), spec.datatype.name)
-    if spec.datatype.name == "BF16":
+    if spec.datatype.name == "BF16" and library is not tensors:
         array = array.astype(_bfloat16_of_tritonclient(), copy=False)
     tensor.set_data_from_numpy(array)
     return tensor

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,18 +18,22 @@ _ABSENCE = BackOff(first_s=0.5, max_s=10.0)
 
 
 class Transport(Protocol):
-    """A transport to one server; see `http_transport` and `grpc_transport`."""
+    """A transport to one server; see `http.transport` and `grpc_transport`."""
 
     url: TritonUrl
+
+    @property
+    def library(self) -> ModuleType:
+        """The module with the classes of inputs and outputs, ``InferInput`` and ``InferRequestedOutput``."""
 
     def outputs_of(self, result: Any) -> list[tuple[str, str, Sequence[int]]]:
         """Returns name, datatype and shape of each output of an ``InferResult``."""
 
     def call(self, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
-        """Calls a method of tritonclient's client; in asyncio, returns an awaitable.
+        """Calls a method of Triton's API; in asyncio, returns an awaitable.
 
         Args:
-            method: Its name.
+            method: Its name, as tritonclient has it.
             timeout_s: How long it may take, connecting included.
             args: Its positional arguments.
             kwargs: Its named arguments.
@@ -39,7 +42,7 @@ class Transport(Protocol):
             PyTritonClientTimeoutError: It took longer.
             PyTritonClientInferenceServerError: The server failed or cannot be reached, the connection broke, or the
                 response does not come from Triton.
-            PyTritonClientValueError: tritonclient rejects the arguments.
+            PyTritonClientValueError: The arguments cannot be sent.
             PyTritonClientClosedError: The transport is closed, or was closed meanwhile.
         """
 
@@ -80,8 +83,8 @@ class Server:
 
     @functools.cached_property
     def library(self) -> ModuleType:
-        """``tritonclient.http`` or ``tritonclient.grpc``, with ``InferInput`` and ``InferRequestedOutput``."""
-        return importlib.import_module(f"tritonclient.{self.transport.url.protocol}")
+        """The module with ``InferInput`` and ``InferRequestedOutput``."""
+        return self.transport.library
 
     def headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         """Returns the headers of a request, which take precedence over the client's."""
@@ -92,7 +95,7 @@ class Server:
     def call(
         self, method: str, timeout_s: float, *args: Any, headers: Mapping[str, str] | None = None, **kwargs: Any
     ) -> Callable[[], Any]:
-        """Returns a step that calls a method of tritonclient's client.
+        """Returns a step that calls a method of Triton's API.
 
         Args:
             method: Its name.

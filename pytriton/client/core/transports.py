@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pytriton.client.core.grpc_transport import AsyncioGrpcTransport, GrpcTransport
-from pytriton.client.core.http_transport import AsyncioHttpTransport, HttpTransport
+from pytriton.client.core.http.asyncio_transport import AsyncioHttpTransport
+from pytriton.client.core.http.transport import HttpTransport
 from pytriton.client.tls import TLSConfig
 from pytriton.client.url import TritonUrl
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import gc
+import socket
 import threading
 import time
 
@@ -20,7 +22,6 @@ from pytriton.client import (
     PyTritonClientInferenceServerError,
     PyTritonClientValueError,
 )
-from pytriton.client.core.gevent_hub import get_hub_if_exists
 from pytriton.decorators import batch
 from pytriton.model_config import ModelConfig
 
@@ -68,21 +69,34 @@ def test_a_request_in_flight_is_sent_again(triton, kind, protocol):
             assert request.result(20)["y"] == [2]
 
 
-def test_connections_that_broke_are_closed_where_they_were_used(triton):
-    """Not by the garbage collector, in any thread, which would get a hub of gevent's for it, and keep it."""
+def test_connections_that_broke_are_closed_at_once(triton):
+    """Not by the garbage collector."""
+    port = triton.config.http_port
+
+    def connections():
+        return sum(isinstance(each, socket.socket) and _is_connected_to(each, port) for each in gc.get_objects())
+
     gc.collect()
     gc.disable()
     try:
         with ModelClient(url_of(triton, "http"), "double") as client:
-            for number in range(5):
+            for number in range(3):
                 assert client.infer_sample(np.float32([number]))["y"] == [2 * number]
+                assert connections() == 1
                 kill(triton)
             client.infer_sample(np.float32([1]))
-            with concurrent.futures.ThreadPoolExecutor(1) as pool:
-                pool.submit(gc.collect).result()
-                assert pool.submit(get_hub_if_exists).result() is None
+            assert connections() == 1
+        assert connections() == 0
     finally:
         gc.enable()
+
+
+def _is_connected_to(each, port):
+    if each.fileno() == -1 or each.family != socket.AF_INET:
+        return False
+    with contextlib.suppress(OSError):
+        return each.getpeername()[1] == port
+    return True  # it broke
 
 
 def test_a_server_that_stays_away_is_given_up_after_a_while(triton, protocol):

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from tritonclient.utils import InferenceServerException
 
-from pytriton.client.core.failures import grpc_failure, http_failure, is_response, stream_failure
+from pytriton.client.core.failures import (
+    grpc_failure,
+    http_failure,
+    is_response,
+    no_answer_of_triton,
+    stream_failure,
+)
 from pytriton.client.exceptions import (
     Failure,
     PyTritonClientClosedError,
@@ -69,31 +74,34 @@ def test_what_grpc_says_that_is_no_error_of_a_server(status, message, kind):
 
 
 @pytest.mark.parametrize(
-    ("status", "message", "body", "failure"),
+    ("status", "message", "failure"),
     [
-        ("503", "Exceeds maximum queue size", None, Failure.BUSY),
-        ("404", "Request for unknown model: 'x' is not found", None, Failure.NOT_SERVED),
-        ("403", "This API is restricted, expecting header 'triton-access-token'", None, Failure.RESTRICTED),
-        ("400", "unexpected inference input 'z'", None, Failure.REFUSED),
-        ("502", "an exception occurred in the client while decoding", "<html>Bad Gateway</html>", Failure.MALFORMED),
+        ("503", "Exceeds maximum queue size", Failure.BUSY),
+        ("404", "Request for unknown model: 'x' is not found", Failure.NOT_SERVED),
+        ("403", "This API is restricted, expecting header 'triton-access-token'", Failure.RESTRICTED),
+        ("400", "unexpected inference input 'z'", Failure.REFUSED),
     ],
 )
-def test_what_is_said_over_http(status, message, body, failure):
-    error = http_failure(URL, InferenceServerException(message, status, body))
+def test_what_is_said_over_http(status, message, failure):
+    assert http_failure(URL, status, message).failure is failure
 
-    assert error.failure is failure
-    assert (body or "") in error.message
+
+def test_what_is_not_said_by_triton():
+    error = no_answer_of_triton(URL, "502", "<html>Bad Gateway</html>")
+
+    assert error.failure is Failure.MALFORMED
+    assert "status 502, <html>Bad Gateway</html>" in error.message
 
 
 def test_a_long_page_is_told_in_short():
-    error = http_failure(URL, InferenceServerException("no", "502", "<p>\n" * 1000))
+    error = no_answer_of_triton(URL, "502", "<p>\n" * 1000)
 
     assert len(error.message) < 500
     assert "\n" not in error.message
 
 
 def test_the_token_is_asked_for():
-    error = http_failure(URL, InferenceServerException("This API is restricted, expecting header 'a-b'", "403"))
+    error = http_failure(URL, "403", "This API is restricted, expecting header 'a-b'")
 
     assert "(header 'a-b'); pass the token as access_token" in error.message
 
@@ -128,7 +136,7 @@ def test_the_status_of_a_refusal_over_grpc(status, message, http_status, reason)
     ],
 )
 def test_the_status_of_a_refusal_over_http(status, message, http_status):
-    error = http_failure(URL, InferenceServerException(message, status, None))
+    error = http_failure(URL, status, message)
 
     assert isinstance(error, PyTritonClientInvalidRequestError)
     assert (error.http_status, error.reason) == (http_status, "no")

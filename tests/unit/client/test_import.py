@@ -17,7 +17,7 @@ started = time.perf_counter()
 {statement}
 print(json.dumps([time.perf_counter() - started, sorted({{name.split(".")[0] for name in sys.modules}})]))
 """
-HEAVY = {"tritonclient", "grpc", "google", "gevent", "geventhttpclient", "aiohttp", "tqdm", "zmq"}
+HEAVY = {"tritonclient", "grpc", "google", "gevent", "geventhttpclient", "aiohttp", "httptools", "tqdm", "zmq"}
 
 
 def imported_by(statement):
@@ -38,6 +38,7 @@ def imported_by(statement):
         "from pytriton.client import *",
         "import pytriton.client.utils",
         "from pytriton.client import ModelClient; ModelClient('grpc://localhost', 'any')",
+        "from pytriton.client import ModelClient; ModelClient('localhost', 'any')",
     ],
 )
 def test_nothing_heavy_is_imported(statement):

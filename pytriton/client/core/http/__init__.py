@@ -1,0 +1,1 @@
+"""Triton's HTTP API: tensors, requests, messages, connections, and the transports over them."""

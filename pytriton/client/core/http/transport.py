@@ -1,0 +1,174 @@
+"""The blocking transport over HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import ssl
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pytriton.client.core import failures
+from pytriton.client.core.http import api, hubs, messages, tensors
+from pytriton.client.core.http.connection import ConnectError, Connection, LostError
+from pytriton.client.core.port_probe import other_protocol
+from pytriton.client.exceptions import PyTritonClientInferenceServerError
+from pytriton.client.tls import TLSConfig
+from pytriton.client.url import TritonUrl
+
+_NO_HEADERS: Mapping[str, str] = {}
+_MAX_IDLE = 128
+
+
+class HttpTransport:
+    """Connections to a server, which any number of threads may use: one for each request in flight.
+
+    Args:
+        url: The server's URL.
+        tls: TLS settings.
+    """
+
+    outputs_of = staticmethod(tensors.outputs_of)
+    library = tensors
+
+    def __init__(self, url: TritonUrl, tls: TLSConfig) -> None:
+        """Stores the arguments; connects on first use."""
+        self.url = url
+        self._context = functools.cache(functools.partial(context_of, tls)) if url.secure else None
+        self._head = messages.RequestHead(url)
+        self._idle: list[Connection] = []
+        self._idle_of_hubs: weakref.WeakKeyDictionary[Any, list[Connection]] = weakref.WeakKeyDictionary()
+        self._busy: set[Connection] = set()
+        self._closed = False
+
+    def other_protocol(self) -> PyTritonClientInferenceServerError | None:
+        """See `Transport.other_protocol`."""
+        return other_protocol(self.url)
+
+    def load(self) -> None:
+        """Imports the parser of responses."""
+        import httptools  # noqa: F401
+
+    def call(
+        self, method: str, timeout_s: float, *args: Any, headers: Mapping[str, str] = _NO_HEADERS, **kwargs: Any
+    ) -> Any:
+        """Calls a method of the API; see `Transport.call`."""
+        deadline = time.monotonic() + timeout_s
+        call = api.call_of(method, *args, **kwargs)
+        parts = (self._head.of(call, headers, sum(map(len, call.parts))), *call.parts)
+        try:
+            return call.read(self._exchange(parts, deadline, is_repeatable=call.verb == "GET"))
+        except Exception as error:
+            if self._closed:
+                raise failures.closed_meanwhile() from None
+            raise translated(self.url.with_scheme, error, timeout_s) from error
+
+    def close(self) -> None:
+        """Closes all connections; calls that wait for a response end with an error."""
+        self._closed = True
+        for busy in list(self._busy):
+            busy.interrupt()
+        for pool in (self._idle, *self._idle_of_hubs.values()):
+            _close_all(pool)
+
+    def _exchange(self, parts: Sequence[tensors.Content], deadline: float, *, is_repeatable: bool) -> api.Response:
+        """Sends a request and receives the response.
+
+        A connection may break while it is idle. If that is noticed too late, the request is sent again where it does
+        no harm: nothing was sent, or it only reads.
+        """
+        hub = hubs.current_hub()
+        pool = self._idle if hub is None else self._idle_of_hubs.setdefault(hub, [])
+        connection = _taken_from(pool)
+        if connection is not None:
+            try:
+                return self._exchange_over(connection, pool, parts, deadline)
+            except LostError as error:
+                if error.has_begun or (error.was_sent and not is_repeatable):
+                    raise
+        return self._exchange_over(Connection(self.url, self._context, hub), pool, parts, deadline)
+
+    def _exchange_over(
+        self, connection: Connection, pool: list[Connection], parts: Sequence[tensors.Content], deadline: float
+    ) -> api.Response:
+        is_reusable = False
+        self._busy.add(connection)
+        try:
+            if self._closed:
+                raise failures.closed_meanwhile()
+            if connection.is_new:
+                connection.connect(deadline)
+            response, is_reusable = connection.exchange(parts, deadline)
+        finally:
+            self._busy.discard(connection)
+            if is_reusable and len(pool) < _MAX_IDLE:
+                pool.append(connection)
+            else:
+                connection.close()
+            if self._closed:
+                _close_all(pool)
+        return response
+
+
+def _taken_from(pool: list[Connection]) -> Connection | None:
+    """Takes the connection that was used last, and closes those that broke meanwhile."""
+    while True:
+        try:
+            connection = pool.pop()
+        except IndexError:
+            return None
+        if connection.is_alive():
+            return connection
+        connection.close()
+
+
+def _close_all(pool: list[Connection]) -> None:
+    with contextlib.suppress(IndexError):  # others take from it, too
+        while True:
+            pool.pop().close()
+
+
+def context_of(tls: TLSConfig, module: Any = ssl) -> ssl.SSLContext:
+    """Makes the context of TLS.
+
+    Args:
+        tls: The settings.
+        module: Python's module ``ssl``, or that of gevent.
+
+    Raises:
+        OSError: A file has no certificate.
+    """
+    context: ssl.SSLContext = module.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if tls.root_certificates is None:
+        context.load_default_certs()
+    else:
+        context.load_verify_locations(cafile=tls.root_certificates)
+    if tls.certificate_chain is not None:
+        context.load_cert_chain(tls.certificate_chain, tls.private_key)
+    if not tls.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def translated(url: str, error: Exception, timeout_s: float) -> Exception:
+    """Translates the error of a call.
+
+    Args:
+        url: The server's.
+        error: What was raised.
+        timeout_s: The timeout of the call.
+    """
+    if isinstance(error, api.StatusError):
+        return api.translated(url, error)
+    if isinstance(error, TimeoutError):
+        return failures.timed_out(url, timeout_s)
+    if isinstance(error, ConnectError):
+        return failures.unreachable(url, error)
+    if isinstance(error, LostError):
+        return failures.lost(url, error)
+    if isinstance(error, ValueError | KeyError | TypeError | AttributeError | IndexError):
+        return failures.malformed(url, error)
+    return failures.malformed(url, error) if messages.is_malformed(error) else error
