@@ -212,7 +212,7 @@ def _of_packages(
         wanted = [*requirements, NETWORK_REQUIREMENT, "numpy"]
         python, variables = environment(places.cache / name, places.python, wanted)
         contender = Contender(name, title, python, variables)
-        restless = name in _RESTLESS
+        restless = name == "litserve"  # its workers ask for requests again and again
         return Server(
             contender,
             f"serve_{name}.py",
@@ -225,7 +225,6 @@ def _of_packages(
     return prepare
 
 
-_RESTLESS = ("litserve", "bentoml")  # their processes look for requests again and again
 _PLAIN = tuple(name for name in NAMES if name != STREAM)
 """What servers serve that are compared for single responses only."""
 
@@ -234,7 +233,7 @@ _MOSEC_NOTE = f"batches of up to {MAX_BATCH_SIZE}; it waits 1 ms to fill one, wh
 _FASTAPI_NOTE = "no batches: the model runs in the event loop; uvicorn with uvloop and httptools, no access log"
 _BENTOML_NOTE = f"adaptive batches of up to {MAX_BATCH_SIZE}; no streams here"
 _GRANIAN_NOTE = "no framework and no batches: a function of Granian's own interface, RSGI, in the event loop; uvloop"
-_ROBYN_NOTE = "no batches: the model runs in the event loop; no streams here"
+_ROBYN_NOTE = "no batches: the model runs in the event loop; no streams here; ended by SIGKILL, for it ignores SIGTERM"
 
 CONTENDERS: dict[str, Callable[[Places], Server]] = {
     "ours": _ours,

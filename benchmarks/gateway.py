@@ -26,17 +26,16 @@ _WARM_UP_S = 1
 _STREAM_FACTOR = 5  # streams are measured so much longer, since some contenders take long
 _BURST_TOKENS = 50
 _OURS = "gateway"
-_BENTOML = "bentoml"
 _ENVIRONMENTS = {_OURS: "ours", "fastapi_threads": "fastapi"}  # of the contenders of `compare.py`, if not the same name
 _SCRIPTS = {
     _OURS: ["web_gateway.py"],
     "fastapi": ["web_fastapi.py"],
     "fastapi_threads": ["web_fastapi.py", "--app=app_with_threads"],
     "litserve": ["web_litserve.py", "--function={function}"],
-    _BENTOML: ["web_bentoml.py"],
+    "bentoml": ["web_bentoml.py"],
 }
 _DONE_EVENTS = {_OURS: 1}  # after the tokens
-_RESTLESS = ("litserve", _BENTOML)  # they take processor time while they have no requests
+_RESTLESS = ("litserve",)  # it takes processor time while it has no requests
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ _NOTES = {
     "mosec": "raw bytes; batches for which it waits 1 ms",
     "rayserve": "raw bytes; a replica for each worker, batches for which it waits 1 ms",
 }
-_RESTLESS = ("litserve", "bentoml")  # they take processor time while they have no requests
+_RESTLESS = ("litserve", "rayserve")  # they take processor time while they have no requests
 _CHECKED_AT_ONCE = 8
 
 
@@ -274,6 +274,7 @@ def _all_serving(
                 service = stack.enter_context(serving)
                 _check(service, server, model)
                 if server.is_restless:
+                    service.settle()
                     service.pause()
                 services.append((service, (server, found)))
         yield services

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 
 import numpy as np
@@ -45,7 +46,7 @@ def main() -> None:
     options = workload_parser(__doc__).parse_args()
     command = [sys.executable, __file__, "--run", options.workload, str(options.http_port)]
     command += [f"--processes={options.instances}", "--log-level=WARN"]
-    serve_command(options.http_port, ["/ready"], command)
+    serve_command(options.http_port, ["/ready"], command, end_signal=signal.SIGKILL)  # it ignores others
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import select
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,8 @@ _FOLDER = Path(__file__).parent
 _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 60.0
 _END_TIMEOUT_S = 15.0
+_SETTLE_TIMEOUT_S = 30.0
+_IDLE_SHARE = 0.25  # of a core
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -68,6 +71,15 @@ class Service:
             raise ServiceError(
                 f"the process still ran {_STOP_TIMEOUT_S:.0f} s after stop(); its log: {self.log}"
             ) from error
+
+    def settle(self) -> None:
+        """Wait until its processes take little processor time, as some do long after the server is ready."""
+        deadline = time.monotonic() + _SETTLE_TIMEOUT_S
+        while time.monotonic() < deadline:
+            before_s = self.cpu_s()
+            time.sleep(1)
+            if self.cpu_s() - before_s < _IDLE_SHARE:
+                return
 
     def pause(self) -> None:
         """Stop its processes: some servers take processor time when nobody asks them."""
