@@ -19,6 +19,9 @@ import numpy as np
 NETWORK_VARIABLE = "PYTRITON_BENCHMARK_RESNET"
 """Environment variable with the path of the image network's ONNX file."""
 
+ONE_THREAD = dict.fromkeys(["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"], "1")
+"""Environment variables that keep the libraries under NumPy, scikit-learn and PyTorch to one thread."""
+
 REQUIREMENTS = ["numpy", "onnxruntime>=1.17", "magika>=1.0", "rapidocr>=3.2", "scikit-learn>=1.4"]
 """What an environment needs for all models, besides PyTorch."""
 
@@ -120,8 +123,10 @@ def _files() -> list[Any]:
 
 
 def _load_ocr() -> Function:
+    import cv2
     from rapidocr import RapidOCR
 
+    cv2.setNumThreads(1)
     threads = {"EngineConfig.onnxruntime.intra_op_num_threads": 1, "EngineConfig.onnxruntime.inter_op_num_threads": 1}
     # The pictures are small, and are not enlarged.
     ocr = RapidOCR(params={"Global.log_level": "error", "Det.limit_type": "max", **threads})

@@ -37,7 +37,7 @@ from environments import (
 )
 from load import wrk_version
 from measurement import Found, Plan, in_turn, measure_wrk
-from real_functions import MODELS, NETWORK_VARIABLE, REQUIREMENTS, SAMPLES, Model
+from real_functions import MODELS, NETWORK_VARIABLE, ONE_THREAD, REQUIREMENTS, SAMPLES, Model
 from real_report import draw, write_page, write_report
 from report import machine
 from service import Service, ServiceError, running
@@ -195,7 +195,7 @@ def _prepare(options: argparse.Namespace) -> tuple[list[ModelServer], dict[str, 
         except SetupError as error:
             missing[name] = str(error)
             continue
-        contender.variables[NETWORK_VARIABLE] = str(network)
+        contender.variables.update({NETWORK_VARIABLE: str(network), **ONE_THREAD})
         script = f"real_{'pytriton' if name in _OURS else name}.py"
         arguments = [f"--workers={options.workers}", *(["--no-batches"] if name == "unbatched" else [])]
         servers.append(ModelServer(contender, script, arguments, is_restless=name in _RESTLESS, note=_NOTES[name]))
