@@ -76,10 +76,10 @@ class Model:
 
     def is_right(self, output: bytes, expected: bytes) -> bool:
         """Compare an output with what it should be; numbers of a batch may differ from those of one input alone."""
-        if self.output_shape is None:
+        if self.output_shape is None or len(output) != len(expected):
             return output == expected
         found, wanted = (np.frombuffer(each, self.output_dtype) for each in (output, expected))
-        return found.shape == wanted.shape and np.allclose(found, wanted, rtol=1e-3, atol=1e-4)
+        return np.allclose(found, wanted, rtol=1e-3, atol=1e-4)
 
 
 def _load_digits() -> Function:
