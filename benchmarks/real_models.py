@@ -35,7 +35,7 @@ from environments import (
     run_command,
     versions,
 )
-from load import wrk_version
+from load import LoadError, measure_http, wrk_version
 from measurement import Found, Plan, in_turn, measure_wrk
 from real_functions import MODELS, NETWORK_VARIABLE, ONE_THREAD, REQUIREMENTS, SAMPLES, Model
 from real_report import draw, write_page, write_report
@@ -70,6 +70,7 @@ _NOTES = {
 }
 _RESTLESS = ("litserve", "rayserve")  # they take processor time while they have no requests
 _CHECKED_AT_ONCE = 8
+_WARM_UP_S = 1
 
 
 @dataclass(frozen=True)
@@ -239,7 +240,14 @@ def _measure_model(
         def measure(service: Service, server: Server, number: int, concurrency: int) -> dict[str, float]:
             url = f"http://127.0.0.1:{service.http_port}{server.path(model.name)}"
             request = server.request(model.name)
-            return measure_wrk(service, url, request, concurrency, seconds, warm_up=number == 0)
+            if number == 0:
+                with contextlib.suppress(LoadError):  # what fails does so again below
+                    measure_http(url, request, concurrency, _WARM_UP_S)
+                service.settle()
+            try:
+                return measure_wrk(service, url, request, concurrency, seconds, warm_up=False)
+            finally:
+                service.settle()  # many compute what wrk no longer waits for, and would be in the way of the next
 
         for concurrency in options.concurrency:
             what, prefix = f"{model.name}, c{concurrency}", f"{model.name}/{concurrency}"

@@ -21,6 +21,7 @@ _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 60.0
 _END_TIMEOUT_S = 15.0
 _SETTLE_TIMEOUT_S = 30.0
+_SETTLE_INTERVAL_S = 0.3
 _IDLE_SHARE = 0.25  # of a core
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -73,12 +74,16 @@ class Service:
             ) from error
 
     def settle(self) -> None:
-        """Wait until its processes take little processor time, as some do long after the server is ready."""
+        """Wait until its processes take little processor time.
+
+        Some do long after the server is ready, and some go on with requests that nobody waits for any longer.
+        """
         deadline = time.monotonic() + _SETTLE_TIMEOUT_S
+        used_s = self.cpu_s()
         while time.monotonic() < deadline:
-            before_s = self.cpu_s()
-            time.sleep(1)
-            if self.cpu_s() - before_s < _IDLE_SHARE:
+            time.sleep(_SETTLE_INTERVAL_S)
+            before_s, used_s = used_s, self.cpu_s()
+            if used_s - before_s < _IDLE_SHARE * _SETTLE_INTERVAL_S:
                 return
 
     def pause(self) -> None:
