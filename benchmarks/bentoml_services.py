@@ -23,21 +23,11 @@ class Service:
     def __init__(self) -> None:
         self.function = _WORKLOAD.function()
 
-    if _WORKLOAD.datatype == "BYTES":
-
-        @bentoml.api(route="/infer", batchable=True, max_batch_size=MAX_BATCH_SIZE, max_latency_ms=_MAX_LATENCY_MS)
-        def infer_texts(self, strings: list[list[str]]) -> list[list[str]]:
-            """Compute a batch of lists of texts."""
-            texts = np.array([[text.encode() for text in row] for row in strings], dtype=np.object_)
-            return [[text.decode() for text in row] for row in self.function(texts)]
-
-    else:
-
-        @bentoml.api(route="/infer", batchable=True, max_batch_size=MAX_BATCH_SIZE, max_latency_ms=_MAX_LATENCY_MS)
-        def infer(self, tensor: list[str]) -> list[str]:
-            """Compute a batch of tensors."""
-            outputs = self.function(np.stack([_from_base64(each) for each in tensor]))
-            return [base64.b64encode(output.tobytes()).decode() for output in outputs]
+    @bentoml.api(route="/infer", batchable=True, max_batch_size=MAX_BATCH_SIZE, max_latency_ms=_MAX_LATENCY_MS)
+    def infer(self, tensor: list[str]) -> list[str]:
+        """Compute a batch of tensors."""
+        outputs = self.function(np.stack([_from_base64(each) for each in tensor]))
+        return [base64.b64encode(output.tobytes()).decode() for output in outputs]
 
 
 def _from_base64(text: str) -> Any:

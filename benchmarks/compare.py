@@ -65,7 +65,7 @@ def _parse_arguments() -> argparse.Namespace:
     made.add_argument("--other-concurrency", type=positive, nargs="*", default=[1, 64], help=few)
     made.add_argument("--grpc-concurrency", type=positive, nargs="*", default=[1, 64], help="over gRPC")
     made.add_argument("--instances", type=positive, nargs="*", default=[2, 8], help="besides 1, of the tiny model")
-    made.add_argument("--rounds", type=positive, default=5, help="how often each is measured, in turn")
+    made.add_argument("--rounds", type=positive, default=4, help="how often each is measured, in turn")
     main = "how often what the main table shows is measured; by default twice as often as the rest"
     made.add_argument("--main-rounds", type=positive, help=main)
     made.add_argument("--seconds", type=positive, default=2, help="of one measurement")

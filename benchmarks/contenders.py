@@ -225,15 +225,15 @@ def _of_packages(
     return prepare
 
 
-_PLAIN = tuple(name for name in NAMES if name != STREAM)
-"""What servers serve that are compared for single responses only."""
+_SOME = ("tiny", "image", "network")
+"""What those serve that are not compared in everything, so that a run does not take too long."""
 
 _LITSERVE_NOTE = f"batches of up to {MAX_BATCH_SIZE} for which it waits 1 ms; `fast_queue` is on"
 _MOSEC_NOTE = f"batches of up to {MAX_BATCH_SIZE}; it waits 1 ms to fill one, which is most of its latency at c1"
 _FASTAPI_NOTE = "no batches: the model runs in the event loop; uvicorn with uvloop and httptools, no access log"
-_BENTOML_NOTE = f"adaptive batches of up to {MAX_BATCH_SIZE}; no streams here"
+_BENTOML_NOTE = f"adaptive batches of up to {MAX_BATCH_SIZE}"
 _GRANIAN_NOTE = "no framework and no batches: a function of Granian's own interface, RSGI, in the event loop; uvloop"
-_ROBYN_NOTE = "no batches: the model runs in the event loop; no streams here; ended by SIGKILL, for it ignores SIGTERM"
+_ROBYN_NOTE = "no batches: the model runs in the event loop; ended by SIGKILL, for it ignores SIGTERM"
 
 CONTENDERS: dict[str, Callable[[Places], Server]] = {
     "ours": _ours,
@@ -245,9 +245,9 @@ CONTENDERS: dict[str, Callable[[Places], Server]] = {
     "litserve": _of_packages("litserve", "LitServe", ["litserve>=0.2"], "json", _LITSERVE_NOTE),
     "mosec": _of_packages("mosec", "mosec", ["mosec>=0.9"], "raw", _MOSEC_NOTE),
     "fastapi": _of_packages("fastapi", "FastAPI, uvicorn", ["fastapi", "uvicorn[standard]"], "raw", _FASTAPI_NOTE),
-    "bentoml": _of_packages("bentoml", "BentoML", ["bentoml>=1.4"], "json_batch", _BENTOML_NOTE, _PLAIN),
+    "bentoml": _of_packages("bentoml", "BentoML", ["bentoml>=1.4"], "json_batch", _BENTOML_NOTE, _SOME),
     "granian": _of_packages("granian", "Granian, RSGI", ["granian[uvloop]>=2"], "raw", _GRANIAN_NOTE),
-    "robyn": _of_packages("robyn", "Robyn", ["robyn>=0.70"], "raw", _ROBYN_NOTE, _PLAIN),
+    "robyn": _of_packages("robyn", "Robyn", ["robyn>=0.70"], "raw", _ROBYN_NOTE, _SOME),
 }
 """What prepares each, by name, in the order of the table. They raise SetupError."""
 

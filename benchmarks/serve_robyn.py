@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 
@@ -27,9 +26,6 @@ def make_app(name: str) -> Robyn:
     @app.post("/infer")
     async def infer(request: Request) -> Response:
         body = request.body if isinstance(request.body, bytes) else request.body.encode()
-        if workload.datatype == "BYTES":
-            texts = function(np.array([[text.encode() for text in json.loads(body)]], dtype=np.object_))
-            return Response(200, _BINARY, json.dumps([text.decode() for text in texts[0]]))
         array = np.frombuffer(body, np.float32).reshape(1, *workload.shape)
         return Response(200, _BINARY, function(array).tobytes())
 
