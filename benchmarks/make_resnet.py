@@ -46,7 +46,7 @@ class _Graph:
 
     def block(self, x: str, channels: tuple[int, int], stride: int) -> str:
         """Add two convolutions with a connection past them."""
-        inward, outward = channels
+        _, outward = channels
         first = self.node("Relu", [self.convolution(x, channels, 3, stride)])
         second = self.convolution(first, (outward, outward), 3, 1)
         past = x if channels == (outward, outward) and stride == 1 else self.convolution(x, channels, 1, stride)

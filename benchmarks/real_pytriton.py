@@ -35,6 +35,7 @@ def main() -> None:
     """Serve until standard input closes."""
     arguments = real_parser(__doc__)
     arguments.add_argument("--no-batches", action="store_true", help="each request alone, for comparison")
+    arguments.add_argument("--queue-delay-us", type=int, default=0, help="how long a batch waits for more requests")
     arguments.add_argument("--threads", action="store_true", help="instances are threads, not processes")
     options = arguments.parse_args()
     serve_triton(options, [options.model], lambda triton, name: _bind(triton, name, options))
@@ -43,15 +44,14 @@ def main() -> None:
 def _bind(triton: Triton, name: str, options: argparse.Namespace) -> None:
     model = MODELS[name]
     instance = make_callable(name) if options.threads else ProcessInstance(make_callable, args=[name])
+    batcher = DynamicBatcher(max_queue_delay_microseconds=options.queue_delay_us)
     output = bytes if model.output_shape is None else model.output_dtype
     triton.bind(
         model_name=name,
         infer_func=[instance] * options.workers,
         inputs=[Tensor(name="x", shape=model.shape or (1,), dtype=bytes if model.shape is None else model.dtype)],
         outputs=[Tensor(name="y", shape=model.output_shape or (1,), dtype=output)],
-        config=ModelConfig(
-            max_batch_size=model.max_batch_size, batcher=None if options.no_batches else DynamicBatcher()
-        ),
+        config=ModelConfig(max_batch_size=model.max_batch_size, batcher=None if options.no_batches else batcher),
     )
 
 
