@@ -42,9 +42,11 @@ from real_report import draw, write_page, write_report
 from report import machine
 from service import Service, ServiceError, running
 
-_OURS = ("pytriton", "unbatched")
+_OURS: dict[str, list[str]] = {"pytriton": [], "waiting": ["--queue-delay-us=300"], "unbatched": ["--no-batches"]}
+"""Ways to bind a model with PyTriton, with the arguments of its script; the last two are of models with batches."""
 _TITLES = {
     "pytriton": "PyTriton",
+    "waiting": "PyTriton, waiting 0.3 ms for a batch",
     "unbatched": "PyTriton, no batches",
     "fastapi": "FastAPI, uvicorn",
     "litserve": "LitServe",
@@ -61,6 +63,7 @@ _PACKAGES = {
 }
 _NOTES = {
     "pytriton": "KServe, binary tensors; each instance in a process of its own, dynamic batching",
+    "waiting": "the same, but a batch waits 0.3 ms for more requests",
     "unbatched": "the same without a batcher",
     "fastapi": "raw bytes; a process for each worker, no batches: the model runs in the event loop; uvloop, httptools",
     "litserve": "raw bytes; batches for which it waits 1 ms; `fast_queue` is on",
@@ -198,7 +201,7 @@ def _prepare(options: argparse.Namespace) -> tuple[list[ModelServer], dict[str, 
             continue
         contender.variables.update({NETWORK_VARIABLE: str(network), **ONE_THREAD})
         script = f"real_{'pytriton' if name in _OURS else name}.py"
-        arguments = [f"--workers={options.workers}", *(["--no-batches"] if name == "unbatched" else [])]
+        arguments = [f"--workers={options.workers}", *_OURS.get(name, [])]
         servers.append(ModelServer(contender, script, arguments, is_restless=name in _RESTLESS, note=_NOTES[name]))
     if not servers:
         raise SetupError("none of the contenders could be installed: " + ", ".join(options.contenders))
@@ -229,7 +232,8 @@ def _network_file(cache: Path, base_python: Path) -> Path:
 def _measure_model(
     model: Model, servers: list[ModelServer], found: dict[str, Found], options: argparse.Namespace
 ) -> None:
-    able = [server for server in servers if server.name != "unbatched" or model.max_batch_size > 1]
+    left_out = [name for name in _OURS if name != "pytriton"] if model.max_batch_size == 1 else []
+    able = [server for server in servers if server.name not in left_out]
     samples = _samples(model, servers[0].contender, options.cache)
     seconds = options.seconds * model.seconds
     logs = options.cache / "logs"

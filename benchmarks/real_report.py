@@ -14,7 +14,10 @@ from real_functions import MODELS
 from report import Results, bullets, failures, heading, left_out, markdown_table, ratio, spread, table, values
 
 _OURS = "pytriton"
+_WAITING = "waiting"
 _UNBATCHED = "unbatched"
+_WAYS = (_OURS, _WAITING, _UNBATCHED)
+"""The contenders that are this project."""
 _MOST = 64
 """The concurrency that the first tables show."""
 
@@ -116,7 +119,7 @@ def _ratios(results: Results, models: list[str]) -> str:
     if _OURS not in contenders:
         return ""
     rows = []
-    for other in (name for name in contenders if name not in (_OURS, _UNBATCHED)):
+    for other in (name for name in contenders if name not in _WAYS):
         throughputs = [ratio(results, _OURS, other, f"{name}/{_MOST}/throughput") for name in models]
         latencies = [ratio(results, other, _OURS, f"{name}/{_MOST}/p99_ms") for name in models]
         rows.append([f"{contenders[other]['title']}: requests/s", *throughputs])
@@ -125,27 +128,28 @@ def _ratios(results: Results, models: list[str]) -> str:
 
 
 def _batches(results: Results, models: list[str]) -> str:
-    """Compare PyTriton with itself without a batcher."""
-    if not {_OURS, _UNBATCHED} <= results["contenders"].keys():
+    """Compare PyTriton with itself without a batcher, and with one that waits."""
+    ways = [name for name in _WAYS if name in results["contenders"]]
+    if _UNBATCHED not in ways:
         return ""
     rows = []
     for name in models:
         for concurrency in _concurrencies(results, name):
             key = f"{name}/{concurrency}"
-            if values(results, _OURS, f"{key}/throughput") and values(results, _UNBATCHED, f"{key}/throughput"):
-                rows.append([f"{MODELS[name].title}, c{concurrency}", *_gain(results, key)])
-    header = ["", "requests/s, batches", "none", "gain", "p50, ms, batches", "none", "p99, ms, batches", "none"]
+            if values(results, _UNBATCHED, f"{key}/throughput"):
+                for way in ways:
+                    title = f"{MODELS[name].title}, c{concurrency}: {results['contenders'][way]['title']}"
+                    rows.append([title, *_gain(results, way, key)])
+    header = ["", "requests/s", "of those without batches", "p50, ms", "p99, ms"]
     return markdown_table(header, rows) if rows else ""
 
 
-def _gain(results: Results, key: str) -> list[str]:
-    throughput = [spread(values(results, name, f"{key}/throughput"), 0) for name in (_OURS, _UNBATCHED)]
-    latency = [
-        f"{statistics.median(values(results, name, f'{key}/{percentile}_ms')):,.1f}"
-        for percentile in ("p50", "p99")
-        for name in (_OURS, _UNBATCHED)
-    ]
-    return [*throughput, ratio(results, _OURS, _UNBATCHED, f"{key}/throughput"), *latency]
+def _gain(results: Results, way: str, key: str) -> list[str]:
+    throughput, *latencies = (values(results, way, f"{key}/{name}") for name in ("throughput", "p50_ms", "p99_ms"))
+    if not throughput:
+        return ["", "", "", ""]
+    gain = ratio(results, way, _UNBATCHED, f"{key}/throughput") if way != _UNBATCHED else ""
+    return [spread(throughput, 0), gain, *(f"{statistics.median(each):,.1f}" for each in latencies)]
 
 
 def _protocols(results: Results) -> list[str]:
@@ -180,7 +184,7 @@ def _draw(folder: Path) -> None:
             bars = _bars(results, f"{name}/{_MOST}/{key}", best_is_most=key == "throughput")
             numbers = [number for _, number in bars]
             titles = [results["contenders"][each]["title"] for each, _ in bars]
-            colors = [BLUE if each in (_OURS, _UNBATCHED) else GREY for each, _ in bars]
+            colors = [BLUE if each in _WAYS else GREY for each, _ in bars]
             drawn = axis.barh(titles, numbers, color=colors)
             axis.bar_label(drawn, [f"{number:,.0f}" for number in numbers], padding=3, fontsize=9)
             axis.set_title(f"{MODELS[name].title}: {unit}", fontsize=11, loc="left")

@@ -46,10 +46,8 @@ def test_report_compares_rounds_and_batches(tmp_path: Path) -> None:
     report = write_report(found, tmp_path)
     assert "| mosec: requests/s | 2.00× |" in report
     assert "| mosec: shorter p99 | 0.50× |" in report
-    assert (
-        "| digits (scikit-learn), c64 | **200** (100 to 300) | **75** (50 to 100) | 2.50× | 5.0 | 10.0 | 10.0 | 20.0 |"
-        in report
-    )
+    assert "| digits (scikit-learn), c64: pytriton | **200** (100 to 300) | 2.50× | 5.0 | 10.0 |" in report
+    assert "| digits (scikit-learn), c64: unbatched | **75** (50 to 100) |  | 10.0 | 20.0 |" in report
     assert "- bentoml: it does not install" in report
     assert (tmp_path / "report.md").read_text() == report
 
