@@ -196,7 +196,7 @@ def _draw(folder: Path) -> None:
     where = results["machine"]
     figure.suptitle(f"Real models, {_MOST} requests at a time", fontsize=13, fontweight="bold")
     figure.supxlabel(
-        f"Blue: this project. Medians of {results['rounds']} rounds; left: more is better, right: less is.\n"
+        f"Blue: this project. Medians of the rounds ({results['rounds']}); left: more is better, right: less is.\n"
         f"{where['processor']}, {where['cores']} cores shared with the load; {where['date']}",
         fontsize=9,
     )
