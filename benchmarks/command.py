@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -58,6 +59,7 @@ def run(name: str, measure: Callable[[], None]) -> int:
     """
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda received, _frame: sys.exit(128 + received))
+    _allow_many_connections()
     try:
         with by_thread(), no_orphans():
             measure()
@@ -67,6 +69,12 @@ def run(name: str, measure: Callable[[], None]) -> int:
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _allow_many_connections() -> None:
+    """Have this process and its children open as many files as they may: each connection is one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _folder(name: str) -> Path:

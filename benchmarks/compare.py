@@ -39,6 +39,7 @@ _QUICK: dict[str, Any] = {
     "seconds": 1,
     "workloads": ["tiny", "image"],
     "concurrency": [1, 64],
+    "tiny_concurrency": [],
     "instances": [],
 }
 
@@ -55,11 +56,17 @@ def _parse_arguments() -> argparse.Namespace:
     made.add_argument(
         "--workloads", nargs="+", choices=[*NAMES, *_OTHERS], default=[*_COMPARED, *_OTHERS], metavar="NAME"
     )
-    made.add_argument("--concurrency", type=positive, nargs="*", default=[1, 8, 64, 256], help="over HTTP")
+    made.add_argument(
+        "--concurrency", type=positive, nargs="*", default=[1, 8, 64, 256], help="over HTTP, of tiny and image"
+    )
+    many = "over HTTP, of tiny besides"
+    made.add_argument("--tiny-concurrency", type=positive, nargs="*", default=[1024], help=many)
+    few = "over HTTP, of other workloads"
+    made.add_argument("--other-concurrency", type=positive, nargs="*", default=[1, 64], help=few)
     made.add_argument("--grpc-concurrency", type=positive, nargs="*", default=[1, 64], help="over gRPC")
     made.add_argument("--instances", type=positive, nargs="*", default=[2, 8], help="besides 1, of the tiny model")
-    made.add_argument("--rounds", type=positive, default=5, help="how often each is measured, in turn")
-    main = "how often what the main table shows is measured; by default three times as often as the rest"
+    made.add_argument("--rounds", type=positive, default=4, help="how often each is measured, in turn")
+    main = "how often what the main table shows is measured; by default twice as often as the rest"
     made.add_argument("--main-rounds", type=positive, help=main)
     made.add_argument("--seconds", type=positive, default=2, help="of one measurement")
     made.add_argument("--results", type=Path, default=REPOSITORY / "build" / "benchmarks" / "results")
@@ -68,7 +75,7 @@ def _parse_arguments() -> argparse.Namespace:
     if made.parse_args().quick:
         made.set_defaults(**_QUICK)
     options = made.parse_args()
-    options.main_rounds = options.main_rounds or 3 * options.rounds
+    options.main_rounds = options.main_rounds or 2 * options.rounds
     options.results = options.results.resolve()
     return options
 
@@ -87,7 +94,7 @@ def _compare(options: argparse.Namespace) -> None:
         except SetupError as error:
             missing["perf_analyzer"] = str(error)
     plan = Plan(
-        options.concurrency,
+        _concurrency(options),
         options.grpc_concurrency,
         options.seconds,
         options.rounds,
@@ -107,6 +114,14 @@ def _compare(options: argparse.Namespace) -> None:
         draw(results, options.results, options.cache, options.python)
     except SetupError as error:
         print(f"compare.py: there is no plot: {error}", file=sys.stderr)
+
+
+def _concurrency(options: argparse.Namespace) -> dict[str, list[int]]:
+    """Tell by workload how many requests at a time are measured: few of most of them, for a run takes long."""
+    found: dict[str, list[int]] = dict.fromkeys(NAMES, options.other_concurrency)
+    found["image"] = options.concurrency
+    found["tiny"] = sorted({*options.concurrency, *options.tiny_concurrency})
+    return found
 
 
 def _no_results(servers: list[Server], missing: dict[str, str], tools: dict[str, str]) -> Results:

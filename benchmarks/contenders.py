@@ -31,8 +31,11 @@ PROTOCOLS = {
     "kserve": "KServe, binary tensors (HTTP and gRPC)",
     "raw": "raw bytes over HTTP, strings as a JSON list",
     "json": "JSON over HTTP, tensors in base64",
+    "json_batch": "JSON over HTTP, a list of one input, tensors in base64",
 }
 """How requests are written, by the names that `Server.protocol` has."""
+
+_JSON = ("json", "json_batch")
 
 
 @dataclass(frozen=True)
@@ -88,8 +91,8 @@ class Server:
         if self.is_triton:
             body, header_size = definition.kserve()
             return body, "application/octet-stream", header_size
-        if self.protocol == "json":
-            return definition.json(), "application/json", 0
+        if self.protocol in _JSON:
+            return definition.json(is_batch=self.protocol == "json_batch"), "application/json", 0
         return definition.raw(), "application/json" if definition.datatype == "BYTES" else "application/octet-stream", 0
 
     def fault(self, workload: str, response: bytes) -> str | None:
@@ -103,7 +106,7 @@ class Server:
         if definition.datatype == "BYTES":
             expected = definition.sample()[0, -1]
         else:
-            expected = base64.b64encode(definition.raw()) if self.protocol == "json" else definition.raw()
+            expected = base64.b64encode(definition.raw()) if self.protocol in _JSON else definition.raw()
         return None if expected in response else "something else than the input"
 
 
@@ -204,21 +207,39 @@ def _server_file(contender: Contender, name: str) -> Path:
 
 
 def _of_packages(
-    name: str, title: str, requirements: list[str], protocol: str, note: str
+    name: str,
+    title: str,
+    requirements: list[str],
+    protocol: str,
+    note: str,
+    workloads: tuple[str, ...] = NAMES,
 ) -> Callable[[Places], Server]:
     def prepare(places: Places) -> Server:
         wanted = [*requirements, NETWORK_REQUIREMENT, "numpy"]
         python, variables = environment(places.cache / name, places.python, wanted)
         contender = Contender(name, title, python, variables)
         restless = name == "litserve"  # its workers ask for requests again and again
-        return Server(contender, f"serve_{name}.py", protocol=protocol, is_restless=restless, note=note)
+        return Server(
+            contender,
+            f"serve_{name}.py",
+            protocol=protocol,
+            workloads=workloads,
+            is_restless=restless,
+            note=note,
+        )
 
     return prepare
 
 
+_SOME = ("tiny", "image", "network")
+"""What those serve that are not compared in everything, so that a run does not take too long."""
+
 _LITSERVE_NOTE = f"batches of up to {MAX_BATCH_SIZE} for which it waits 1 ms; `fast_queue` is on"
 _MOSEC_NOTE = f"batches of up to {MAX_BATCH_SIZE}; it waits 1 ms to fill one, which is most of its latency at c1"
 _FASTAPI_NOTE = "no batches: the model runs in the event loop; uvicorn with uvloop and httptools, no access log"
+_BENTOML_NOTE = f"adaptive batches of up to {MAX_BATCH_SIZE}"
+_GRANIAN_NOTE = "no framework and no batches: a function of Granian's own interface, RSGI, in the event loop; uvloop"
+_ROBYN_NOTE = "no batches: the model runs in the event loop; ended by SIGKILL, for it ignores SIGTERM"
 
 CONTENDERS: dict[str, Callable[[Places], Server]] = {
     "ours": _ours,
@@ -230,6 +251,9 @@ CONTENDERS: dict[str, Callable[[Places], Server]] = {
     "litserve": _of_packages("litserve", "LitServe", ["litserve>=0.2"], "json", _LITSERVE_NOTE),
     "mosec": _of_packages("mosec", "mosec", ["mosec>=0.9"], "raw", _MOSEC_NOTE),
     "fastapi": _of_packages("fastapi", "FastAPI, uvicorn", ["fastapi", "uvicorn[standard]"], "raw", _FASTAPI_NOTE),
+    "bentoml": _of_packages("bentoml", "BentoML", ["bentoml>=1.4"], "json_batch", _BENTOML_NOTE, _SOME),
+    "granian": _of_packages("granian", "Granian, RSGI", ["granian[uvloop]>=2"], "raw", _GRANIAN_NOTE),
+    "robyn": _of_packages("robyn", "Robyn", ["robyn>=0.70"], "raw", _ROBYN_NOTE, _SOME),
 }
 """What prepares each, by name, in the order of the table. They raise SetupError."""
 

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,11 +32,18 @@ _NAMED_PACKAGES = (
     "bentoml",
     "litserve",
     "mosec",
+    "ray",
     "fastapi",
     "uvicorn",
+    "granian",
+    "robyn",
     "numpy",
     "pyzmq",
     "onnxruntime",
+    "torch",
+    "scikit-learn",
+    "magika",
+    "rapidocr",
 )
 _NOT_INSTALLED = ("benchmarks/", "build/", "docs/", "examples/", "tests/")
 
@@ -74,18 +82,20 @@ class PerfAnalyzer:
     variables: dict[str, str]
 
 
-def prepare_ours(cache: Path, base_python: Path) -> Contender:
+def prepare_ours(cache: Path, base_python: Path, name: str = "ours", more: Sequence[str] = ()) -> Contender:
     """Install this repository as it stands now; done again only when its sources have changed.
 
     Args:
         cache: folder that keeps the virtual environments from run to run.
         base_python: interpreter to make the virtual environment with.
+        name: of the virtual environment's folder.
+        more: what is installed in it besides.
 
     Raises:
         SetupError: if the repository does not install.
     """
     python = _virtual_environment(
-        cache / "ours", base_python, [str(REPOSITORY), NETWORK_REQUIREMENT], _fingerprint_of_sources()
+        cache / name, base_python, [str(REPOSITORY), NETWORK_REQUIREMENT, *more], _fingerprint_of_sources()
     )
     return ours_in(python)
 
@@ -269,14 +279,20 @@ def _only_match(folder: Path, pattern: str) -> Path:
     return matches[0]
 
 
-def run_command(command: list[str], cwd: Path | None = None) -> str:
+def run_command(command: list[str], cwd: Path | None = None, variables: Mapping[str, str] | None = None) -> str:
     """Run a command, and return what it prints.
+
+    Args:
+        command: it, with its arguments.
+        cwd: folder that it runs in.
+        variables: its environment variables; by default those of this process, without what may be in the way.
 
     Raises:
         SetupError: if it fails; the message has its output.
     """
     try:
-        finished = subprocess.run(command, cwd=cwd, env=_clean_environment(), capture_output=True, text=True)
+        env = _clean_environment() if variables is None else dict(variables)
+        finished = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
     except OSError as error:
         raise SetupError(f"{command[0]} cannot be run: {error}") from error
     if finished.returncode != 0:

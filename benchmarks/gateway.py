@@ -16,7 +16,7 @@ from pathlib import Path
 
 from command import parser, positive, run
 from contenders import CONTENDERS, Places
-from environments import Contender, environment, versions
+from environments import Contender, versions
 from load import Load, LoadError, measure_http
 from report import heading, markdown_table, spread
 from service import Service, running
@@ -26,17 +26,16 @@ _WARM_UP_S = 1
 _STREAM_FACTOR = 5  # streams are measured so much longer, since some contenders take long
 _BURST_TOKENS = 50
 _OURS = "gateway"
-_BENTOML = "bentoml"
-_ENVIRONMENTS = {_OURS: "ours", "fastapi": "fastapi", "fastapi_threads": "fastapi", "litserve": "litserve"}
+_ENVIRONMENTS = {_OURS: "ours", "fastapi_threads": "fastapi"}  # of the contenders of `compare.py`, if not the same name
 _SCRIPTS = {
     _OURS: ["web_gateway.py"],
     "fastapi": ["web_fastapi.py"],
     "fastapi_threads": ["web_fastapi.py", "--app=app_with_threads"],
     "litserve": ["web_litserve.py", "--function={function}"],
-    _BENTOML: ["web_bentoml.py"],
+    "bentoml": ["web_bentoml.py"],
 }
 _DONE_EVENTS = {_OURS: 1}  # after the tokens
-_RESTLESS = ("litserve", _BENTOML)  # they take processor time while they have no requests
+_RESTLESS = ("litserve",)  # it takes processor time while it has no requests
 
 
 @dataclass(frozen=True)
@@ -102,10 +101,8 @@ def _compare(options: argparse.Namespace) -> None:
 
 
 def _prepared(name: str, options: argparse.Namespace) -> Contender:
-    if name == _BENTOML:
-        python, variables = environment(options.cache / name, options.python, ["bentoml>=1.4", "numpy"])
-        return Contender(name, "BentoML", python, variables)
-    return CONTENDERS[_ENVIRONMENTS[name]](Places(options.cache, options.python, options.ours_python)).contender
+    places = Places(options.cache, options.python, options.ours_python)
+    return CONTENDERS[_ENVIRONMENTS.get(name, name)](places).contender
 
 
 def _measured(measure: Measure, contenders: dict[str, Contender], options: argparse.Namespace) -> Rounds:

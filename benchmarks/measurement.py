@@ -7,7 +7,7 @@ import http.client
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -22,6 +22,7 @@ from workloads import STREAM, STREAM_LENGTH
 
 _MODELS = 10
 _WARM_UP_S = 1
+_LIFECYCLE_ROUNDS = 3  # which differ little, and take long
 _BARE = "import sys, numpy; print(flush=True); sys.stdin.read()"
 
 
@@ -30,7 +31,7 @@ class Plan:
     """How a run measures.
 
     Attributes:
-        concurrency: requests at a time over HTTP.
+        concurrency: requests at a time over HTTP, by workload.
         grpc_concurrency: requests at a time over gRPC.
         seconds: length of one measurement.
         rounds: how often each is taken.
@@ -40,7 +41,7 @@ class Plan:
         perf_analyzer: makes the load over gRPC; without it there is none.
     """
 
-    concurrency: list[int]
+    concurrency: Mapping[str, list[int]]
     grpc_concurrency: list[int]
     seconds: int
     rounds: int
@@ -113,9 +114,9 @@ def measure_workload(pairs: list[Pair], workload: str, instances: int, plan: Pla
     """
     name = f"{workload}, {instances} instances" if instances > 1 else workload
     with _all_serving(pairs, workload, plan, name, f"--instances={instances}") as services:
-        http = plan.concurrency if instances == 1 else plan.concurrency and [min(max(plan.concurrency), 64)]
-        for concurrency in http:
-            _in_turn(
+        wanted = plan.concurrency[workload]
+        for concurrency in wanted if instances == 1 else wanted and [min(max(wanted), 64)]:
+            in_turn(
                 services,
                 plan,
                 f"{name}, HTTP, c{concurrency}",
@@ -127,7 +128,7 @@ def measure_workload(pairs: list[Pair], workload: str, instances: int, plan: Pla
             return
         triton = [(service, pair) for service, pair in services if pair[0].is_triton]
         for concurrency in plan.grpc_concurrency:
-            _in_turn(
+            in_turn(
                 triton,
                 plan,
                 f"{name}, gRPC, c{concurrency}",
@@ -144,14 +145,14 @@ def measure_bls(pairs: list[Pair], plan: Plan) -> None:
 
         def measure(service: Service, server: Server, number: int) -> dict[str, float]:
             url = f"http://127.0.0.1:{service.http_port}/v2/models/tiny_bls/infer"
-            return _measure_wrk(service, url, server.request("tiny"), 1, plan.seconds, warm_up=number == 0)
+            return measure_wrk(service, url, server.request("tiny"), 1, plan.seconds, warm_up=number == 0)
 
-        _in_turn(services, plan, "BLS", "bls", measure)
+        in_turn(services, plan, "BLS", "bls", measure)
 
 
 def measure_lifecycle(pairs: list[Pair], plan: Plan) -> None:
     """Measure start, first request, memory and stop of one model; start and stop of ten. One server runs at a time."""
-    for number in range(plan.rounds):
+    for number in range(min(plan.rounds, _LIFECYCLE_ROUNDS)):
         for server, found in pairs:
             with found.attempt(number, "start and stop"), serving(server, "tiny", plan.logs) as service:
                 first_ms = _send_once(service, server, "tiny")
@@ -169,7 +170,7 @@ def measure_lifecycle(pairs: list[Pair], plan: Plan) -> None:
                 found.take(number, {"ten/stop_s": service.stop_s})
 
 
-def _in_turn(services: list[tuple[Service, Pair]], plan: Plan, what: str, prefix: str, measure: Measure) -> None:
+def in_turn(services: list[tuple[Service, Pair]], plan: Plan, what: str, prefix: str, measure: Measure) -> None:
     """Measure all servers round by round, each round from another one on, but for those where it failed."""
     for number in range(plan.rounds_of(prefix)):
         first = number % len(services) if services else 0
@@ -218,10 +219,10 @@ def _measure_http(
     url = f"http://127.0.0.1:{service.http_port}{server.path(workload)}"
     events = STREAM_LENGTH if workload == STREAM else 0
     request = server.request(workload)
-    return _measure_wrk(service, url, request, concurrency, seconds, events, warm_up=number == 0)
+    return measure_wrk(service, url, request, concurrency, seconds, events, warm_up=number == 0)
 
 
-def _measure_wrk(
+def measure_wrk(
     service: Service,
     url: str,
     request: tuple[bytes, str, int],
@@ -231,6 +232,7 @@ def _measure_wrk(
     *,
     warm_up: bool,
 ) -> dict[str, float]:
+    """Measure throughput, latency and processor time of a server over HTTP, if wanted after a second of warm-up."""
     if warm_up:
         with contextlib.suppress(LoadError):  # what fails does so again below
             measure_http(url, request, concurrency, _WARM_UP_S, events)

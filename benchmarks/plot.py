@@ -17,7 +17,7 @@ _PANELS = [
     ("gRPC, 16 float32, 64 at a time", "grpc/tiny/64/1/throughput"),
 ]
 # Of Okabe and Ito's palette, which the colour-blind can tell apart, also by their lightness.
-_BLUE, _GREY, _INK = "#0072b2", "#c4c9cf", "#1f2328"
+BLUE, GREY, INK = "#0072b2", "#c4c9cf", "#1f2328"
 
 
 def draw(results: dict[str, Any], folder: Path, cache: Path, base_python: Path) -> None:
@@ -57,7 +57,7 @@ def _draw(results: dict[str, Any], folder: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    matplotlib.rcParams.update({"svg.hashsalt": "pytriton", "font.size": 10, "text.color": _INK})
+    matplotlib.rcParams.update({"svg.hashsalt": "pytriton", "font.size": 10, "text.color": INK})
     panels = [(title, bars) for title, key in _PANELS if (bars := _bars(results, key))]
     rows = (len(panels) + 1) // 2
     figure, axes = pyplot.subplots(
@@ -93,8 +93,8 @@ def _draw_panel(axis: Any, title: str, bars: list[tuple[str, list[float]]], cont
         [contenders[name]["title"].replace("`", "") for name, _ in bars],
         medians,
         xerr=spans if any(len(numbers) > 1 for _, numbers in bars) else None,
-        error_kw={"ecolor": _INK, "elinewidth": 1, "capsize": 2},
-        color=[_BLUE if name in ("ours", "repository") else _GREY for name, _ in bars],
+        error_kw={"ecolor": INK, "elinewidth": 1, "capsize": 2},
+        color=[BLUE if name in ("ours", "repository") else GREY for name, _ in bars],
     )
     for patch, label, (name, numbers) in zip(drawn, axis.get_yticklabels(), bars, strict=True):
         axis.text(
@@ -103,7 +103,7 @@ def _draw_panel(axis: Any, title: str, bars: list[tuple[str, list[float]]], cont
         if name in ("ours", "repository"):
             label.set_fontweight("bold")
         if contenders[name]["bound"]:
-            patch.set(facecolor="white", edgecolor=_INK, hatch="///")
+            patch.set(facecolor="white", edgecolor=INK, hatch="///")
     axis.set_title(title, fontsize=11, loc="left")
     axis.set_xlim(0, max(max(numbers) for _, numbers in bars) * 1.18)
     axis.locator_params(axis="x", nbins=5)

@@ -29,6 +29,11 @@ MAIN = [
 ]
 """Columns of the main table."""
 
+_CROWDED = [
+    ("HTTP tiny c256", "http/tiny/256/1/throughput", 0),
+    ("HTTP tiny c1024", "http/tiny/1024/1/throughput", 0),
+    ("HTTP image c256", "http/image/256/1/throughput", 0),
+]
 _LIFE = [
     ("ready, s", "ready_s", 2),
     ("first request, ms", "first_ms", 1),
@@ -44,6 +49,8 @@ _MEMORY = [
 ]
 _OURS = ("ours", "repository")
 _LONGEST_REASON = 300
+_MANY = 64
+"""Requests at a time from which on waiting for each other is most of their latency."""
 
 
 def machine() -> dict[str, str]:
@@ -108,21 +115,22 @@ def values(results: Results, name: str, key: str) -> list[float]:
 def _sections(results: Results) -> list[tuple[str, str]]:
     """Titles and texts, which are empty where nothing was measured."""
     sections = [
-        ("Throughput, requests/s", _table(results, MAIN)),
-        ("PyTriton's throughput against others'", _ratios(results)),
+        ("Throughput, requests/s", table(results, MAIN)),
+        ("PyTriton's throughput against others'", _ratios(results, MAIN)),
+        ("PyTriton's throughput against others', many connections", _ratios(results, _CROWDED)),
     ]
     for workload, title in _titles().items():
         sections += _sections_of(results, workload, title)
     counts = _parts(results, "http/tiny/", 3)
     columns = [(f"{count} instances", f"http/tiny/64/{count}/throughput", 0) for count in counts]
     sections += [
-        ("HTTP, tiny, c64, by instances: requests/s", _table(results, columns) if len(counts) > 1 else ""),
-        ("BLS of the tiny model, c1", _table(results, [("requests/s", "bls/throughput", 0), ("ms", "bls/mean_ms", 3)])),
-        ("Start and stop", _table(results, _LIFE)),
-        ("Memory", _table(results, _MEMORY)),
-        ("How each was asked", _list(_protocol_of(results))),
-        ("Failed", _list(_failures(results))),
-        ("Left out", _list(f"{name}: {_shortened(why)}" for name, why in results["missing"].items())),
+        ("HTTP, tiny, c64, by instances: requests/s", table(results, columns) if len(counts) > 1 else ""),
+        ("BLS of the tiny model, c1", table(results, [("requests/s", "bls/throughput", 0), ("ms", "bls/mean_ms", 3)])),
+        ("Start and stop", table(results, _LIFE)),
+        ("Memory", table(results, _MEMORY)),
+        ("How each was asked", bullets(_protocol_of(results))),
+        ("Failed", bullets(failures(results))),
+        ("Left out", bullets(left_out(results))),
     ]
     return sections
 
@@ -138,14 +146,15 @@ def _sections_of(results: Results, workload: str, title: str) -> list[tuple[str,
     latency = [
         (f"c{c} {name}", f"http/{workload}/{c}/1/{name}_ms", 2)
         for c in concurrencies
-        if c in (1, 64)
+        if c in (1, 64, 1024)
         for name in ("mean", "p50", "p99")
     ]
     cpu = [(f"c{c}", f"http/{workload}/{c}/1/cpu_us", 0) for c in concurrencies]
     return [
-        (f"HTTP, {title}: requests/s", _table(results, throughput)),
-        (f"HTTP, {title}: latency in ms", _table(results, latency)),
-        (f"HTTP, {title}: µs of processor per request, in the server", _table(results, cpu)),
+        (f"HTTP, {title}: requests/s", table(results, throughput)),
+        (f"HTTP, {title}: latency in ms", table(results, latency)),
+        (f"HTTP, {title}: p99 of the latency as a multiple of its p50", _tails(results, workload, concurrencies)),
+        (f"HTTP, {title}: µs of processor per request, in the server", table(results, cpu)),
     ]
 
 
@@ -155,7 +164,8 @@ def _parts(results: Results, prefix: str, position: int) -> list[int]:
     return sorted({int(key.split("/")[position]) for key in keys if key.startswith(prefix)})
 
 
-def _table(results: Results, columns: Sequence[Column]) -> str:
+def table(results: Results, columns: Sequence[Column]) -> str:
+    """Write a row for each contender that has any of the columns' numbers; empty where nothing was measured."""
     columns = [column for column in columns if any(values(results, name, column[1]) for name in results["contenders"])]
     rows = []
     for name, each in results["contenders"].items():
@@ -165,26 +175,42 @@ def _table(results: Results, columns: Sequence[Column]) -> str:
     return markdown_table(["", *(title for title, _, _ in columns)], rows) if rows else ""
 
 
-def _ratios(results: Results) -> str:
+def _tails(results: Results, workload: str, concurrencies: Sequence[int]) -> str:
+    """Write how many times the median the 99th percentile is, by round: how evenly requests are served."""
+    shown = [c for c in concurrencies if c >= _MANY]
+    rows = []
+    for each in results["contenders"].values():
+        cells = [_tail(each["rounds"], f"http/{workload}/{c}/1") for c in shown]
+        if any(cells):
+            rows.append([each["title"], *cells])
+    return markdown_table(["", *(f"c{c}" for c in shown)], rows) if rows else ""
+
+
+def _tail(rounds: Sequence[dict[str, float]], key: str) -> str:
+    found = [each[f"{key}/p99_ms"] / each[f"{key}/p50_ms"] for each in rounds if f"{key}/p50_ms" in each]
+    return spread(found, 1) if found else ""
+
+
+def _ratios(results: Results, columns: Sequence[Column]) -> str:
     contenders = results["contenders"]
     rows = []
     for ours in (name for name in _OURS if name in contenders):
         for other in (name for name in contenders if name not in _OURS):
-            cells = [_ratio(results, ours, other, key) for _, key, _ in MAIN]
+            cells = [ratio(results, ours, other, key) for _, key, _ in columns]
             if any(cells):
                 rows.append([f"{contenders[ours]['title']} against {contenders[other]['title']}", *cells])
-    return markdown_table(["", *(title for title, _, _ in MAIN)], rows) if rows else ""
+    return markdown_table(["", *(title for title, _, _ in columns)], rows) if rows else ""
 
 
-def _ratio(results: Results, ours: str, other: str, key: str) -> str:
+def ratio(results: Results, ours: str, other: str, key: str) -> str:
     """Write the median of the rounds' ratios: a minute in which the machine is slow is so for both."""
     contenders = results["contenders"]
     rounds = zip(contenders[ours]["rounds"], contenders[other]["rounds"], strict=True)
     ratios = [mine[key] / theirs[key] for mine, theirs in rounds if key in mine and key in theirs]
     if not ratios:
         return ""
-    ratio = statistics.median(ratios)
-    return f"{ratio:.0%}" if contenders[other]["bound"] else f"{ratio:.2f}×"
+    middle = statistics.median(ratios)
+    return f"{middle:.0%}" if contenders[other]["bound"] else f"{middle:.2f}×"
 
 
 def _protocol_of(results: Results) -> list[str]:
@@ -200,12 +226,18 @@ def _protocol_of(results: Results) -> list[str]:
     return [*lines, f"The load: {tools}."]
 
 
-def _failures(results: Results) -> list[str]:
+def failures(results: Results) -> list[str]:
+    """Say what failed, and why."""
     return [
         f"{each['title']}, round {failure['round']}, {failure['what']}: {_shortened(failure['why'])}"
         for each in results["contenders"].values()
         for failure in each["failed"]
     ]
+
+
+def left_out(results: Results) -> list[str]:
+    """Say what could not be installed, and why."""
+    return [f"{name}: {_shortened(why)}" for name, why in results["missing"].items()]
 
 
 def _shortened(reason: str) -> str:
@@ -214,7 +246,8 @@ def _shortened(reason: str) -> str:
     return line if len(line) <= _LONGEST_REASON else f"{line[: _LONGEST_REASON // 2]} … {line[-_LONGEST_REASON // 2 :]}"
 
 
-def _list(lines: Iterable[str]) -> str:
+def bullets(lines: Iterable[str]) -> str:
+    """Write a list."""
     return "\n".join(f"- {line}" for line in lines)
 
 

@@ -10,6 +10,7 @@ import argparse
 import http.client
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -71,22 +72,27 @@ def serve(port: int, ready: Sequence[str], start: Callable[[], tuple[int, Callab
 
 
 def serve_command(
-    port: int, ready: Sequence[str], command: Sequence[str], more_variables: Mapping[str, str] | None = None
+    port: int,
+    ready: Sequence[str],
+    command: Sequence[str],
+    more_variables: Mapping[str, str] | None = None,
+    end_signal: signal.Signals = signal.SIGTERM,
 ) -> None:
-    """Serve with a command, which runs in the folder of this file and ends by SIGTERM.
+    """Serve with a command, which runs in the folder of this file.
 
     Args:
         port: where it answers HTTP.
         ready: paths that respond when it is ready.
         command: the command.
         more_variables: environment variables besides those of this process.
+        end_signal: what ends it.
     """
 
     def start() -> tuple[int, Callable[[], object]]:
         server = subprocess.Popen(command, env={**os.environ, **(more_variables or {})}, cwd=_FOLDER)
 
         def stop() -> None:
-            server.terminate()
+            server.send_signal(end_signal)
             server.wait()
 
         return server.pid, stop

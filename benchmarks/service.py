@@ -10,6 +10,7 @@ import select
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,9 @@ _FOLDER = Path(__file__).parent
 _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 60.0
 _END_TIMEOUT_S = 15.0
+_SETTLE_TIMEOUT_S = 30.0
+_SETTLE_INTERVAL_S = 0.3
+_IDLE_SHARE = 0.25  # of a core
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -68,6 +72,19 @@ class Service:
             raise ServiceError(
                 f"the process still ran {_STOP_TIMEOUT_S:.0f} s after stop(); its log: {self.log}"
             ) from error
+
+    def settle(self) -> None:
+        """Wait until its processes take little processor time.
+
+        Some do long after the server is ready, and some go on with requests that nobody waits for any longer.
+        """
+        deadline = time.monotonic() + _SETTLE_TIMEOUT_S
+        used_s = self.cpu_s()
+        while time.monotonic() < deadline:
+            time.sleep(_SETTLE_INTERVAL_S)
+            before_s, used_s = used_s, self.cpu_s()
+            if used_s - before_s < _IDLE_SHARE * _SETTLE_INTERVAL_S:
+                return
 
     def pause(self) -> None:
         """Stop its processes: some servers take processor time when nobody asks them."""

@@ -71,11 +71,18 @@ class Workload:
             return json.dumps([text.decode() for text in sample[0]]).encode()
         return bytes(sample.tobytes())
 
-    def json(self) -> bytes:
-        """Encode the input as JSON, for servers that take nothing else: strings as they are, numbers in base64."""
-        if self.datatype == "BYTES":
-            return json.dumps({"strings": [text.decode() for text in self.sample()[0]]}).encode()
-        return json.dumps({"tensor": base64.b64encode(self.raw()).decode()}).encode()
+    def json(self, *, is_batch: bool = False) -> bytes:
+        """Encode the input as JSON, for servers that take nothing else: strings as they are, numbers in base64.
+
+        Args:
+            is_batch: write a list with the input as its only element.
+        """
+        key, value = (
+            ("strings", [text.decode() for text in self.sample()[0]])
+            if self.datatype == "BYTES"
+            else ("tensor", base64.b64encode(self.raw()).decode())
+        )
+        return json.dumps({key: [value] if is_batch else value}).encode()
 
     def kserve(self) -> tuple[bytes, int]:
         """Encode a KServe request over HTTP with binary tensors; the second is the size of its JSON header."""
