@@ -66,7 +66,7 @@ class _Http:
             body = bytes(buffer[: min(count, 4096)]).find(b"\r\n\r\n")
         head = bytes(buffer[:body]).decode().lower()
         body += 4
-        end = body + int(head.partition("content-length:")[2].partition("\r\n")[0])
+        end = body + int(head.partition("\r\ncontent-length:")[2].partition("\r\n")[0])
         while count < end:
             count += self._receive_into(buffer[count:end])
         if " 200 " not in head.partition("\r\n")[0]:

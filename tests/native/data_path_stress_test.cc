@@ -93,8 +93,10 @@ void InstancesRunSideBySide() {
             return Echo(batch, data);
           },
           number * 2);
+      pytriton::WorkerPool workers;
       pytriton::Instance instance(
-          model.instance(), [&trimmer](const auto& arena, const auto&) { trimmer.Watch(arena); }, &services, &metrics);
+          model.instance(), [&trimmer](const auto& arena, const auto&) { trimmer.Watch(arena); }, &services, &metrics,
+          &workers);
       for (int i = 0; i < kBatches; ++i) {
         Requests batch;
         std::vector<TRITONBACKEND_Request*> requests;
