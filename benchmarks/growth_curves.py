@@ -78,6 +78,10 @@ class Setting:
         """Have `serve_growth.py` serve so many of something for the length of a ``with`` block."""
         return self.running("serve_growth.py", f"{what}-{count}", what, f"--count={count}", *more)
 
+    def baseline(self) -> str:
+        """Build the backend that responds at once; returns the argument that has it served beside the other models."""
+        return f"--backends={build_baseline(self.cache)}"
+
     def running(self, script: str, name: str, *arguments: str) -> AbstractContextManager[Service]:
         """Have a script serve for the length of a ``with`` block; its log is named."""
         log = self.cache / "logs" / f"growth-{name}.log"
@@ -122,9 +126,12 @@ def _models(setting: Setting, points: Sequence[int]) -> Iterator[tuple[int, Numb
 
 def _instances(setting: Setting, points: Sequence[int]) -> Iterator[tuple[int, Numbers]]:
     for count in points:
-        with setting.serving("instances", count) as service:
-            found = {f"c1_{key}": value for key, value in _send(service, 1, setting.seconds).items()}
-            found |= {f"c64_{key}": value for key, value in _send(service, 64, setting.seconds).items()}
+        with setting.serving("instances", count, setting.baseline()) as service:
+            found = {}
+            for concurrency in (1, 64):
+                for prefix, model in (("", "tiny"), ("bare_", "baseline")):
+                    sent = _send(service, concurrency, setting.seconds, model)
+                    found |= {f"{prefix}c{concurrency}_{key}": value for key, value in sent.items()}
             yield count, found
 
 
@@ -163,9 +170,10 @@ def _allow_open_files() -> None:
 
 def _busy_connections(setting: Setting, points: Sequence[int]) -> Iterator[tuple[int, Numbers]]:
     _allow_open_files()
-    with setting.serving("models", 1) as service:
+    with setting.serving("models", 1, setting.baseline()) as service:
         for count in points:
-            yield count, _send(service, count, setting.seconds)
+            bare = {f"bare_{key}": value for key, value in _send(service, count, setting.seconds, "baseline").items()}
+            yield count, bare | _send(service, count, setting.seconds)
 
 
 def _streams(setting: Setting, points: Sequence[int]) -> Iterator[tuple[int, Numbers]]:
@@ -194,8 +202,7 @@ def _stream(service: Service, model: str, count: int) -> Numbers:
 
 
 def _payloads(setting: Setting, points: Sequence[int]) -> Iterator[tuple[int, Numbers]]:
-    backends = build_baseline(setting.cache)
-    with setting.serving("bytes", 1, f"--backends={backends}") as service:
+    with setting.serving("bytes", 1, setting.baseline()) as service:
         for size in points:
             yield size, measure_payload(service, size)
 
@@ -247,11 +254,11 @@ def _processes(setting: Setting, points: Sequence[int]) -> Iterator[tuple[int, N
             yield count, {"per_s": rate, "efficiency": 100 * rate / (alone * min(count, cores))}
 
 
-def _send(service: Service, concurrency: int, seconds: int) -> Numbers:
+def _send(service: Service, concurrency: int, seconds: int, model: str = "tiny") -> Numbers:
     """Send small requests over HTTP, so many at a time, and see what they take."""
     body, header_size = WORKLOADS["tiny"].kserve()
     request = (body, "application/octet-stream", header_size)
-    url = f"http://127.0.0.1:{service.http_port}/v2/models/tiny"
+    url = f"http://127.0.0.1:{service.http_port}/v2/models/{model}"
     measure_http(f"{url}/infer", request, concurrency, _WARM_UP_S)
     batches, cpu_s, switches = _counts(url), service.cpu_s(), service.context_switches()
     load = measure_http(f"{url}/infer", request, concurrency, seconds)
@@ -313,10 +320,12 @@ CURVES = {
                 Series("c1_us", "c1: a request, µs", "each"),
                 Series("c1_cpu_us", "c1: processor per request, µs", "each"),
                 Series("c1_switches", "c1: context switches per request", "each", 2),
+                Series("bare_c1_us", "c1: without us, µs", "note"),
                 Series("c64_per_s", "c64: requests/s", "rate"),
                 Series("c64_cpu_us", "c64: processor per request, µs", "each"),
                 Series("c64_switches", "c64: context switches per request", "each", 2),
                 Series("c64_batch", "c64: requests per batch", "note", 1),
+                Series("bare_c64_per_s", "c64: without us, requests/s", "note"),
             ),
             _instances,
         ),
@@ -344,6 +353,8 @@ CURVES = {
                 Series("cpu_us", "processor per request, µs", "each"),
                 Series("switches", "context switches per request", "each", 2),
                 Series("batch", "requests per batch", "note", 1),
+                Series("bare_per_s", "without us, requests/s", "note"),
+                Series("bare_p99_ms", "without us, p99, ms", "note", 2),
             ),
             _busy_connections,
         ),

@@ -19,12 +19,6 @@ from pytriton.process import ProcessInstance
 from pytriton.triton import Triton
 
 _LOOPS = 200_000
-_BASELINE = """
-backend: "baseline"
-max_batch_size: 0
-input [{ name: "x" data_type: TYPE_UINT8 dims: [-1] }]
-output [{ name: "y" data_type: TYPE_UINT8 dims: [-1] }]
-"""
 
 
 @batch
@@ -69,9 +63,18 @@ def _bind_bytes(triton: Triton, model: str) -> None:
     triton.bind(model, _unchanged, inputs, outputs, config=ModelConfig(batching=False))
 
 
-def _write_baseline(repository: Path) -> None:
+def _write_baseline(repository: Path, what: str, count: int) -> None:
+    """Write a model like the bound one, whose backend is the baseline."""
     (repository / "baseline" / "1").mkdir(parents=True)
-    (repository / "baseline" / "config.pbtxt").write_text(_BASELINE)
+    datatype, dims, max_batch_size = ("UINT8", -1, 0) if what == "bytes" else ("FP32", 16, MAX_BATCH_SIZE)
+    (repository / "baseline" / "config.pbtxt").write_text(
+        'backend: "baseline"\n'
+        f"max_batch_size: {max_batch_size}\n"
+        f'input [{{ name: "x" data_type: TYPE_{datatype} dims: [{dims}] }}]\n'
+        f'output [{{ name: "y" data_type: TYPE_{datatype} dims: [{dims}] }}]\n'
+        f"instance_group [{{ count: {count if what == 'instances' else 1} kind: KIND_CPU }}]\n"
+        + ("dynamic_batching {}\n" if max_batch_size else "")
+    )
 
 
 def main() -> None:
@@ -79,7 +82,7 @@ def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("what", choices=["models", "instances", "processes", "chain", "bytes"])
     arguments.add_argument("--count", type=int, default=1)
-    arguments.add_argument("--backends", type=Path, help="of bytes: folder with the baseline's backend")
+    arguments.add_argument("--backends", type=Path, help="folder with the baseline's backend, which is served, too")
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory() as repository:
         _serve(options, Path(repository))
@@ -90,7 +93,7 @@ def _serve(options: argparse.Namespace, repository: Path) -> None:
     models = model_names("tiny", count if what in ("models", "chain") else 1)
     settings: dict[str, Any] = {}
     if options.backends:
-        _write_baseline(repository)
+        _write_baseline(repository, what, count)
         settings = {"model_repository": repository, "backend_directory": options.backends}
 
     def bind(triton: Triton, model: str) -> None:

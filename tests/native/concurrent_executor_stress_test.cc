@@ -128,8 +128,8 @@ void InstancesRunSideBySide() {
       pytriton::WorkerPool workers;
       {
         pytriton::Instance instance(
-            model.instance(), [&trimmer](const auto& arena, const auto&) { trimmer.Watch(arena); }, &services,
-            &metrics, &workers);
+            model.instance(), [&trimmer](const auto& arena, const auto&) { trimmer.Watch(arena); }, &services, &metrics,
+            &workers);
         for (int i = 0; i < kBatches; ++i) {
           auto& [batch, good] = batches.emplace_back();
           std::vector<TRITONBACKEND_Request*> requests;

@@ -151,9 +151,8 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceInitialize(TRITONBACKEND_ModelIns
     const auto watch = [backend](const auto& arena, const auto& client_process) {
       backend->maintenance.Watch(arena, client_process);
     };
-    auto state =
-        std::make_unique<Instance>(instance, watch, &backend->services, &backend->metrics, &shared->workers,
-                                   std::move(supervisor));
+    auto state = std::make_unique<Instance>(instance, watch, &backend->services, &backend->metrics, &shared->workers,
+                                            std::move(supervisor));
     Check(TRITONBACKEND_ModelInstanceSetState(instance, state.get()));
     static_cast<void>(state.release());  // TRITONBACKEND_ModelInstanceFinalize deletes it
   });

@@ -191,9 +191,7 @@ std::optional<WorkerPool::Lease> Instance::TakeLiveWorker() {
   return alive() ? std::optional<WorkerPool::Lease>(&worker_) : std::nullopt;
 }
 
-WorkerPool::Lease Instance::TakeOwnWorker() {
-  return is_shared_ ? pool_->Take(&worker_) : WorkerPool::Lease(&worker_);
-}
+WorkerPool::Lease Instance::TakeOwnWorker() { return is_shared_ ? pool_->Take(&worker_) : WorkerPool::Lease(&worker_); }
 
 void Instance::Execute(TRITONBACKEND_Request** requests, uint32_t request_count) {
   const uint64_t start = MonotonicNs();
@@ -247,7 +245,8 @@ void Instance::ExecuteOne(NotificationKind kind, ConnectedWorker* worker, TRITON
                           uint32_t request_count) {
   Timing timing;
   timing.exec_start = MonotonicNs();
-  const std::shared_ptr<Connection> connection = worker->connection;  // a failure below resets it before the batch is done
+  const std::shared_ptr<Connection> connection =
+      worker->connection;  // a failure below resets it before the batch is done
   Batch batch(connection->model(), input_ranks_, requests, request_count);
   const HeldResponses held(batch, cached_output_);
   for (const Rejection& rejection : batch.rejections()) {
