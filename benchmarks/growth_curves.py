@@ -31,7 +31,7 @@ Numbers = dict[str, float]
 
 _FOLDER = Path(__file__).parent
 _WARM_UP_S = 1
-_STREAM_RESPONSES = 50
+_STREAM_RESPONSES = 100
 _TIMEOUT_S = 120.0
 _OPEN_FILES = 12_000
 
@@ -181,24 +181,24 @@ def _streams(setting: Setting, points: Sequence[int]) -> Iterator[tuple[int, Num
     for model in ("async", "batch"):
         arguments = [f"--model={model}", *([f"--max-in-flight={max(points)}"] if model == "async" else [])]
         with setting.running("serve_streams.py", f"streams-{model}", *arguments) as service:
+            target = (f"--port={service.grpc_port}", f"--model={model}")
             for count in points:
-                _stream(service, model, count)  # a warm-up
-                runs = [_stream(service, model, count) for _ in range(3)]
-                for key in runs[0]:
-                    found[count][f"{model}_{key}"] = statistics.median(run[key] for run in runs)
+                streams = (*target, f"--streams={count}", f"--responses={_STREAM_RESPONSES}")
+                load = _stream("throughput", *streams, f"--seconds={setting.seconds}")
+                begun = statistics.median(_stream("burst", *streams)["last_stream_began_ms"] for _ in range(3))
+                found[count][f"{model}_responses_per_s"] = load["responses_per_s"]
+                found[count][f"{model}_first_ms"] = begun
     yield from found.items()
 
 
-def _stream(service: Service, model: str, count: int) -> Numbers:
-    """Start so many streams at once, and have them end; few streams are longer, so that there is something to count."""
-    responses = max(_STREAM_RESPONSES, 5_000 // count)
-    command = [sys.executable, str(_FOLDER / "stream_client.py"), "burst", f"--port={service.grpc_port}"]
-    command += [f"--model={model}", f"--streams={count}", f"--responses={responses}"]
+def _stream(*arguments: str) -> Numbers:
+    """Open streams, with a process of its own."""
+    command = [sys.executable, str(_FOLDER / "stream_client.py"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S)
     if done.returncode != 0:
         raise LoadError(f"`{' '.join(command)}` failed:\n{done.stderr}")
-    said = json.loads(done.stdout)
-    return {"responses_per_s": said["burst_responses_per_s"], "first_ms": said["last_stream_began_ms"]}
+    found: Numbers = json.loads(done.stdout)
+    return found
 
 
 def _payloads(setting: Setting, points: Sequence[int]) -> Iterator[tuple[int, Numbers]]:
@@ -290,7 +290,7 @@ _PAYLOAD_SERIES = (
     Series("bare_shm_ms", "the same without us, ms", "note", 2),
     Series("way_ms", "server to worker and back, ms", "total", 3),
     Series("copies_ms", "two memcpys, ms", "note", 3),
-    Series("ratio", "ratio of these two", "note", 2, at_most=1.3, since=1_000_000),
+    Series("ratio", "ratio of these two", "note", 2, at_most=1.3, since=1_000_001),
 )
 
 CURVES = {
@@ -374,7 +374,7 @@ CURVES = {
         Curve(
             "payload",
             "bytes",
-            (1, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000),
+            (1, 1_000, 10_000, 100_000, 1_000_000, 3_000_000, 10_000_000, 100_000_000, 1_000_000_000),
             (1, 1_000, 1_000_000, 10_000_000),
             _PAYLOAD_SERIES,
             _payloads,

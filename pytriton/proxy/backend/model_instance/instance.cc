@@ -158,7 +158,8 @@ void Instance::Connect(int timeout_ms, const std::function<bool()>& wanted) {
     const std::shared_ptr<Connection> living = connection.lock();
     return living == nullptr ? 0 : living->SharedMemoryBytes();
   });
-  if (worker_.connection->model().mode != ExecutionMode::kSequential) {
+  is_sequential_ = worker_.connection->model().mode == ExecutionMode::kSequential;
+  if (!is_sequential_) {
     if (is_shared_) throw RegistrationError("its function has become one of another kind");
     executor_ = std::make_unique<ConcurrentExecutor>(worker_.connection, instance_, identity_.model, cached_output_,
                                                      warmup_.get(), worker_.service, input_ranks_, metrics_.get());
@@ -181,7 +182,7 @@ void Instance::Count(int64_t restart_counter) {
 bool Instance::alive() const { return executor_ != nullptr ? executor_->alive() : worker_.alive(); }
 
 void Instance::ShareWorker() {
-  if (supervisor_ != nullptr || executor_ != nullptr) return;
+  if (supervisor_ != nullptr || !is_sequential_) return;
   pool_->Add(&worker_);
   is_shared_ = true;
 }

@@ -79,6 +79,7 @@ class Instance {
   int warmups_left_ = 0;                                // batches of the warm-up that Triton has not sent yet
   std::unique_ptr<InstanceMetrics> metrics_;            // outlives the executor
   ConnectedWorker worker_;                              // its own
+  bool is_sequential_ = false;                          // whether it takes one batch at a time
   bool is_shared_ = false;                              // whether it is in the pool
   std::unique_ptr<ConcurrentExecutor> executor_;        // in concurrent mode
   std::shared_ptr<ClientProcessWatch> client_process_;  // null if there is a supervisor
