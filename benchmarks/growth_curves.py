@@ -127,7 +127,7 @@ def _models(setting: Setting, points: Sequence[int]) -> Iterator[tuple[int, Numb
 def _instances(setting: Setting, points: Sequence[int]) -> Iterator[tuple[int, Numbers]]:
     for count in points:
         with setting.serving("instances", count, setting.baseline()) as service:
-            found = {}
+            found: Numbers = {}
             for concurrency in (1, 64):
                 for prefix, model in (("", "tiny"), ("bare_", "baseline")):
                     sent = _send(service, concurrency, setting.seconds, model)
