@@ -175,8 +175,19 @@ def _bundled_baseline(places: Places) -> Server:
     return _baseline_in(_plain_server(ours, tuned), "bundled", "Triton alone, in the bundled server", places)
 
 
-def _baseline_in(server: str, name: str, title: str, places: Places) -> Server:
-    backends = places.cache / "baseline_backends"
+def build_baseline(cache: Path) -> Path:
+    """Build the backend in C++ that answers with its input at once.
+
+    Args:
+        cache: folder that keeps it.
+
+    Returns:
+        The folder of backends that has it.
+
+    Raises:
+        SetupError: if there is no compiler, or it fails.
+    """
+    backends = cache / "baseline_backends"
     library = backends / "baseline" / "libtriton_baseline.so"
     source = Path(__file__).with_name("baseline")
     if shutil.which("cmake") is None:
@@ -186,6 +197,11 @@ def _baseline_in(server: str, name: str, title: str, places: Places) -> Server:
         run_command(["cmake", "-S", str(source), "-B", build, "-DCMAKE_BUILD_TYPE=Release"])
         run_command(["cmake", "--build", build])
         Path(build, library.name).replace(library)
+    return backends
+
+
+def _baseline_in(server: str, name: str, title: str, places: Places) -> Server:
+    backends = build_baseline(places.cache)
     peer = prepare_peer(places.cache, places.python)
     return Server(
         Contender(name, title, peer.python, peer.variables),

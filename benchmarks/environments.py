@@ -102,7 +102,7 @@ def prepare_ours(cache: Path, base_python: Path, name: str = "ours", more: Seque
 
 def ours_in(python: Path) -> Contender:
     """Take an environment that has this project installed already, such as an editable one."""
-    return Contender("ours", f"this project ({git_description()})", python, _clean_environment())
+    return Contender("ours", f"this project ({git_description()})", python, clean_environment())
 
 
 def prepare_peer(cache: Path, base_python: Path) -> Contender:
@@ -117,7 +117,7 @@ def prepare_peer(cache: Path, base_python: Path) -> Contender:
     """
     libpython = libpython_folder(base_python)
     python = _virtual_environment(cache / "peer", base_python, _PEER_REQUIREMENTS, "")
-    variables = _clean_environment()
+    variables = clean_environment()
     variables["LD_LIBRARY_PATH"] = str(libpython)
     return Contender("peer", f"nvidia-pytriton {PEER_VERSION}", python, variables)
 
@@ -154,7 +154,7 @@ def prepare_perf_analyzer(cache: Path, peer: Contender) -> PerfAnalyzer:
         link = libraries / soname
         link.unlink(missing_ok=True)
         link.symlink_to(_only_match(bundled, pattern))
-    variables = _clean_environment()
+    variables = clean_environment()
     variables["LD_LIBRARY_PATH"] = str(libraries)
     return PerfAnalyzer(binary, variables)
 
@@ -210,7 +210,7 @@ def environment(folder: Path, base_python: Path, requirements: list[str]) -> tup
         SetupError: if something does not install.
     """
     python = _virtual_environment(folder, base_python, requirements, "")
-    variables = _clean_environment()
+    variables = clean_environment()
     variables["PATH"] = f"{python.parent}{os.pathsep}{variables.get('PATH', os.defpath)}"
     return python, variables
 
@@ -266,7 +266,7 @@ def git_description() -> str:
         return "not committed"
 
 
-def _clean_environment() -> dict[str, str]:
+def clean_environment() -> dict[str, str]:
     """Leave out what would put a package or a library of one contender in the way of the other's."""
     unwanted = {"PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LD_PRELOAD"}
     return {name: value for name, value in os.environ.items() if name not in unwanted}
@@ -291,7 +291,7 @@ def run_command(command: list[str], cwd: Path | None = None, variables: Mapping[
         SetupError: if it fails; the message has its output.
     """
     try:
-        env = _clean_environment() if variables is None else dict(variables)
+        env = clean_environment() if variables is None else dict(variables)
         finished = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
     except OSError as error:
         raise SetupError(f"{command[0]} cannot be run: {error}") from error

@@ -17,19 +17,24 @@ from pytriton.model_config import ModelConfig, Tensor
 from pytriton.triton import Triton, TritonConfig
 
 
-def serve_triton(options: argparse.Namespace, models: list[str], bind: Callable[[Triton, str], None]) -> None:
+def serve_triton(
+    options: argparse.Namespace,
+    models: list[str],
+    bind: Callable[[Triton, str], None],
+    settings: dict[str, Any] | None = None,
+) -> None:
     """Serve with a `Triton` in this process.
 
     Args:
         options: the ports.
         models: names of the models.
         bind: binds a model.
+        settings: more of the server's settings.
     """
 
     def start() -> tuple[int, Callable[[], object]]:
-        config = TritonConfig(
-            http_port=options.http_port, grpc_port=options.grpc_port, metrics_port=options.metrics_port
-        )
+        ports = {name: getattr(options, name) for name in ("http_port", "grpc_port", "metrics_port")}
+        config = TritonConfig(**ports, **(settings or {}))
         triton = Triton(config=config, **_unrestricted())
         for model in models:
             bind(triton, model)

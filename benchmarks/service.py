@@ -121,6 +121,16 @@ class Service:
                 ticks += int(fields[11]) + int(fields[12])
         return ticks / os.sysconf("SC_CLK_TCK")
 
+    def context_switches(self) -> int:
+        """Count how often the threads of the server's processes, as many as there are now, have been switched from."""
+        count = 0
+        for pid in self._pids():
+            for status in Path(f"/proc/{pid}/task").glob("*/status"):
+                with contextlib.suppress(OSError):
+                    lines = status.read_text().splitlines()
+                    count += sum(int(line.rpartition("\t")[2]) for line in lines if "ctxt_switches" in line)
+        return count
+
     def memory_mb(self) -> float:
         """Add up the memory of the server's processes, shared pages in proportion, in MB (10**6 bytes)."""
         return memory_mb(self._pids())

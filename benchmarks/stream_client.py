@@ -259,7 +259,7 @@ def burst(connections: list[Connection], streams: int, responses: int) -> dict[s
     Raises:
         StreamError: One did not.
     """
-    received: dict[Connection, list[bytes]] = {connection: [] for connection in connections}
+    received: dict[Connection, list[tuple[float, list[bytes]]]] = {connection: [] for connection in connections}
     open_streams = streams
     start = time.perf_counter()
     for index, connection in enumerate(connections):
@@ -267,15 +267,25 @@ def burst(connections: list[Connection], streams: int, responses: int) -> dict[s
 
     def received_at(connection: Connection, messages: list[bytes]) -> bool:
         nonlocal open_streams
-        received[connection] += messages
+        received[connection].append((time.perf_counter(), messages))
         open_streams -= sum(_FINAL in message for message in messages)
         return open_streams > 0
 
     _listen(connections, received_at)
     took = time.perf_counter() - start
-    for messages in received.values():
-        _check_order(messages, responses)
-    return {"burst_responses_per_s": streams * responses / took}
+    for parts in received.values():
+        _check_order([message for _, messages in parts for message in messages], responses)
+    began = max(map(_when_all_had_begun, received.values()))
+    return {"burst_responses_per_s": streams * responses / took, "last_stream_began_ms": (began - start) * 1000}
+
+
+def _when_all_had_begun(parts: list[tuple[float, list[bytes]]]) -> float:
+    """Tell when the last stream of a connection got its first response."""
+    begun: dict[bytes, float] = {}
+    for when, messages in parts:
+        for message in filter(_has_data, messages):
+            begun.setdefault(_fields(_fields(message)[2])[3], when)
+    return max(begun.values())
 
 
 def _check_order(messages: list[bytes], responses: int) -> None:

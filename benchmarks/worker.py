@@ -68,7 +68,8 @@ class Rig:
 
 
 @batch
-def _batched(x: Any) -> list[Any]:
+def batched(x: Any) -> list[Any]:
+    """Return the input of all requests."""
     return [x]
 
 
@@ -77,11 +78,12 @@ def _changed(x: Any) -> list[Any]:
     return [x + 1]
 
 
-def _listed(requests: list[Any]) -> list[Any]:
+def listed(requests: list[Any]) -> list[Any]:
+    """Return the input of each request."""
     return [{"y": request["x"]} for request in requests]
 
 
-_CALLABLES = {"@batch, returns its input": _batched, "@batch, x + 1": _changed, "list of requests": _listed}
+_CALLABLES = {"@batch, returns its input": batched, "@batch, x + 1": _changed, "list of requests": listed}
 
 
 def main() -> None:
@@ -100,6 +102,12 @@ def main() -> None:
 
 
 def _measure(rig: Rig, rounds: int) -> str:
+    found = per_batch_us(rig, rounds)
+    return f"**{min(found):,.0f}** ({statistics.median(found):,.0f})"
+
+
+def per_batch_us(rig: Rig, rounds: int) -> list[float]:
+    """Measure how many microseconds a batch takes, after a warm-up; as many times as there are rounds."""
     started = time.perf_counter()
     count = 0
     while time.perf_counter() - started < _SECONDS:
@@ -111,7 +119,7 @@ def _measure(rig: Rig, rounds: int) -> str:
         for _ in range(count):
             rig.serve()
         found.append((time.perf_counter() - started) / count * 1e6)
-    return f"**{min(found):,.0f}** ({statistics.median(found):,.0f})"
+    return found
 
 
 if __name__ == "__main__":

@@ -100,6 +100,25 @@ def test_the_load_is_spread_over_the_instances(triton, name):
     assert counts == [2, 2, 2]
 
 
+def test_one_request_at_a_time_is_served_by_one_instance(triton, name):
+    """Its worker may still be spinning, where others would have to be woken."""
+    served = []
+
+    def instance(number):
+        def infer(requests):
+            served.append(number)
+            return requests
+
+        return infer
+
+    bind_floats(triton, name, [instance(number) for number in range(4)], config=ONE_AT_A_TIME)
+    for _ in range(40):
+        send_floats(triton, name, [1])
+
+    most = max(served.count(number) for number in range(4))
+    assert most > 20  # another one may take over when a request comes before the last one is done with
+
+
 def test_one_instance_serves_one_batch_at_a_time(triton, name):
     running = []
     most = []

@@ -125,10 +125,11 @@ void InstancesRunSideBySide() {
       Model model("instance-" + std::to_string(number), 3, true, {1 + number * 3, decoupled},
                   [&](WorkerEnd* worker_end) { Improvise(worker_end, decoupled, 1000 * number + ++sessions); });
       std::vector<std::pair<Requests, std::vector<bool>>> batches;
+      pytriton::WorkerPool workers;
       {
         pytriton::Instance instance(
-            model.instance(), [&trimmer](const auto& arena, const auto&) { trimmer.Watch(arena); }, &services,
-            &metrics);
+            model.instance(), [&trimmer](const auto& arena, const auto&) { trimmer.Watch(arena); }, &services, &metrics,
+            &workers);
         for (int i = 0; i < kBatches; ++i) {
           auto& [batch, good] = batches.emplace_back();
           std::vector<TRITONBACKEND_Request*> requests;

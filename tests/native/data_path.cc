@@ -139,13 +139,16 @@ void Model::Unbind() {
 
 void Model::Load() {
   CHECK(TRITONBACKEND_Initialize(&backend_) == nullptr);
+  CHECK(TRITONBACKEND_ModelInitialize(&model_) == nullptr);
   CHECK(TRITONBACKEND_ModelInstanceInitialize(&instance_) == nullptr);
 }
 
 void Model::Unload() {
   if (instance_.state != nullptr) TRITONSERVER_ErrorDelete(TRITONBACKEND_ModelInstanceFinalize(&instance_));
+  if (model_.state != nullptr) TRITONSERVER_ErrorDelete(TRITONBACKEND_ModelFinalize(&model_));
   if (backend_.state != nullptr) TRITONSERVER_ErrorDelete(TRITONBACKEND_Finalize(&backend_));
   instance_.state = nullptr;
+  model_.state = nullptr;
   backend_.state = nullptr;
 }
 

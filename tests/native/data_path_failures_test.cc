@@ -288,10 +288,13 @@ void LoadingFailsWithoutAWorker() {
   TRITONBACKEND_Backend backend;
   model.instance()->model->backend = &backend;
   CHECK(TRITONBACKEND_Initialize(&backend) == nullptr);
+  CHECK(TRITONBACKEND_ModelInitialize(model.instance()->model) == nullptr);
   TRITONSERVER_Error* error = TRITONBACKEND_ModelInstanceInitialize(model.instance());
   CHECK(error != nullptr && Contains(error->message, "no longer bound"));
   CHECK(model.instance()->state == nullptr);
   TRITONSERVER_ErrorDelete(error);
+  TRITONSERVER_ErrorDelete(TRITONBACKEND_ModelFinalize(model.instance()->model));
+  model.instance()->model->state = nullptr;
   TRITONSERVER_ErrorDelete(TRITONBACKEND_Finalize(&backend));
 }
 

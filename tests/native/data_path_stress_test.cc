@@ -93,8 +93,10 @@ void InstancesRunSideBySide() {
             return Echo(batch, data);
           },
           number * 2);
+      pytriton::WorkerPool workers;
       pytriton::Instance instance(
-          model.instance(), [&trimmer](const auto& arena, const auto&) { trimmer.Watch(arena); }, &services, &metrics);
+          model.instance(), [&trimmer](const auto& arena, const auto&) { trimmer.Watch(arena); }, &services, &metrics,
+          &workers);
       for (int i = 0; i < kBatches; ++i) {
         Requests batch;
         std::vector<TRITONBACKEND_Request*> requests;
@@ -122,11 +124,57 @@ void InstancesRunSideBySide() {
   CHECK(served > kInstances * kBatches);
 }
 
+// Each instance uses whichever worker of the model was busy last, and none is used by two at a time. Workers hang up
+// now and then, and instances come and go.
+void InstancesShareTheirWorkers() {
+  constexpr int kInstances = 4;
+  constexpr int kLives = 4;
+  constexpr int kBatches = 75;  // in each
+  Trimmer trimmer;
+  pytriton::AllModelMetrics metrics;
+  pytriton::ServiceThread services([](const auto&) {});
+  pytriton::WorkerPool workers;
+  std::atomic<int64_t> batches{0};
+  std::atomic<int64_t> served{0};
+  Model model("shared", 3, true, [&](const BatchMessage& batch, const char* data) {
+    if (++batches % 50 == 0) return Served{"", {}, true};
+    return Echo(batch, data);
+  });
+  std::vector<std::thread> threads;
+  for (int number = 0; number < kInstances; ++number) {
+    threads.emplace_back([&, number] {
+      std::mt19937_64 random(200 + number);
+      TRITONBACKEND_ModelInstance triton = *model.instance();
+      triton.name = "shared_" + std::to_string(number);
+      for (int life = 0; life < kLives; ++life) {
+        pytriton::Instance instance(
+            &triton, [&trimmer](const auto& arena, const auto&) { trimmer.Watch(arena); }, &services, &metrics,
+            &workers);
+        for (int i = 0; i < kBatches; ++i) {
+          auto [sent, is_good] = RandomRequest(model, &random);
+          TRITONBACKEND_Request* request = &sent->request;
+          instance.Execute(&request, 1);
+          Requests batch = BatchOf(std::move(sent));
+          CHECK(Model::IsDone(batch));
+          if (Contains(batch[0]->request.error, "gone")) continue;  // the worker hung up
+          CHECK(batch[0]->request.failed == !is_good);
+          if (!is_good) continue;
+          model.CheckEchoed(*batch[0]);
+          ++served;
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(served > kInstances * kLives * kBatches / 2);
+}
+
 const Behaviours kBehaviours = {
     {"mutated_answers_never_crash", MutatedAnswersNeverCrash},
     {"kept_batches_stay_as_they_are", KeptBatchesStayAsTheyAre},
     {"results_stay_until_they_are_answered", ResultsStayUntilTheyAreAnswered},
     {"instances_run_side_by_side", InstancesRunSideBySide},
+    {"instances_share_their_workers", InstancesShareTheirWorkers},
 };
 
 }  // namespace

@@ -138,12 +138,15 @@ TRITONSERVER_Error* TRITONBACKEND_ModelSetConfig(TRITONBACKEND_Model*, uint32_t,
   std::abort();
 }
 
-TRITONSERVER_Error* TRITONBACKEND_ModelState(TRITONBACKEND_Model*, void** state) {
-  *state = nullptr;
+TRITONSERVER_Error* TRITONBACKEND_ModelState(TRITONBACKEND_Model* model, void** state) {
+  *state = model->state;
   return nullptr;
 }
 
-TRITONSERVER_Error* TRITONBACKEND_ModelSetState(TRITONBACKEND_Model*, void*) { std::abort(); }
+TRITONSERVER_Error* TRITONBACKEND_ModelSetState(TRITONBACKEND_Model* model, void* state) {
+  model->state = state;
+  return nullptr;
+}
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceKind(TRITONBACKEND_ModelInstance*, TRITONSERVER_InstanceGroupKind*) {
   std::abort();

@@ -40,6 +40,7 @@ struct TRITONBACKEND_Model {
   TRITONBACKEND_Backend* backend = nullptr;
   std::string folder;
   uint64_t version = 1;
+  void* state = nullptr;
 };
 
 struct TRITONBACKEND_ModelInstance {

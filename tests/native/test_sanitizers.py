@@ -46,6 +46,7 @@ BEHAVIOURS = {
         "kept_batches_stay_as_they_are",
         "results_stay_until_they_are_answered",
         "instances_run_side_by_side",
+        "instances_share_their_workers",
     ],
     "concurrent_executor_responses": [
         "answers_come_in_any_order",

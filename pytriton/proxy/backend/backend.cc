@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "maintenance_thread.h"
 #include "model_instance/instance.h"
+#include "model_instance/worker_pool.h"
 #include "python_models/python_backend.h"
 #include "services/model_metrics.h"
 #include "services/service_thread.h"
@@ -24,6 +25,7 @@ using pytriton::MaintenanceThread;
 using pytriton::PythonBackend;
 using pytriton::PythonModel;
 using pytriton::ServiceThread;
+using pytriton::WorkerPool;
 using pytriton::WorkerSupervisor;
 
 namespace {
@@ -46,10 +48,15 @@ Backend* BackendOf(TRITONBACKEND_Model* model) {
   return static_cast<Backend*>(state);
 }
 
-PythonModel* StateOf(TRITONBACKEND_Model* model) {
+struct Model {
+  std::unique_ptr<PythonModel> python;  // null for a bound model
+  WorkerPool workers;
+};
+
+Model* StateOf(TRITONBACKEND_Model* model) {
   void* state = nullptr;
   Check(TRITONBACKEND_ModelState(model, &state));
-  return static_cast<PythonModel*>(state);
+  return static_cast<Model*>(state);
 }
 
 // The folder of this library.
@@ -123,15 +130,15 @@ TRITONSERVER_Error* TRITONBACKEND_GetBackendAttribute(TRITONBACKEND_Backend*,
 TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* model) {
   return Guarded([&] {
     PythonBackend* python = BackendOf(model)->python.get();
-    if (python == nullptr) return;
-    auto state = std::make_unique<PythonModel>(model, python);
+    auto state = std::make_unique<Model>();
+    if (python != nullptr) state->python = std::make_unique<PythonModel>(model, python);
     Check(TRITONBACKEND_ModelSetState(model, state.get()));
     static_cast<void>(state.release());  // TRITONBACKEND_ModelFinalize deletes it
   });
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelFinalize(TRITONBACKEND_Model* model) {
-  return Guarded([&] { std::unique_ptr<PythonModel>(StateOf(model)).reset(); });
+  return Guarded([&] { std::unique_ptr<Model>(StateOf(model)).reset(); });
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceInitialize(TRITONBACKEND_ModelInstance* instance) {
@@ -139,13 +146,13 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceInitialize(TRITONBACKEND_ModelIns
     TRITONBACKEND_Model* model = nullptr;
     Check(TRITONBACKEND_ModelInstanceModel(instance, &model));
     Backend* backend = BackendOf(model);
-    std::unique_ptr<WorkerSupervisor> supervisor =
-        backend->python != nullptr ? StateOf(model)->Load(instance) : nullptr;
+    Model* shared = StateOf(model);
+    std::unique_ptr<WorkerSupervisor> supervisor = shared->python != nullptr ? shared->python->Load(instance) : nullptr;
     const auto watch = [backend](const auto& arena, const auto& client_process) {
       backend->maintenance.Watch(arena, client_process);
     };
-    auto state =
-        std::make_unique<Instance>(instance, watch, &backend->services, &backend->metrics, std::move(supervisor));
+    auto state = std::make_unique<Instance>(instance, watch, &backend->services, &backend->metrics, &shared->workers,
+                                            std::move(supervisor));
     Check(TRITONBACKEND_ModelInstanceSetState(instance, state.get()));
     static_cast<void>(state.release());  // TRITONBACKEND_ModelInstanceFinalize deletes it
   });

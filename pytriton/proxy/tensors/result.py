@@ -26,7 +26,7 @@ from pytriton.proxy.wire.inference import (
     write_times,
 )
 
-_WORTH_A_LOOK = 1 << 14  # bytes; locating smaller arrays costs as much as copying them
+_WORTH_A_LOOK = 1 << 14  # bytes of an array; locating smaller ones costs as much as copying them
 _MOST_FORMS = 256
 
 
@@ -179,7 +179,7 @@ def _lay_out_whole(
     """Lays out a stacked column. A large unmodified part of an input is referred to rather than copied."""
     if code != BYTES_CODE:
         size = math.prod(shape) * arrays[0].itemsize
-        offset = batch.offset_of(arrays) if size >= _WORTH_A_LOOK else None
+        offset = batch.offset_of(arrays) if size >= _WORTH_A_LOOK * len(arrays) else None
         if offset is not None:
             layout.keep = batch.lease
             return TensorColumn(position, code, True, (TensorLocation(offset, size, shape),), in_batch=True)

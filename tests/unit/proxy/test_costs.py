@@ -91,6 +91,12 @@ def test_a_request_in_a_list_takes_little_python(serve):
     assert (many - few) / 56 < 420  # 358 with Python 3.12
 
 
+def test_a_request_in_a_list_takes_as_much_python_in_a_large_batch(serve):
+    few, many, most = (instructions(serve(listed, requests)) for requests in (8, 64, 512))
+
+    assert (most - many) / 448 < 1.02 * (many - few) / 56
+
+
 @pytest.mark.parametrize(("infer_func", "limit"), [(batched, 24_000), (listed, 48_000)])
 def test_a_batch_of_many_requests_takes_little_memory(serve, infer_func, limit):
     once = serve(infer_func, 64)

@@ -53,10 +53,11 @@ std::vector<uint32_t> InputRanks(const std::string& config_text, const Admission
 }  // namespace
 
 Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, ServiceThread* services,
-                   AllModelMetrics* metrics, std::unique_ptr<WorkerSupervisor> supervisor)
+                   AllModelMetrics* metrics, WorkerPool* pool, std::unique_ptr<WorkerSupervisor> supervisor)
     : instance_(instance),
       on_connect_(std::move(on_connect)),
       services_(services),
+      pool_(pool),
       statistics_(instance),
       supervisor_(std::move(supervisor)) {
   const char* name = nullptr;
@@ -83,6 +84,10 @@ Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, S
   warmups_left_ = CountWarmups(identity_.config);
   warmup_ = std::make_unique<WarmupGuard>(warmups_left_);
   Connect(kLoadTimeoutMs, [] { return true; });
+}
+
+Instance::~Instance() {
+  if (is_shared_) pool_->Remove(&worker_);
 }
 
 void Instance::ReadWorkerFile(const std::string& path) {
@@ -138,29 +143,31 @@ std::shared_ptr<Connection> Instance::ConnectToBound(int service_fd, int timeout
 void Instance::Connect(int timeout_ms, const std::function<bool()>& wanted) {
   executor_.reset();
   if (supervisor_ != nullptr) {
-    connection_ = ConnectToKept(wanted);
-    service_ = supervisor_->service();
+    worker_.connection = ConnectToKept(wanted);
+    worker_.service = supervisor_->service();
   } else {
     FileDescriptor worker_end;
-    service_ = services_->Open(server_, identity_.model, identity_.version, &worker_end);
-    connection_ = ConnectToBound(worker_end.get(), timeout_ms, wanted);
+    worker_.service = services_->Open(server_, identity_.model, identity_.version, &worker_end);
+    worker_.connection = ConnectToBound(worker_end.get(), timeout_ms, wanted);
     services_->ConnectController(server_, controller_);
   }
-  input_ranks_ = InputRanks(identity_.config, connection_->model());
-  service_->SetCapacity(connection_->model().max_in_flight);
-  metrics_->SetDecoupled(connection_->model().decoupled);
-  metrics_->SetMemory([connection = std::weak_ptr<Connection>(connection_)] {
+  input_ranks_ = InputRanks(identity_.config, worker_.connection->model());
+  worker_.service->SetCapacity(worker_.connection->model().max_in_flight);
+  metrics_->SetDecoupled(worker_.connection->model().decoupled);
+  metrics_->SetMemory([connection = std::weak_ptr<Connection>(worker_.connection)] {
     const std::shared_ptr<Connection> living = connection.lock();
     return living == nullptr ? 0 : living->SharedMemoryBytes();
   });
-  if (connection_->model().mode != ExecutionMode::kSequential) {
-    executor_ = std::make_unique<ConcurrentExecutor>(connection_, instance_, identity_.model, cached_output_,
-                                                     warmup_.get(), service_, input_ranks_, metrics_.get());
+  is_sequential_ = worker_.connection->model().mode == ExecutionMode::kSequential;
+  if (!is_sequential_) {
+    if (is_shared_) throw RegistrationError("its function has become one of another kind");
+    executor_ = std::make_unique<ConcurrentExecutor>(worker_.connection, instance_, identity_.model, cached_output_,
+                                                     warmup_.get(), worker_.service, input_ranks_, metrics_.get());
   }
   if (supervisor_ == nullptr) {
-    client_process_ = std::make_shared<ClientProcessWatch>(connection_->TakeProcess(), server_, identity_.model);
+    client_process_ = std::make_shared<ClientProcessWatch>(worker_.connection->TakeProcess(), server_, identity_.model);
   }
-  on_connect_(connection_->arena(), client_process_);
+  on_connect_(worker_.connection->arena(), client_process_);
 }
 
 void Instance::Count(int64_t restart_counter) {
@@ -172,26 +179,42 @@ void Instance::Count(int64_t restart_counter) {
   restarts_seen_ = restart_counter;
 }
 
-bool Instance::alive() const {
-  if (connection_ == nullptr) return false;
-  return executor_ != nullptr ? executor_->alive() : connection_->alive();
+bool Instance::alive() const { return executor_ != nullptr ? executor_->alive() : worker_.alive(); }
+
+void Instance::ShareWorker() {
+  if (supervisor_ != nullptr || !is_sequential_) return;
+  pool_->Add(&worker_);
+  is_shared_ = true;
 }
+
+std::optional<WorkerPool::Lease> Instance::TakeLiveWorker() {
+  if (is_shared_) return pool_->TakeLast(&worker_);
+  return alive() ? std::optional<WorkerPool::Lease>(&worker_) : std::nullopt;
+}
+
+WorkerPool::Lease Instance::TakeOwnWorker() { return is_shared_ ? pool_->Take(&worker_) : WorkerPool::Lease(&worker_); }
 
 void Instance::Execute(TRITONBACKEND_Request** requests, uint32_t request_count) {
   const uint64_t start = MonotonicNs();
   const NotificationKind kind = warmups_left_ > 0 ? NotificationKind::kWarmup : NotificationKind::kBatch;
-  if (warmups_left_ > 0) --warmups_left_;
+  if (kind == NotificationKind::kWarmup) {
+    --warmups_left_;
+  } else if (!is_shared_) {
+    ShareWorker();
+  }
   const auto is_any_wanted = [&] {
     return std::any_of(requests, requests + request_count,
                        [&](auto* request) { return CancellationOf(request, start) == Cancellation::kNone; });
   };
   // Twice: the worker may have gone before it is notified of the batch.
   for (int i = 0; i < 2; ++i) {
-    if (!alive()) {
+    std::optional<WorkerPool::Lease> worker = TakeLiveWorker();
+    if (!worker.has_value()) {
+      worker.emplace(TakeOwnWorker());
       try {
-        Connect(kReconnectTimeoutMs, is_any_wanted);
+        if (!alive()) Connect(kReconnectTimeoutMs, is_any_wanted);
       } catch (const std::exception& error) {
-        connection_.reset();
+        worker_.connection.reset();
         const std::string reason = "model '" + identity_.model + "' has no worker: " + error.what();
         for (uint32_t j = 0; j < request_count; ++j) {
           const Cancellation cancellation = CancellationOf(requests[j], start);
@@ -203,7 +226,7 @@ void Instance::Execute(TRITONBACKEND_Request** requests, uint32_t request_count)
         return warmup_->Done(false);
       }
     }
-    if (executor_ == nullptr) return ExecuteOne(kind, requests, request_count);
+    if (executor_ == nullptr) return ExecuteOne(kind, worker->get(), requests, request_count);
     if (executor_->Submit(kind, requests, request_count)) return;
   }
   const std::string reason = "model '" + identity_.model + "': the worker has gone";
@@ -219,21 +242,23 @@ void Instance::CheckReady() const {
   }
 }
 
-void Instance::ExecuteOne(NotificationKind kind, TRITONBACKEND_Request** requests, uint32_t request_count) {
+void Instance::ExecuteOne(NotificationKind kind, ConnectedWorker* worker, TRITONBACKEND_Request** requests,
+                          uint32_t request_count) {
   Timing timing;
   timing.exec_start = MonotonicNs();
-  const std::shared_ptr<Connection> connection = connection_;  // a failure below resets it before the batch is done
+  const std::shared_ptr<Connection> connection =
+      worker->connection;  // a failure below resets it before the batch is done
   Batch batch(connection->model(), input_ranks_, requests, request_count);
   const HeldResponses held(batch, cached_output_);
   for (const Rejection& rejection : batch.rejections()) {
     Reject(rejection.request, rejection.code, "model '" + identity_.model + "': " + rejection.reason);
   }
   if (batch.requests().empty()) return warmup_->Done(false);
-  if (!batch.call_chain().empty()) service_->Began(0, batch.call_chain());
+  if (!batch.call_chain().empty()) worker->service->Began(0, batch.call_chain());
   InstanceMetrics* metrics = kind == NotificationKind::kBatch ? metrics_.get() : nullptr;
   if (metrics != nullptr) metrics->Begin(batch.requests(), batch.total_rows(), timing.exec_start);
-  const std::vector<Outcome> outcomes = Infer(kind, connection.get(), &batch, &timing);
-  if (!batch.call_chain().empty()) service_->Ended(0);
+  const std::vector<Outcome> outcomes = Infer(kind, worker, &batch, &timing);
+  if (!batch.call_chain().empty()) worker->service->Ended(0);
   const uint64_t exec_end = MonotonicNs();
   if (metrics != nullptr) metrics->Ran(timing, batch.requests().size());
   bool any = false;
@@ -250,8 +275,9 @@ void Instance::ExecuteOne(NotificationKind kind, TRITONBACKEND_Request** request
   warmup_->Done(std::find(outcomes.begin(), outcomes.end(), Outcome::kFailed) == outcomes.end());
 }
 
-std::vector<Outcome> Instance::Infer(NotificationKind kind, Connection* connection, Batch* batch, Timing* timing) {
+std::vector<Outcome> Instance::Infer(NotificationKind kind, ConnectedWorker* worker, Batch* batch, Timing* timing) {
   try {
+    Connection* const connection = worker->connection.get();
     int64_t size = 0;
     const Block block = batch->Write(connection->arena().get(), &size);
     uint64_t left = 0;  // requests whose client has gone
@@ -282,10 +308,10 @@ std::vector<Outcome> Instance::Infer(NotificationKind kind, Connection* connecti
     connection->worker_arena().Release(notification.offset);
     return outcomes;
   } catch (const ChannelError& error) {
-    connection_.reset();
+    worker->connection.reset();
     return Fail(*batch, TRITONSERVER_ERROR_UNAVAILABLE, error.what());
   } catch (const ProtocolError& error) {
-    connection_.reset();
+    worker->connection.reset();
     return Fail(*batch, TRITONSERVER_ERROR_INTERNAL, error.what());
   } catch (const std::exception& error) {
     return Fail(*batch, TRITONSERVER_ERROR_INTERNAL, error.what());

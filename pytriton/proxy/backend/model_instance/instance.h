@@ -3,12 +3,15 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "model_instance/batch.h"
 #include "model_instance/client_process_watch.h"
 #include "model_instance/concurrent_executor.h"
 #include "model_instance/responses.h"
+#include "model_instance/worker_pool.h"
 #include "python_models/restart_counter.h"
 #include "python_models/worker_supervisor.h"
 #include "services/model_metrics.h"
@@ -25,9 +28,13 @@ class Instance {
   using Observer = std::function<void(const std::shared_ptr<Arena>&, const std::shared_ptr<ClientProcessWatch>&)>;
 
   // Finds the instance's worker and connects to it; throws if there is none. `on_connect` is called for each
-  // connection. The worker is the supervisor's, or else the registry names it.
+  // connection. The worker is the supervisor's, or else the registry names it; the latter is shared with the model's
+  // other instances, in `pool`.
   Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, ServiceThread* services,
-           AllModelMetrics* metrics, std::unique_ptr<WorkerSupervisor> supervisor = nullptr);
+           AllModelMetrics* metrics, WorkerPool* pool, std::unique_ptr<WorkerSupervisor> supervisor = nullptr);
+  ~Instance();
+  Instance(const Instance&) = delete;
+  Instance& operator=(const Instance&) = delete;
 
   // Executes a batch and responds to all of its requests, whatever happens; in concurrent mode, possibly later. Takes
   // ownership of the requests.
@@ -45,14 +52,21 @@ class Instance {
   std::shared_ptr<Connection> ConnectToKept(const std::function<bool()>& wanted) const;
   std::shared_ptr<Connection> ConnectToBound(int service_fd, int timeout_ms, const std::function<bool()>& wanted);
   bool alive() const;
-  void ExecuteOne(NotificationKind kind, TRITONBACKEND_Request** requests, uint32_t request_count);
-  std::vector<Outcome> Infer(NotificationKind kind, Connection* connection, Batch* batch, Timing* timing);
+  // Shares the worker with other instances, once it is warm.
+  void ShareWorker();
+  // Takes a worker that is alive, which may be another instance's; none if this instance has to connect to its own.
+  std::optional<WorkerPool::Lease> TakeLiveWorker();
+  WorkerPool::Lease TakeOwnWorker();
+  void ExecuteOne(NotificationKind kind, ConnectedWorker* worker, TRITONBACKEND_Request** requests,
+                  uint32_t request_count);
+  std::vector<Outcome> Infer(NotificationKind kind, ConnectedWorker* worker, Batch* batch, Timing* timing);
   std::vector<Outcome> Fail(const Batch& batch, TRITONSERVER_Error_Code code, const std::string& reason) const;
   void Reject(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& reason) const;
 
   TRITONBACKEND_ModelInstance* const instance_;
   const Observer on_connect_;
   ServiceThread* const services_;
+  WorkerPool* const pool_;
   const RequestStatistics statistics_;
   const std::unique_ptr<WorkerSupervisor> supervisor_;
   TRITONSERVER_Server* server_ = nullptr;
@@ -64,8 +78,9 @@ class Instance {
   std::unique_ptr<WarmupGuard> warmup_;
   int warmups_left_ = 0;                                // batches of the warm-up that Triton has not sent yet
   std::unique_ptr<InstanceMetrics> metrics_;            // outlives the executor
-  std::shared_ptr<ServiceChannel> service_;             // of the worker's
-  std::shared_ptr<Connection> connection_;              // null while there is no worker
+  ConnectedWorker worker_;                              // its own
+  bool is_sequential_ = false;                          // whether it takes one batch at a time
+  bool is_shared_ = false;                              // whether it is in the pool
   std::unique_ptr<ConcurrentExecutor> executor_;        // in concurrent mode
   std::shared_ptr<ClientProcessWatch> client_process_;  // null if there is a supervisor
   std::unique_ptr<RestartCounter> restart_counter_;     // of a bound model whose worker has its own process
