@@ -44,9 +44,14 @@ _OPTIMIZATIONS = {
     "spin": Optimization(
         "adaptive spinning", {"PYTRITON_SPIN": "0"}, ("http/tiny/1", "http/tiny/64", "grpc/tiny/1", "http/image/1")
     ),
+    "allocator": Optimization(
+        "the allocator",
+        {"PYTRITON_ALLOCATOR": "0"},
+        ("http/tiny/1", "http/tiny/64", "http/tiny/256", "http/image/1", "http/image/64", "grpc/image/1"),
+    ),
     "malloc": Optimization(
-        # Any tunable of malloc leaves its settings to the user; this one has its default value.
-        "malloc settings",
+        # Any tunable of malloc leaves the allocator and its settings to the user; this one has its default value.
+        "the allocator, and malloc settings",
         {"GLIBC_TUNABLES": "glibc.malloc.perturb=0"},
         ("http/image/1", "http/image/64", "grpc/image/1"),
     ),

@@ -171,7 +171,8 @@ def _baseline(places: Places) -> Server:
 def _bundled_baseline(places: Places) -> Server:
     ours = _our_environment(places, "bundled", "")
     guard = _server_file(ours, "libpytriton_guard.so")
-    tuned = f"env LD_PRELOAD={shlex.quote(str(guard))} EVENT_EPOLL_USE_CHANGELIST=1"
+    preload = shlex.quote(f"{guard}:{_server_file(ours, 'libmimalloc.so')}")
+    tuned = f"env LD_PRELOAD={preload} MIMALLOC_ALLOW_THP=0 EVENT_EPOLL_USE_CHANGELIST=1"
     return _baseline_in(_plain_server(ours, tuned), "bundled", "Triton alone, in the bundled server", places)
 
 

@@ -66,6 +66,14 @@ def test_each_instance_has_a_process_of_its_own(triton, name, load):
     assert two <= {worker.pid for worker in workers_of(triton)}
 
 
+def test_a_worker_process_has_neither_the_servers_libraries_nor_its_settings(triton, name, load):
+    load()
+    worker = psutil.Process(pid_of(triton, name))
+    assert "libmimalloc" not in pathlib.Path(f"/proc/{worker.pid}/maps").read_text()
+    assert "LD_PRELOAD" not in worker.environ()
+    assert "THP_enabled:\t1\n" in pathlib.Path(f"/proc/{worker.pid}/status").read_text()
+
+
 def test_a_worker_process_is_told_of_its_instance(triton, name, load):
     start = """
     import pathlib

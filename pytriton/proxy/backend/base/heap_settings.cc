@@ -6,6 +6,9 @@
 #include <cstdlib>
 #include <string_view>
 
+// Of mimalloc, where the launcher has loaded it into the server in place of glibc's allocator.
+extern "C" __attribute__((weak)) void mi_collect(bool force);
+
 namespace pytriton {
 
 namespace {
@@ -15,7 +18,9 @@ constexpr int kLargestFromHeap = 32 * kMiB;  // the most that glibc accepts
 constexpr int kKept = 256 * kMiB;            // retained at the end of a heap
 constexpr int kMore = 16 * kMiB;             // a heap grows by this much at a time
 
-bool IsSetByUser() {
+}  // namespace
+
+bool IsHeapConfigured() {
   constexpr const char* kVariables[] = {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_"};
   const char* tunables = std::getenv("GLIBC_TUNABLES");
   return (tunables != nullptr && std::string_view(tunables).find("glibc.malloc.") != std::string_view::npos) ||
@@ -23,15 +28,16 @@ bool IsSetByUser() {
                      [](const char* name) { return std::getenv(name) != nullptr; });
 }
 
-}  // namespace
-
 void RetainFreedMemory() {
-  if (IsSetByUser()) return;
+  if (IsHeapConfigured()) return;
   mallopt(M_MMAP_THRESHOLD, kLargestFromHeap);
   mallopt(M_TRIM_THRESHOLD, kKept);
   mallopt(M_TOP_PAD, kMore);
 }
 
-void ReturnFreedMemory() { malloc_trim(0); }
+void ReturnFreedMemory() {
+  if (mi_collect != nullptr) return mi_collect(true);
+  malloc_trim(0);
+}
 
 }  // namespace pytriton

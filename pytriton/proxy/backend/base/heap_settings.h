@@ -6,7 +6,10 @@
 
 namespace pytriton {
 
-// Makes glibc retain freed memory, unless the environment configures it (MALLOC_*_, GLIBC_TUNABLES).
+// Whether the environment configures glibc's allocator (MALLOC_*_, GLIBC_TUNABLES), which is then left as it is.
+bool IsHeapConfigured();
+
+// Makes glibc retain freed memory, unless the environment configures it.
 void RetainFreedMemory();
 
 // Returns the retained memory to the system.

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/heap_settings.h"
 #include "base/workarounds.h"
 
 namespace {
@@ -68,15 +69,30 @@ void AllowDeepStacks() {
 // Each connection is a file, and many systems allow a process 1,024 unless it asks for more.
 void AllowManyConnections() { Raise(RLIMIT_NOFILE, rlim_t{1} << 20, kUsualFiles); }
 
-// Loads the guard, which lies beside the launcher, into the server; PYTRITON_GUARD=0 leaves it out.
-void LoadGuard(const std::string& launcher) {
-  const char* wanted = std::getenv("PYTRITON_GUARD");
-  if (wanted != nullptr && std::strcmp(wanted, "0") == 0) return;
-  const std::string guard = launcher.substr(0, launcher.rfind('/') + 1) + "libpytriton_guard.so";
-  if (access(guard.c_str(), R_OK) != 0) return;
+bool IsSwitchedOff(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value != nullptr && std::strcmp(value, "0") == 0;
+}
+
+std::string FolderOf(const std::string& path) { return path.substr(0, path.rfind('/') + 1); }
+
+bool IsReadable(const std::string& path) { return access(path.c_str(), R_OK) == 0; }
+
+// Loads libraries that lie beside the launcher into the server: the guard, and behind what the user preloads an
+// allocator for the bundled server. PYTRITON_GUARD=0 and PYTRITON_ALLOCATOR=0 leave them out.
+void Preload(const std::string& launcher, const std::string& program) {
+  const std::string guard = FolderOf(launcher) + "libpytriton_guard.so";
+  const std::string allocator = FolderOf(program) + "libmimalloc.so";
+  if (IsSwitchedOff("PYTRITON_GUARD") || !IsReadable(guard)) return;
   const char* usual = std::getenv("LD_PRELOAD");
   setenv(kUsualPreload, usual == nullptr ? "" : usual, 1);
-  setenv("LD_PRELOAD", (usual == nullptr || *usual == '\0' ? guard : guard + ":" + usual).c_str(), 1);
+  std::string preload = guard;
+  if (usual != nullptr && *usual != '\0') preload += std::string(":") + usual;
+  if (!IsSwitchedOff("PYTRITON_ALLOCATOR") && !pytriton::IsHeapConfigured() && IsReadable(allocator)) {
+    preload += ":" + allocator;
+    setenv("MIMALLOC_ALLOW_THP", "0", 0);  // 2 MB for each piece of a heap is too much for an idle server
+  }
+  setenv("LD_PRELOAD", preload.c_str(), 1);
 }
 
 }  // namespace
@@ -97,10 +113,11 @@ int main(int argc, char** argv) {
   if (is_server) {
     AllowDeepStacks();
     AllowManyConnections();
-    LoadGuard(argv[0]);
+    Preload(argv[0], argv[2]);
   } else {
     Restore(RLIMIT_STACK, kUsualStack);
     Restore(RLIMIT_NOFILE, kUsualFiles);
+    prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);  // by the server's allocator
   }
   execv(argv[2], argv + 2);
   std::fprintf(stderr, "%s: cannot run %s: %s\n", argv[0], argv[2], std::strerror(errno));

@@ -1,0 +1,43 @@
+"""The bundled server's memory allocator."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+from serving import needs_bundled_server, running_triton, server_of
+
+
+def has_allocator(process):
+    return "libmimalloc.so" in pathlib.Path(f"/proc/{process.pid}/maps").read_text()
+
+
+@pytest.fixture
+def server():
+    """The process of a server that is started with the environment of the test."""
+    running = []
+
+    def server():
+        triton = running_triton()
+        running.append(triton)
+        triton.run()
+        return server_of(triton)
+
+    yield server
+    for triton in running:
+        triton.stop()
+
+
+@needs_bundled_server
+def test_the_bundled_server_has_an_allocator_of_its_own(server):
+    assert has_allocator(server())
+
+
+@needs_bundled_server
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("PYTRITON_ALLOCATOR", "0"), ("MALLOC_TOP_PAD_", "65536"), ("GLIBC_TUNABLES", "glibc.malloc.perturb=0")],
+)
+def test_the_environment_chooses_the_allocator_of_the_system(server, monkeypatch, variable, value):
+    monkeypatch.setenv(variable, value)
+    assert not has_allocator(server())
