@@ -254,6 +254,15 @@ def test_headers_that_cannot_be_given(name):
         RequestHead(TritonUrl.from_url("localhost")).of(api.call_of("is_server_ready"), {name: "1"}, 0)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("X-A", "1\r\nX-B: 2"), ("X-A", "1\n"), ("X-A", "\0"), ("X-A: 1\r\nX-B", "2"), ("", "1"), ("X-A", "€")],
+)
+def test_headers_that_would_end_their_line(name, value):
+    with pytest.raises(PyTritonClientValueError, match="characters that HTTP does not allow"):
+        RequestHead(TritonUrl.from_url("localhost")).of(api.call_of("is_server_ready"), {name: value}, 0)
+
+
 @pytest.mark.parametrize("name", ["priority", "timeout", "triton_x", "binary_data_output"])
 def test_parameters_that_are_reserved(name):
     with pytest.raises(PyTritonClientValueError, match=f'Parameter "{name}" is a reserved parameter'):

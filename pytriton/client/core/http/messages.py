@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -20,6 +21,8 @@ _SWITCHING_PROTOCOLS = 101
 _OK = 200
 # They say where a request ends.
 _FRAMING = frozenset({"content-length", "transfer-encoding"})
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
+_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 
 class Parser(Protocol):
@@ -192,7 +195,12 @@ def _lines(headers: Mapping[str, str]) -> str:
 
 
 def _check(headers: Mapping[str, str]) -> None:
-    for name in headers:
+    for name, value in headers.items():
+        # Anything else could end the line, and add headers or a request of somebody else's.
+        if not (_NAME.fullmatch(name) and _VALUE.fullmatch(str(value))):
+            raise PyTritonClientValueError(
+                f"Unsupported HTTP header: {name!r}; its name or its value has characters that HTTP does not allow."
+            )
         if name.lower() in _FRAMING:
             raise PyTritonClientValueError(
                 f"Unsupported HTTP header: {name!r}; the client itself says where a request ends."
