@@ -253,8 +253,10 @@ triton.stop()
 """
 
 
-def test_the_limit_on_open_files_is_raised_for_many_models():
-    done = subprocess.run([sys.executable, "-c", MANY_FILES], capture_output=True, text=True, timeout=60, check=False)
+def test_the_limit_on_open_files_is_raised_for_many_models(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", MANY_FILES], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.stdout.split() == ["60", "True"], done.stderr
 
 

@@ -108,8 +108,9 @@ def test_statistics_and_metrics_count_hits(triton, name, response_cache):
     hits, misses = (2, 2) if response_cache else (0, 0)
     assert len(infer.calls) == 4 - hits, "a model is cached where it says so"
     assert counts(triton, name) == (hits, misses)
+    # Triton counts a request once its response is sent.
+    wait_until(lambda: statistics_of(triton, name)["inference_stats"]["success"]["count"] == 4)
     statistics = statistics_of(triton, name)
-    assert statistics["inference_stats"]["success"]["count"] == 4
     assert (statistics["inference_count"], statistics["execution_count"]) == (4 - hits, 4 - hits)
     metrics = metrics_of(triton, name)
     assert metrics["nv_cache_num_hits_per_model"] == hits

@@ -20,7 +20,7 @@ DEPLOYMENT = "triton"
 
 CLIENT_RESTART_TIMEOUT_S = 30.0  # longer than it takes to start a replica in another place
 
-_TIMEOUT_S = 10.0
+_TIMEOUT_S = 30.0  # the directory may have to be started, in a process of its own
 
 
 def connect(name: str) -> Pool:

@@ -283,7 +283,8 @@ def test_shared_memory_at_a_server_that_hangs_delays_nothing(protocol, name):
                 process.suspend()
                 addresses.show(1)
                 assert client.infer_sample(LARGE)["y"][0] == 1
-                assert "pytriton-background" in [thread.name for thread in threading.enumerate()]  # it still waits
+                # It still waits.
+                wait_until(lambda: "pytriton-background" in [thread.name for thread in threading.enumerate()])
         finally:
             process.kill()
 
