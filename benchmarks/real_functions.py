@@ -167,22 +167,13 @@ def _load_embeddings() -> Function:
     torch.set_num_threads(1)
     torch.manual_seed(0)  # the same weights in every process
 
-    class Encoder(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.embedding = torch.nn.Embedding(_TOKENS, _WIDTH)
-            self.positions = torch.nn.Parameter(torch.randn(_LENGTH, _WIDTH))
-            layer = torch.nn.TransformerEncoderLayer(_WIDTH, 4, 4 * _WIDTH, batch_first=True)
-            self.layers = torch.nn.TransformerEncoder(layer, 4)
-
-        def forward(self, tokens: Any) -> Any:
-            return self.layers(self.embedding(tokens) + self.positions).mean(dim=1)
-
-    encoder = Encoder().eval()
+    embedding, positions = torch.nn.Embedding(_TOKENS, _WIDTH), torch.randn(_LENGTH, _WIDTH)
+    layer = torch.nn.TransformerEncoderLayer(_WIDTH, 4, 4 * _WIDTH, batch_first=True)
+    layers = torch.nn.TransformerEncoder(layer, 4).eval()
 
     def embed(tokens: Any) -> Any:
         with torch.inference_mode():
-            return encoder(torch.tensor(tokens)).numpy()
+            return layers(embedding(torch.tensor(tokens)) + positions).mean(dim=1).numpy()
 
     return embed
 
