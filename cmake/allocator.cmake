@@ -3,7 +3,7 @@
 set(allocator_script
   "import importlib.metadata as m; print(m.distribution('cmeel-mimalloc').locate_file('cmeel.prefix/lib/libmimalloc.so.3'))")
 execute_process(
-  COMMAND ${Python_EXECUTABLE} -c ${allocator_script}
+  COMMAND ${Python_EXECUTABLE} -c "${allocator_script}"
   RESULT_VARIABLE allocator_result
   OUTPUT_VARIABLE allocator
   ERROR_QUIET
