@@ -116,7 +116,7 @@ def test_one_request_at_a_time_is_served_by_one_instance(triton, name):
         send_floats(triton, name, [1])
 
     most = max(served.count(number) for number in range(4))
-    assert most > 20  # another one may take over when a request comes before the last one is done with
+    assert most > 14  # in turn, each would serve 10; another one may take over before the last one is done
 
 
 def test_one_instance_serves_one_batch_at_a_time(triton, name):
