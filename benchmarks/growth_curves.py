@@ -15,12 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 from contenders import build_baseline
 from environments import clean_environment
 from growth_payloads import measure_payload
+from instructions import python_instructions
 from load import LoadError, measure_http
 from service import Service, running
 from worker import Rig, batched, listed, per_batch_us
@@ -219,29 +218,8 @@ def _batch(_setting: Setting, points: Sequence[int]) -> Iterator[tuple[int, Numb
         for name, infer_func in (("batch", batched), ("list", listed)):
             rig = Rig(infer_func, 16, count)
             found[f"{name}_us"] = min(per_batch_us(rig, 9)) / count
-            found[f"{name}_instructions"] = _python_instructions(rig.serve) / count
+            found[f"{name}_instructions"] = python_instructions(rig.serve) / count
         yield count, found
-
-
-def _python_instructions(function: Callable[[], object]) -> int:
-    """Count Python's own instructions in a call."""
-    count = 0
-
-    def trace(frame: FrameType, event: str, _argument: object) -> Any:
-        nonlocal count
-        frame.f_trace_lines, frame.f_trace_opcodes = False, True
-        count += event == "opcode"
-        return trace
-
-    before = sys.gettrace()
-    for _ in range(2):  # the first call may have been compiled without a trace
-        count = 0
-        sys.settrace(trace)
-        try:
-            function()
-        finally:
-            sys.settrace(before)
-    return count
 
 
 def _processes(setting: Setting, points: Sequence[int]) -> Iterator[tuple[int, Numbers]]:

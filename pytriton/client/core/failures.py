@@ -56,6 +56,9 @@ _CODE_OF_GRPC = {
     "ALREADY_EXISTS": ErrorCode.ALREADY_EXISTS,
     "UNAVAILABLE": ErrorCode.UNAVAILABLE,
 }
+NOT_DECODED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
+"""What decoding raises for a response over HTTP that does not come from Triton."""
+
 _BROKEN = (Failure.UNREACHABLE, Failure.LOST, Failure.MALFORMED)
 
 

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,10 @@ from pytriton.model_config import Tensor
 from pytriton.proxy.transport import doorbell
 from pytriton.proxy.wire.inference import RequestMetadata
 from pytriton.proxy.worker.worker import Worker
+
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
+
+from instructions import python_instructions
 
 LIMIT = 1100 if sys.version_info >= (3, 12) else 1200  # instructions; 1,183 with Python 3.11
 INPUT, OUTPUT = ([Tensor(name=name, shape=(-1,), dtype=np.float32)] for name in "xy")
@@ -50,29 +55,8 @@ def serve(wire):
     return make
 
 
-def instructions(function):
-    """How many of Python's own instructions a call takes."""
-    count = 0
-
-    def trace(frame, event, arg):
-        nonlocal count
-        frame.f_trace_lines, frame.f_trace_opcodes = False, True
-        count += event == "opcode"
-        return trace
-
-    before = sys.gettrace()
-    for _ in range(2):  # the first call may have been compiled without a trace
-        count = 0
-        sys.settrace(trace)
-        try:
-            function()
-        finally:
-            sys.settrace(before)
-    return count
-
-
 def test_a_batch_takes_as_much_python_for_many_requests_as_for_one(serve):
-    one, many = (instructions(serve(batched, requests)) for requests in (1, 64))
+    one, many = (python_instructions(serve(batched, requests)) for requests in (1, 64))
 
     assert many == one
     assert one < LIMIT
@@ -82,17 +66,17 @@ def test_a_batch_takes_as_much_python_for_many_requests_as_for_one(serve):
 def test_ids_and_parameters_that_nobody_asks_for_take_no_python(serve, infer_func):
     metadata = [RequestMetadata(f"id {request}", parameters={"n": request}) for request in range(64)]
 
-    assert instructions(serve(infer_func, 64, metadata)) < instructions(serve(infer_func, 64)) + 10
+    assert python_instructions(serve(infer_func, 64, metadata)) < python_instructions(serve(infer_func, 64)) + 10
 
 
 def test_a_request_in_a_list_takes_little_python(serve):
-    few, many = (instructions(serve(listed, requests)) for requests in (8, 64))
+    few, many = (python_instructions(serve(listed, requests)) for requests in (8, 64))
 
     assert (many - few) / 56 < 420  # 358 with Python 3.12
 
 
 def test_a_request_in_a_list_takes_as_much_python_in_a_large_batch(serve):
-    few, many, most = (instructions(serve(listed, requests)) for requests in (8, 64, 512))
+    few, many, most = (python_instructions(serve(listed, requests)) for requests in (8, 64, 512))
 
     assert (most - many) / 448 < 1.02 * (many - few) / 56
 

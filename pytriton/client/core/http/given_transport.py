@@ -16,8 +16,6 @@ from pytriton.client.tls import TLSConfig
 from pytriton.client.url import TritonUrl
 
 _HEALTH = "v2/health/ready"
-# What decoding raises for a response that does not come from Triton.
-_NOT_DECODED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 
 
 class GivenHttpTransport:
@@ -124,7 +122,7 @@ def _translated(url: str, error: Exception, timeout_s: float) -> Exception:
         return failures.lost(url, error)
     if isinstance(error, OSError):
         return failures.unreachable(url, error)
-    if isinstance(error, _NOT_DECODED):
+    if isinstance(error, failures.NOT_DECODED):
         return failures.malformed(url, error)
     return error
 

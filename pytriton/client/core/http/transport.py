@@ -169,6 +169,6 @@ def translated(url: str, error: Exception, timeout_s: float) -> Exception:
         return failures.unreachable(url, error)
     if isinstance(error, LostError):
         return failures.lost(url, error)
-    if isinstance(error, ValueError | KeyError | TypeError | AttributeError | IndexError):
+    if isinstance(error, failures.NOT_DECODED) or messages.is_malformed(error):
         return failures.malformed(url, error)
-    return failures.malformed(url, error) if messages.is_malformed(error) else error
+    return error
