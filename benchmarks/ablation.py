@@ -61,9 +61,9 @@ _OPTIMIZATIONS = {
         {"PYTRITON_GUARD": "0"},
         ("http/tiny/1", "http/tiny/64", "http/tiny/256", "grpc/tiny/1", "http/image/1"),
     ),
-    "changelist": Optimization(
-        "fewer changes of what is waited for",
-        {"PYTRITON_EPOLL_CHANGELIST": "0"},
+    "event_loop": Optimization(
+        "fewer system calls of the front end's event loops",
+        {"PYTRITON_EVENT_LOOP": "0"},
         ("http/tiny/1", "http/tiny/64", "http/tiny/256"),
     ),
     "transfer": Optimization("libevent's transfer size", {}, ("http/image/1", "http/image/64")),

@@ -487,9 +487,6 @@ def _server_environment(files: ServerFiles, workspace: pathlib.Path) -> dict[str
     environment = {**telemetry_environment(), **json_logs.environment(), **os.environ}
     own_libraries = environment.get("LD_LIBRARY_PATH", "")
     environment["LD_LIBRARY_PATH"] = ":".join(filter(None, [str(files.libraries), own_libraries]))
-    if environment.get("PYTRITON_EPOLL_CHANGELIST") != "0":
-        # The HTTP front end's libevent then changes what it waits for with fewer system calls.
-        environment.setdefault("EVENT_EPOLL_USE_CHANGELIST", "1")
     libzmq = _libzmq_path()
     if libzmq is not None:
         environment["PYTRITON_LIBZMQ"] = libzmq

@@ -156,6 +156,18 @@ def test_the_queue_of_responses_loses_none(
     assert "passed" in done.stdout
 
 
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
+@pytest.mark.parametrize("program", ["event_loop_stress"])
+def test_the_event_loop_serves_clients_of_all_kinds(
+    native: Any, programs: dict[str, Path], program: str, sanitizer: str
+) -> None:
+    done = native.run(programs[f"{program}_{sanitizer}"])
+    assert done.returncode == 0, done.stdout
+    changes, end = done.stdout.split()
+    assert end == "passed"
+    assert float(changes.removeprefix("changes=")) < 0.1  # of what the kernel reports, a request
+
+
 @pytest.mark.parametrize(
     ("sanitizer", "finding"), [("address", "did not hold their data"), ("thread", "ThreadSanitizer: data race")]
 )

@@ -1,10 +1,13 @@
 // The queues by which the HTTP front end passes commands, responses among them, to its threads.
 //
 // The front end (libevhtp) writes each command to a pair of sockets, which a thread reads one by one. Here, commands
-// are kept in memory and the pair only wakes the thread: one system call for all commands that are waiting.
+// are kept in memory and the pair only wakes the thread: one system call for all commands that are waiting, and none
+// while the thread is awake and looks for them itself (`event_loop.cc`).
 //
 // Workaround for Triton (lost-responses): the sockets' buffer holds some 270 commands. The front end ignores that one
 // did not fit, and its client waits forever.
+#include "guard/response_queue.h"
+
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,8 +18,10 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <utility>
 #include <vector>
 
+#include "guard/event_loop.h"
 #include "guard/interpose.h"
 
 namespace pytriton::guard {
@@ -34,10 +39,15 @@ struct __attribute__((packed)) Command {
 struct CommandQueue {
   std::mutex mutex;
   std::vector<Command> waiting;
-  bool is_awake = false;         // whether the reader has been woken for them
+  bool is_awake = false;         // whether the reader has been woken for them, or looks for them itself
+  bool is_token_sent = false;    // whether there is something to read from the pair
+  bool looks_itself = false;     // whether the reader decides when it is awake
   std::vector<Command> running;  // the reader's alone
   int writer = -1;
+  int reader = -1;
 };
+
+thread_local CommandQueue* own_queue = nullptr;
 
 constexpr size_t kMaxFd = 1024;
 // The queue that a file descriptor writes to, and the one that it reads from.
@@ -49,17 +59,18 @@ CommandQueue* Of(const std::array<std::atomic<CommandQueue*>, kMaxFd>& queues, i
 }
 
 // A thread may still use a queue when its pair is closed: queues live as long as the process.
-CommandQueue* NewQueue(int writer) {
+CommandQueue* NewQueue(int writer, int reader) {
   static std::mutex mutex;
   static auto& all = *new std::deque<CommandQueue>;  // NOLINT: never destroyed, for the same reason
   const std::lock_guard<std::mutex> lock(mutex);
   CommandQueue* queue = &all.emplace_back();
   queue->writer = writer;
+  queue->reader = reader;
   return queue;
 }
 
 void Connect(int writer, int reader) {
-  CommandQueue* queue = NewQueue(writer);
+  CommandQueue* queue = NewQueue(writer, reader);
   written[writer].store(queue, std::memory_order_release);
   read_from[reader].store(queue, std::memory_order_release);
 }
@@ -72,6 +83,7 @@ void Push(CommandQueue* queue, const void* data) {
     queue->waiting.push_back(command);
     if (queue->is_awake) return;
     queue->is_awake = true;
+    queue->is_token_sent = true;
   }
   const char token = 0;
   PYTRITON_NEXT(send)(queue->writer, &token, sizeof(token), 0);
@@ -89,7 +101,7 @@ void RunAll(void* thread, void* argument, void* shared) {
 bool Take(CommandQueue* queue, void* data) {
   {
     const std::lock_guard<std::mutex> lock(queue->mutex);
-    queue->is_awake = false;
+    if (!queue->looks_itself) queue->is_awake = false;
     queue->running.swap(queue->waiting);
   }
   if (queue->running.empty()) return false;
@@ -100,7 +112,31 @@ bool Take(CommandQueue* queue, void* data) {
   return true;
 }
 
+bool ExpectToken(CommandQueue* queue) {
+  const std::lock_guard<std::mutex> lock(queue->mutex);
+  return std::exchange(queue->is_token_sent, false);
+}
+
 }  // namespace
+
+int CommandsFd() {
+  if (own_queue == nullptr) return -1;
+  return Of(read_from, own_queue->reader) == own_queue ? own_queue->reader : -1;
+}
+
+bool PrepareToSleep() {
+  const std::lock_guard<std::mutex> lock(own_queue->mutex);
+  own_queue->looks_itself = true;
+  own_queue->is_awake = !own_queue->waiting.empty();
+  return !own_queue->is_awake;
+}
+
+bool StayAwake() {
+  const std::lock_guard<std::mutex> lock(own_queue->mutex);
+  own_queue->looks_itself = true;
+  own_queue->is_awake = true;
+  return !own_queue->waiting.empty();
+}
 
 }  // namespace pytriton::guard
 
@@ -126,14 +162,18 @@ ssize_t send(int fd, const void* data, size_t size, int flags) {
 }
 
 ssize_t recv(int fd, void* data, size_t size, int flags) {
-  const ssize_t received = PYTRITON_NEXT(recv)(fd, data, size, flags);
   CommandQueue* queue = Of(read_from, fd);
-  if (received < 0 || queue == nullptr || size != sizeof(Command)) return received;
-  return Take(queue, data) ? static_cast<ssize_t>(size) : received;
+  if (queue == nullptr || size != sizeof(Command)) return PYTRITON_NEXT(recv)(fd, data, size, flags);
+  own_queue = queue;
+  const bool was_woken = ExpectToken(queue);
+  const ssize_t received = was_woken ? PYTRITON_NEXT(recv)(fd, data, size, flags) : 0;
+  if (Take(queue, data)) return static_cast<ssize_t>(size);
+  return was_woken ? received : PYTRITON_NEXT(recv)(fd, data, size, flags);
 }
 
 // The descriptor may become that of another socket.
 int close(int fd) {
+  ForgetInterest(fd);
   if (Of(written, fd) != nullptr) {
     written[fd] = nullptr;
     read_from[fd] = nullptr;
