@@ -1,11 +1,13 @@
 // Saves the event loops of the HTTP front end the system calls that change nothing.
 //
-// For each request, the front end (libevhtp) no longer wants to read while it works on a request, wants to write, has
-// written, and wants to read again. Each is a change to the kernel's interest list (`epoll_ctl`), and a turn of the
-// loop. Here, the kernel is told of a change only when it matters:
+// For each request, the front end (libevhtp) stops reading, waits until it can write, has written, and reads again.
+// Each is a change to the kernel's interest list (`epoll_ctl`), and a turn of the loop. Here, the kernel is told of a
+// change only when it matters:
 //
-// - Who wants to write most likely can: the loop is told so at once, and the kernel is asked only if that was wrong.
-// - Who no longer wants to read will want to again: the kernel's interest stays until something arrives in between.
+// - A connection that is to be written to most likely has room: the loop is told so at once, and the kernel is asked
+//   only if there was none.
+// - A connection that is no longer read will be read again: the kernel's interest stays unless something arrives in
+//   between.
 //
 // Commands for the thread of a loop, responses among them, are events of its next turn, too.
 #include "guard/event_loop.h"
