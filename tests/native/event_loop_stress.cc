@@ -15,8 +15,6 @@
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -25,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "front_end.h"
 #include "guard/interpose.h"
 
 namespace {
@@ -57,27 +56,18 @@ bool IsInProgram(const void*) { return true; }
 
 namespace {
 
+using front_end::Command;
+using front_end::Fail;
+
 constexpr int kClients = 4;
 constexpr int kRequests = 3'000;    // of each client
 constexpr int kAlone = 1'000;       // of the client that is counted
 constexpr int kTimeoutMs = 20'000;  // until a request counts as forgotten
 constexpr size_t kLarge = 4 << 20;  // more than a socket holds
 
-[[noreturn]] void Fail(const char* what) {
-  std::fprintf(stderr, "%s: %s\n", what, std::strerror(errno));
-  std::_Exit(1);
-}
-
 void Check(bool is_right, const char* what) {
   if (!is_right) Fail(what);
 }
-
-// As the front end writes it.
-struct __attribute__((packed)) Command {
-  char stop;
-  void* argument;
-  void (*call)(void* thread, void* argument, void* shared);
-};
 
 struct Request {
   uint64_t number = 0;

@@ -9,22 +9,19 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <thread>
 #include <vector>
 
+#include "front_end.h"
+
 namespace {
+
+using front_end::Command;
+using front_end::Fail;
 
 constexpr int kWriters = 4;
 constexpr int64_t kCommands = 20'000;  // of each writer
 constexpr int kPollTimeoutMs = 5'000;
-
-// As the front end writes it.
-struct __attribute__((packed)) Command {
-  char stop;
-  void* argument;
-  void (*call)(void* thread, void* argument, void* shared);
-};
 
 struct Note {
   int writer;
@@ -36,11 +33,6 @@ struct Seen {
   std::array<int64_t, kWriters> next = {};
   int64_t count = 0;
 };
-
-[[noreturn]] void Fail(const char* what) {
-  std::fprintf(stderr, "%s\n", what);
-  std::_Exit(1);
-}
 
 void See(void* thread, void* argument, void* shared) {
   if (thread != shared) Fail("a command was called with something else");

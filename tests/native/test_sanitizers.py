@@ -139,11 +139,16 @@ def programs(native: Any, request: pytest.FixtureRequest) -> dict[str, Path]:
     return dict(zip(sorted(names), native.build(*sorted(names)), strict=True))
 
 
+def output_of(native: Any, program: Path, *arguments: str) -> str:
+    """What a program prints that ends well."""
+    done = native.run(program, *arguments)
+    assert done.returncode == 0, done.stdout
+    return str(done.stdout)
+
+
 @pytest.mark.parametrize("sanitizer", SANITIZERS)
 def test_the_arena_under_stress(native: Any, programs: dict[str, Path], sanitizer: str) -> None:
-    done = native.run(programs[f"arena_stress_{sanitizer}"], "5000")
-    assert done.returncode == 0, done.stdout
-    assert "trims" in done.stdout
+    assert "trims" in output_of(native, programs[f"arena_stress_{sanitizer}"], "5000")
 
 
 @pytest.mark.parametrize("sanitizer", SANITIZERS)
@@ -151,9 +156,7 @@ def test_the_arena_under_stress(native: Any, programs: dict[str, Path], sanitize
 def test_the_queue_of_responses_loses_none(
     native: Any, programs: dict[str, Path], program: str, sanitizer: str
 ) -> None:
-    done = native.run(programs[f"{program}_{sanitizer}"])
-    assert done.returncode == 0, done.stdout
-    assert "passed" in done.stdout
+    assert "passed" in output_of(native, programs[f"{program}_{sanitizer}"])
 
 
 @pytest.mark.parametrize("sanitizer", SANITIZERS)
@@ -161,9 +164,7 @@ def test_the_queue_of_responses_loses_none(
 def test_the_event_loop_serves_clients_of_all_kinds(
     native: Any, programs: dict[str, Path], program: str, sanitizer: str
 ) -> None:
-    done = native.run(programs[f"{program}_{sanitizer}"])
-    assert done.returncode == 0, done.stdout
-    changes, end = done.stdout.split()
+    changes, end = output_of(native, programs[f"{program}_{sanitizer}"]).split()
     assert end == "passed"
     assert float(changes.removeprefix("changes=")) < 0.1  # of what the kernel reports, a request
 
