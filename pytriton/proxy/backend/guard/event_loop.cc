@@ -21,10 +21,9 @@
 #include <atomic>
 #include <cstdarg>
 #include <cstdint>
-#include <cstdlib>
-#include <string_view>
 #include <vector>
 
+#include "base/switches.h"
 #include "guard/interpose.h"
 #include "guard/response_queue.h"
 
@@ -80,12 +79,9 @@ Interest* Find(int fd) { return fd >= 0 && static_cast<size_t>(fd) < kMaxFd ? &i
 // As the loop calls it: `epoll_ctl` for a connection of the calling thread.
 int ChangeInterest(int epoll, int operation, int fd, epoll_event* event) {
   Interest* interest = Find(fd);
-  if (interest == nullptr || (!interest->is_known && operation != EPOLL_CTL_ADD)) {
-    return Change(epoll, operation, fd, event);
-  }
-  if (!interest->is_known) {
+  if (interest == nullptr || !interest->is_known) {
     const int status = Change(epoll, operation, fd, event);
-    if (status != 0) return status;
+    if (status != 0 || interest == nullptr || operation != EPOLL_CTL_ADD) return status;
     interest->was_told = false;
     interest->wanted = interest->registered = event->events;
     interest->is_known = true;
@@ -151,8 +147,9 @@ int Wait(int epoll, epoll_event* events, int max_count, int timeout_ms, int comm
   RegisterWriters(epoll);
   while (true) {
     int count = TellWriters(events, max_count - 1);
-    const bool may_sleep = count == 0 && timeout_ms != 0 && PrepareToSleep();
-    const bool has_commands = !may_sleep && StayAwake();
+    const bool may_sleep = count == 0 && timeout_ms != 0;
+    const bool has_commands = HasCommands(may_sleep);
+    const bool sleeps = may_sleep && !has_commands;
     if (has_commands) {
       events[count].events = EPOLLIN;
       events[count].data.fd = commands;
@@ -160,8 +157,8 @@ int Wait(int epoll, epoll_event* events, int max_count, int timeout_ms, int comm
     }
     epoll_event* first = events + count;
     const int room = max_count - count;
-    const int added = room == 0 ? 0 : WaitForKernel(epoll, first, room, may_sleep ? timeout_ms : 0);
-    if (may_sleep) StayAwake();
+    const int added = room == 0 ? 0 : WaitForKernel(epoll, first, room, sleeps ? timeout_ms : 0);
+    if (sleeps) HasCommands(false);
     if (added < 0 && count == 0) return added;
     epoll_event* last = std::remove_if(first, first + std::max(added, 0), [&](epoll_event& event) {
       return (has_commands && event.data.fd == commands) || !IsWanted(epoll, &event);
@@ -169,11 +166,6 @@ int Wait(int epoll, epoll_event* events, int max_count, int timeout_ms, int comm
     count = static_cast<int>(last - events);
     if (count > 0 || added <= 0) return count;
   }
-}
-
-bool IsOn() {
-  const char* value = std::getenv("PYTRITON_EVENT_LOOP");
-  return value == nullptr || std::string_view(value) != "0";
 }
 
 }  // namespace
@@ -198,7 +190,7 @@ extern "C" long syscall(long number, ...) noexcept {
   std::array<long, 6> arguments;
   for (long& argument : arguments) argument = va_arg(list, long);
   va_end(list);
-  static const bool is_on = IsOn();
+  static const bool is_on = !pytriton::IsSwitchedOff("PYTRITON_EVENT_LOOP");
   const auto& [first, second, third, fourth, fifth, sixth] = arguments;
   if (is_on && (number == SYS_epoll_ctl || number == SYS_epoll_wait)) {
     const int commands = CommandsFd();

@@ -124,18 +124,12 @@ int CommandsFd() {
   return Of(read_from, own_queue->reader) == own_queue ? own_queue->reader : -1;
 }
 
-bool PrepareToSleep() {
+bool HasCommands(bool about_to_sleep) {
   const std::lock_guard<std::mutex> lock(own_queue->mutex);
+  const bool has_commands = !own_queue->waiting.empty();
   own_queue->looks_itself = true;
-  own_queue->is_awake = !own_queue->waiting.empty();
-  return !own_queue->is_awake;
-}
-
-bool StayAwake() {
-  const std::lock_guard<std::mutex> lock(own_queue->mutex);
-  own_queue->looks_itself = true;
-  own_queue->is_awake = true;
-  return !own_queue->waiting.empty();
+  own_queue->is_awake = has_commands || !about_to_sleep;
+  return has_commands;
 }
 
 }  // namespace pytriton::guard

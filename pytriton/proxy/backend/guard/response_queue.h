@@ -6,10 +6,8 @@ namespace pytriton::guard {
 // The file descriptor by which the calling thread is woken for commands; -1 for a thread that has read none yet.
 int CommandsFd();
 
-// Has commands wake the calling thread. Returns whether it may sleep: false if commands are waiting already.
-bool PrepareToSleep();
-
-// From now on, commands do not wake the calling thread: it looks for them itself. Returns whether any are waiting.
-bool StayAwake();
+// Returns whether commands are waiting for the calling thread. If none are and it is about to sleep, the next one wakes
+// it; otherwise, it has to look again before it sleeps.
+bool HasCommands(bool about_to_sleep);
 
 }  // namespace pytriton::guard

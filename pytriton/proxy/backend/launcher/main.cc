@@ -16,6 +16,7 @@
 #include <string>
 
 #include "base/heap_settings.h"
+#include "base/switches.h"
 #include "base/workarounds.h"
 
 namespace {
@@ -69,11 +70,6 @@ void AllowDeepStacks() {
 // Each connection is a file, and many systems allow a process 1,024 unless it asks for more.
 void AllowManyConnections() { Raise(RLIMIT_NOFILE, rlim_t{1} << 20, kUsualFiles); }
 
-bool IsSwitchedOff(const char* variable) {
-  const char* value = std::getenv(variable);
-  return value != nullptr && std::strcmp(value, "0") == 0;
-}
-
 std::string FolderOf(const std::string& path) { return path.substr(0, path.rfind('/') + 1); }
 
 bool IsReadable(const std::string& path) { return access(path.c_str(), R_OK) == 0; }
@@ -83,12 +79,12 @@ bool IsReadable(const std::string& path) { return access(path.c_str(), R_OK) == 
 void Preload(const std::string& launcher, const std::string& program) {
   const std::string guard = FolderOf(launcher) + "libpytriton_guard.so";
   const std::string allocator = FolderOf(program) + "libmimalloc.so";
-  if (IsSwitchedOff("PYTRITON_GUARD") || !IsReadable(guard)) return;
+  if (pytriton::IsSwitchedOff("PYTRITON_GUARD") || !IsReadable(guard)) return;
   const char* usual = std::getenv("LD_PRELOAD");
   setenv(kUsualPreload, usual == nullptr ? "" : usual, 1);
   std::string preload = guard;
   if (usual != nullptr && *usual != '\0') preload += std::string(":") + usual;
-  if (!IsSwitchedOff("PYTRITON_ALLOCATOR") && !pytriton::IsHeapConfigured() && IsReadable(allocator)) {
+  if (!pytriton::IsSwitchedOff("PYTRITON_ALLOCATOR") && !pytriton::IsHeapConfigured() && IsReadable(allocator)) {
     preload += ":" + allocator;
     setenv("MIMALLOC_ALLOW_THP", "0", 0);  // 2 MB for each piece of a heap is too much for an idle server
   }

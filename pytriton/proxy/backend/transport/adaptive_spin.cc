@@ -4,11 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
-#include <string>
 #include <thread>
 
 #include "base/clock.h"
+#include "base/switches.h"
 
 namespace pytriton {
 
@@ -25,8 +24,7 @@ std::atomic<int> spinning{0};
 int64_t Now() { return static_cast<int64_t>(MonotonicNs()); }
 
 int CountAllowed() {
-  const char* wanted = std::getenv("PYTRITON_SPIN");
-  if (wanted != nullptr && std::string(wanted) == "0") return 0;
+  if (IsSwitchedOff("PYTRITON_SPIN")) return 0;
   cpu_set_t processors;
   if (sched_getaffinity(0, sizeof(processors), &processors) != 0) return 0;
   return CPU_COUNT(&processors) / 2;

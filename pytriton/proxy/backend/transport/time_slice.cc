@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include <cstdint>
-#include <cstdlib>
-#include <string_view>
+
+#include "base/switches.h"
 
 namespace pytriton {
 
@@ -30,8 +30,7 @@ struct Attributes {
 }  // namespace
 
 bool RequestShortTimeSlice() {
-  const char* wanted = std::getenv("PYTRITON_TIME_SLICE");
-  if (wanted != nullptr && std::string_view(wanted) == "0") return false;
+  if (IsSwitchedOff("PYTRITON_TIME_SLICE")) return false;
   if (sched_getscheduler(0) != SCHED_OTHER || getpriority(PRIO_PROCESS, 0) != 0) return false;
   const Attributes attributes;
   return syscall(SYS_sched_setattr, 0, &attributes, 0) == 0;

@@ -1,0 +1,14 @@
+// The environment variables that switch an optimization off.
+#pragma once
+
+#include <cstdlib>
+#include <string_view>
+
+namespace pytriton {
+
+inline bool IsSwitchedOff(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value != nullptr && std::string_view(value) == "0";
+}
+
+}  // namespace pytriton
