@@ -244,7 +244,7 @@ class ServerSession:
         return server is not None and server.is_alive() and server.control.is_ready()
 
     def wait(self, server: LocalServer | RemoteServer, monitoring_period_s: float) -> bool:
-        """Waits until `woken` is set, or the server is stopped or fails.
+        """Waits until `woken` is set, or the server has stopped or failed.
 
         Args:
             server: The server.
@@ -257,8 +257,11 @@ class ServerSession:
             if self.woken.wait(monitoring_period_s):
                 self.woken.clear()
                 break
-            if not self.is_connected():
+            if server is self.server and not self.is_connected():
                 LOGGER.warning("The server has not responded for a while.")
+        if server is not self.server:
+            with self.lock:  # until the thread that stops it is done
+                pass
         return server is self.server and server.state.has_failed
 
     def replace_models(self, models: Iterable[BoundModel]) -> ModelChanges:

@@ -313,9 +313,10 @@ class TritonBase:
         gateway = run_options().note_serve(gateway)
         if gateway is not None:
             self._listen_on_loopback()
-        self.run()
         session = self._session
-        server = session.server
+        with session.lock:  # an inference callable may stop the server as soon as it is ready
+            self.run()
+            server = session.server
         assert server is not None
         try:
             with wake_on_signals(session.woken):

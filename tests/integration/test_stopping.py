@@ -143,6 +143,28 @@ def test_new_requests_are_unavailable_while_it_stops_and_those_in_flight_finish(
             stopping.finish()
 
 
+def test_serve_returns_once_a_stop_by_another_thread_is_done():
+    triton = running_triton(exit_timeout_secs=20)
+    entered, gate = held_model(triton, "hold")
+    serving = Background(lambda: triton.serve(monitoring_period_s=0.01))
+    wait_until(lambda: is_ready(triton))
+    request = Background(lambda: send_floats(triton, "hold", [1]))
+    assert entered.wait(10)
+    session = triton._session
+    stopping = Background(triton.stop)
+    wait_until(lambda: session.server is None)
+
+    serving.join(0.3)
+    assert serving.is_alive()
+    gate.set()
+
+    request.finish()
+    serving.finish()
+    assert serving.error is None
+    assert not servers()
+    stopping.finish()
+
+
 def test_requests_are_served_while_it_drains():
     drain_s = 1
     with running_triton(drain_secs=drain_s) as triton:
