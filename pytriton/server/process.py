@@ -41,13 +41,12 @@ class ServerProcess:
         self.log = ServerLog()
         self._command = [launcher, str(os.getpid()), *command]
         self._environment = dict(environment)
-        self._on_exit = on_exit
         self._fds = tuple(fds)
         self._process: subprocess.Popen[str] | None = None
         self._error: OSError | None = None
         self._started = threading.Event()
         self._ended = threading.Event()
-        threading.Thread(target=self._run, name="pytriton-server", daemon=True).start()
+        threading.Thread(target=self._run, args=(on_exit,), name="pytriton-server", daemon=True).start()
         self._started.wait()
         if self._error is not None:
             raise PyTritonRuntimeError(f"The server cannot be started: {self._error}") from self._error
@@ -82,7 +81,7 @@ class ServerProcess:
                 self._process.send_signal(number)
                 self._ended.wait(timeout)
 
-    def _run(self) -> None:
+    def _run(self, on_exit: Callable[[], None]) -> None:
         try:
             process = subprocess.Popen(
                 self._command,
@@ -107,7 +106,7 @@ class ServerProcess:
         process.wait()
         reader.join(_DRAIN_TIMEOUT_S)  # processes started by its models may survive, and keep its output open
         self._ended.set()
-        self._on_exit()
+        on_exit()
 
     def _read(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
