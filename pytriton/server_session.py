@@ -261,8 +261,8 @@ class ServerSession:
                 LOGGER.warning("The server has not responded for a while.")
         if server is not self.server:
             with self.lock:  # until the thread that stops it is done
-                pass
-        return server is self.server and server.state.has_failed
+                return False
+        return server.state.has_failed
 
     def replace_models(self, models: Iterable[BoundModel]) -> ModelChanges:
         """Binds models in place of those that are bound, without disturbing those that are the same in both.
