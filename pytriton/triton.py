@@ -18,10 +18,10 @@ from pytriton.constants import (
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.notebook import model_rows, triton_html
 from pytriton.run_options import run_options
-from pytriton.server.config import TritonConfig
+from pytriton.server.config import TritonConfig, overlaid
 from pytriton.server.control import check_url
 from pytriton.server.lifecycle import DEFAULT_POLICY, VERTEX_AI_POLICY, TritonLifecyclePolicy, policy_for
-from pytriton.server.local import LocalServer, overlaid
+from pytriton.server.local import LocalServer
 from pytriton.server.security import (
     DEFAULT_PROTECTED_ENDPOINTS,
     VALID_TRITON_ENDPOINTS,

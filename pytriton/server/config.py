@@ -255,6 +255,16 @@ def check_port(setting: str, port: Any) -> None:
         raise PyTritonBadParameterError(f"TritonConfig.{setting} is {port!r}; use a port from 1 to {MAX_PORT}, or 0.")
 
 
+def overlaid(config: TritonConfig, over: TritonConfig) -> TritonConfig:
+    """Returns ``config`` with what is set in ``over``.
+
+    Examples:
+        >>> overlaid(TritonConfig(http_port=8000, grpc_port=8001), TritonConfig(http_port=9000)).http_port
+        9000
+    """
+    return dataclasses.replace(config, **{name: value for name, value in over.to_dict().items() if value is not None})
+
+
 def server_flags(config: TritonConfig) -> list[str]:
     """Converts a configuration to arguments of tritonserver.
 

@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import dataclasses
 import logging
 import os
 import pathlib
-import shutil
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 
-import zmq
-
-import pytriton.python_backend
-from pytriton import json_logs
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonRuntimeError
-from pytriton.proxy.telemetry.tracer import telemetry_environment, use_trace_config
-from pytriton.server import workarounds
-from pytriton.server.capabilities import NEWER_FIELDS, fitting_flags, flags_of
-from pytriton.server.config import TritonConfig, server_flags
+from pytriton.proxy.telemetry.tracer import use_trace_config
+from pytriton.server.config import TritonConfig
 from pytriton.server.control import control_of
-from pytriton.server.files import ServerFiles, find_server
+from pytriton.server.files import find_server
 from pytriton.server.gate import Gate, GateState
-from pytriton.server.memory import default_memory_limit
+from pytriton.server.launch import command_line, environment_variables
 from pytriton.server.ports import all_listen, exposed, give_back, reachable, take, with_ports
 from pytriton.server.process import ServerProcess
 from pytriton.server.restart import DEFAULT_LIMIT, RestartPolicy
@@ -48,9 +39,6 @@ _GUARD = "libpytriton_guard.so"  # beside the launcher
 _POLL_S = 0.01
 _LOAD_TIMEOUT_S = 10.0  # more to start for each model that it loads meanwhile
 _LOADING_THREADS = 4  # the server's own default for loading models
-# Triton.stop waits for requests in flight before it ends the server, which then takes up to a second. It must not wait
-# again for clients that keep idle connections open.
-_SERVER_EXIT_TIMEOUT_S = 0
 _EXIT_GRACE_S = 1.2
 _NOTICED_S = 0.5  # from the end of its connections to the end of the process
 
@@ -118,9 +106,10 @@ class LocalServer:
         self._timeout_s = DEFAULT_TRITON_STARTUP_TIMEOUT_S + _LOAD_TIMEOUT_S * len(bound or ())
         take(self.config)
         try:
-            environment = self._environment()
+            variables = environment_variables(self._files, self.config, self._workspace, self._version)
+            variables |= {"PYTRITON_GATE": str(self._gate.fd), "PYTRITON_SERVER_RESTARTS": str(self._policy.restarts)}
             self._process = ServerProcess(
-                str(self._files.launcher), command, environment, self._note_exit, [self._gate.fd]
+                str(self._files.launcher), command, variables, self._note_exit, [self._gate.fd]
             )
         except BaseException:
             give_back(self.config)
@@ -155,10 +144,7 @@ class LocalServer:
             PyTritonBadParameterError: The server lacks the flag of a setting.
             PyTritonRuntimeError: It lacks a flag that restricts its endpoints.
         """
-        config = dataclasses.replace(self.config, exit_on_error=False) if tolerant else self.config
-        command = _command(self._files, config, self.repository, self._workspace / "backends")
-        command += [*self._access.flags(), *(f"--load-model={name}" for name in bound)]
-        return [command[0], *self._fitting(command[1:])]
+        return command_line(self._files, self.config, self._access, self._workspace, bound, tolerant=tolerant)
 
     @property
     def is_guarded(self) -> bool:
@@ -424,54 +410,10 @@ class LocalServer:
         log_file = f"{str(self.config.log_file)!r} (TritonConfig.log_file)"
         return f"{ended}; see its log, {log_file}.\n{lines}".rstrip()
 
-    def _fitting(self, flags: list[str]) -> list[str]:
-        """Leaves out the flags that the server does not have; the bundled one has all but those of newer servers."""
-        if self._files.is_bundled and all(getattr(self.config, name) is None for name in NEWER_FIELDS):
-            return flags
-        return fitting_flags(flags, flags_of(self._files), self.config, str(self._files.root))
-
-    def _environment(self) -> dict[str, str]:
-        environment = _server_environment(self._files, self._workspace)
-        environment["PYTRITON_GATE"] = str(self._gate.fd)
-        environment[workarounds.VARIABLE] = workarounds.needed(self._version)
-        environment["PYTRITON_SERVER_RESTARTS"] = str(self._policy.restarts)
-        limit = self.config.memory_limit
-        environment["PYTRITON_MEMORY_LIMIT"] = str(default_memory_limit() if limit is None else limit)
-        return environment
-
 
 def _host(address: str | None) -> str:
     host = reachable(address)
     return f"[{host}]" if ":" in host else host
-
-
-def overlaid(config: TritonConfig, over: TritonConfig) -> TritonConfig:
-    """``config``, with what is set in ``over``."""
-    return dataclasses.replace(config, **{name: value for name, value in over.to_dict().items() if value is not None})
-
-
-def _command(files: ServerFiles, config: TritonConfig, repository: pathlib.Path, backends: pathlib.Path) -> list[str]:
-    has_gpu = pathlib.Path("/dev/nvidiactl").exists() or pathlib.Path("/dev/dxg").exists()
-    defaults = TritonConfig(
-        exit_timeout_secs=_SERVER_EXIT_TIMEOUT_S,
-        allow_gpu_metrics=None if has_gpu else False,
-        # The gate knows when the models are loaded. A strict server is not ready while a model is bound later, nor
-        # after one that cannot be loaded.
-        strict_readiness=False,
-    )
-    command = [
-        str(files.executable),
-        f"--model-repository={repository}",
-        *server_flags(overlaid(defaults, config)),
-        "--model-control-mode=explicit",
-        f"--backend-directory={files.backends(backends, config.backend_directory)}",
-        f"--repoagent-directory={files.repository_agents}",
-    ]
-    if config.cache_directory is None:
-        command.append(f"--cache-directory={files.caches}")
-    if not has_gpu:
-        command.append("--pinned-memory-pool-byte-size=0")
-    return command
 
 
 def _trace(trace_config: list[str] | None) -> Callable[[], None]:
@@ -481,31 +423,3 @@ def _trace(trace_config: list[str] | None) -> Callable[[], None]:
     except ImportError as error:
         LOGGER.warning("The server traces requests, but inference callables have no spans. %s.", error)
         return lambda: None
-
-
-def _server_environment(files: ServerFiles, workspace: pathlib.Path) -> dict[str, str]:
-    environment = {**telemetry_environment(), **json_logs.environment(), **os.environ}
-    own_libraries = environment.get("LD_LIBRARY_PATH", "")
-    environment["LD_LIBRARY_PATH"] = ":".join(filter(None, [str(files.libraries), own_libraries]))
-    libzmq = _libzmq_path()
-    if libzmq is not None:
-        environment["PYTRITON_LIBZMQ"] = libzmq
-    # What the backend "python" starts worker processes with.
-    folder = workspace / "python"
-    shutil.rmtree(folder, ignore_errors=True)  # of a server that was killed
-    folder.mkdir(mode=0o700)
-    environment["PYTRITON_BACKEND_FOLDER"] = str(folder)
-    environment["PYTRITON_HOST"] = str(pathlib.Path(pytriton.python_backend.__file__).with_name("bootstrap.py"))
-    environment["PYTRITON_LIBRARY_PATH"] = own_libraries
-    environment["PYTRITON_PYTHON"] = sys.executable
-    return environment
-
-
-def _libzmq_path() -> str | None:
-    """Returns the path of the ZeroMQ library that pyzmq has loaded; the backend opens the same."""
-    zmq.zmq_version()
-    for line in pathlib.Path("/proc/self/maps").read_text().splitlines():
-        path = line.split(maxsplit=5)[-1]
-        if "libzmq" in path.rsplit("/", 1)[-1]:
-            return path
-    return None
