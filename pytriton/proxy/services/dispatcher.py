@@ -9,55 +9,32 @@ from __future__ import annotations
 import collections
 import contextlib
 import logging
-import os
-import select
 import socket
 import threading
 import time
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from pytriton.exceptions import PyTritonInferenceError, PyTritonInvalidOperationError
-from pytriton.proxy.services.messages import InferenceReply, ServiceTensor
+from pytriton.exceptions import PyTritonInvalidOperationError
+from pytriton.proxy.services.messages import InferenceReply
 from pytriton.proxy.services.pending_call import PendingCall
+from pytriton.proxy.services.service_channel import GONE, ServiceChannel
 from pytriton.proxy.telemetry.propagation import RequestSpan
 from pytriton.proxy.tensors.layout import Layout
-from pytriton.proxy.transport.adaptive_spin import AdaptiveSpin
-from pytriton.proxy.transport.arena import PeerArena, SharedArena
-from pytriton.proxy.transport.doorbell import Doorbell, WakeFlag, has_futex
-from pytriton.proxy.transport.notification_reader import NotificationReader
-from pytriton.proxy.transport.notification_sender import NotificationSender
 from pytriton.proxy.wire.encoding import ProtocolError
-from pytriton.proxy.wire.error_code import ErrorCode
-from pytriton.proxy.wire.notification import NOTIFICATION, PROTOCOL_VERSION
-from pytriton.proxy.wire.service import ServiceNotification, read_reply
+from pytriton.proxy.wire.notification import NOTIFICATION
+from pytriton.proxy.wire.service import ServiceNotification
 
 if TYPE_CHECKING:
     import asyncio
 
 LOGGER = logging.getLogger(__name__)
 
-_HANDSHAKE_S = 5.0
 _LINGER_S = 0.5  # in which a loop goes on reading
-_NAP_S = 0.25  # and then it looks whether the server is there
 _FEW = 3  # calls that are in flight; with more of them, those of an event loop are sent together
-_NOTHING = np.empty(0, np.uint8)
-_GONE = "the server is gone, or has unloaded the model"
-
-_forks = 0  # of which this process is the last
-
-
-def _count_fork() -> None:
-    global _forks
-    _forks += 1
-
-
-os.register_at_fork(after_in_child=_count_fork)
 
 
 class ReplyDispatcher:
-    """The worker's end of a service channel.
+    """Sends calls over a service channel, and hands each its replies.
 
     Args:
         connected: The socket.
@@ -65,20 +42,8 @@ class ReplyDispatcher:
 
     def __init__(self, connected: socket.socket) -> None:
         """Sends nothing yet."""
-        self._socket = connected
-        self._reader = NotificationReader(connected)
-        self._sender = NotificationSender(connected)
-        self._spin = AdaptiveSpin()
-        self._loop_spin = AdaptiveSpin()  # for event loops
-        self._poll = select.poll()
-        self._poll.register(connected, select.POLLIN)
-        self._forks = _forks
+        self._channel = ServiceChannel(connected)
         self._lock = threading.Lock()  # of all below
-        self._opening = threading.Lock()
-        self._arena: SharedArena | None = None
-        self._peer: PeerArena | None = None
-        self._doorbell: Doorbell | None = None  # where the thread that reads sleeps
-        self._wake_flag: WakeFlag | None = None
         self._last = 0
         self._held: list[bytes] = []  # notifications of tasks, which are sent together
         self._sending_loop: asyncio.AbstractEventLoop | None = None  # which sends them
@@ -118,13 +83,13 @@ class ReplyDispatcher:
             PyTritonInvalidOperationError: The server is gone, or this is a fork of the process that had the channel.
             ArenaError: There is no room for the data.
         """
-        arena = self._open()
+        arena = self._channel.open()
         offset, size = layout.write(head, arena)
         with self._lock:
             self._last += 1
             pending = PendingCall(self._last, loop)
             if self._closed:
-                raise PyTritonInvalidOperationError(_GONE)
+                raise PyTritonInvalidOperationError(GONE)
             message = NOTIFICATION.pack(kind, pending.number if replies else 0, offset, size)
             if replies:
                 self._pending[pending.number] = pending
@@ -169,7 +134,7 @@ class ReplyDispatcher:
                 break
         self._promote_follower()
         if reply is None and is_gone:
-            raise PyTritonInvalidOperationError(_GONE)
+            raise PyTritonInvalidOperationError(GONE)
         return reply
 
     async def wait_async(self, pending: PendingCall, deadline: float | None) -> InferenceReply | int | None:
@@ -198,9 +163,9 @@ class ReplyDispatcher:
                 if timer is not None:
                     timer.cancel()
         if is_alone:
-            self._loop_spin.learn(begin)
+            self._channel.learn_in_loop(begin)
         if reply is None:
-            raise PyTritonInvalidOperationError(_GONE)
+            raise PyTritonInvalidOperationError(GONE)
         return reply
 
     def cancel(self, pending: PendingCall) -> None:
@@ -223,14 +188,16 @@ class ReplyDispatcher:
         Returns:
             Whether nothing is left to do until the next call.
         """
-        if self._arena is None:
+        arena = self._channel.arena
+        if arena is None:
             return True
         self._read_arrived(until_empty=True)
-        return self._arena.trim(before) and not self._pending
+        return arena.trim(before) and not self._pending
 
     def in_use(self) -> int:
         """The number of blocks that the server has not released yet."""
-        return 0 if self._arena is None else self._arena.in_use()
+        arena = self._channel.arena
+        return 0 if arena is None else arena.in_use()
 
     def close(self) -> None:
         """Ends the channel; waiting calls fail."""
@@ -242,52 +209,9 @@ class ReplyDispatcher:
             self._pending.clear()
             for pending in pending_calls:
                 self._leave(pending)
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # wakes a thread that reads
-        if self._doorbell is not None:
-            self._doorbell.wake()
-        if self._arena is not None:
-            self._arena.close()
+        self._channel.close()
         for pending in pending_calls:
             pending.wake()
-
-    def _open(self) -> SharedArena:
-        if self._forks != _forks:
-            raise PyTritonInvalidOperationError(
-                "this process is a fork of the one that serves the model, and cannot send requests to the server: send "
-                "them there, before or after the fork, or use a client over HTTP or gRPC (pytriton.client) here"
-            )
-        if self._arena is not None:
-            return self._arena
-        with self._opening:
-            if self._arena is None:
-                arena = SharedArena()
-                self._socket.settimeout(_HANDSHAKE_S)
-                try:
-                    socket.send_fds(
-                        self._socket, [NOTIFICATION.pack(ServiceNotification.OPEN, 0, PROTOCOL_VERSION, 0)], [arena.fd]
-                    )
-                    data, fds, _, _ = socket.recv_fds(self._socket, NOTIFICATION.size, 2)
-                except OSError as error:
-                    arena.close()
-                    raise PyTritonInvalidOperationError(_GONE) from error
-                if (
-                    len(data) != NOTIFICATION.size
-                    or len(fds) != 2
-                    or NOTIFICATION.unpack(data)[0] != ServiceNotification.OPENED
-                ):
-                    arena.close()
-                    for fd in fds:
-                        os.close(fd)
-                    raise PyTritonInvalidOperationError(_GONE)
-                self._socket.setblocking(True)
-                self._peer = PeerArena(fds[0])
-                self._wake_flag = WakeFlag(fds[1])
-                self._sender.wake = self._wake_flag.wake
-                if has_futex():
-                    self._doorbell = Doorbell(self._peer.memory, NOTIFICATION.unpack(data)[2], _NAP_S)
-                self._arena = arena
-            return self._arena
 
     def _hold(self, message: bytes, loop: asyncio.AbstractEventLoop) -> None:
         """Has a notification sent once all tasks that are ready have run; called with the lock held.
@@ -308,15 +232,10 @@ class ReplyDispatcher:
         with self._lock:
             messages, self._held = self._held, []
         try:
-            if messages:
-                self._sender.send_several(messages)
-            if message is not None:
-                self._sender.send(message)
-            if self._wake_flag is not None:
-                self._wake_flag.wake()
+            self._channel.send(messages, message)
         except OSError as error:
             self.close()
-            raise PyTritonInvalidOperationError(_GONE) from error
+            raise PyTritonInvalidOperationError(GONE) from error
 
     def _taken(self, pending: PendingCall) -> tuple[InferenceReply | int | None, bool]:
         """Returns a reply that has arrived, and whether none will; called with the lock held."""
@@ -331,37 +250,22 @@ class ReplyDispatcher:
                 left_ms = None if deadline is None else (deadline - time.monotonic()) * 1000
                 if left_ms is not None and left_ms <= 0:
                     return False
-                if self._wait_for_notification(left_ms) and self._receive() is False:
+                if self._channel.wait(left_ms) and self._receive() is False:
                     self.close()
             return True
         finally:
             self._release_leadership()
 
-    def _wait_for_notification(self, left_ms: float | None) -> bool:
-        """Waits for a notification, for a while. Returns whether one may have come."""
-        doorbell = self._doorbell
-        if doorbell is None or (left_ms is not None and left_ms < _NAP_S * 1000):
-            return bool(self._spin.wait(lambda: self._poll.poll(0) or None, lambda: self._poll.poll(left_ms) or None))
-
-        def nap() -> object:
-            doorbell.sleep()
-            return doorbell.has_notification() or self._poll.poll(0) or None  # the latter if the server has gone
-
-        return bool(self._spin.wait(lambda: doorbell.has_notification() or None, nap, linger=doorbell.linger))
-
     def _spin_in_loop(self, pending: PendingCall, begin: int) -> None:
         """Spins for the reply to the only call in flight, in the thread of an event loop."""
-        doorbell = self._doorbell
-        if doorbell is None or doorbell.linger is None:
+        if not self._channel.can_spin:
             return
         with self._lock:
             if self._is_read:
                 return
             self._is_read = True
         try:
-            while not pending.replies and self._loop_spin.spin(
-                lambda: doorbell.has_notification() or None, begin, doorbell.linger
-            ):
+            while not pending.replies and self._channel.spin_in_loop(begin):
                 if self._receive() is False:
                     self.close()
                     return
@@ -406,19 +310,18 @@ class ReplyDispatcher:
 
     def _receive(self) -> bool | None:
         """Takes notifications. Returns whether the server is still there; None if there is no notification."""
-        notifications = self._reader.read()
+        notifications = self._channel.receive()
         if not notifications:
             return None if notifications is not None else False
         return all(self._take(*notification) for notification in notifications)
 
     def _take(self, kind: int, number: int, offset: int, size: int) -> bool:
         """Takes one notification. Returns whether it is one that the server sends."""
-        if self._doorbell is not None:
-            self._doorbell.acknowledge()
+        self._channel.acknowledge()
         reply: InferenceReply | int = offset
         if kind == ServiceNotification.REPLY:
             try:
-                reply = self._reply(offset, size)
+                reply = self._channel.read(offset, size)
             except (ProtocolError, TypeError, ValueError):
                 LOGGER.exception("The server sent a malformed reply to a worker.")
                 return False
@@ -449,26 +352,6 @@ class ReplyDispatcher:
             with self._lock:
                 self._traced.pop(number, None)
 
-    def _reply(self, offset: int, size: int) -> InferenceReply:
-        peer = self._peer
-        assert peer is not None
-        if size == 0:
-            no_room = "there is no room for the response in shared memory"
-            return InferenceReply(error=PyTritonInferenceError(no_room, ErrorCode.UNAVAILABLE))
-        message = read_reply(peer.take(offset, size))
-        tensors = {}
-        for name, datatype, position, length, shape in message.outputs:
-            tensors[name] = ServiceTensor(datatype, shape, peer.lease(position, length) if position >= 0 else _NOTHING)
-        return InferenceReply(
-            tensors,
-            message.final,
-            message.model,
-            message.version,
-            message.request_id,
-            dict(message.parameters),
-            message.error,
-        )
-
     def _enter(self, loop: asyncio.AbstractEventLoop) -> None:
         """Lets a loop read while a task waits in it; called with the lock held, in the loop's thread."""
         count = self._loops.get(loop)
@@ -476,7 +359,7 @@ class ReplyDispatcher:
         if count is None:
             for closed in [each for each in self._loops if each.is_closed()]:  # before it could leave
                 del self._loops[closed]
-            loop.add_reader(self._socket.fileno(), self._read_arrived)
+            loop.add_reader(self._channel.fileno(), self._read_arrived)
             loop.call_later(_LINGER_S, self._leave_when_idle, loop)
 
     def _leave(self, pending: PendingCall) -> None:
@@ -495,6 +378,6 @@ class ReplyDispatcher:
                 return
             if count == 0:
                 del self._loops[loop]
-                loop.remove_reader(self._socket.fileno())
+                loop.remove_reader(self._channel.fileno())
                 return
         loop.call_later(_LINGER_S, self._leave_when_idle, loop)

@@ -1,0 +1,205 @@
+"""The worker's end of a service channel: a socket, and the shared memory of both sides.
+
+Its other end is ``backend/services/service_channel.h``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+
+from pytriton.exceptions import PyTritonInferenceError, PyTritonInvalidOperationError
+from pytriton.proxy.services.messages import InferenceReply, ServiceTensor
+from pytriton.proxy.transport.adaptive_spin import AdaptiveSpin
+from pytriton.proxy.transport.arena import PeerArena, SharedArena
+from pytriton.proxy.transport.doorbell import Doorbell, WakeFlag, has_futex
+from pytriton.proxy.transport.notification_reader import NotificationReader
+from pytriton.proxy.transport.notification_sender import NotificationSender
+from pytriton.proxy.wire.error_code import ErrorCode
+from pytriton.proxy.wire.notification import NOTIFICATION, PROTOCOL_VERSION
+from pytriton.proxy.wire.service import ServiceNotification, read_reply
+
+GONE = "the server is gone, or has unloaded the model"
+"""Why a call fails whose server is not there."""
+
+_HANDSHAKE_S = 5.0
+_NAP_S = 0.25  # and then it looks whether the server is there
+_NOTHING = np.empty(0, np.uint8)
+
+_forks = 0  # of which this process is the last
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
+
+class ServiceChannel:
+    """Sends notifications to the server, and receives its own. Any threads may send, one at a time may receive.
+
+    Args:
+        connected: The socket.
+    """
+
+    def __init__(self, connected: socket.socket) -> None:
+        """Sends nothing yet."""
+        self._socket = connected
+        self._reader = NotificationReader(connected)
+        self._sender = NotificationSender(connected)
+        self._spin = AdaptiveSpin()
+        self._loop_spin = AdaptiveSpin()  # for event loops
+        self._poll = select.poll()
+        self._poll.register(connected, select.POLLIN)
+        self._forks = _forks
+        self._opening = threading.Lock()
+        self._peer: PeerArena | None = None
+        self._doorbell: Doorbell | None = None  # where the thread that receives sleeps
+        self._wake_flag: WakeFlag | None = None
+        self.arena: SharedArena | None = None
+        """Where calls leave their data, once the channel is open."""
+
+    def fileno(self) -> int:
+        """Returns the descriptor of the socket, which is readable when there are notifications."""
+        return self._socket.fileno()
+
+    def open(self) -> SharedArena:
+        """Opens the channel with the first call, and returns the memory for data.
+
+        Raises:
+            PyTritonInvalidOperationError: The server is gone, or this is a fork of the process that had the channel.
+        """
+        if self._forks != _forks:
+            raise PyTritonInvalidOperationError(
+                "this process is a fork of the one that serves the model, and cannot send requests to the server: send "
+                "them there, before or after the fork, or use a client over HTTP or gRPC (pytriton.client) here"
+            )
+        if self.arena is not None:
+            return self.arena
+        with self._opening:
+            if self.arena is None:
+                self.arena = self._shake_hands()
+            return self.arena
+
+    def _shake_hands(self) -> SharedArena:
+        arena = SharedArena()
+        self._socket.settimeout(_HANDSHAKE_S)
+        try:
+            socket.send_fds(
+                self._socket, [NOTIFICATION.pack(ServiceNotification.OPEN, 0, PROTOCOL_VERSION, 0)], [arena.fd]
+            )
+            data, fds, _, _ = socket.recv_fds(self._socket, NOTIFICATION.size, 2)
+        except OSError as error:
+            arena.close()
+            raise PyTritonInvalidOperationError(GONE) from error
+        if (
+            len(data) != NOTIFICATION.size
+            or len(fds) != 2
+            or NOTIFICATION.unpack(data)[0] != ServiceNotification.OPENED
+        ):
+            arena.close()
+            for fd in fds:
+                os.close(fd)
+            raise PyTritonInvalidOperationError(GONE)
+        self._socket.setblocking(True)
+        self._peer = PeerArena(fds[0])
+        self._wake_flag = WakeFlag(fds[1])
+        self._sender.wake = self._wake_flag.wake
+        if has_futex():
+            self._doorbell = Doorbell(self._peer.memory, NOTIFICATION.unpack(data)[2], _NAP_S)
+        return arena
+
+    def send(self, messages: Sequence[bytes], last: bytes | None = None) -> None:
+        """Sends encoded notifications, and another one behind them.
+
+        Raises:
+            OSError: The server is gone.
+        """
+        if messages:
+            self._sender.send_several(messages)
+        if last is not None:
+            self._sender.send(last)
+        if self._wake_flag is not None:
+            self._wake_flag.wake()
+
+    def receive(self) -> list[tuple[int, int, int, int]] | None:
+        """Returns the notifications that have come; None if the server is gone."""
+        return self._reader.read()
+
+    def acknowledge(self) -> None:
+        """Acknowledges one of them."""
+        if self._doorbell is not None:
+            self._doorbell.acknowledge()
+
+    def wait(self, left_ms: float | None) -> bool:
+        """Waits for a notification, for a while. Returns whether one may have come."""
+        doorbell = self._doorbell
+        if doorbell is None or (left_ms is not None and left_ms < _NAP_S * 1000):
+            return bool(self._spin.wait(lambda: self._poll.poll(0) or None, lambda: self._poll.poll(left_ms) or None))
+
+        def nap() -> object:
+            doorbell.sleep()
+            return doorbell.has_notification() or self._poll.poll(0) or None  # the latter if the server has gone
+
+        return bool(self._spin.wait(lambda: doorbell.has_notification() or None, nap, linger=doorbell.linger))
+
+    @property
+    def can_spin(self) -> bool:
+        """Whether a thread can spin for notifications without the interpreter."""
+        return self._doorbell is not None and self._doorbell.linger is not None
+
+    def spin_in_loop(self, begin_ns: int) -> bool:
+        """Spins for a notification in the thread of an event loop, if `can_spin`. Returns whether one has come.
+
+        Args:
+            begin_ns: When it began to wait, on the clock of ``time.monotonic_ns()``.
+        """
+        doorbell = self._doorbell
+        assert doorbell is not None and doorbell.linger is not None
+        return bool(self._loop_spin.spin(lambda: doorbell.has_notification() or None, begin_ns, doorbell.linger))
+
+    def learn_in_loop(self, begin_ns: int) -> None:
+        """Notes how long an event loop has waited, so that it spins for as long as that pays."""
+        self._loop_spin.learn(begin_ns)
+
+    def read(self, offset: int, size: int) -> InferenceReply:
+        """Reads a reply in the server's memory, whose tensors stay valid as long as anything refers to them.
+
+        Raises:
+            ProtocolError: It is malformed.
+        """
+        peer = self._peer
+        assert peer is not None
+        if size == 0:
+            no_room = "there is no room for the response in shared memory"
+            return InferenceReply(error=PyTritonInferenceError(no_room, ErrorCode.UNAVAILABLE))
+        message = read_reply(peer.take(offset, size))
+        tensors = {}
+        for name, datatype, position, length, shape in message.outputs:
+            tensors[name] = ServiceTensor(datatype, shape, peer.lease(position, length) if position >= 0 else _NOTHING)
+        return InferenceReply(
+            tensors,
+            message.final,
+            message.model,
+            message.version,
+            message.request_id,
+            dict(message.parameters),
+            message.error,
+        )
+
+    def close(self) -> None:
+        """Closes the channel, and wakes the thread that waits."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes a thread that reads
+        if self._doorbell is not None:
+            self._doorbell.wake()
+        if self.arena is not None:
+            self.arena.close()
