@@ -66,6 +66,7 @@ def test_a_repository_is_served_until_a_signal_comes(tmp_path, own_home, number)
         command.wait_until_serving()
         assert command.request("/v2/models/model/infer", BODY) == 200
         processes = [command.process, *command.process.children(recursive=True)]
+        wait_until(lambda: "Model model v1: " in command.log)  # from here on, a signal ends it in order
         command.process.send_signal(number)
         assert command.process.wait(20) == 0
         assert none_runs(processes)

@@ -45,7 +45,7 @@ class Server:
         self.wake_flag = mmap.mmap(page, mmap.PAGESIZE)
         opening = threading.Thread(target=self._open)
         opening.start()
-        self.board._open()
+        self.board._channel.open()
         opening.join()
 
     def _open(self) -> None:
@@ -173,7 +173,7 @@ def test_a_loop_reads_where_no_thread_does(server: Server) -> None:
 
 def test_the_calls_of_many_tasks_are_sent_together_and_cancelled_only_then(server: Server) -> None:
     count = 2_000  # more than a socket holds
-    os.set_blocking(server.board._socket.fileno(), False)  # as uvloop does
+    os.set_blocking(server.board._channel.fileno(), False)  # as uvloop does
 
     async def call_all() -> None:
         loop = asyncio.get_running_loop()
