@@ -25,17 +25,19 @@ class Native:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
-        self.folder = folder
+        self._folder = folder
 
-    def build(self, *targets: str) -> list[Path]:
-        """Paths of the targets' files."""
-        with (self.folder / "lock").open("w") as lock:
+    def build(self, *targets: str) -> Path:
+        """The folder of the targets' files. Targets of different calls are built side by side."""
+        folder = self._folder / targets[0]
+        folder.mkdir(exist_ok=True)
+        with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not (self.folder / "build.ninja").exists():
+            if not (folder / "build.ninja").exists():
                 ninja = f"-DCMAKE_MAKE_PROGRAM={_tool('ninja')}"
-                _succeed([_tool("cmake"), "-S", str(SOURCE), "-B", str(self.folder), "-G", "Ninja", ninja])
-            _succeed([_tool("cmake"), "--build", str(self.folder), "--target", *targets])
-        return [self.folder / target for target in targets]
+                _succeed([_tool("cmake"), "-S", str(SOURCE), "-B", str(folder), "-G", "Ninja", ninja])
+            _succeed([_tool("cmake"), "--build", str(folder), "--target", *targets])
+        return folder
 
     def run(self, program: Path, *arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
         """Runs a program; its standard error is in its standard output."""
@@ -85,8 +87,7 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Native:
 @pytest.fixture(scope="session")
 def library_path(native: Native) -> Path:
     """The C++ half of the messages and of the arena."""
-    native.build("pytriton_wire")
-    return native.folder / "libpytriton_wire.so"
+    return native.build("pytriton_wire") / "libpytriton_wire.so"
 
 
 @pytest.fixture(scope="session")
