@@ -16,7 +16,11 @@ from pytriton.server.config import ENVIRONMENT_PREFIX, TritonConfig
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 SHELL_BLOCKS = [block for block in BLOCKS if block.language in ("bash", "console")]
-PAGES_WITH_PYTHON = list(dict.fromkeys(block.page for block in BLOCKS if block.language == "python"))
+SLOW_PAGES = (ROOT / "docs/ray.md",)  # which start and update pools of replicas
+PAGES_WITH_PYTHON = [
+    pytest.param(page, marks=[pytest.mark.slow] if page in SLOW_PAGES else [])
+    for page in dict.fromkeys(block.page for block in BLOCKS if block.language == "python")
+]
 
 PROGRAMS = {
     ".",

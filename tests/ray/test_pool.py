@@ -84,6 +84,7 @@ def test_clients_of_asyncio_and_of_other_kinds_take_the_pools_urls(pool):
         assert client.infer_sample(X).result()["y"].tolist() == [2, 4]
 
 
+@pytest.mark.slow
 def test_a_pool_is_found_by_its_name_and_goes_to_other_processes(pool, cluster):
     import ray
 
@@ -129,6 +130,7 @@ def test_a_gateway_follows_the_replicas(pool):
         server.stop(5.0)
 
 
+@pytest.mark.slow
 def test_a_replica_that_dies_comes_back_at_another_address_which_clients_learn(pool):
     with pool.client("Multiply") as client:
         client.infer_sample(X)
@@ -141,6 +143,7 @@ def test_a_replica_that_dies_comes_back_at_another_address_which_clients_learn(p
         wait_until(lambda: client.infer_sample(X)["pid"].item() in pids - {victim.pid})
 
 
+@pytest.mark.slow
 def test_updates_lose_no_request(cluster):
     pool = deployed("updated", building(2), replicas=1)
     factors, over = set(), []
@@ -164,6 +167,7 @@ def test_updates_lose_no_request(cluster):
     assert pool.status().state == "NOT_STARTED"
 
 
+@pytest.mark.slow
 def test_a_build_that_fails_says_why_and_leaves_nothing(cluster):
     with pytest.raises(PyTritonRuntimeError) as caught:
         deployed("refused", refusing, replicas=1)

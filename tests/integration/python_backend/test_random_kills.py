@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from footprint import TOLERANCE_MIB, Footprint, settled
+from footprint import Footprint, settled
 from serving import Load, at_once, request_json, running_triton, wait_until
 from worker_models import none_runs, send_request, workers_of, write_model
 
@@ -70,8 +70,7 @@ def check_random_kills(triton, home, duration_s, caplog):
     assert len(told) == len(victims)
     assert none_runs(victims)
     after = settled(triton, before)
-    assert max(before.growth(after).values()) < TOLERANCE_MIB, (before.rss, after.rss)
-    assert before.more_files(after) == {"user": 0, "server": 0}, (before.files, after.files)
+    assert before.is_as_before(after), (before.rss, after.rss, before.files, after.files)
     assert len(sorted(home.rglob("*"))) == len(folders)
 
 
