@@ -187,7 +187,8 @@ def _draw(folder: Path) -> None:
             colors = [BLUE if each in _WAYS else GREY for each, _ in bars]
             drawn = axis.barh(titles, numbers, color=colors)
             axis.bar_label(drawn, [f"{number:,.0f}" for number in numbers], padding=3, fontsize=9)
-            axis.set_title(f"{MODELS[name].title}: {unit}", fontsize=11, loc="left")
+            title, *_ = MODELS[name].title.split(" (")
+            axis.set_title(f"{title}: {unit}", fontsize=11, loc="left")
             axis.set_xlim(0, max(numbers, default=1) * 1.18)
             axis.grid(axis="x", color="#e5e8eb")
             axis.set_axisbelow(True)

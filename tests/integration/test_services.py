@@ -282,6 +282,7 @@ def test_a_fork_cannot_ask(triton, name):
     assert "is a fork of the one that serves the model" in called(triton, name, send_in_fork)
 
 
-def test_outside_of_calls_nobody_knows_whom_to_ask(triton):
+def test_outside_of_calls_nobody_knows_whom_to_ask(triton, name):
+    bind_floats(triton, name, lambda requests: requests)  # the second model
     with pytest.raises(PyTritonInvalidOperationError, match="only from within a call"):
         current_client()

@@ -9,20 +9,20 @@ namespace pytriton {
 namespace {
 
 // A metric's labels as Triton's parameters.
-class Labels {
+class MetricLabels {
  public:
-  explicit Labels(const std::vector<std::pair<std::string, std::string>>& labels) {
+  explicit MetricLabels(const std::vector<std::pair<std::string, std::string>>& labels) {
     for (const auto& [key, value] : labels) {
       labels_.push_back(TRITONSERVER_ParameterNew(key.c_str(), TRITONSERVER_PARAMETER_STRING, value.c_str()));
     }
   }
-  ~Labels() {
+  ~MetricLabels() {
     for (const TRITONSERVER_Parameter* each : labels_) {
       TRITONSERVER_ParameterDelete(const_cast<TRITONSERVER_Parameter*>(each));
     }
   }
-  Labels(const Labels&) = delete;
-  Labels& operator=(const Labels&) = delete;
+  MetricLabels(const MetricLabels&) = delete;
+  MetricLabels& operator=(const MetricLabels&) = delete;
 
   const TRITONSERVER_Parameter** data() { return labels_.data(); }
   size_t size() const { return labels_.size(); }
@@ -31,7 +31,7 @@ class Labels {
   std::vector<const TRITONSERVER_Parameter*> labels_;
 };
 
-TRITONSERVER_Metric* NewHistogram(TRITONSERVER_MetricFamily* family, Labels* labels,
+TRITONSERVER_Metric* NewHistogram(TRITONSERVER_MetricFamily* family, MetricLabels* labels,
                                   const std::vector<double>& buckets) {
   if (TRITONSERVER_MetricNewWithArgs == nullptr || TRITONSERVER_MetricArgsNew == nullptr) {
     throw TritonError(TRITONSERVER_ERROR_UNSUPPORTED, "this server has no histograms: it is older than 24.08");
@@ -61,7 +61,7 @@ Metric::Metric(std::shared_ptr<MetricFamily> family, const std::vector<std::pair
                const std::vector<double>& buckets)
     : family_(std::move(family)) {
   const std::lock_guard<std::mutex> lock(family_->mutex());
-  Labels parameters(labels);
+  MetricLabels parameters(labels);
   if (family_->kind() == TRITONSERVER_METRIC_KIND_HISTOGRAM) {
     metric_ = NewHistogram(family_->get(), &parameters, buckets);
   } else {

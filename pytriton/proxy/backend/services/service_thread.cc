@@ -6,12 +6,11 @@
 #include <unistd.h>
 
 #include <array>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <utility>
 #include <vector>
 
+#include "base/system_error.h"
 #include "transport/channel.h"
 #include "triton/error.h"
 
@@ -24,8 +23,6 @@ constexpr std::chrono::seconds kPatience(5);
 constexpr std::chrono::milliseconds kPollInterval(10);
 constexpr std::chrono::seconds kBusyFor(1);  // after the last notification
 constexpr int kNapMs = 10;                   // some events do not wake a thread that sleeps at the wake flag
-
-std::string SystemError(const char* what) { return std::string(what) + ": " + std::strerror(errno); }
 
 }  // namespace
 

@@ -8,10 +8,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <cstring>
 #include <string>
 #include <utility>
+
+#include "base/system_error.h"
 
 namespace pytriton {
 
@@ -20,8 +21,6 @@ namespace {
 constexpr int kMinOrder = 12;  // a page
 constexpr int64_t kMaxCapacity = int64_t{1} << 36;
 constexpr size_t kCollectPerAllocation = 8;
-
-std::string SystemError(const char* what) { return std::string(what) + ": " + std::strerror(errno); }
 
 std::atomic<int64_t>& State(char* block) {
   static_assert(sizeof(std::atomic<int64_t>) == 8 && std::atomic<int64_t>::is_always_lock_free);

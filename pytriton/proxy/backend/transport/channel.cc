@@ -10,13 +10,13 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/system_error.h"
+
 namespace pytriton {
 
 namespace {
 
 constexpr size_t kMaxFds = 2;  // with one notification
-
-std::string SystemError(const std::string& what) { return what + ": " + std::strerror(errno); }
 
 }  // namespace
 

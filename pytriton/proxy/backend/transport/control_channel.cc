@@ -11,7 +11,7 @@ namespace pytriton {
 
 namespace {
 
-constexpr int kPollIntervalMs = 50;
+constexpr int kWaitMs = 50;
 constexpr int64_t kMaxFrame = int64_t{1} << 30;
 
 }  // namespace
@@ -42,7 +42,7 @@ std::string ControlChannel::Call(const CommandMessage& command, const std::funct
 
 void ControlChannel::Wait(short events, const std::function<void()>& waiting) {
   pollfd ready = {socket_.get(), events, 0};
-  while (poll(&ready, 1, kPollIntervalMs) <= 0) waiting();
+  while (poll(&ready, 1, kWaitMs) <= 0) waiting();
 }
 
 void ControlChannel::Put(const char* data, size_t size, const std::function<void()>& waiting) {

@@ -1,0 +1,12 @@
+# Compiles the sources of each folder as one, which takes a fraction of the time: most of it goes to the headers.
+function(compile_by_folder target)
+  get_target_property(sources ${target} SOURCES)
+  foreach(source IN LISTS sources)
+    get_filename_component(folder ${source} DIRECTORY)
+    if(folder)
+      string(MAKE_C_IDENTIFIER ${folder} group)
+      set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
+    endif()
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+endfunction()
