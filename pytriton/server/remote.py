@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
-from pytriton.exceptions import PyTritonRuntimeError
+from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonRuntimeError
 from pytriton.server.control import address_of_url, control_of_url
 from pytriton.server.state import ServerState
 from pytriton.server.version import ServerVersion
@@ -20,6 +20,7 @@ LOGGER = logging.getLogger(__name__)
 
 _READY_POLL_S = 0.1
 _RETURN_TIMEOUT_S = 60.0  # for a server that has ended to come back
+_NOTICED_S = 0.5  # from a request that failed to the end of the other connections
 
 
 class RemoteServer:
@@ -130,8 +131,15 @@ class RemoteServer:
         """
         LOGGER.error("The server at %s has ended; waiting for it to come back.", self._url)
         try:
-            self._wait_until_ready(_RETURN_TIMEOUT_S)
-            deploy()
+            while True:
+                self._wait_until_ready(_RETURN_TIMEOUT_S)
+                try:
+                    deploy()
+                    break
+                except (PyTritonInvalidOperationError, PyTritonRuntimeError):
+                    if self._is_abandoned(0) or not self._has_ended():
+                        raise
+                self._state = ServerState.RESTARTING  # it has ended again meanwhile
         except BaseException:
             self._state = ServerState.FAILED
             if self._is_abandoned(0):
@@ -199,6 +207,10 @@ class RemoteServer:
             connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+    def _has_ended(self) -> bool:
+        connection = self._connection
+        return connection is None or bool(select.select([connection], [], [], _NOTICED_S)[0])
 
     def _is_abandoned(self, timeout_s: float) -> bool:
         return bool(select.select([self._stopped], [], [], timeout_s)[0])

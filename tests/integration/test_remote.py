@@ -14,12 +14,16 @@ from serving import (
     bind_floats,
     client_of,
     infer_json,
+    is_running,
     json_floats,
     request_json,
+    running_triton,
     send_floats,
+    server_of,
     wait_until,
 )
 
+from pytriton.client import ModelClient
 from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError
 from pytriton.triton import RemoteTriton
@@ -127,6 +131,29 @@ def test_the_models_of_a_killed_process_are_dropped_within_seconds(triton, remot
 
     wait_until(lambda: not is_served(triton, "Triple"), 10)
     wait_until(triton.is_connected, 10)  # not while a model is being unloaded
+
+
+def test_a_server_that_ends_again_while_models_are_loaded_has_them_in_the_end(monkeypatch):
+    with running_triton(restart_limit=100) as triton:
+        triton.run()
+        url = f"http://127.0.0.1:{triton.config.http_port}"
+        with RemoteTriton(url=url, access_token=triton.get_access_token()) as remote:
+            bind_floats(remote, "double", double)
+            control, killed = remote._session.server.control, []
+            load = control.load
+
+            def kill_and_load(*args):
+                if len(killed) < 2:
+                    killed.append(server_of(triton))
+                    killed[-1].kill()
+                    wait_until(lambda: not is_running(killed[-1]))
+                load(*args)
+
+            monkeypatch.setattr(control, "load", kill_and_load)
+            server_of(triton).kill()
+            with ModelClient(url, "double", restart_timeout_s=30) as client:
+                wait_until(lambda: len(killed) == 2, 30)
+                assert client.infer_sample(np.float32([3]))["y"].tolist() == [6]
 
 
 def test_a_killed_process_that_is_started_again_serves_again(triton, remote, tmp_path):
