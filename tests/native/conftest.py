@@ -27,8 +27,8 @@ class Native:
         folder.mkdir(exist_ok=True)
         self._folder = folder
 
-    def build(self, *targets: str) -> Path:
-        """The folder of the targets' files. Targets of different calls are built side by side."""
+    def build(self, *targets: str) -> list[Path]:
+        """Paths of the targets' files. Targets of different calls are built side by side."""
         folder = self._folder / targets[0]
         folder.mkdir(exist_ok=True)
         with (folder / "lock").open("w") as lock:
@@ -37,7 +37,7 @@ class Native:
                 ninja = f"-DCMAKE_MAKE_PROGRAM={_tool('ninja')}"
                 _succeed([_tool("cmake"), "-S", str(SOURCE), "-B", str(folder), "-G", "Ninja", ninja])
             _succeed([_tool("cmake"), "--build", str(folder), "--target", *targets])
-        return folder
+        return [folder / target for target in targets]
 
     def run(self, program: Path, *arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
         """Runs a program; its standard error is in its standard output."""
@@ -87,7 +87,8 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Native:
 @pytest.fixture(scope="session")
 def library_path(native: Native) -> Path:
     """The C++ half of the messages and of the arena."""
-    return native.build("pytriton_wire") / "libpytriton_wire.so"
+    (target,) = native.build("pytriton_wire")
+    return target.with_name("libpytriton_wire.so")
 
 
 @pytest.fixture(scope="session")

@@ -136,8 +136,7 @@ def programs(native: Any, request: pytest.FixtureRequest) -> dict[str, Path]:
         for params in selected
         if "program" in params or "sanitizer" in params
     }
-    folder = native.build(*sorted(names))
-    return {name: folder / name for name in names}
+    return dict(zip(sorted(names), native.build(*sorted(names)), strict=True))
 
 
 def output_of(native: Any, program: Path, *arguments: str) -> str:

@@ -418,7 +418,7 @@ def test_tensors_outside_of_a_message_are_refused_by_cpp(library: ctypes.CDLL) -
 
 
 def test_the_cpp_reader_touches_nothing_outside_of_a_message(native: Any) -> None:
-    program = native.build("wire_fuzz_address") / "wire_fuzz_address"
+    (program,) = native.build("wire_fuzz_address")
     done = native.run(program, "20000")
     assert done.returncode == 0, done.stdout
     accepted, refused = (int(part.split()[1]) for part in done.stdout.split(", "))

@@ -7,10 +7,11 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <stdexcept>
 #include <system_error>
+
+#include "base/system_error.h"
 
 namespace pytriton {
 
@@ -41,7 +42,7 @@ std::string NewFolder(const std::string& parent) {
   for (int number = 0;; ++number) {
     const std::string path = parent + "/" + std::to_string(number);
     if (mkdir(path.c_str(), 0700) == 0) return path;
-    if (errno != EEXIST) throw std::runtime_error("cannot create " + path + ": " + std::strerror(errno));
+    if (errno != EEXIST) throw std::runtime_error(SystemError("cannot create " + path));
   }
 }
 
@@ -74,7 +75,7 @@ WorkFolder::WorkFolder() {
   while (!lock_.valid()) {
     path_ = parent + "/" + kPrefix + "XXXXXX";
     if (mkdtemp(path_.data()) == nullptr) {
-      throw std::runtime_error("cannot create a folder in " + parent + ": " + std::strerror(errno));
+      throw std::runtime_error(SystemError("cannot create a folder in " + parent));
     }
     lock_ = Lock(path_);
     if (lock_.valid() && access(path_.c_str(), F_OK) != 0) lock_.Reset();
@@ -85,7 +86,7 @@ WorkFolder::~WorkFolder() { RemoveFolder(path_); }
 
 std::string WorkFolder::Make(const std::string& name) const {
   const std::string path = path_ + "/" + name;
-  if (mkdir(path.c_str(), 0700) != 0) throw std::runtime_error("cannot create " + path + ": " + std::strerror(errno));
+  if (mkdir(path.c_str(), 0700) != 0) throw std::runtime_error(SystemError("cannot create " + path));
   return path;
 }
 

@@ -49,13 +49,13 @@ struct CommandQueue {
 
 thread_local CommandQueue* own_queue = nullptr;
 
-constexpr size_t kMaxPipeFd = 1024;
+constexpr size_t kMaxFd = 1024;
 // The queue that a file descriptor writes to, and the one that it reads from.
-std::array<std::atomic<CommandQueue*>, kMaxPipeFd> written;
-std::array<std::atomic<CommandQueue*>, kMaxPipeFd> read_from;
+std::array<std::atomic<CommandQueue*>, kMaxFd> written;
+std::array<std::atomic<CommandQueue*>, kMaxFd> read_from;
 
-CommandQueue* Of(const std::array<std::atomic<CommandQueue*>, kMaxPipeFd>& queues, int fd) {
-  return fd < 0 || static_cast<size_t>(fd) >= kMaxPipeFd ? nullptr : queues[fd].load(std::memory_order_acquire);
+CommandQueue* Of(const std::array<std::atomic<CommandQueue*>, kMaxFd>& queues, int fd) {
+  return fd < 0 || static_cast<size_t>(fd) >= kMaxFd ? nullptr : queues[fd].load(std::memory_order_acquire);
 }
 
 // A thread may still use a queue when its pair is closed: queues live as long as the process.
@@ -140,7 +140,7 @@ extern "C" {
 
 int socketpair(int domain, int type, int protocol, int fds[2]) noexcept {
   const int status = PYTRITON_NEXT(socketpair)(domain, type, protocol, fds);
-  const bool fit = status == 0 && fds[0] < static_cast<int>(kMaxPipeFd) && fds[1] < static_cast<int>(kMaxPipeFd);
+  const bool fit = status == 0 && fds[0] < static_cast<int>(kMaxFd) && fds[1] < static_cast<int>(kMaxFd);
   if (fit && domain == AF_UNIX && type == SOCK_STREAM && PYTRITON_CALLED_BY_PROGRAM()) {
     Connect(fds[0], fds[1]);
     Connect(fds[1], fds[0]);

@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/system_error.h"
+
 namespace pytriton {
 
 namespace {
@@ -19,7 +21,7 @@ constexpr int64_t kMaxFrame = int64_t{1} << 30;
 ControlChannel::ControlChannel(FileDescriptor* other) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    throw ControlChannelError(std::string("cannot create a socket: ") + std::strerror(errno));
+    throw ControlChannelError(SystemError("cannot create a socket"));
   }
   socket_.Reset(ends[0]);
   other->Reset(ends[1]);
