@@ -69,14 +69,18 @@ class WorkerListener:
             self._tickets = {ticket: worker for ticket, worker in self._tickets.items() if worker not in workers}
 
     def accept(self) -> None:
-        """Accepts an instance, and connects it to the worker of its ticket in a thread of its own."""
+        """Accepts an instance, which is served by the worker of its ticket in a thread of its own."""
         try:
             connected, _ = self._socket.accept()
         except OSError as error:  # mostly: too many open files
             LOGGER.warning("A model instance cannot be accepted: %s", error)
             time.sleep(_PAUSE_S)
             return
-        threading.Thread(target=self._handshake, args=(connected,), daemon=True).start()
+        try:
+            threading.Thread(target=self._serve, args=(connected,), daemon=True).start()
+        except RuntimeError as error:  # there are too many
+            LOGGER.warning("A model instance cannot be accepted: %s", error)
+            connected.close()
 
     def close(self) -> None:
         """Closes the socket."""
@@ -84,7 +88,7 @@ class WorkerListener:
         with contextlib.suppress(OSError):
             self._path.unlink()
 
-    def _handshake(self, connected: socket.socket) -> None:
+    def _serve(self, connected: socket.socket) -> None:
         channel = Channel(connected)
         try:
             notification, peer_fd, service_fd = channel.receive_fds()
@@ -109,4 +113,4 @@ class WorkerListener:
             channel.close()
             os.close(peer_fd)
             return
-        worker.start(channel, peer_fd, server_client, notification.offset)
+        worker.serve(channel, peer_fd, server_client, notification.offset)

@@ -167,10 +167,10 @@ class Worker:
             return time.monotonic()
         return max([self._last_ns / 1e9, *(executor.idle_since() for executor in list(self._executors))])
 
-    def start(
+    def serve(
         self, channel: Channel, peer_fd: int, server_client: ServerClient | None = None, doorbell: int = 0
     ) -> None:
-        """Serves a model instance until it disconnects.
+        """Serves a model instance: in this thread until it disconnects, unless the callable has threads of its own.
 
         Args:
             channel: The connection, after its HELLO.
@@ -199,11 +199,8 @@ class Worker:
         if is_closed:
             connected.close()
         elif self._main_thread is None:
-            try:
-                self._start_thread(connected)
-            except RuntimeError:  # there are too many
-                self._disconnect(connected)
-                raise
+            threading.current_thread().name = self._thread_name
+            self._run(connected)
         elif self._welcome(connected):  # here, as the main thread may be busy for long
             self._main_thread.submit(functools.partial(self._run, connected, self._main_thread))
 

@@ -52,7 +52,7 @@ class Direct:
         self._capacity = capacity
         self._arguments = (infer_func, signature, self.loop.get(), pool)
 
-    def start(self, channel, peer_fd):
+    def serve(self, channel, peer_fd):
         arena = Arena(self._capacity)
         self.executor = ConcurrentExecutor(
             channel, PeerArena(peer_fd), arena, *self._arguments, lambda executor: self.closed.set(), None

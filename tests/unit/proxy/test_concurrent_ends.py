@@ -297,7 +297,7 @@ class TestEnd:
         worker.close(TIMEOUT_S)
         ours, theirs = channels()
 
-        worker.start(theirs, os.dup(instance.connection.arena.fd))
+        worker.serve(theirs, os.dup(instance.connection.arena.fd))
 
         with pytest.raises(EOFError):
             ours.receive()
@@ -341,7 +341,7 @@ class TestEnd:
         files = psutil.Process().num_fds()
         ours, theirs = channels()
         with pytest.raises((OSError, ValueError)):
-            worker.start(theirs, os.memfd_create("empty"))
+            worker.serve(theirs, os.memfd_create("empty"))
 
         with pytest.raises(EOFError):
             ours.receive()

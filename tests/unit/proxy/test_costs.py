@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from wiring import TIMEOUT_S, BackendsDoorbell, channels, wait_until
+from wiring import TIMEOUT_S, BackendsDoorbell, channels, serve_instance, wait_until
 
 from pytriton.decorators import batch
 from pytriton.model_config import Tensor
@@ -125,7 +125,7 @@ def test_a_batch_takes_two_system_calls(wire, monkeypatch, requests):
     ours, theirs = channels()
     threading.setprofile(count)
     try:
-        worker.start(theirs, os.dup(connection.arena.fd), doorbell=notification.offset)
+        serve_instance(worker, theirs, connection, doorbell=notification.offset)
     finally:
         threading.setprofile(None)
     _, fd, _ = ours.receive_fds()

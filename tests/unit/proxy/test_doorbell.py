@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wiring import TIMEOUT_S, BackendsDoorbell, channels, wait_until
+from wiring import TIMEOUT_S, BackendsDoorbell, channels, serve_instance, wait_until
 
 from pytriton.proxy.transport.adaptive_spin import AdaptiveSpin
 from pytriton.proxy.transport.arena import Arena, PeerArena
@@ -196,7 +196,7 @@ def lock_step(wire):
     backend = BackendsDoorbell(connection.arena)
     worker = Worker(lambda requests: [[request["x"]] * 2 for request in requests], connection.signature)
     ours, theirs = channels()
-    worker.start(theirs, os.dup(connection.arena.fd), doorbell=backend.offset)
+    serve_instance(worker, theirs, connection, doorbell=backend.offset)
     yield connection, ours, backend
     ours.close()
     worker.close(TIMEOUT_S)

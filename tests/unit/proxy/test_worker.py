@@ -249,7 +249,7 @@ class TestWorker:
         ours, theirs = channels()
         files = psutil.Process().num_fds()
 
-        worker.start(theirs, os.dup(connection.arena.fd))
+        worker.serve(theirs, os.dup(connection.arena.fd))
 
         with pytest.raises(EOFError):
             ours.receive()
@@ -262,7 +262,7 @@ class TestWorker:
         worker = Worker(double, connection.signature)
         ours, theirs = channels()
 
-        worker.start(theirs, os.dup(connection.arena.fd), doorbell=doorbell)
+        worker.serve(theirs, os.dup(connection.arena.fd), doorbell=doorbell)
 
         assert ours.receive_fds()[0].kind == NotificationKind.WELCOME
         with pytest.raises(EOFError):
@@ -369,6 +369,27 @@ class TestRegistry:
             assert notification.kind == NotificationKind.WELCOME
             assert worker.connections == 1
         worker.close(TIMEOUT_S)
+
+    def test_an_instance_for_which_no_thread_can_be_started_is_disconnected_and_others_are_served(
+        self, registry, monkeypatch, caplog
+    ):
+        def start(thread):
+            raise RuntimeError("can't start new thread")
+
+        def is_connected():
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connected:
+                connected.connect(str(registry.folder / "workers"))
+                connected.settimeout(0.2)
+                try:
+                    return connected.recv(1) != b""
+                except TimeoutError:
+                    return True
+
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", start)
+            assert not is_connected()
+        assert "A model instance cannot be accepted: can't start new thread" in caplog.text
+        assert is_connected()
 
     @pytest.mark.parametrize("ticket", [0, -1, 12345])
     def test_an_instance_without_a_ticket_is_refused(self, registry, wire, ticket):

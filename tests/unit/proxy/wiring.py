@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 
 import numpy as np
@@ -204,6 +205,12 @@ def channels():
     return Channel(ours), Channel(theirs)
 
 
+def serve_instance(worker, channel, connection, **options):
+    """Has a worker serve an instance in a thread of its own, as the listener does."""
+    arguments = channel, os.dup(connection.arena.fd)
+    threading.Thread(target=worker.serve, args=arguments, kwargs=options, daemon=True).start()
+
+
 def next_notification(channel):
     """Waits for the next notification."""
     for _ in range(TIMEOUT_S):
@@ -235,7 +242,7 @@ class Instance:
         self.channel, theirs = channels()
         self.doorbell = BackendsDoorbell(connection.arena) if has_doorbell else None
         at_doorbell = {} if self.doorbell is None else {"doorbell": self.doorbell.offset}
-        worker.start(theirs, os.dup(connection.arena.fd), **at_doorbell)
+        serve_instance(worker, theirs, connection, **at_doorbell)
         self.welcome, fd, _ = self.channel.receive_fds()
         self.results = PeerArena(fd)
         self.sequence = 0
