@@ -57,9 +57,12 @@ class PeerWatch:
     def _run(self, epoll: select.epoll) -> None:
         while True:
             for fd, _ in epoll.poll():
-                callback = self._callbacks.get(fd)
-                if callback is not None:
-                    callback()
+                self._notify(fd)
+
+    def _notify(self, fd: int) -> None:  # on its own, so that a waiting thread does not hold the last connection
+        callback = self._callbacks.get(fd)
+        if callback is not None:
+            callback()
 
 
 PEERS = PeerWatch()

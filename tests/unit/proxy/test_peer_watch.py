@@ -6,8 +6,10 @@ import mmap
 import queue
 import socket
 import threading
+import weakref
 
 import pytest
+from wiring import wait_until
 
 from pytriton.proxy.transport.channel import Channel
 from pytriton.proxy.transport.peer_watch import PeerWatch
@@ -48,6 +50,27 @@ def test_a_connection_that_was_removed_is_not_watched(ends):
         watch.add(second.fileno(), lambda: calls.put("watched"))
         its_other.close()
         assert calls.get(timeout=10) == "watched"
+
+
+def test_a_connection_that_has_ended_is_held_no_longer(ends):
+    class Connection:
+        def __init__(self):
+            self.ended = threading.Event()
+
+        def end(self):
+            self.ended.set()
+
+    mine, other = ends
+    connection = Connection()
+    ended, held = connection.ended, weakref.ref(connection)
+    watch = PeerWatch()
+    watch.add(mine.fileno(), connection.end)
+    del connection
+    other.close()
+    assert ended.wait(10)
+    watch.remove(mine.fileno())
+
+    wait_until(lambda: held() is None)
 
 
 @pytest.mark.parametrize("end", ["the other side goes", "this side closes"])
