@@ -280,9 +280,10 @@ class ModelManager:
         return wait_until_served([*self, *self._retired], deadline)
 
     def _unload_together(self, deployment: Deployment, deadline: float) -> list[str]:
-        # The server, which accepts no more of them, keeps all models while any has requests.
+        # The server, which accepts no more of them, keeps all models while any has requests. Those that its batcher
+        # still holds back are served after it was told to unload.
         now = time.monotonic()
-        lost = wait_until_served([model for model in self if now - model.idle_since() < _BUSY_S], deadline)
+        lost = _wait_until_quiet([model for model in self if now - model.idle_since() < _BUSY_S], deadline, _QUIET_S)
         if lost:
             return lost
         _request_unload([ALL_MODELS], deployment, deadline)
@@ -299,12 +300,15 @@ def wait_until_served(models: Sequence[BoundModel], deadline: float) -> list[str
     Returns:
         The names of models that were still serving requests at the deadline.
     """
-    start = time.monotonic()
-    last_call = deadline - min(_LAST_CALL_S, (deadline - start) / 2)
     # An instance disconnects once it has served its requests. But Triton keeps it while clients keep gRPC streams
     # open on which they have sent it requests, even if these have been served. It accepts no new ones, and passes
     # queued ones to idle callables.
-    quiet_s = _QUIET_S + max(map(_queue_delay_s, models), default=0)
+    return _wait_until_quiet(models, deadline, _QUIET_S + max(map(_queue_delay_s, models), default=0))
+
+
+def _wait_until_quiet(models: Sequence[BoundModel], deadline: float, quiet_s: float) -> list[str]:
+    start = time.monotonic()
+    last_call = deadline - min(_LAST_CALL_S, (deadline - start) / 2)
     while any(model.connections for model in models):
         now = time.monotonic()
         if now > deadline:

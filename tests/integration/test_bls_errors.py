@@ -203,7 +203,12 @@ def test_a_refused_cycle_leaves_the_models_at_work(triton, name):
 def test_a_request_to_oneself_of_which_nobody_can_tell_times_out_with_a_reason(triton, name):
     """The context of another call is not the one of the batch that waits."""
     context = called(triton, f"other_{name}", lambda context: context)
-    bind_caller(triton, name, lambda _, requests: [context.infer(name, {"x": requests[0]["x"]}, timeout_s=0.3)])
+    asked = iter([True])  # the request that timed out is served later, and must not send another one
+
+    def ask_once(_, requests):
+        return [context.infer(name, ROW, timeout_s=0.3)] if next(asked, False) else [{"y": requests[0]["x"]}]
+
+    bind_caller(triton, name, ask_once)
     error = refused(triton, name, 0)
     assert "sent no response within 0.3 s" in error
     assert "If every instance of the model is waiting for this request" in error

@@ -16,8 +16,10 @@ import pytest
 from serving import (
     HOST,
     Background,
+    at_once,
     bind_floats,
     is_ready,
+    metrics_of,
     needs_bundled_server,
     request_json,
     running_triton,
@@ -30,6 +32,7 @@ import pytriton.models.store as store
 from pytriton.client import ModelClient
 from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonInvalidOperationError
+from pytriton.model_config import DynamicBatcher, ModelConfig
 from pytriton.models.manager import FEW_MODELS
 from pytriton.server.control import HttpControl
 
@@ -178,6 +181,35 @@ def test_a_request_in_flight_is_served_when_many_models_are_stopped(monkeypatch,
     finally:
         go_on.set()
         triton.stop()
+
+
+def holding_back(seconds):
+    batcher = DynamicBatcher(max_queue_delay_microseconds=int(seconds * 1e6))
+    return ModelConfig(max_batch_size=2, batcher=batcher)
+
+
+def test_many_models_are_stopped_at_once_although_a_batcher_would_hold_requests_back_for_long():
+    with running_triton() as triton:
+        bind_many(triton, MANY)
+        bind_floats(triton, "pairs", times(2), config=holding_back(60))
+        triton.run()
+        assert at_once(2, lambda number: send_floats(triton, "pairs", [number])) == [[0], [2]]
+        start = time.monotonic()
+        triton.stop()
+        assert time.monotonic() - start < 10
+
+
+def test_a_request_that_a_batcher_holds_back_is_served_when_many_models_are_stopped():
+    with running_triton() as triton:
+        bind_many(triton, MANY)
+        bind_floats(triton, "pairs", times(2), config=holding_back(1))
+        triton.run()
+        assert at_once(2, lambda number: send_floats(triton, "pairs", [number])) == [[0], [2]]
+        request = Background(lambda: send_floats(triton, "pairs", [4]))
+        wait_until(lambda: metrics_of(triton, "pairs")["nv_inference_pending_request_count"] == 1)
+        triton.stop()
+        request.join(30)
+        assert request.result == [8]
 
 
 def test_many_models_are_served_again_after_the_server_was_killed():
