@@ -55,8 +55,8 @@ class ServiceChannel:
         self._socket = connected
         self._reader = NotificationReader(connected)
         self._sender = NotificationSender(connected)
-        self._spin = AdaptiveSpin()
-        self._loop_spin = AdaptiveSpin()  # for event loops
+        self._spin = AdaptiveSpin(for_reply=True)
+        self._loop_spin = AdaptiveSpin(for_reply=True)  # for event loops
         self._poll = select.poll()
         self._poll.register(connected, select.POLLIN)
         self._forks = _forks

@@ -7,7 +7,6 @@ part of the time that each of them takes.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable
 from typing import Optional, TypeVar
@@ -22,8 +21,14 @@ _BACKLOG_BATCHES = 32  # batches after a large one, before spinning is tried aga
 
 _Thing = TypeVar("_Thing")
 
-_slots = [threading.Lock() for _ in range(len(os.sched_getaffinity(0)))]  # one for each thread that may spin
-_only_slot = _slots[:1]  # for threads that hold the interpreter while they spin
+_PROCESSORS = len(os.sched_getaffinity(0))
+
+# How many threads of the process may spin at a time, for one of them to begin:
+_LIMIT_WITH_INTERPRETER = 1  # nothing else can run Python meanwhile
+_LIMIT_FOR_REPLY = _PROCESSORS
+_LIMIT_FOR_BATCH = max(1, _PROCESSORS // 2)  # fewer: a worker that waits must not slow down one that calls it
+
+_spinning: set[AdaptiveSpin] = set()
 
 
 def _may_spin() -> bool:
@@ -34,14 +39,14 @@ class AdaptiveSpin:
     """Waits for a recurring event, and learns how long it takes. Used by one thread at a time.
 
     Args:
-        max_wait_ns: Longer waits are not worth spinning for.
+        for_reply: Whether it waits for replies to calls, which go before batches: more threads may spin for them.
     """
 
-    __slots__ = ("_average_ns", "_backlog", "_backoff", "_is_allowed", "_max_wait_ns", "_next_backoff")
+    __slots__ = ("_average_ns", "_backlog", "_backoff", "_is_allowed", "_limit", "_next_backoff")
 
-    def __init__(self, max_wait_ns: int = _MAX_WAIT_NS) -> None:
+    def __init__(self, *, for_reply: bool = False) -> None:
         self._is_allowed = _may_spin()
-        self._max_wait_ns = max_wait_ns
+        self._limit = _LIMIT_FOR_REPLY if for_reply else _LIMIT_FOR_BATCH
         self._average_ns = 10 * _MAX_WAIT_NS  # moving average of the time it takes
         self._backlog = 0  # waits left until the backlog counts as gone
         self._backoff = 0  # waits left until spinning is tried again
@@ -96,18 +101,18 @@ class AdaptiveSpin:
         Returns:
             The event, or None: sleep, and then call `learn`.
         """
-        if self._average_ns >= self._max_wait_ns or not self._is_allowed:
+        if self._average_ns >= _MAX_WAIT_NS or not self._is_allowed:
             return None
         if self._backoff:
             self._backoff -= 1
             return None
-        for slot in _only_slot if linger is None else _slots:
-            if slot.acquire(blocking=False):
-                try:
-                    return self._spin(poll, begin, linger or _yield)
-                finally:
-                    slot.release()
-        return None
+        if len(_spinning) >= (_LIMIT_WITH_INTERPRETER if linger is None else self._limit):
+            return None
+        _spinning.add(self)
+        try:
+            return self._spin(poll, begin, linger or _yield)
+        finally:
+            _spinning.discard(self)
 
     def learn(self, begin: int) -> None:
         """Learns how long a wait took, which ends now."""

@@ -25,9 +25,9 @@ class Post:
         self.slept += 1
         return THING
 
-    def wait(self, spin, batch_size=1):
+    def wait(self, spin, batch_size=1, linger=None):
         self.polled = self.slept = 0
-        assert spin.wait(self.send_request, self.sleep, batch_size) is THING
+        assert spin.wait(self.send_request, self.sleep, batch_size, linger) is THING
         return "asleep" if self.slept else "awake"
 
 
@@ -143,22 +143,41 @@ def test_where_clients_wait_in_line_it_is_slept_for_and_so_is_what_comes_next(sp
     ] * 2
 
 
-def test_one_thread_of_a_process_spins_at_a_time(spin):
-    busy(spin)
+def wait_beside(spin, other, linger=None):
+    """Has a thread spin, and another one wait meanwhile; returns how the other one waited."""
+    for each in (spin, other):
+        busy(each)
     ways = []
 
     def send_request():
         if not ways:
-            other = AdaptiveSpin()
-            other._average_ns = 0
-            thread = threading.Thread(target=lambda: ways.append(Post().wait(other)))
+            thread = threading.Thread(target=lambda: ways.append(Post().wait(other, linger=linger)))
             thread.start()
             thread.join()
         return THING
 
-    spin.wait(send_request, lambda: pytest.fail("it slept"))
+    spin.wait(send_request, lambda: pytest.fail("it slept"), linger=linger)
+    return ways.pop()
 
-    assert ways == ["asleep"]
+
+def test_one_thread_of_a_process_spins_with_the_interpreter_at_a_time(spin):
+    assert wait_beside(spin, AdaptiveSpin(for_reply=True)) == "asleep"
+
+
+@pytest.mark.parametrize(
+    ("spins_for_reply", "other_for_reply", "way"),
+    [(False, False, "asleep"), (True, False, "asleep"), (False, True, "awake"), (True, True, "awake")],
+    ids=["batch-batch", "reply-batch", "batch-reply", "reply-reply"],
+)
+def test_on_two_processors_a_second_thread_spins_only_for_a_reply(
+    monkeypatch, clock, spins_for_reply, other_for_reply, way
+):
+    monkeypatch.setattr(spinning, "_may_spin", lambda: True)
+    monkeypatch.setattr(spinning, "_LIMIT_FOR_BATCH", 1)
+    monkeypatch.setattr(spinning, "_LIMIT_FOR_REPLY", 2)
+    spins, other = (AdaptiveSpin(for_reply=for_reply) for for_reply in (spins_for_reply, other_for_reply))
+
+    assert wait_beside(spins, other, linger=lambda end_ns: None) == way
 
 
 def test_an_error_ends_the_wait_and_lets_others_spin(spin):
