@@ -26,7 +26,7 @@ _MODELS = {"": "tiny", "bare_": "baseline"}
 _STAGES = ("compute_input", "compute_output")
 _ROUNDS_S = 0.4
 _MIN_ROUNDS, _MAX_ROUNDS = 3, 300
-_LONG_S = 2.0
+_LONG_S = 5.0
 _TIMEOUT_S = 300.0
 
 
