@@ -21,18 +21,15 @@ _BACKLOG_BATCHES = 32  # batches after a large one, before spinning is tried aga
 
 _Thing = TypeVar("_Thing")
 
-_PROCESSORS = len(os.sched_getaffinity(0))
-
-# How many threads of the process may spin at a time, for one of them to begin:
-_LIMIT_WITH_INTERPRETER = 1  # nothing else can run Python meanwhile
-_LIMIT_FOR_REPLY = _PROCESSORS
-_LIMIT_FOR_BATCH = max(1, _PROCESSORS // 2)  # fewer: a worker that waits must not slow down one that calls it
-
-_spinning: set[AdaptiveSpin] = set()
+_spinning: set[AdaptiveSpin] = set()  # of all threads of the process
 
 
-def _may_spin() -> bool:
-    return os.environ.get("PYTRITON_SPIN") != "0" and len(os.sched_getaffinity(0)) > 1
+def _limit(*, for_reply: bool) -> int:
+    """Returns how many threads of the process may spin at a time, for one of them to begin; 0 if none may."""
+    processors = len(os.sched_getaffinity(0))
+    if processors == 1 or os.environ.get("PYTRITON_SPIN") == "0":
+        return 0
+    return processors if for_reply else processors // 2  # a worker that waits must not slow down one that calls it
 
 
 class AdaptiveSpin:
@@ -42,11 +39,10 @@ class AdaptiveSpin:
         for_reply: Whether it waits for replies to calls, which go before batches: more threads may spin for them.
     """
 
-    __slots__ = ("_average_ns", "_backlog", "_backoff", "_is_allowed", "_limit", "_next_backoff")
+    __slots__ = ("_average_ns", "_backlog", "_backoff", "_limit", "_next_backoff")
 
     def __init__(self, *, for_reply: bool = False) -> None:
-        self._is_allowed = _may_spin()
-        self._limit = _LIMIT_FOR_REPLY if for_reply else _LIMIT_FOR_BATCH
+        self._limit = _limit(for_reply=for_reply)
         self._average_ns = 10 * _MAX_WAIT_NS  # moving average of the time it takes
         self._backlog = 0  # waits left until the backlog counts as gone
         self._backoff = 0  # waits left until spinning is tried again
@@ -101,12 +97,13 @@ class AdaptiveSpin:
         Returns:
             The event, or None: sleep, and then call `learn`.
         """
-        if self._average_ns >= _MAX_WAIT_NS or not self._is_allowed:
+        if self._average_ns >= _MAX_WAIT_NS:
             return None
         if self._backoff:
             self._backoff -= 1
             return None
-        if len(_spinning) >= (_LIMIT_WITH_INTERPRETER if linger is None else self._limit):
+        # With the interpreter, only one: nothing else can run Python meanwhile.
+        if len(_spinning) >= (min(1, self._limit) if linger is None else self._limit):
             return None
         _spinning.add(self)
         try:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import threading
 
 import pytest
@@ -50,9 +51,15 @@ def clock(monkeypatch):
 
 
 @pytest.fixture
-def spin(monkeypatch, clock):
-    """One that may spin, whatever the machine."""
-    monkeypatch.setattr(spinning, "_may_spin", lambda: True)
+def two_processors(monkeypatch):
+    """Spinning is allowed, whatever the machine."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.delenv("PYTRITON_SPIN", raising=False)
+
+
+@pytest.fixture
+def spin(two_processors, clock):
+    """One that may spin."""
     return AdaptiveSpin()
 
 
@@ -170,11 +177,8 @@ def test_one_thread_of_a_process_spins_with_the_interpreter_at_a_time(spin):
     ids=["batch-batch", "reply-batch", "batch-reply", "reply-reply"],
 )
 def test_on_two_processors_a_second_thread_spins_only_for_a_reply(
-    monkeypatch, clock, spins_for_reply, other_for_reply, way
+    two_processors, clock, spins_for_reply, other_for_reply, way
 ):
-    monkeypatch.setattr(spinning, "_may_spin", lambda: True)
-    monkeypatch.setattr(spinning, "_LIMIT_FOR_BATCH", 1)
-    monkeypatch.setattr(spinning, "_LIMIT_FOR_REPLY", 2)
     spins, other = (AdaptiveSpin(for_reply=for_reply) for for_reply in (spins_for_reply, other_for_reply))
 
     assert wait_beside(spins, other, linger=lambda end_ns: None) == way
@@ -191,9 +195,17 @@ def test_an_error_ends_the_wait_and_lets_others_spin(spin):
     assert Post().wait(spin) == "awake"
 
 
-def test_it_can_be_switched_off(monkeypatch, clock):
+def test_it_can_be_switched_off(monkeypatch, two_processors, clock):
     monkeypatch.setenv("PYTRITON_SPIN", "0")
     spin = AdaptiveSpin()
     busy(spin)
 
     assert Post().wait(spin) == "asleep"
+
+
+def test_on_a_single_processor_no_thread_spins(monkeypatch, two_processors, clock):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    spin = AdaptiveSpin(for_reply=True)
+    busy(spin)
+
+    assert Post().wait(spin, linger=lambda end_ns: None) == "asleep"

@@ -77,7 +77,7 @@ def test_where_clients_wait_in_line_a_bell_is_slept_for(backend, ends, monkeypat
     backends, workers = ends
     if not at_doorbell:
         backends, workers = channels()
-    workers._spin._is_allowed = True
+    workers._spin._limit = 1
     awake = []
     spin = AdaptiveSpin._spin
 
