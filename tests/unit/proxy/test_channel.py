@@ -1,0 +1,86 @@
+"""The channel between a worker and a model instance."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+
+import pytest
+from wiring import channels
+
+from pytriton.proxy.transport.channel import Channel
+from pytriton.proxy.wire.notification import Notification, NotificationKind
+
+
+class TestChannel:
+    def test_bells_arrive_in_order(self):
+        ours, theirs = channels()
+        notifications = [Notification(NotificationKind.BATCH, number, -number, 2**62) for number in range(5)]
+        for notification in notifications:
+            ours.send(notification)
+
+        assert [theirs.receive() for _ in notifications] == notifications
+        ours.close()
+        theirs.close()
+
+    def test_a_file_descriptor_travels_along(self, tmp_path):
+        ours, theirs = channels()
+        with (tmp_path / "file").open("w+b") as file:
+            file.write(b"content")
+            file.flush()
+            ours.send(Notification(NotificationKind.HELLO, 1, 2, 3), file.fileno())
+        notification, fd, _ = theirs.receive_fds()
+
+        assert notification == (NotificationKind.HELLO, 1, 2, 3)
+        assert os.pread(fd, 10, 0) == b"content"
+        os.close(fd)
+        ours.close()
+        theirs.close()
+
+    def test_the_end_of_the_other_side_is_told(self):
+        ours, theirs = channels()
+        theirs.close()
+
+        with pytest.raises(EOFError):
+            ours.receive()
+        with pytest.raises(OSError, match="pipe"):
+            ours.send(Notification(NotificationKind.BATCH, 1, 0, 0))
+        ours.close()
+
+    def test_closing_wakes_who_waits(self):
+        ours, theirs = channels()
+        ended = threading.Event()
+
+        def wait():
+            with pytest.raises(EOFError):
+                while ours.receive() is None:
+                    pass
+            ended.set()
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        ours.close()
+
+        assert ended.wait(0.9), "before its timeout"
+        thread.join()
+        theirs.close()
+
+    def test_silence_is_told_as_none(self):
+        ours, theirs = channels()
+
+        assert ours.receive() is None
+        ours.close()
+        theirs.close()
+
+    def test_what_is_no_bell_ends_the_conversation(self):
+        left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        channel = Channel(right)
+        left.send(b"short")
+        with pytest.raises(EOFError):
+            channel.receive()
+        left.send(b"x" * 32)
+        with pytest.raises(EOFError):
+            channel.receive_fds()
+        left.close()
+        channel.close()
