@@ -68,9 +68,18 @@ def free_ports(count):
 
 
 def free_ports_environment():
-    """The same, for scripts that are run as a user would write them."""
+    """Settings of a server on free ports, for scripts that are run as a user would write them."""
     settings = {**dict.fromkeys(FREE_PORTS, "0"), **dict.fromkeys(client_shm(), "true")}
     return {f"PYTRITON_TRITON_CONFIG_{name.upper()}": value for name, value in settings.items()}
+
+
+@contextlib.contextmanager
+def taken_port():
+    """A port at which something listens, on all addresses."""
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        yield taken.getsockname()[1]
 
 
 def needs_flags(*names):

@@ -35,9 +35,9 @@ from pytriton.triton import TritonConfig
 
 # Fields whose tests are elsewhere.
 ELSEWHERE = {
-    "http_port": "test_lifecycle.py",
-    "grpc_port": "test_lifecycle.py",
-    "metrics_port": "test_lifecycle.py",
+    "http_port": "test_listening.py",
+    "grpc_port": "test_listening.py",
+    "metrics_port": "test_listening.py",
     "http_restricted_api": "test_security.py",
     "grpc_restricted_protocol": "test_security.py",
     "restart": "test_restarts.py",
