@@ -33,6 +33,25 @@ class Multiply:
         return {"y": x * self.factor, "pid": np.full((len(x), 1), os.getpid())}
 
 
+def meet(folder):
+    """Waits until two processes have come here, so that neither can serve the other's request."""
+    (folder / str(os.getpid())).touch()
+    wait_until(lambda: len(list(folder.iterdir())) == 2, 20)
+
+
+class Meet(Multiply):
+    """A `Multiply` that answers once two processes have a request."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.folder = folder
+
+    @batch
+    def __call__(self, x):
+        meet(self.folder)
+        return {"y": x * self.factor, "pid": np.full((len(x), 1), os.getpid())}
+
+
 def bind_pid(triton, name, infer_func, **arguments):
     """Binds a model with one input ``x``, and ``pid`` besides the output ``y``."""
     triton.bind(name, infer_func, FLOATS_IN, PID_OUT, **arguments)

@@ -12,12 +12,15 @@ import cloudpickle
 import numpy as np
 import pytest
 from processes import (
+    ONE_BY_ONE,
+    Meet,
     Multiply,
     bind_pid,
     double,
     function,
     generator,
     is_ready,
+    meet,
     pid_of_response,
     process_of,
     processes_of,
@@ -50,13 +53,13 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 # What an instance is given.
 
 
-def test_each_instance_has_a_process_of_its_own(triton, name):
-    bind_pid(triton, name, [ProcessInstance(Multiply), ProcessInstance(Multiply)])
+def test_each_instance_has_a_process_of_its_own(triton, name, tmp_path):
+    bind_pid(triton, name, [ProcessInstance(Meet, args=[tmp_path]) for _ in range(2)], config=ONE_BY_ONE)
 
     processes = processes_of(name)
     assert sorted(processes) == [0, 1]
     with client_of(triton, "grpc") as client:
-        pids = {pid for _ in range(10) for pid in at_once(4, lambda _: pid_of_response(client, name))}
+        pids = set(at_once(2, lambda _: pid_of_response(client, name)))
     assert pids == {process.pid for process in processes.values()}
 
 
@@ -72,11 +75,11 @@ def test_one_that_is_listed_twice_makes_two_processes(triton, name):
     assert len({process.pid for process in processes_of(name).values()}) == 2
 
 
-def test_processes_and_callables_of_this_process_share_a_models_load(triton, name):
-    bind_pid(triton, name, [Multiply(), ProcessInstance(Multiply)], config=ModelConfig(max_batch_size=1))
+def test_processes_and_callables_of_this_process_share_a_models_load(triton, name, tmp_path):
+    bind_pid(triton, name, [Meet(tmp_path), ProcessInstance(Meet, args=[tmp_path])], config=ONE_BY_ONE)
 
     with client_of(triton, "grpc") as client:
-        pids = {pid for _ in range(10) for pid in at_once(4, lambda _: pid_of_response(client, name))}
+        pids = set(at_once(2, lambda _: pid_of_response(client, name)))
     assert pids == {os.getpid(), process_of(name, 1).pid}
 
 
@@ -87,10 +90,15 @@ def test_the_factory_gets_its_arguments(triton, name):
     assert [send_floats(triton, name, [1]) for _ in range(4)] == [[3]] * 4
 
 
-def test_each_process_has_the_environment_of_this_one_and_its_own(triton, name, monkeypatch):
+def test_each_process_has_the_environment_of_this_one_and_its_own(triton, name, tmp_path, monkeypatch):
     def make():
         seen = np.array([[f"{os.environ['COMMON']} {os.environ.get('OWN')}".encode()]], object)
-        return lambda requests: [[seen] for _ in requests]
+
+        def serve(requests):
+            meet(tmp_path)
+            return [[seen] for _ in requests]
+
+        return serve
 
     monkeypatch.setenv("COMMON", "here")
     triton.bind(
@@ -104,7 +112,7 @@ def test_each_process_has_the_environment_of_this_one_and_its_own(triton, name, 
     def seen(_):
         return infer_json(triton, name, [json_floats([1])])[1]["outputs"][0]["data"][0]
 
-    assert {each for _ in range(10) for each in at_once(4, seen)} == {"here 0", "there 1"}
+    assert set(at_once(2, seen)) == {"here 0", "there 1"}
     assert "OWN" not in os.environ
 
 
