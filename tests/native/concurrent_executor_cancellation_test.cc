@@ -76,6 +76,23 @@ void AClientThatHasLeftIsSentOneThing() {
   CheckServedNow(&model, &random);
 }
 
+void AResultLeavesCancelledRequestsOut() {
+  std::mt19937_64 random(19);
+  Model model("left-out", 1, true, {4});
+  model.Load();
+  auto batch = BatchOf(model.Request(&random), model.Request(&random), model.Request(&random));
+  model.Submit(batch);
+  const Taken taken = Next(&model.worker_end());
+  batch[0]->request.cancelled = true;
+  CHECK(WaitUntil([&] { return batch[0]->request.released; }));
+  batch[1]->request.cancelled = true;  // and is still to be noticed
+  CHECK(SendResult(&model.worker_end(), taken, fake_worker::EchoOf(taken.batch)));
+  Model::Wait(batch);
+  for (size_t i : {0, 1}) CHECK(batch[i]->failed_with(TRITONSERVER_ERROR_CANCELLED, "was cancelled"));
+  Model::CheckEchoed(*batch[2]);
+  CheckServedNow(&model, &random);
+}
+
 void ARequestWhoseTimeHasPassedIsAnswered() {
   CheckCancelled(
       "late", [](TRITONBACKEND_Request* request) { request->timeout_us = 20000; }, TRITONSERVER_ERROR_UNAVAILABLE,
@@ -135,6 +152,7 @@ const Behaviours kBehaviours = {
     {"cancelled_requests_are_not_sought_in_later_batches", CancelledRequestsAreNotSoughtInLaterBatches},
     {"a_sequential_batch_is_notified_of_cancelling", ASequentialBatchIsNotifiedOfCancelling},
     {"a_client_that_has_left_is_sent_one_thing", AClientThatHasLeftIsSentOneThing},
+    {"a_result_leaves_cancelled_requests_out", AResultLeavesCancelledRequestsOut},
 };
 
 }  // namespace

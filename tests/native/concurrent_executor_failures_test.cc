@@ -198,7 +198,8 @@ void NonsenseFailsWhatIsInFlight() {
   const auto kind = static_cast<int64_t>(pytriton::NotificationKind::kResponses);
   const std::vector<std::pair<pytriton::Notification, std::string>> notifications = {
       {{99, 0, 64, 64}, "out of turn"},
-      {{static_cast<int64_t>(pytriton::NotificationKind::kResult), 2, 64, 64}, "out of turn"},
+      {{static_cast<int64_t>(pytriton::NotificationKind::kWelcome), 2, 64, 64}, "out of turn"},
+      {{static_cast<int64_t>(pytriton::NotificationKind::kResult), 2, 64, 15}, "ends too early"},
       {{kind, 0, std::numeric_limits<int64_t>::max(), 64}, "outside its shared memory"},
       {{kind, 0, 64, std::numeric_limits<int64_t>::max()}, "outside its shared memory"},
       {{kind, 0, 0, 64}, "outside its shared memory"},
@@ -210,6 +211,65 @@ void NonsenseFailsWhatIsInFlight() {
                                                 const Taken&) { CHECK(worker_end->Notify(notification)); },
                  reason);
   }
+}
+
+void ResultsOutOfTurnFailWhatIsInFlight() {
+  std::mt19937_64 random(24);
+  struct Lie {
+    bool decoupled;
+    int64_t sequence;       // relative to the batch's
+    int64_t request_count;  // as well
+    bool responded;         // to a request of the batch, before
+    std::string reason;
+  };
+  const std::vector<Lie> lies = {
+      {true, 0, 0, false, "a result out of turn"},
+      {false, 5, 0, false, "a result out of turn"},
+      {false, 0, 0, true, "a result out of turn"},
+      {false, 0, 1, false, "for another number of requests"},
+  };
+  for (size_t i = 0; i < lies.size(); ++i) {
+    const Lie& lie = lies[i];
+    Model model("turn" + std::to_string(i), 1, true, {4, lie.decoupled});
+    model.Load();
+    auto batch = BatchOf(model.Request(&random), model.Request(&random));
+    model.Submit(batch);
+    Taken taken = Next(&model.worker_end());
+    if (lie.responded) CHECK(model.worker_end().Send(Reply().Echo(taken, 0)));
+    pytriton::ResultMessage result = fake_worker::EchoOf(taken.batch);
+    result.request_count += lie.request_count;
+    taken.sequence += lie.sequence;
+    CHECK(SendResult(&model.worker_end(), taken, result));
+    Model::Wait(batch);
+    if (lie.responded) Model::CheckEchoed(*batch[0]);
+    CHECK(lie.responded || batch[0]->failed_with(TRITONSERVER_ERROR_INTERNAL, lie.reason));
+    CHECK(batch[1]->failed_with(TRITONSERVER_ERROR_INTERNAL, lie.reason));
+    CheckServedNow(&model, &random);
+    CHECK(model.connections() == 2);
+  }
+}
+
+void AWorkerThatTakesNothingEnds() {
+  std::mt19937_64 random(25);
+  Mode mode = {8};
+  mode.at_doorbell = true;
+  Model model("stuck", 1, true, mode);
+  model.Load();
+  WorkerEnd& worker_end = model.worker_end();
+  std::vector<Requests> batches;
+  for (int i = 0; i < 2; ++i) batches.push_back(BatchOf(model.Request(&random)));
+  std::thread launching([&] {
+    for (const Requests& batch : batches) model.Submit(batch);
+  });
+  Next(&worker_end);
+  Next(&worker_end);
+  batches[1][0]->request.cancelled = true;  // is answered meanwhile
+  Model::Wait(batches[1]);
+  worker_end.HangUp();
+  launching.join();
+  Model::Wait(batches[0]);
+  CHECK(batches[0][0]->failed_with(TRITONSERVER_ERROR_UNAVAILABLE, "the worker has gone"));
+  CheckServedNow(&model, &random);
 }
 
 void OutputsThatDoNotFitTheirShapeFailAlone() {
@@ -326,6 +386,8 @@ const Behaviours kBehaviours = {
     {"unloading_answers_what_is_in_flight", UnloadingAnswersWhatIsInFlight},
     {"idle_instances_end", IdleInstancesEnd},
     {"nonsense_fails_what_is_in_flight", NonsenseFailsWhatIsInFlight},
+    {"results_out_of_turn_fail_what_is_in_flight", ResultsOutOfTurnFailWhatIsInFlight},
+    {"a_worker_that_takes_nothing_ends", AWorkerThatTakesNothingEnds},
     {"outputs_that_do_not_fit_their_shape_fail_alone", OutputsThatDoNotFitTheirShapeFailAlone},
     {"a_worker_that_does_not_read_is_served", AWorkerThatDoesNotReadIsServed},
     {"execution_goes_on_after_a_worker_that_does_not_read_hangs_up", ExecutionGoesOnAfterAWorkerThatDoesNotReadHangsUp},

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <random>
+#include <string>
 
 #include "data_path.h"
 
@@ -23,6 +24,13 @@ inline void EchoAll(fake_worker::WorkerEnd* worker_end, const fake_worker::Taken
   for (int64_t i = 0; i < taken.batch.request_count; ++i) reply.Echo(taken, i);
   worker_end->Release(taken);
   CHECK(worker_end->Send(reply));
+}
+
+// All responses to a batch in one.
+inline bool SendResult(fake_worker::WorkerEnd* worker_end, const fake_worker::Taken& taken,
+                       const pytriton::ResultMessage& result) {
+  const std::string message = fake_worker::Whole(result, fake_worker::DataOf(taken.batch, taken.data));
+  return worker_end->SendMessage(pytriton::NotificationKind::kResult, taken.sequence, message);
 }
 
 // A batch that is served from beginning to end: what the worker said before it was acknowledged then.

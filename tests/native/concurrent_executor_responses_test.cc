@@ -269,6 +269,73 @@ void ABatchWaitsUntilTheOneBeforeHasReturned() {
   for (const Requests& batch : batches) Model::Wait(batch);
 }
 
+void AResultRespondsToAllRequests() {
+  std::mt19937_64 random(34);
+  Model model("whole", 1, true, {4});
+  model.Load();
+  WorkerEnd& worker_end = model.worker_end();
+  auto batch = BatchOf(model.Request(&random), model.Request(&random), model.Request(&random), model.Request(&random));
+  batch[2]->request.reschedulable = true;
+  auto other = BatchOf(model.Request(&random));
+  model.Submit(batch);
+  model.Submit(other);
+  const Taken taken = Next(&worker_end);
+  EchoAll(&worker_end, Next(&worker_end));
+  pytriton::ResultMessage result = fake_worker::EchoOf(taken.batch);
+  result.compute_start_ns = 1000;
+  result.compute_end_ns = 2000;
+  result.failures = {{1, TRITONSERVER_ERROR_UNAVAILABLE, "not this one", "the traceback", "ValueError"},
+                     {2, pytriton::kReschedule, "", "", ""}};
+  result.parameters = {{3, {{"number", pytriton::ParameterType::kInt, "", 7}}}};
+  CHECK(SendResult(&worker_end, taken, result));
+  worker_end.Release(taken);
+  Model::Wait(batch);
+  Model::Wait(other);
+  Model::CheckEchoed(*batch[0]);
+  CHECK(batch[1]->failed_with(TRITONSERVER_ERROR_UNAVAILABLE, "not this one"));
+  CHECK(fake_triton::TakeLog() == "the traceback\n");
+  CHECK(batch[2]->request.rescheduled && batch[2]->request.responses.empty());
+  Model::CheckEchoed(*batch[3]);
+  CHECK(batch[3]->request.response_parameters.at("number") == "7");
+  Model::CheckEchoed(*other[0]);
+  const TRITONBACKEND_ModelInstance& instance = *model.instance();
+  CHECK(WaitUntil([&] { return instance.batches.size() == 2 && instance.succeeded == 3 && instance.failed == 1; }));
+  CHECK(instance.batches[1].rows == 4 && instance.batches[1].times[1] == 1000 && instance.batches[1].times[2] == 2000);
+  CheckServedNow(&model, &random);
+}
+
+void ABatchWaitsUntilTheOnesBeforeAreTaken() {
+  std::mt19937_64 random(35);
+  Mode mode = {8};
+  mode.at_doorbell = true;
+  Model model("taken", 1, true, mode);
+  model.Load();
+  WorkerEnd& worker_end = model.worker_end();
+  std::vector<Requests> batches;
+  for (int i = 0; i < 3; ++i) batches.push_back(BatchOf(model.Request(&random)));
+  std::atomic<int> launched{0};
+  std::thread launching([&] {
+    for (const Requests& batch : batches) {
+      model.Submit(batch);
+      ++launched;
+    }
+  });
+  const Taken first = Next(&worker_end);
+  const Taken second = Next(&worker_end);
+  CHECK(launched == 1);  // nobody waits for the only batch to be taken
+  worker_end.Acknowledge();
+  CHECK(!worker_end.Take(kNothingMs));
+  CHECK(launched == 1);
+  worker_end.Acknowledge();
+  const Taken third = Next(&worker_end);
+  CHECK(launched == 2);
+  for (const Taken* taken : {&first, &second}) EchoAll(&worker_end, *taken);  // it is taken late, and alone
+  worker_end.Acknowledge();
+  launching.join();
+  EchoAll(&worker_end, third);
+  for (const Requests& batch : batches) Model::Wait(batch);
+}
+
 void OnlyStreamsMayEndWithNothing() {
   std::mt19937_64 random(9);
   Model model("nothing", 1, true, {4});
@@ -319,6 +386,8 @@ const Behaviours kBehaviours = {
     {"requests_go_back_to_the_server", RequestsGoBackToTheServer},
     {"response_parameters_travel_with_each_response", ResponseParametersTravelWithEachResponse},
     {"a_batch_waits_until_the_one_before_has_returned", ABatchWaitsUntilTheOneBeforeHasReturned},
+    {"a_result_responds_to_all_requests", AResultRespondsToAllRequests},
+    {"a_batch_waits_until_the_ones_before_are_taken", ABatchWaitsUntilTheOnesBeforeAreTaken},
     {"only_streams_may_end_with_nothing", OnlyStreamsMayEndWithNothing},
     {"statistics_are_reported_once", StatisticsAreReportedOnce},
 };

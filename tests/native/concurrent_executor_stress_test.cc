@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "data_path.h"
+#include "concurrent_executor_fixture.h"
 
 namespace data_path {
 
@@ -83,7 +83,12 @@ void Improvise(WorkerEnd* worker_end, bool decoupled, uint64_t seed) {
       if (state == State::kOpen && below(100) == 0) state = State::kForgotten;
       if (state == State::kForgotten && !each.taken.is_cancelled(request)) continue;
       bool final = true;
-      if (each.taken.is_cancelled(request) || (decoupled && below(4) == 0)) {
+      const bool is_untouched =
+          std::all_of(each.states.begin(), each.states.end(), [](State s) { return s == State::kOpen; });
+      if (is_untouched && !decoupled && reply.responses().responses.empty() && below(2) == 0) {
+        SendResult(worker_end, each.taken, fake_worker::EchoOf(each.taken.batch));
+        std::fill(each.states.begin(), each.states.end(), State::kEnded);
+      } else if (each.taken.is_cancelled(request) || (decoupled && below(4) == 0)) {
         reply.End(each.taken, request);
       } else if (below(10) == 0) {
         reply.Fail(each.taken, request, "at random", final = below(2) == 0);

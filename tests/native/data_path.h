@@ -80,7 +80,7 @@ struct Mode {
   int64_t max_in_flight = 0;  // 0 is sequential mode
   bool decoupled = false;
   bool deferred = false;
-  bool at_doorbell = false;
+  bool at_doorbell = false;  // where batches are taken, or in concurrent mode acknowledged
 };
 
 // A model that is served by a worker. Its inputs are A, B, ..., its outputs OUT_A, OUT_B, ...

@@ -55,6 +55,11 @@ void Doorbell::Notify(const pytriton::Notification& result) {
   syscall(SYS_futex, &backends_->notified, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
+void Doorbell::Acknowledge() {
+  backends_->acknowledged.store(++acknowledged_);
+  syscall(SYS_futex, &backends_->acknowledged, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
+
 void Doorbell::Sleep() const {
   const timespec nap = {0, kNapNs};
   syscall(SYS_futex, &workers_->notified, FUTEX_WAIT, acknowledged_, &nap, nullptr, 0);

@@ -20,6 +20,8 @@ class Doorbell {
   // The next batch; nothing if none comes for a while, or the other side has ended.
   std::optional<pytriton::Notification> Take();
   void Notify(const pytriton::Notification& result);
+  // Acknowledges a batch that came over the socket.
+  void Acknowledge();
 
  private:
   struct Workers;

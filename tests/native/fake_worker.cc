@@ -189,9 +189,9 @@ std::string Reply::message() const {
   return writer.ToString() + data_;
 }
 
-WorkerEnd::WorkerEnd(FileDescriptor socket, std::vector<FileDescriptor> files, int64_t doorbell)
+WorkerEnd::WorkerEnd(FileDescriptor socket, std::vector<FileDescriptor> files, int64_t doorbell, bool acknowledged)
     : socket_(std::move(socket)), files_(std::move(files)), peer_(std::move(files_[0])), arena_(int64_t{1} << 24) {
-  if (doorbell != 0) doorbell_.emplace(peer_, doorbell);
+  if (doorbell != 0) (acknowledged ? acknowledgements_ : doorbell_).emplace(peer_, doorbell);
   SendNotification(socket_.get(), {static_cast<int64_t>(NotificationKind::kWelcome), 0, doorbell, 0}, 0, arena_.fd());
 }
 
@@ -285,9 +285,10 @@ Served Echo(const pytriton::BatchMessage& batch, const char* data) {
   return {Whole(EchoOf(batch), DataOf(batch, data)), {}};
 }
 
-Worker::Worker(const std::string& socket, Session session, bool at_doorbell)
+Worker::Worker(const std::string& socket, Session session, bool at_doorbell, bool acknowledged)
     : session_(std::move(session)),
       at_doorbell_(at_doorbell),
+      acknowledged_(acknowledged),
       listener_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
@@ -340,7 +341,7 @@ void Worker::Connect(FileDescriptor connected) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (closing_) return;
     const int64_t doorbell = at_doorbell_ ? notification.offset : 0;
-    worker_ends_.push_back(std::make_unique<WorkerEnd>(std::move(connected), std::move(files), doorbell));
+    worker_ends_.push_back(std::make_unique<WorkerEnd>(std::move(connected), std::move(files), doorbell, acknowledged_));
     worker_end = worker_ends_.back().get();
   }
   changed_.notify_all();

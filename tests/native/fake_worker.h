@@ -57,8 +57,10 @@ class Reply {
 class WorkerEnd {
  public:
   // `files` came with the hello: the backend's arena, and the end of a service channel where there is one. `doorbell`
-  // is the offset of the one where batches are taken, 0 where they come over the socket.
-  WorkerEnd(pytriton::FileDescriptor socket, std::vector<pytriton::FileDescriptor> files, int64_t doorbell);
+  // is the offset of the one that is used, or 0: batches are taken there, or come over the socket and are
+  // `acknowledged` there.
+  WorkerEnd(pytriton::FileDescriptor socket, std::vector<pytriton::FileDescriptor> files, int64_t doorbell,
+            bool acknowledged);
 
   // The next batch, once it is there; nothing when the other side is gone, or when none came in time.
   std::optional<Taken> Take(int timeout_ms = -1);
@@ -68,6 +70,7 @@ class WorkerEnd {
   bool Notify(const pytriton::Notification& notification);
   // Whether the last `Take` has found that the other side is gone.
   bool gone() const { return gone_; }
+  void Acknowledge() { acknowledgements_->Acknowledge(); }
   void Release(const Taken& taken) const { peer_.Release(taken.offset); }
   void HangUp() const { shutdown(socket_.get(), SHUT_RDWR); }
 
@@ -83,6 +86,7 @@ class WorkerEnd {
   const pytriton::PeerArena peer_;
   pytriton::Arena arena_;
   std::optional<Doorbell> doorbell_;
+  std::optional<Doorbell> acknowledgements_;
   bool gone_ = false;
 };
 
@@ -105,7 +109,7 @@ Session Sequential(Serve serve, size_t kept = 0);
 // A whole message.
 std::string Whole(const pytriton::ResultMessage& result, const std::string& data);
 
-// Output n is input n.
+// A result in which output n is input n, which lies in `DataOf` the batch.
 pytriton::ResultMessage EchoOf(const pytriton::BatchMessage& batch);
 // The data of a batch's tensors.
 std::string DataOf(const pytriton::BatchMessage& batch, const char* data);
@@ -114,7 +118,7 @@ Served Echo(const pytriton::BatchMessage& batch, const char* data);
 class Worker {
  public:
   // `socket` is where to listen. Without a session, the worker_ends are for whoever asks for them.
-  Worker(const std::string& socket, Session session, bool at_doorbell = false);
+  Worker(const std::string& socket, Session session, bool at_doorbell = false, bool acknowledged = false);
   ~Worker();
 
   int64_t connections() const { return connections_; }
@@ -129,6 +133,7 @@ class Worker {
 
   const Session session_;
   const bool at_doorbell_;
+  const bool acknowledged_;
   pytriton::FileDescriptor listener_;
   std::atomic<int64_t> connections_{0};
   std::mutex mutex_;

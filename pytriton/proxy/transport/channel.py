@@ -10,10 +10,12 @@ import contextlib
 import os
 import socket
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 from pytriton.proxy.transport.adaptive_spin import AdaptiveSpin
 from pytriton.proxy.transport.doorbell import Doorbell
+from pytriton.proxy.transport.notification_reader import NotificationReader
 from pytriton.proxy.transport.notification_sender import NotificationSender
 from pytriton.proxy.transport.peer_watch import PEERS
 from pytriton.proxy.wire.notification import NOTIFICATION, Notification
@@ -28,8 +30,10 @@ class Channel:
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
         self._sender = NotificationSender(connected)
+        self._reader: NotificationReader | None = None
         self._spin = AdaptiveSpin()
         self._doorbell: Doorbell | None = None
+        self._acknowledgements: Doorbell | None = None
         self._is_closed = False
         self._rests = False
         self.is_woken = False
@@ -51,6 +55,14 @@ class Channel:
         else:
             self._sender.send(NOTIFICATION.pack(*notification))
 
+    def send_several(self, notifications: Sequence[Notification]) -> None:
+        """Sends notifications over the socket, by one system call.
+
+        Raises:
+            OSError: The other side has gone.
+        """
+        self._sender.send_several([NOTIFICATION.pack(*notification) for notification in notifications])
+
     def receive(self, batch_size: int = 0) -> Notification | None:
         """Waits for a notification.
 
@@ -71,6 +83,15 @@ class Channel:
         """Exchanges notifications through a doorbell in shared memory from now on; called after the handshake."""
         self._doorbell = Doorbell(memory, offset, IDLE_S)
         PEERS.add(self._socket.fileno(), self._doorbell.wake)
+
+    def acknowledge_at(self, memory: Any, offset: int) -> None:
+        """Has `acknowledge` count in a doorbell in shared memory; called after the handshake."""
+        self._acknowledgements = Doorbell(memory, offset, IDLE_S)
+
+    def acknowledge(self) -> None:
+        """Acknowledges a notification that `receive_several` has returned, if there is a doorbell for that."""
+        if self._acknowledgements is not None:
+            self._acknowledgements.acknowledge_aloud()
 
     def rest(self) -> None:
         """Has the next `receive` wait for as long as nothing happens, if there is a doorbell."""
@@ -126,6 +147,19 @@ class Channel:
             EOFError: The other side has gone.
         """
         return self._receive(socket.MSG_DONTWAIT)
+
+    def receive_several(self) -> list[Notification]:
+        """Receives notifications without waiting, by one system call.
+
+        Raises:
+            EOFError: The other side has gone. Notifications that it sent just before are lost.
+        """
+        if self._reader is None:
+            self._reader = NotificationReader(self._socket)
+        notifications = self._reader.read()
+        if notifications is None or self._reader.has_ended:
+            raise EOFError
+        return [tuple.__new__(Notification, notification) for notification in notifications]
 
     def receive_fds(self) -> tuple[Notification, int, int | None]:
         """Waits for a notification that brings one or two file descriptors.

@@ -1,7 +1,8 @@
 """A doorbell: futex-based wake-up with a one-slot mailbox. Twin of ``backend/transport/doorbell.h``.
 
 Sleeping on a futex costs much less than on a socket, so both sides share words in memory. In sequential mode only one
-notification is under way at a time, and it lies beside these words; other notifications travel over a socket.
+notification is under way at a time, and it lies beside these words; other notifications travel over a socket, and the
+words count them.
 """
 
 from __future__ import annotations
@@ -113,6 +114,10 @@ class Doorbell:
         """Acknowledges a notification, visibly to the other side."""
         self._acknowledged = (self._acknowledged + 1) & _MASK
         self._words[_ACKNOWLEDGED] = self._acknowledged
+
+    def acknowledge_aloud(self) -> None:
+        """Acknowledges a notification, and wakes the other side if it waits for that."""
+        _ring(self._own + 4 * _ACKNOWLEDGED)
 
     def take(self) -> Notification | None:
         """Takes the batch's notification out of the slot; returns None if there is none."""

@@ -29,14 +29,18 @@ class NotificationReader:
     def __init__(self, connected: socket.socket) -> None:
         self._fd = connected.fileno()
         self._vector = MessageVector(_COUNT, NOTIFICATION.size)
+        self.has_ended = False
+        """Whether the other side had gone when `read` was called last, even if it returned notifications."""
 
     def read(self) -> list[tuple[int, int, int, int]] | None:
         """Returns the notifications that have come, at most 64 of them; None if the other side has gone."""
         vector = self._vector
         count = _recvmmsg(self._fd, vector.address, _COUNT, socket.MSG_DONTWAIT, None)
         if count < 0:
-            return [] if ctypes.get_errno() in (errno.EAGAIN, errno.EINTR) else None
+            self.has_ended = ctypes.get_errno() not in (errno.EAGAIN, errno.EINTR)
+            return None if self.has_ended else []
         for number in range(count):
             if vector.done(number) != NOTIFICATION.size:
+                self.has_ended = True
                 return None if number == 0 else list(NOTIFICATION.iter_unpack(vector.data[: number * vector.size]))
         return list(NOTIFICATION.iter_unpack(vector.data[: count * vector.size]))

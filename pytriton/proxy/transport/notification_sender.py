@@ -59,6 +59,8 @@ class NotificationSender:
         Raises:
             OSError: The other side has gone.
         """
+        if len(messages) == 1:
+            return self.send(messages[0])
         for start in range(0, len(messages), _COUNT):
             part = messages[start : start + _COUNT]
             for message in part[self._send_at_once(part) :]:

@@ -9,7 +9,7 @@ import enum
 import struct
 from typing import NamedTuple
 
-PROTOCOL_VERSION = 15
+PROTOCOL_VERSION = 16
 """The version of the wire format, raised with every change. A peer with another version is refused."""
 
 

@@ -133,8 +133,10 @@ class ConcurrentExecutor:
 
     def _receive(self) -> None:
         try:
-            while (notification := self._channel.receive_now()) is not None:
+            for notification in self._channel.receive_several():
                 self._submit(notification)
+                # Not before the loop has run what is ready: what arrives meanwhile becomes one batch.
+                self._loop.call_soon(self._channel.acknowledge)
         except EOFError:
             LOGGER.debug("An instance of model %r disconnected.", self._signature.model)
             self._close()
@@ -210,8 +212,12 @@ class ConcurrentExecutor:
             returned = self._call(in_flight)
         if hasattr(returned, "__aiter__"):
             await self._stream_async(in_flight, returned)
+            return
+        returned = await returned
+        if self._deferred or self._signature.spec.decoupled or in_flight.batch.spans is not None:
+            self._send_all(in_flight, returned)
         else:
-            self._send_all(in_flight, await returned)
+            self._responses.send_result(in_flight, returned, time.monotonic_ns())
 
     async def _stream_async(self, in_flight: InFlightBatch, steps: Any) -> None:
         import asyncio
@@ -339,9 +345,11 @@ class ConcurrentExecutor:
             spans.end_call()
         now_ns = time.monotonic_ns()
         left = [request for request in range(len(in_flight.requests)) if request not in in_flight.ended]
-        self._responses.send(
-            [PendingResponse(in_flight, request, True, now_ns, failure) for request in left], at_once=error is not None
-        )
+        if left:
+            self._responses.send(
+                [PendingResponse(in_flight, request, True, now_ns, failure) for request in left],
+                at_once=error is not None,
+            )
         in_flight.has_returned = True
         self._complete(in_flight)
         if isinstance(error, PyTritonUnrecoverableError) and self._on_unrecoverable is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pytriton.proxy.tensors.failure import failure_of
 from pytriton.proxy.tensors.layout import Layout
 from pytriton.proxy.tensors.outputs import code_of
+from pytriton.proxy.tensors.result import ResultWriter
 from pytriton.proxy.tensors.signature import Signature
 from pytriton.proxy.transport.arena import Arena, ArenaError
 from pytriton.proxy.transport.channel import Channel
@@ -66,6 +67,8 @@ class ResponseWriter:
         self._lock: CombiningLock[list[PendingResponse]] = CombiningLock(self._take_left)
         # It guards the arena and all attributes below.
         self._replies: list[PendingResponse] = []
+        self._result_writer = ResultWriter(signature)
+        self._results: list[Notification] = []  # that are written already
         self._pending_errors: list[PendingResponse] = []  # errors that replace outputs for which there was no room
         self._flush_is_due = False
         self._closed = False
@@ -107,9 +110,27 @@ class ResponseWriter:
             self._replies += responses
             if at_once or not in_loop:
                 self._flush()
-            elif not self._flush_is_due:
-                self._flush_is_due = True
-                self._loop.call_soon(self._flush_due)
+            else:
+                self._flush_soon()
+
+    def send_result(self, in_flight: InFlightBatch, returned: object, end_ns: int) -> None:
+        """Sends all responses to a batch as one result, together with others of the same turn of the loop.
+
+        Args:
+            in_flight: The batch, no request of which has ended.
+            returned: What the inference callable returned for it; see `collect_outputs`.
+            end_ns: When it returned (CLOCK_MONOTONIC).
+
+        Raises:
+            PyTritonValidationError: An output does not match the declaration.
+            ArenaError: The arena is full.
+        """
+        with self._lock:
+            place = self._result_writer.write(returned, in_flight.batch, (in_flight.start_ns, end_ns), self._arena)
+            self._results.append(Notification(NotificationKind.RESULT, in_flight.sequence, *place))
+            in_flight.ended.update(range(in_flight.batch.request_count))
+            in_flight.unwanted |= in_flight.ended
+            self._flush_soon()
 
     def mark_returned(self, in_flight: InFlightBatch, notify: bool) -> None:
         """Marks that the callable has returned while requests may be open; ``notify`` notifies the server."""
@@ -135,6 +156,11 @@ class ResponseWriter:
             self._replies += responses
         self._flush()
 
+    def _flush_soon(self) -> None:
+        if not self._flush_is_due:
+            self._flush_is_due = True
+            self._loop.call_soon(self._flush_due)
+
     def _flush_due(self) -> None:
         with self._lock:
             self._flush_is_due = False
@@ -144,9 +170,12 @@ class ResponseWriter:
         # A response that could not be sent was replaced by an error, which is final.
         responses = [response for response in self._replies if response.request not in response.in_flight.unsendable]
         self._replies = []
+        results, self._results = self._results, []
         if self._closed:
             return
         try:
+            if results:
+                self._channel.send_several(results)
             if responses:
                 self._write(responses)
         except ArenaError:

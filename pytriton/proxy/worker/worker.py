@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import functools
 import inspect
@@ -177,7 +178,7 @@ class Worker:
             peer_fd: File descriptor of the instance's arena.
             server_client: The client of the instance's service channel, closed at the end; None if the process has its
                 own.
-            doorbell: Offset of the doorbell in the instance's arena, for sequential mode; 0 is none.
+            doorbell: Offset of the doorbell in the instance's arena; 0 is none.
         """
         try:
             peer = PeerArena(peer_fd)
@@ -186,10 +187,12 @@ class Worker:
             if server_client is not None:
                 server_client.close()
             raise
+        if not has_futex():
+            doorbell = 0
         if self.mode is not ExecutionMode.SEQUENTIAL:
-            self._open_executor(channel, peer, server_client)
+            self._open_executor(channel, peer, server_client, doorbell)
             return
-        connected = _Connected(channel, peer, server_client, doorbell if has_futex() else 0, Warmup(self._signature))
+        connected = _Connected(channel, peer, server_client, doorbell, Warmup(self._signature))
         with self._lock:
             is_closed = self._closed
             if not is_closed:
@@ -242,7 +245,9 @@ class Worker:
         if self._watchdog is not None:
             self._watchdog.close()
 
-    def _open_executor(self, channel: Channel, peer: PeerArena, server_client: ServerClient | None) -> None:
+    def _open_executor(
+        self, channel: Channel, peer: PeerArena, server_client: ServerClient | None, doorbell: int
+    ) -> None:
         loop = self._loop.enter()
         arena = Arena()
         executor = ConcurrentExecutor(
@@ -269,12 +274,18 @@ class Worker:
                 server_client.close()
             self._loop.leave()
             return
+        begin: Callable[[], None] = executor.close
         try:
-            channel.send(Notification(NotificationKind.WELCOME, 0, 0, 0), arena.fd, *self._owner_fds)
+            if doorbell:
+                channel.acknowledge_at(peer.memory, doorbell)
+            channel.send(Notification(NotificationKind.WELCOME, 0, doorbell, 0), arena.fd, *self._owner_fds)
+            begin = executor.open
         except OSError:
-            executor.close()
-            return
-        loop.call_soon_threadsafe(executor.open)
+            LOGGER.debug("An instance of model %r disconnected.", self._signature.model)
+        except Exception:  # its doorbell is outside of its arena
+            LOGGER.exception("A worker of model %r failed and closes its connection.", self._signature.model)
+        with contextlib.suppress(RuntimeError):  # the worker has been closed meanwhile, and its loop, too
+            loop.call_soon_threadsafe(begin)
 
     def _forget(self, executor: ConcurrentExecutor) -> None:
         with self._lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import threading
 import time
 
 import numpy as np
@@ -14,6 +15,7 @@ from wiring import TIMEOUT_S, next_notification, wait_until
 
 from pytriton.model_config import Tensor
 from pytriton.proxy.context import MODEL
+from pytriton.proxy.transport import notification_sender
 from pytriton.proxy.types import Response
 from pytriton.proxy.wire.inference import RequestMetadata
 from pytriton.proxy.wire.registration import ExecutionMode
@@ -58,23 +60,32 @@ class TestCoroutines:
             reply, outputs = instance.next_response()
             assert (reply.sequence, outputs["y"].tolist()) == (sequences[number], [[number]])
 
-    def test_answers_that_are_there_together_travel_together(self, serve):
+    @pytest.mark.parametrize("decoupled", [True, False])
+    def test_answers_that_are_there_together_travel_together(self, serve, monkeypatch, decoupled):
         count = 40
         waiting = []
+        calls = []
+
+        def counted(system_call):
+            return lambda *args: calls.append(system_call) or system_call(*args)
+
+        for name in ("_send", "_sendmmsg"):
+            monkeypatch.setattr(notification_sender, name, counted(getattr(notification_sender, name)))
 
         async def infer(requests):
             waiting.append(asyncio.get_running_loop().create_future())
             if len(waiting) == count:
+                calls.clear()  # those by which the batches were sent
                 for future in waiting:
                     future.set_result(None)
             await waiting[-1]
             return [y(1)]
 
-        _, instance = serve(infer, decoupled=False)
+        _, instance = serve(infer, decoupled=decoupled)
         sequences = [instance.notify(x(1)) for _ in range(count)]
 
         assert sorted(instance.next_response()[0].sequence for _ in sequences) == sequences
-        assert instance.notifications < count / 2
+        assert 0 < len(calls) < count / 2
 
     def test_they_know_the_model_that_they_are_called_for(self, serve):
         async def infer(requests):
@@ -175,6 +186,43 @@ class TestCoroutines:
 
 async def set_soon(event):
     event.set()
+
+
+class TestAcknowledgements:
+    """The backend waits for them before it sends another batch."""
+
+    def test_a_batch_is_acknowledged_once_the_loop_has_come_back(self, serve):
+        seen = []
+
+        async def infer(requests):
+            seen.append(instance.doorbell.acknowledged)  # how many batches were acknowledged
+            return [y(1)]
+
+        _, instance = serve(infer, has_doorbell=True)
+        for _ in range(3):
+            assert instance.stream(instance.notify(x(1))) == [[[1]]]
+
+        assert seen == [0, 1, 2]
+        wait_until(lambda: instance.doorbell.acknowledged == 3)
+
+    def test_batches_that_come_together_are_acknowledged_together(self, serve):
+        hold, held = threading.Event(), threading.Event()
+
+        async def infer(requests):
+            if not held.is_set():
+                held.set()
+                hold.wait(TIMEOUT_S)
+            return [y(1)]
+
+        _, instance = serve(infer, has_doorbell=True)
+        sequences = [instance.notify(x(1)) for _ in range(4)]
+        assert held.wait(TIMEOUT_S)
+        assert instance.doorbell.acknowledged < 4
+        hold.set()
+
+        for sequence in sequences:
+            assert instance.stream(sequence) == [[[1]]]
+        wait_until(lambda: instance.doorbell.acknowledged == 4)
 
 
 class TestPlainFunctions:

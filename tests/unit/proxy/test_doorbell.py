@@ -12,6 +12,7 @@ from wiring import TIMEOUT_S, BackendsDoorbell, channels, serve_instance, wait_u
 
 from pytriton.proxy.transport.adaptive_spin import AdaptiveSpin
 from pytriton.proxy.transport.arena import Arena, PeerArena
+from pytriton.proxy.transport.doorbell import Doorbell
 from pytriton.proxy.wire.notification import Notification, NotificationKind
 from pytriton.proxy.worker.worker import Worker
 
@@ -58,6 +59,19 @@ def test_the_backend_sees_whether_its_bell_was_taken(backend, ends):
 
         assert workers.receive() == Notification(NotificationKind.BATCH, sequence, 64, 64)
         assert backend.is_read
+
+
+def test_a_backend_that_waits_until_a_batch_is_taken_is_woken(backend):
+    worker = Doorbell(PeerArena(os.dup(backend.arena.fd)).memory, backend.offset, 0.2)
+    waiting = threading.Thread(target=backend.wait_for_acknowledgement)
+    waiting.start()
+    time.sleep(0.05)  # it sleeps by now; if not, the test passes all the same
+
+    worker.acknowledge_aloud()
+    waiting.join(TIMEOUT_S / 2)
+
+    assert not waiting.is_alive()
+    assert backend.acknowledged == 1
 
 
 def test_a_ring_wakes_who_sleeps_there_and_the_bell_is_taken(backend, ends):

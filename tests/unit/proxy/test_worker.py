@@ -9,11 +9,13 @@ import threading
 import numpy as np
 import psutil
 import pytest
+from executors import threads
 from wiring import TIMEOUT_S, Instance, channels, next_notification, wait_until
 
 from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.proxy.transport.channel import Channel
 from pytriton.proxy.wire.notification import Notification, NotificationKind
+from pytriton.proxy.worker.threads import EventLoop
 from pytriton.proxy.worker.worker import Worker
 
 X = np.ones((1, 3), np.float32)
@@ -183,6 +185,26 @@ class TestWorker:
             ours.receive()
         assert worker.connections == 0
         worker.close(TIMEOUT_S)
+        ours.close()
+
+    @pytest.mark.parametrize("doorbell", [-1, 1 << 62], ids=["before", "behind"])
+    def test_so_is_one_of_a_coroutine(self, wire, doorbell):
+        async def infer(requests):
+            return []
+
+        connection = wire()
+        loop = EventLoop("pytriton-loop-m")
+        worker = Worker(infer, connection.signature, loop=loop)
+        ours, theirs = channels()
+
+        worker.serve(theirs, os.dup(connection.arena.fd), doorbell=doorbell)
+
+        with pytest.raises(EOFError):
+            ours.receive()
+        wait_until(lambda: worker.connections == 0)
+        worker.close(TIMEOUT_S)
+        loop.stop()
+        wait_until(lambda: "pytriton-loop-m" not in [thread.name for thread in threads()])
         ours.close()
 
     def test_whoever_waits_for_a_batch_knows_how_many_clients_came_together_before(self, serve, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import socket
 import threading
@@ -17,11 +18,12 @@ from pytriton.proxy.tensors.result import ResultWriter
 from pytriton.proxy.tensors.signature import Signature
 from pytriton.proxy.transport.arena import Arena, PeerArena
 from pytriton.proxy.transport.channel import Channel
-from pytriton.proxy.transport.doorbell import DOORBELL_SIZE, Doorbell
+from pytriton.proxy.transport.doorbell import _FUTEX, DOORBELL_SIZE, Doorbell
 from pytriton.proxy.wire.encoding import ABSENT, MessageReader, TensorColumn, aligned
 from pytriton.proxy.wire.encoding import TensorLocation as Place
-from pytriton.proxy.wire.inference import BatchMessage
+from pytriton.proxy.wire.inference import BatchMessage, ResponseEntry
 from pytriton.proxy.wire.notification import Notification, NotificationKind
+from pytriton.proxy.wire.registration import ExecutionMode
 
 CAPACITY = 1 << 26
 TIMEOUT_S = 20
@@ -34,6 +36,14 @@ def packed(array):
         return np.ascontiguousarray(array).tobytes()
     items = array.ravel().tolist()
     return np.array([len(item) for item in items], np.uint32).tobytes() + b"".join(items)
+
+
+def _wait(word, value, timeout_s):
+    """Sleeps while the word at an address has a value."""
+    timeout = (ctypes.c_int64 * 2)(timeout_s, 0)
+    syscall = ctypes.CDLL(None).syscall
+    syscall.argtypes = (ctypes.c_long, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p)
+    syscall(_FUTEX, word, 0, value, timeout)
 
 
 class BackendsDoorbell:
@@ -63,8 +73,17 @@ class BackendsDoorbell:
         self.notify()
 
     @property
+    def acknowledged(self):
+        """The number of notifications that the worker has acknowledged."""
+        return self.words[17]
+
+    @property
     def is_read(self):
-        return self.words[17] == self.words[0]
+        return self.acknowledged == self.words[0]
+
+    def wait_for_acknowledgement(self):
+        """Sleeps until the worker acknowledges a notification, the first one, as long as a test may take."""
+        _wait(self._workers._own + 68, 0, TIMEOUT_S)
 
     @property
     def notification_count(self):
@@ -153,17 +172,18 @@ class Wire:
         """The batch whose message lies there, as the worker gets it."""
         return Batch(self.peer.lease(offset, size), self.signature)
 
-    def read_result(self, memory, offset, size, rows=()):
+    def read_result(self, memory, offset, size, rows=(), batch_offset=None):
         """A result's failures, and its outputs by name: a list with the array (or None) of each request.
 
-        The result is that of the batch that was laid down last.
+        The result is that of the batch at ``batch_offset``, by default of the one that was laid down last.
         """
+        batch_data = self._data if batch_offset is None else self._flags[batch_offset]
         reader = MessageReader(memoryview(memory)[offset : offset + size], 0, size)
         result = decode_result(reader)
         outputs = {}
         for column in result.columns:
             output = self.signature.outputs[column.position]
-            place = (self.arena.memory, self._data) if column.in_batch else (memory, offset + reader.data_offset)
+            place = (self.arena.memory, batch_data) if column.in_batch else (memory, offset + reader.data_offset)
             arrays = [
                 None if tensor.offset < 0 else self.array_of(*place, tensor, column.datatype)
                 for tensor in column.tensors
@@ -233,7 +253,8 @@ class Instance:
     Args:
         connection: The wire.
         worker: The worker.
-        has_doorbell: Whether batches are notified through a doorbell, instead of the socket.
+        has_doorbell: Whether there is a doorbell, through which batches are notified in sequential mode, and
+            acknowledged in the others.
     """
 
     def __init__(self, connection, worker, has_doorbell=False):
@@ -250,6 +271,7 @@ class Instance:
         self.notifications = 0  # that brought answers
         self.returned = []  # sequences of batches that the callable has returned from, and that were not ended then
         self._offsets = {}
+        self._rows = {}
         self._responses = []
 
     def notify(self, *requests, metadata=()):
@@ -257,7 +279,8 @@ class Instance:
         offset, size = self.connection.lay_down(requests, metadata)
         self.sequence += 1
         self._offsets[self.sequence] = offset
-        if self.doorbell is None:
+        self._rows[self.sequence] = [len(next(iter(request.values()))) for request in requests]
+        if self.doorbell is None or self.worker.mode is not ExecutionMode.SEQUENTIAL:
             self.channel.send(Notification(NotificationKind.BATCH, self.sequence, offset, size))
         else:
             self.doorbell.notify_of(self.sequence, offset, size)
@@ -291,16 +314,37 @@ class Instance:
             if notification.kind == NotificationKind.RETURNED:
                 self.returned.append(notification.sequence)
                 continue
-            assert notification.kind == NotificationKind.RESPONSES
             self.notifications += 1
-            memory = self.results.lease(notification.offset, notification.size).tobytes()
-            reader = MessageReader(memory, 0, notification.size)
-            for reply in decode_responses(reader).responses:
+            for reply, outputs in self._read(notification):
                 assert (reply.sequence, reply.request) not in self.ended, "a response follows the final one"
                 if reply.final:
                     self.ended.add((reply.sequence, reply.request))
-                self._responses.append((reply, self._outputs(memory, reader.data_offset, reply)))
+                self._responses.append((reply, outputs))
         return self._responses.pop(0)
+
+    def _read(self, notification):
+        """The responses to any requests, or those to all requests of a batch, each with its outputs by name."""
+        memory = self.results.lease(notification.offset, notification.size).tobytes()
+        if notification.kind == NotificationKind.RESULT:
+            return self._read_result(memory, notification)
+        assert notification.kind == NotificationKind.RESPONSES
+        reader = MessageReader(memory, 0, notification.size)
+        replies = decode_responses(reader).responses
+        return [(reply, self._outputs(memory, reader.data_offset, reply)) for reply in replies]
+
+    def _read_result(self, memory, notification):
+        sequence = notification.sequence
+        rows, batch_offset = self._rows[sequence], self._offsets[sequence]
+        result, outputs = self.connection.read_result(memory, 0, notification.size, rows, batch_offset)
+        times = result.compute_start_ns, result.compute_end_ns
+        failures = {failure.request: failure for failure in result.failures}
+        return [
+            (
+                ResponseEntry(sequence, request, True, request not in failures, *times, failures.get(request), []),
+                {name: arrays[request] for name, arrays in outputs.items()},
+            )
+            for request in range(result.request_count)
+        ]
 
     def stream(self, sequence, request=0):
         """All responses to one request, as lists of an output's values; its failure, if it has one, is the last.

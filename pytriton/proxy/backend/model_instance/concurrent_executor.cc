@@ -93,8 +93,17 @@ bool ConcurrentExecutor::Submit(NotificationKind kind, TRITONBACKEND_Request** r
     // The receiving thread notices, and fails all requests in flight.
   }
   std::unique_lock<std::mutex> lock(mutex_);
-  const auto limit = static_cast<size_t>(connection_->model().max_in_flight);
   const bool deferred = connection_->model().mode == ExecutionMode::kDeferred;
+  // A busy worker takes batches late. What arrives meanwhile had better become one batch in Triton's queue than many.
+  if (!deferred && in_flight_.size() > 1) {
+    while (!broken_) {
+      lock.unlock();
+      const bool is_taken = connection_->AwaitTaken();
+      lock.lock();
+      if (is_taken) break;
+    }
+  }
+  const auto limit = static_cast<size_t>(connection_->model().max_in_flight);
   room_.wait(lock, [&] {
     if (broken_) return true;
     return in_flight_.size() < limit && (!deferred || returned_ >= sequence || in_flight_.count(sequence) == 0);
@@ -127,22 +136,60 @@ void ConcurrentExecutor::Receive(const Notification& notification) {
     room_.notify_one();
     return;
   }
-  if (notification.kind != static_cast<int64_t>(NotificationKind::kResponses))
+  const bool is_result = notification.kind == static_cast<int64_t>(NotificationKind::kResult);
+  if (!is_result && notification.kind != static_cast<int64_t>(NotificationKind::kResponses))
     throw ProtocolError("the worker sent a response out of turn");
   const char* message = connection_->worker_arena().At(notification.offset, notification.size);
   MessageReader reader(message, notification.size);
-  const ResponsesMessage responses = DecodeResponses(&reader);
-  for (const ResponseEntry& response : responses.responses) Deliver(response, message + reader.data_offset());
+  if (is_result) {
+    const ResultMessage result = DecodeResult(&reader);
+    Deliver(notification.sequence, result, message + reader.data_offset());
+  } else {
+    const ResponsesMessage responses = DecodeResponses(&reader);
+    for (const ResponseEntry& response : responses.responses) Deliver(response, message + reader.data_offset());
+  }
   connection_->worker_arena().Release(notification.offset);
 }
 
-void ConcurrentExecutor::Deliver(const ResponseEntry& response, const char* data) {
-  InFlightBatch* batch_in_flight = nullptr;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = in_flight_.find(response.sequence);
-    if (found != in_flight_.end()) batch_in_flight = found->second.get();
+ConcurrentExecutor::InFlightBatch* ConcurrentExecutor::Find(int64_t sequence) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = in_flight_.find(sequence);
+  return found == in_flight_.end() ? nullptr : found->second.get();
+}
+
+void ConcurrentExecutor::Deliver(int64_t sequence, const ResultMessage& result, const char* data) {
+  InFlightBatch* const batch_in_flight = Find(sequence);
+  if (batch_in_flight == nullptr || batch_in_flight->open != batch_in_flight->ended.size() ||
+      connection_->model().decoupled) {
+    throw ProtocolError("the worker sent a result out of turn");
   }
+  const Batch& batch = batch_in_flight->batch;
+  const HeldResponses held(batch, cached_output_);
+  batch_in_flight->timing.compute_start = result.compute_start_ns;
+  batch_in_flight->timing.compute_end = result.compute_end_ns;
+  ReportFailures(result.failures, batch.requests().size(), *metrics_);
+  // The final responses to cancelled requests are sent by the poll for them.
+  std::vector<bool> left_out = batch_in_flight->closed;
+  for (size_t i = 0; i < left_out.size(); ++i) left_out[i] = left_out[i] || IsCancelled(batch.requests()[i]);
+  for (const RequestFailure& failure : result.failures) {
+    if (failure.code != kReschedule) warmup_->Done(false);  // before Triton learns of it
+  }
+  const std::vector<Outcome> outcomes = Respond(batch, connection_->model(), result, data, cached_output_, left_out);
+  for (size_t i = 0; i < outcomes.size(); ++i) {
+    if (left_out[i]) continue;
+    if (outcomes[i] == Outcome::kRescheduled) {
+      Leave(batch_in_flight, i);
+    } else {
+      Close(batch_in_flight, i, outcomes[i] == Outcome::kSucceeded);
+    }
+  }
+  batch_in_flight->ended.assign(outcomes.size(), true);
+  batch_in_flight->open = 0;
+  Complete(sequence, batch_in_flight);
+}
+
+void ConcurrentExecutor::Deliver(const ResponseEntry& response, const char* data) {
+  InFlightBatch* const batch_in_flight = Find(response.sequence);
   const auto request = static_cast<size_t>(response.request);
   if (batch_in_flight == nullptr || response.request < 0 || request >= batch_in_flight->closed.size() ||
       batch_in_flight->ended[request]) {
@@ -238,6 +285,10 @@ void ConcurrentExecutor::Reschedule(InFlightBatch* batch_in_flight, size_t reque
   if (!final) throw ProtocolError("the worker sent more for a request that it rescheduled");
   const Outcome outcome = pytriton::Reschedule(batch_in_flight->batch.requests()[request], cached_output_);
   if (outcome == Outcome::kFailed) return Close(batch_in_flight, request, false);
+  Leave(batch_in_flight, request);
+}
+
+void ConcurrentExecutor::Leave(InFlightBatch* batch_in_flight, size_t request) {
   if (!batch_in_flight->is_warmup) metrics_->Leave();
   batch_in_flight->closed[request] = true;
   batch_in_flight->any_succeeded = true;

@@ -59,9 +59,12 @@ class ConcurrentExecutor {
 
   void Listen();
   void Receive(const Notification& notification);
+  InFlightBatch* Find(int64_t sequence);
+  void Deliver(int64_t sequence, const ResultMessage& result, const char* data);
   void Deliver(const ResponseEntry& response, const char* data);
   void Complete(int64_t sequence, InFlightBatch* batch_in_flight);
   void Reschedule(InFlightBatch* batch_in_flight, size_t request, bool final);
+  void Leave(InFlightBatch* batch_in_flight, size_t request);
   void PollCancelled();
   void Refuse(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& message);
   void Close(InFlightBatch* batch_in_flight, size_t request, bool succeeded);

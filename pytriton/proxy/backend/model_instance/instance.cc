@@ -299,10 +299,7 @@ std::vector<Outcome> Instance::Infer(NotificationKind kind, ConnectedWorker* wor
     const ResultMessage result = DecodeResult(&reader);
     timing->compute_start = result.compute_start_ns;
     timing->compute_end = result.compute_end_ns;
-    for (const RequestFailure& failure : result.failures) {
-      if (!failure.detail.empty()) Log(TRITONSERVER_LOG_ERROR, failure.detail);
-      metrics_->CountError(failure.error, failure.request < 0 ? batch->requests().size() : 1);
-    }
+    ReportFailures(result.failures, batch->requests().size(), *metrics_);
     std::vector<Outcome> outcomes =
         Respond(*batch, connection->model(), result, message + reader.data_offset(), cached_output_);
     connection->worker_arena().Release(notification.offset);

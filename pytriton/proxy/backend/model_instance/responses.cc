@@ -233,8 +233,15 @@ void RespondFinal(TRITONBACKEND_Request* request) {
   LogIfError(error, "cannot end a response");
 }
 
+void ReportFailures(const std::vector<RequestFailure>& failures, size_t request_count, const InstanceMetrics& metrics) {
+  for (const RequestFailure& failure : failures) {
+    if (!failure.detail.empty()) Log(TRITONSERVER_LOG_ERROR, failure.detail);
+    metrics.CountError(failure.error, failure.request < 0 ? request_count : 1);
+  }
+}
+
 std::vector<Outcome> Respond(const Batch& batch, const AdmissionMessage& model, const ResultMessage& result,
-                             const char* data, const std::string& cached_output) {
+                             const char* data, const std::string& cached_output, const std::vector<bool>& left_out) {
   CheckColumns(batch, model, result);
   const size_t request_count = batch.requests().size();
   std::vector<const RequestFailure*> failures(request_count, nullptr);
@@ -264,7 +271,9 @@ std::vector<Outcome> Respond(const Batch& batch, const AdmissionMessage& model, 
   for (size_t i = 0; i < request_count; ++i) {
     TRITONBACKEND_Request* request = batch.requests()[i];
     TRITONBACKEND_Response* response = nullptr;
-    if (failures[i] != nullptr && failures[i]->code == kReschedule) {
+    if (!left_out.empty() && left_out[i]) {
+      // Its part of the outputs is skipped below.
+    } else if (failures[i] != nullptr && failures[i]->code == kReschedule) {
       outcomes[i] = Reschedule(request, cached_output);
     } else if (failures[i] != nullptr) {
       RespondError(request, static_cast<TRITONSERVER_Error_Code>(failures[i]->code), failures[i]->message,

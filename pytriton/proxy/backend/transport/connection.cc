@@ -42,11 +42,15 @@ Connection::Connection(AdmissionMessage admission, int service_fd)
 
 void Connection::Send(NotificationKind kind, int64_t sequence, int64_t offset, int64_t size) {
   const Notification notification = {static_cast<int64_t>(kind), sequence, offset, size};
-  if (doorbell_.valid()) {
-    doorbell_.Notify(notification);
-  } else {
-    channel_.Send(notification);
-  }
+  if (doorbell_.valid() && model_.mode == ExecutionMode::kSequential) return doorbell_.Notify(notification);
+  if (doorbell_.valid()) doorbell_.Count();
+  channel_.Send(notification);
+}
+
+bool Connection::AwaitTaken() {
+  if (!doorbell_.valid() || doorbell_.IsAcknowledged()) return true;
+  doorbell_.AwaitAcknowledgement(kPollIntervalMs);
+  return doorbell_.IsAcknowledged();
 }
 
 Notification Connection::RoundTrip(NotificationKind kind, size_t request_count, int64_t offset, int64_t size,

@@ -47,10 +47,12 @@ class Connection {
                          const std::function<void()>& waiting);
 
   // The two halves of a round trip, for concurrent mode. `Receive` waits for a while, and returns whether a
-  // notification came.
+  // notification came. `AwaitTaken` waits for a while until the worker takes what was sent, and returns whether it has
+  // taken everything, or does not say.
   int64_t NextSequence() { return ++sequence_; }
   void Send(NotificationKind kind, int64_t sequence, int64_t offset, int64_t size);
   bool Receive(Notification* notification) { return channel_.Receive(notification); }
+  bool AwaitTaken();
 
   // Closes the connection, and wakes every thread that waits on it.
   void Close();
@@ -68,7 +70,7 @@ class Connection {
   std::shared_ptr<Arena> arena_;
   PeerArena worker_arena_;
   FileDescriptor process_;
-  Doorbell doorbell_;  // valid if the worker uses one
+  Doorbell doorbell_;  // valid if the worker uses one; in concurrent mode it counts what was sent and taken
   AdaptiveSpin spin_;  // for results
   int64_t sequence_ = 0;
 };

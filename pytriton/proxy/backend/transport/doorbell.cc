@@ -81,6 +81,11 @@ void Doorbell::Notify(const Notification& notification) {
   Notify();
 }
 
+void Doorbell::AwaitAcknowledgement(int timeout_ms) const {
+  const uint32_t seen = taken_->load(std::memory_order_acquire);
+  if (seen != workers_->load(std::memory_order_relaxed)) WaitAt(taken_, seen, timeout_ms);
+}
+
 void Doorbell::Notify() {
   workers_->fetch_add(1, std::memory_order_release);
   WakeAt(workers_);

@@ -1,7 +1,8 @@
 // A doorbell: futex-based wake-up with a one-slot mailbox. Twin of `transport/doorbell.py`.
 //
 // Sleeping on a futex costs much less than on a socket, so both sides share words in memory. In sequential mode only
-// one notification is under way at a time, and it lies beside these words; other notifications travel over a socket.
+// one notification is under way at a time, and it lies beside these words; other notifications travel over a socket, and
+// the words count them.
 #pragma once
 
 #include <atomic>
@@ -68,6 +69,10 @@ class Doorbell {
   void Notify();
   // Puts a notification into the slot, and wakes the worker.
   void Notify(const Notification& notification);
+  // Counts a notification that is about to be sent otherwise, to a worker that needs no waking.
+  void Count() { workers_->fetch_add(1, std::memory_order_release); }
+  // Sleeps until the worker takes a notification, unless it has taken all, or until the timeout has passed.
+  void AwaitAcknowledgement(int timeout_ms) const;
 
  private:
   struct Slot;
