@@ -341,7 +341,8 @@ void Worker::Connect(FileDescriptor connected) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (closing_) return;
     const int64_t doorbell = at_doorbell_ ? notification.offset : 0;
-    worker_ends_.push_back(std::make_unique<WorkerEnd>(std::move(connected), std::move(files), doorbell, acknowledged_));
+    worker_ends_.push_back(
+        std::make_unique<WorkerEnd>(std::move(connected), std::move(files), doorbell, acknowledged_));
     worker_end = worker_ends_.back().get();
   }
   changed_.notify_all();

@@ -60,7 +60,8 @@ class NotificationSender:
             OSError: The other side has gone.
         """
         if len(messages) == 1:
-            return self.send(messages[0])
+            self.send(messages[0])
+            return
         for start in range(0, len(messages), _COUNT):
             part = messages[start : start + _COUNT]
             for message in part[self._send_at_once(part) :]:

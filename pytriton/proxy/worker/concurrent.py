@@ -20,7 +20,7 @@ from pytriton.json_logs import is_collecting
 from pytriton.model_config.datatypes import BYTES_CODE
 from pytriton.proxy.context import MODEL
 from pytriton.proxy.services.client import CURRENT_CALLER, ServerClient, process_client
-from pytriton.proxy.tensors.batch import Batch
+from pytriton.proxy.tensors.batch import Batch, WholeBatch
 from pytriton.proxy.tensors.bytes_tensor import as_bytes
 from pytriton.proxy.tensors.failure import failure_of
 from pytriton.proxy.tensors.log_context import LogContext
@@ -34,7 +34,7 @@ from pytriton.proxy.wire.encoding import ProtocolError
 from pytriton.proxy.wire.error_code import ErrorCode
 from pytriton.proxy.wire.inference import RequestFailure
 from pytriton.proxy.wire.notification import Notification, NotificationKind
-from pytriton.proxy.worker.execution_mode import is_deferred
+from pytriton.proxy.worker.execution_mode import is_deferred, joins_requests
 from pytriton.proxy.worker.in_flight import InFlightBatch
 from pytriton.proxy.worker.response_writer import PendingResponse, ResponseWriter
 from pytriton.proxy.worker.threads import MainThread, ThreadPool
@@ -87,6 +87,7 @@ class ConcurrentExecutor:
         self._arena = arena
         self._infer_func = infer_func
         self._deferred = is_deferred(infer_func)
+        self._requests_of = WholeBatch if joins_requests(infer_func) else Batch.requests
         self._signature = signature
         self._warmup = Warmup(signature)
         self._loop = loop
@@ -150,7 +151,7 @@ class ConcurrentExecutor:
         lease = self._peer.lease(notification.offset, notification.size)
         is_warmup = notification.kind == NotificationKind.WARMUP
         batch = self._warmup.next_batch(lease) if is_warmup else Batch(lease, self._signature)
-        in_flight = InFlightBatch(notification.sequence, batch)
+        in_flight = InFlightBatch(notification.sequence, batch, self._requests_of(batch))
         with self._lock:
             if not self._in_flight:
                 self._poll_in(_POLL_INTERVAL_S)
@@ -212,12 +213,16 @@ class ConcurrentExecutor:
             returned = self._call(in_flight)
         if hasattr(returned, "__aiter__"):
             await self._stream_async(in_flight, returned)
-            return
-        returned = await returned
-        if self._deferred or self._signature.spec.decoupled or in_flight.batch.spans is not None:
-            self._send_all(in_flight, returned)
         else:
-            self._responses.send_result(in_flight, returned, time.monotonic_ns())
+            self._send_returned(in_flight, await returned)
+
+    def _send_returned(self, in_flight: InFlightBatch, returned: Any) -> None:
+        """Sends what a coroutine returned: as one result if these are all responses to the batch."""
+        is_whole = not self._signature.spec.decoupled and in_flight.batch.spans is None
+        if is_whole and self._deferred:
+            is_whole = returned is not None and all(item is not None for item in returned)
+        if not is_whole or not self._responses.send_result(in_flight, returned, time.monotonic_ns()):
+            self._send_all(in_flight, returned)
 
     async def _stream_async(self, in_flight: InFlightBatch, steps: Any) -> None:
         import asyncio

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pytriton.proxy.tensors.batch import Batch
+from pytriton.proxy.types import Request
 
 if TYPE_CHECKING:
     import asyncio
@@ -14,10 +16,10 @@ if TYPE_CHECKING:
 class InFlightBatch:
     """A batch that the inference callable is serving."""
 
-    def __init__(self, sequence: int, batch: Batch) -> None:
+    def __init__(self, sequence: int, batch: Batch, requests: Sequence[Request]) -> None:
         self.sequence = sequence
         self.batch = batch
-        self.requests = batch.requests()
+        self.requests = requests
         self.cancelled = bytes(batch.request_count)
         self.ended: set[int] = set()  # requests that have ended
         self.unwanted: set[int] = set()  # requests that have ended or were cancelled

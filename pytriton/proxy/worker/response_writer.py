@@ -113,24 +113,30 @@ class ResponseWriter:
             else:
                 self._flush_soon()
 
-    def send_result(self, in_flight: InFlightBatch, returned: object, end_ns: int) -> None:
+    def send_result(self, in_flight: InFlightBatch, returned: object, end_ns: int) -> bool:
         """Sends all responses to a batch as one result, together with others of the same turn of the loop.
 
         Args:
-            in_flight: The batch, no request of which has ended.
+            in_flight: The batch.
             returned: What the inference callable returned for it; see `collect_outputs`.
             end_ns: When it returned (CLOCK_MONOTONIC).
+
+        Returns:
+            Whether it was sent: not if a request has had its response before.
 
         Raises:
             PyTritonValidationError: An output does not match the declaration.
             ArenaError: The arena is full.
         """
         with self._lock:
+            if in_flight.ended:
+                return False
             place = self._result_writer.write(returned, in_flight.batch, (in_flight.start_ns, end_ns), self._arena)
             self._results.append(Notification(NotificationKind.RESULT, in_flight.sequence, *place))
             in_flight.ended.update(range(in_flight.batch.request_count))
             in_flight.unwanted |= in_flight.ended
             self._flush_soon()
+            return True
 
     def mark_returned(self, in_flight: InFlightBatch, notify: bool) -> None:
         """Marks that the callable has returned while requests may be open; ``notify`` notifies the server."""

@@ -47,7 +47,16 @@ def serve(wire):
     """Starts workers for inference callables, each with one instance connected."""
     started = []
 
-    def serve(infer_func, on_unrecoverable=None, *, decoupled=True, outputs=OUTPUTS, strict=False, has_doorbell=False, **config):
+    def serve(
+        infer_func,
+        on_unrecoverable=None,
+        *,
+        decoupled=True,
+        outputs=OUTPUTS,
+        strict=False,
+        has_doorbell=False,
+        **config,
+    ):
         connection = wire(outputs=outputs, config=ModelConfig(decoupled=decoupled, **config), strict=strict)
         loop = EventLoop("pytriton-loop-m")
         worker = Worker(infer_func, connection.signature, on_unrecoverable, loop)

@@ -20,8 +20,8 @@ void RespondError(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, 
 // Logs the details of failed requests, and counts them. `request_count`: the number of requests in the batch.
 void ReportFailures(const std::vector<RequestFailure>& failures, size_t request_count, const InstanceMetrics& metrics);
 
-// Responds to each request of the batch, with its requested outputs or its error, except to those that are `left_out`, if
-// any are. `data`: the result's tensors. Returns the outcome of each request.
+// Responds to each request of the batch, with its requested outputs or its error, except to those that are `left_out`,
+// if any are. `data`: the result's tensors. Returns the outcome of each request.
 std::vector<Outcome> Respond(const Batch& batch, const AdmissionMessage& model, const ResultMessage& result,
                              const char* data, const std::string& cached_output,
                              const std::vector<bool>& left_out = {});

@@ -1,8 +1,8 @@
 // A doorbell: futex-based wake-up with a one-slot mailbox. Twin of `transport/doorbell.py`.
 //
 // Sleeping on a futex costs much less than on a socket, so both sides share words in memory. In sequential mode only
-// one notification is under way at a time, and it lies beside these words; other notifications travel over a socket, and
-// the words count them.
+// one notification is under way at a time, and it lies beside these words; other notifications travel over a socket,
+// and the words count them.
 #pragma once
 
 #include <atomic>
