@@ -93,6 +93,11 @@ class Channel:
         if self._acknowledgements is not None:
             self._acknowledgements.acknowledge_aloud()
 
+    @property
+    def unacknowledged(self) -> int:
+        """The number of the newest notification, if the other side counts them and it was not acknowledged; else 0."""
+        return 0 if self._acknowledgements is None else self._acknowledgements.unacknowledged
+
     def rest(self) -> None:
         """Has the next `receive` wait for as long as nothing happens, if there is a doorbell."""
         self._rests = True

@@ -110,6 +110,13 @@ class Doorbell:
         """Returns whether there is a notification that was not acknowledged yet."""
         return self._words[0] != self._acknowledged
 
+    @property
+    def unacknowledged(self) -> int:
+        """The number of the newest notification, if it was not acknowledged; else 0."""
+        words = self._words
+        sent = words[0]
+        return 0 if sent == words[_ACKNOWLEDGED] else sent
+
     def acknowledge(self) -> None:
         """Acknowledges a notification, visibly to the other side."""
         self._acknowledged = (self._acknowledged + 1) & _MASK

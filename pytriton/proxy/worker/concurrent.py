@@ -35,6 +35,7 @@ from pytriton.proxy.wire.error_code import ErrorCode
 from pytriton.proxy.wire.inference import RequestFailure
 from pytriton.proxy.wire.notification import Notification, NotificationKind
 from pytriton.proxy.worker.execution_mode import is_deferred, joins_requests
+from pytriton.proxy.worker.fair_turns import FairTurns
 from pytriton.proxy.worker.in_flight import InFlightBatch
 from pytriton.proxy.worker.response_writer import PendingResponse, ResponseWriter
 from pytriton.proxy.worker.threads import MainThread, ThreadPool
@@ -101,6 +102,7 @@ class ConcurrentExecutor:
         self._fileno = channel.fileno()
         self._last = 0.0  # when the last batch was completed
         self._next_poll: asyncio.TimerHandle | None = None
+        self._turns = FairTurns(channel)
         self._idle = threading.Event()
         self._idle.set()
 
@@ -136,8 +138,9 @@ class ConcurrentExecutor:
         try:
             for notification in self._channel.receive_several():
                 self._submit(notification)
-                # Not before the loop has run what is ready: what arrives meanwhile becomes one batch.
-                self._loop.call_soon(self._channel.acknowledge)
+                if self._threads is None:
+                    # Not before the loop has run what is ready: what arrives meanwhile becomes one batch.
+                    self._loop.call_soon(self._channel.acknowledge)
         except EOFError:
             LOGGER.debug("An instance of model %r disconnected.", self._signature.model)
             self._close()
@@ -239,6 +242,7 @@ class ConcurrentExecutor:
 
     def _serve(self, in_flight: InFlightBatch) -> None:
         """Serves a batch in this thread."""
+        self._turns.begin(in_flight)
         MODEL.set(self._signature.spec)
         CURRENT_CALLER.set((self._server_client, in_flight.sequence))
         error: BaseException | None = None
@@ -284,6 +288,7 @@ class ConcurrentExecutor:
                 self._send(in_flight, step)
                 if not in_flight.is_wanted:
                     break
+                self._turns.give_way(in_flight)
         finally:
             if hasattr(steps, "close"):
                 steps.close()

@@ -28,6 +28,8 @@ class InFlightBatch:
         self.task: asyncio.Task[None] | None = None
         self.end_reason: str | None = None  # why it ends early
         self.is_running = False  # its task may be cancelled: one that has not started would send no response
+        self.turn_s = 0.0  # when its thread last began to run, on the clock of ``time.monotonic()``
+        self.gave_way_to = 0  # the number of the last batch for which its thread has waited
         self.has_returned = False  # the callable has returned; with deferred responses, requests may still be open
 
     @property

@@ -72,6 +72,10 @@ class BackendsDoorbell:
         )
         self.notify()
 
+    def count(self):
+        """Counts a notification that is sent otherwise."""
+        self.words[0] += 1
+
     @property
     def acknowledged(self):
         """The number of notifications that the worker has acknowledged."""
@@ -281,6 +285,8 @@ class Instance:
         self._offsets[self.sequence] = offset
         self._rows[self.sequence] = [len(next(iter(request.values()))) for request in requests]
         if self.doorbell is None or self.worker.mode is not ExecutionMode.SEQUENTIAL:
+            if self.doorbell is not None:
+                self.doorbell.count()
             self.channel.send(Notification(NotificationKind.BATCH, self.sequence, offset, size))
         else:
             self.doorbell.notify_of(self.sequence, offset, size)
