@@ -33,7 +33,13 @@ from pytriton.proxy.wire.notification import Notification, NotificationKind
 from pytriton.proxy.wire.registration import ExecutionMode
 from pytriton.proxy.wire.service import CURRENT_BATCH
 from pytriton.proxy.worker.concurrent import ConcurrentExecutor
-from pytriton.proxy.worker.execution_mode import callable_kind, execution_mode, is_deferred, joins_requests
+from pytriton.proxy.worker.execution_mode import (
+    CallableKind,
+    callable_kind,
+    execution_mode,
+    is_deferred,
+    joins_requests,
+)
 from pytriton.proxy.worker.threads import EventLoop, MainThread, ThreadPool
 from pytriton.proxy.worker.watchdog import Watchdog
 
@@ -128,6 +134,8 @@ class Worker:
             else None
         )
         kind = callable_kind(infer_func)
+        # A turn of a loop with many streams takes long, and the server would send one batch in each.
+        self._uses_doorbell = has_futex() and kind is not CallableKind.ASYNC_GENERATOR
         deferred = is_deferred(infer_func)
         self.mode, self.max_in_flight = execution_mode(
             kind, decoupled=config.decoupled, wanted=config.max_in_flight, deferred=deferred
@@ -187,7 +195,7 @@ class Worker:
             if server_client is not None:
                 server_client.close()
             raise
-        if not has_futex():
+        if not self._uses_doorbell:
             doorbell = 0
         if self.mode is not ExecutionMode.SEQUENTIAL:
             self._open_executor(channel, peer, server_client, doorbell)

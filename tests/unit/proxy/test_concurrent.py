@@ -224,6 +224,14 @@ class TestAcknowledgements:
             assert instance.stream(sequence) == [[[1]]]
         wait_until(lambda: instance.doorbell.acknowledged == 4)
 
+    def test_streams_of_a_loop_do_not_hold_the_next_batch_back(self, serve):
+        async def infer(requests):
+            yield [y(1)]
+
+        _, instance = serve(infer, has_doorbell=True)
+
+        assert instance.welcome.offset == 0
+
 
 class TestPlainFunctions:
     """Functions of decoupled models, and what they return."""

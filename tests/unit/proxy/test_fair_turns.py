@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 
@@ -29,7 +30,7 @@ class Streams:
     def pauses(self, stream, longest_s):
         """The pauses between the steps of a stream that took longer than that."""
         times = self.steps[stream]
-        return [after - before for before, after in zip(times, times[1:], strict=False) if after - before > longest_s]
+        return [after - before for before, after in itertools.pairwise(times) if after - before > longest_s]
 
 
 @pytest.fixture
