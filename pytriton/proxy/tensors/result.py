@@ -1,4 +1,4 @@
-"""Results: writes what a plain function returned for a batch into shared memory."""
+"""Results: writes what a function or a coroutine returned for a batch into shared memory."""
 
 from __future__ import annotations
 

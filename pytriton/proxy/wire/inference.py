@@ -116,7 +116,7 @@ class RequestFailure(NamedTuple):
 
 @dataclass
 class ResultMessage:
-    """Worker to backend: the result of a whole batch, in sequential mode.
+    """Worker to backend: the result of a whole batch.
 
     Times are CLOCK_MONOTONIC in nanoseconds. ``parameters`` holds the parameters of responses that have any, by
     request.

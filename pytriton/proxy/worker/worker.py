@@ -212,7 +212,7 @@ class Worker:
         elif self._main_thread is None:
             threading.current_thread().name = self._thread_name
             self._run(connected)
-        elif self._welcome(connected):  # here, as the main thread may be busy for long
+        elif self._welcome_connected(connected):  # here, as the main thread may be busy for long
             self._main_thread.submit(functools.partial(self._run, connected, self._main_thread))
 
     def retire(self) -> None:
@@ -282,18 +282,9 @@ class Worker:
                 server_client.close()
             self._loop.leave()
             return
-        begin: Callable[[], None] = executor.close
-        try:
-            if doorbell:
-                channel.acknowledge_at(peer.memory, doorbell)
-            channel.send(Notification(NotificationKind.WELCOME, 0, doorbell, 0), arena.fd, *self._owner_fds)
-            begin = executor.open
-        except OSError:
-            LOGGER.debug("An instance of model %r disconnected.", self._signature.model)
-        except Exception:  # its doorbell is outside of its arena
-            LOGGER.exception("A worker of model %r failed and closes its connection.", self._signature.model)
+        is_there = self._welcome(channel, peer, arena, doorbell)
         with contextlib.suppress(RuntimeError):  # the worker has been closed meanwhile, and its loop, too
-            loop.call_soon_threadsafe(begin)
+            loop.call_soon_threadsafe(executor.open if is_there else executor.close)
 
     def _forget(self, executor: ConcurrentExecutor) -> None:
         with self._lock:
@@ -303,21 +294,27 @@ class Worker:
             self._pool.stop()
         self._loop.leave()
 
-    def _welcome(self, connected: _Connected) -> bool:
-        """Welcomes an instance of a plain function; returns whether it is still there."""
-        channel, doorbell = connected.channel, connected.doorbell
+    def _welcome(self, channel: Channel, peer: PeerArena, arena: Arena, doorbell: int) -> bool:
+        """Welcomes an instance; returns whether it is still there."""
+        use_doorbell = channel.use_doorbell if self.mode is ExecutionMode.SEQUENTIAL else channel.acknowledge_at
         try:
-            channel.send(Notification(NotificationKind.WELCOME, 0, doorbell, 0), connected.arena.fd, *self._owner_fds)
+            channel.send(Notification(NotificationKind.WELCOME, 0, doorbell, 0), arena.fd, *self._owner_fds)
             if doorbell:
-                channel.use_doorbell(connected.peer.memory, doorbell)
+                use_doorbell(peer.memory, doorbell)
         except OSError:
             LOGGER.debug("An instance of model %r disconnected.", self._signature.model)
         except Exception:  # its doorbell is outside of its arena
             LOGGER.exception("A worker of model %r failed and closes its connection.", self._signature.model)
         else:
             return True
-        self._disconnect(connected)
         return False
+
+    def _welcome_connected(self, connected: _Connected) -> bool:
+        """Welcomes an instance of a plain function, or disconnects it; returns whether it is still there."""
+        is_there = self._welcome(connected.channel, connected.peer, connected.arena, connected.doorbell)
+        if not is_there:
+            self._disconnect(connected)
+        return is_there
 
     def _disconnect(self, connected: _Connected) -> None:
         with self._lock:
@@ -336,7 +333,7 @@ class Worker:
                 main_thread.submit(functools.partial(self._run, connected, main_thread))
             return
         try:
-            if self._main_thread is None and not self._welcome(connected):
+            if self._main_thread is None and not self._welcome_connected(connected):
                 return
             connected.thread = threading.get_ident()
             MODEL.set(self._signature.spec)

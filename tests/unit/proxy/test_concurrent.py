@@ -86,6 +86,8 @@ class TestCoroutines:
 
         assert sorted(instance.next_response()[0].sequence for _ in sequences) == sequences
         assert 0 < len(calls) < count / 2
+        if decoupled:
+            assert instance.notifications < count / 2
 
     def test_they_know_the_model_that_they_are_called_for(self, serve):
         async def infer(requests):

@@ -199,6 +199,7 @@ class TestWorker:
 
         worker.serve(theirs, os.dup(connection.arena.fd), doorbell=doorbell)
 
+        assert ours.receive_fds()[0].kind == NotificationKind.WELCOME
         with pytest.raises(EOFError):
             ours.receive()
         wait_until(lambda: worker.connections == 0)

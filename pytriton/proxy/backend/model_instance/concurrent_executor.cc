@@ -43,6 +43,11 @@ bool ConcurrentExecutor::alive() {
   return !broken_;
 }
 
+size_t ConcurrentExecutor::in_flight() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return in_flight_.size();
+}
+
 bool ConcurrentExecutor::Submit(NotificationKind kind, TRITONBACKEND_Request** requests, uint32_t request_count) {
   if (!alive()) return false;
   auto batch_in_flight =
@@ -92,17 +97,12 @@ bool ConcurrentExecutor::Submit(NotificationKind kind, TRITONBACKEND_Request** r
   } catch (const ChannelError&) {
     // The receiving thread notices, and fails all requests in flight.
   }
-  std::unique_lock<std::mutex> lock(mutex_);
   const bool deferred = connection_->model().mode == ExecutionMode::kDeferred;
   // A busy worker takes batches late. What arrives meanwhile had better become one batch in Triton's queue than many.
-  if (!deferred && in_flight_.size() > 1) {
-    while (!broken_) {
-      lock.unlock();
-      const bool is_taken = connection_->AwaitTaken();
-      lock.lock();
-      if (is_taken) break;
-    }
+  if (!deferred && in_flight() > 1) {
+    while (alive() && !connection_->AwaitTaken()) continue;
   }
+  std::unique_lock<std::mutex> lock(mutex_);
   const auto limit = static_cast<size_t>(connection_->model().max_in_flight);
   room_.wait(lock, [&] {
     if (broken_) return true;

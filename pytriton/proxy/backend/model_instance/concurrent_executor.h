@@ -57,6 +57,7 @@ class ConcurrentExecutor {
     bool is_warmup = false;  // which is not counted
   };
 
+  size_t in_flight();
   void Listen();
   void Receive(const Notification& notification);
   InFlightBatch* Find(int64_t sequence);

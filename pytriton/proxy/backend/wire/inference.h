@@ -71,7 +71,7 @@ struct ResponseParameters {
   std::vector<Parameter> parameters;
 };
 
-// Worker to backend: the result of a whole batch, in sequential mode.
+// Worker to backend: the result of a whole batch.
 struct ResultMessage {
   int64_t request_count = 0;
   int64_t compute_start_ns = 0;  // CLOCK_MONOTONIC, when the inference callable was called
