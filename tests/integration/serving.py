@@ -29,13 +29,17 @@ from tritonclient.utils import InferenceServerException as InferenceServerExcept
 from tritonclient.utils import np_to_triton_dtype
 
 import pytriton
+from pytriton.decorators import batch
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.server.capabilities import flags_of
 from pytriton.server.files import find_server, own_files
 from pytriton.server.version import version_of
-from pytriton.triton import Triton, TritonConfig
+from pytriton.triton import Triton, TritonConfig, TritonLifecyclePolicy
 
 HOST = "127.0.0.1"
+LATER = TritonLifecyclePolicy(launch_triton_on_startup=False)
+
+double = batch(lambda x: [x * 2])
 FREE_PORTS = {"http_port": 0, "grpc_port": 0, "metrics_port": 0}
 FLOATS_IN = [Tensor(name="x", shape=(-1,), dtype=np.float32)]
 FLOATS_OUT = [Tensor(name="y", shape=(-1,), dtype=np.float32)]

@@ -9,6 +9,7 @@ import pytest
 from serving import (
     FLOATS_IN,
     FLOATS_OUT,
+    LATER,
     Script,
     bind_floats,
     free_config,
@@ -30,7 +31,6 @@ from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
 from pytriton.model_config.common import ModelWarmup, WarmupInput
 from pytriton.triton import Triton, TritonLifecyclePolicy, TritonSecurityConfig
 
-LATER = TritonLifecyclePolicy(launch_triton_on_startup=False)
 LATER_WITH_MODELS = TritonLifecyclePolicy(launch_triton_on_startup=False, local_model_store=True)
 # Where root may not make anything either.
 NOT_WRITABLE = "/sys/kernel/pytriton"

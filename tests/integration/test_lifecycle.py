@@ -10,10 +10,12 @@ import numpy as np
 import psutil
 import pytest
 from serving import (
+    LATER,
     Client,
     bind_floats,
     client_of,
     connection_to,
+    double,
     free_config,
     is_ready,
     is_running,
@@ -28,10 +30,7 @@ from serving import (
 
 from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
-from pytriton.triton import Triton, TritonLifecyclePolicy
-
-LATER = TritonLifecyclePolicy(launch_triton_on_startup=False)
-double = batch(lambda x: [x * 2])
+from pytriton.triton import Triton
 
 
 def workspace_of(home):

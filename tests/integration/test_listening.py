@@ -7,8 +7,10 @@ import psutil
 import pytest
 from serving import (
     HOST,
+    LATER,
     bind_floats,
     client_of,
+    double,
     free_config,
     request_json,
     running_triton,
@@ -17,12 +19,8 @@ from serving import (
     taken_port,
 )
 
-from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
-from pytriton.triton import Triton, TritonConfig, TritonLifecyclePolicy
-
-LATER = TritonLifecyclePolicy(launch_triton_on_startup=False)
-double = batch(lambda x: [x * 2])
+from pytriton.triton import Triton, TritonConfig
 
 
 def listening_addresses(triton):

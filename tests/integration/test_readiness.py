@@ -30,12 +30,11 @@ from pytriton.gateway import GatewayConfig
 from pytriton.model_config.common import ModelWarmup, WarmupInput
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.process import ProcessInstance
-from pytriton.triton import RemoteTriton, TritonLifecyclePolicy
+from pytriton.triton import RemoteTriton
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 double = batch(lambda x: [x * 2])
-LATER = TritonLifecyclePolicy(launch_triton_on_startup=False)
 
 
 def creates_double():

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from serving import (
     FLOATS_OUT,
+    LATER,
     Background,
     bind_floats,
     free_config,
@@ -22,12 +23,11 @@ from pytriton.decorators import batch
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.model_config.common import ModelWarmup, WarmupInput
 from pytriton.process import ProcessInstance
-from pytriton.triton import RemoteTriton, Triton, TritonLifecyclePolicy
+from pytriton.triton import RemoteTriton, Triton
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 ZEROS = WarmupInput(np.float32, (2,), zero_data=True)
-LATER = TritonLifecyclePolicy(launch_triton_on_startup=False)
 
 
 def warm(*warmups, **settings):

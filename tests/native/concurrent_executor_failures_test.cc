@@ -256,17 +256,14 @@ void AWorkerThatTakesNothingEnds() {
   Model model("stuck", 1, true, mode);
   model.Load();
   WorkerEnd& worker_end = model.worker_end();
-  std::vector<Requests> batches;
-  for (int i = 0; i < 2; ++i) batches.push_back(BatchOf(model.Request(&random)));
-  std::thread launching([&] {
-    for (const Requests& batch : batches) model.Submit(batch);
-  });
+  const std::vector<Requests> batches = SingleRequests(model, 2, &random);
+  Submission submission(&model, batches);
   Next(&worker_end);
   Next(&worker_end);
   batches[1][0]->request.cancelled = true;  // is answered meanwhile
   Model::Wait(batches[1]);
   worker_end.HangUp();
-  launching.join();
+  submission.Join();
   Model::Wait(batches[0]);
   CHECK(batches[0][0]->failed_with(TRITONSERVER_ERROR_UNAVAILABLE, "the worker has gone"));
   CheckServedNow(&model, &random);
@@ -314,20 +311,13 @@ void AWorkerThatDoesNotReadIsServed() {
   Model model("unread", 1, true, {kBatches});
   model.Load();
   WorkerEnd& worker_end = model.worker_end();
-  std::vector<Requests> batches;
-  for (int i = 0; i < kBatches; ++i) batches.push_back(BatchOf(model.Request(&random)));
-  std::atomic<int> launched{0};
-  std::thread launching([&] {
-    for (const Requests& batch : batches) {
-      model.Submit(batch);
-      ++launched;
-    }
-  });
-  for (int before = -1; before != launched || before == 0;) {  // until the socket is full
-    before = launched;
+  const std::vector<Requests> batches = SingleRequests(model, kBatches, &random);
+  Submission submission(&model, batches);
+  for (int before = -1; before != submission.count() || before == 0;) {  // until the socket is full
+    before = submission.count();
     std::this_thread::sleep_for(std::chrono::milliseconds(2 * kNothingMs));
   }
-  CHECK(launched < kBatches);
+  CHECK(submission.count() < kBatches);
   batches[0][0]->request.cancelled = true;
   Model::Wait(batches[0]);
   Taken second;
@@ -335,14 +325,14 @@ void AWorkerThatDoesNotReadIsServed() {
   second.batch.request_count = 1;
   CHECK(worker_end.Send(Reply().Fail(second, 0, "unusual")));
   Model::Wait(batches[1]);
-  CHECK(launched < kBatches);
+  CHECK(submission.count() < kBatches);
   for (int i = 0; i < kBatches; ++i) {
     const Taken taken = Next(&worker_end);
     CHECK(taken.is_cancelled(0) == (i == 0));
     if (i != 1) CHECK(worker_end.Send(i == 0 ? Reply().End(taken, 0) : Reply().Echo(taken, 0)));
     worker_end.Release(taken);
   }
-  launching.join();
+  submission.Join();
   CHECK(batches[0][0]->failed_with(TRITONSERVER_ERROR_CANCELLED, "was cancelled"));
   CHECK(batches[1][0]->failed_with(TRITONSERVER_ERROR_INTERNAL, "unusual"));
   for (int i = 2; i < kBatches; ++i) {

@@ -1,9 +1,12 @@
 // What the tests of workers with many batches share: what is done at the worker_end of such a worker, and for how long.
 #pragma once
 
+#include <atomic>
 #include <optional>
 #include <random>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "data_path.h"
 
@@ -25,6 +28,33 @@ inline void EchoAll(fake_worker::WorkerEnd* worker_end, const fake_worker::Taken
   worker_end->Release(taken);
   CHECK(worker_end->Send(reply));
 }
+
+// So many batches of one request each.
+inline std::vector<Requests> SingleRequests(const Model& model, int count, std::mt19937_64* random) {
+  std::vector<Requests> batches;
+  for (int i = 0; i < count; ++i) batches.push_back(BatchOf(model.Request(random)));
+  return batches;
+}
+
+// Submits batches one after the other, in a thread of its own. They outlive it.
+class Submission {
+ public:
+  Submission(Model* model, const std::vector<Requests>& batches)
+      : thread_([this, model, &batches] {
+          for (const Requests& batch : batches) {
+            model->Submit(batch);
+            ++count_;
+          }
+        }) {}
+
+  // How many have been handed over.
+  int count() const { return count_; }
+  void Join() { thread_.join(); }
+
+ private:
+  std::atomic<int> count_{0};
+  std::thread thread_;
+};
 
 // All responses to a batch in one.
 inline bool SendResult(fake_worker::WorkerEnd* worker_end, const fake_worker::Taken& taken,

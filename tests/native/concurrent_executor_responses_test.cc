@@ -250,11 +250,8 @@ void ABatchWaitsUntilTheOneBeforeHasReturned() {
   Model model("turns", 1, true, {8, true, true});
   model.Load();
   WorkerEnd& worker_end = model.worker_end();
-  std::vector<Requests> batches;
-  for (int i = 0; i < 3; ++i) batches.push_back(BatchOf(model.Request(&random)));
-  std::thread launching([&] {
-    for (const Requests& batch : batches) model.Submit(batch);
-  });
+  const std::vector<Requests> batches = SingleRequests(model, 3, &random);
+  Submission submission(&model, batches);
   // The callable returns before the request has ended, or ends the request before it returns.
   const Taken first = Next(&worker_end);
   CHECK(!worker_end.Take(kNothingMs));
@@ -264,7 +261,7 @@ void ABatchWaitsUntilTheOneBeforeHasReturned() {
   EchoAll(&worker_end, second);
   const Taken third = Next(&worker_end);
   EchoAll(&worker_end, third);
-  launching.join();
+  submission.Join();
   EchoAll(&worker_end, first);
   for (const Requests& batch : batches) Model::Wait(batch);
 }
@@ -311,27 +308,20 @@ void ABatchWaitsUntilTheOnesBeforeAreTaken() {
   Model model("taken", 1, true, mode);
   model.Load();
   WorkerEnd& worker_end = model.worker_end();
-  std::vector<Requests> batches;
-  for (int i = 0; i < 3; ++i) batches.push_back(BatchOf(model.Request(&random)));
-  std::atomic<int> launched{0};
-  std::thread launching([&] {
-    for (const Requests& batch : batches) {
-      model.Submit(batch);
-      ++launched;
-    }
-  });
+  const std::vector<Requests> batches = SingleRequests(model, 3, &random);
+  Submission submission(&model, batches);
   const Taken first = Next(&worker_end);
   const Taken second = Next(&worker_end);
-  CHECK(launched == 1);  // nobody waits for the only batch to be taken
+  CHECK(submission.count() == 1);  // nobody waits for the only batch to be taken
   worker_end.Acknowledge();
   CHECK(!worker_end.Take(kNothingMs));
-  CHECK(launched == 1);
+  CHECK(submission.count() == 1);
   worker_end.Acknowledge();
   const Taken third = Next(&worker_end);
-  CHECK(launched == 2);
+  CHECK(submission.count() == 2);
   for (const Taken* taken : {&first, &second}) EchoAll(&worker_end, *taken);  // it is taken late, and alone
   worker_end.Acknowledge();
-  launching.join();
+  submission.Join();
   EchoAll(&worker_end, third);
   for (const Requests& batch : batches) Model::Wait(batch);
 }

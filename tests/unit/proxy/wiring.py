@@ -18,7 +18,7 @@ from pytriton.proxy.tensors.result import ResultWriter
 from pytriton.proxy.tensors.signature import Signature
 from pytriton.proxy.transport.arena import Arena, PeerArena
 from pytriton.proxy.transport.channel import Channel
-from pytriton.proxy.transport.doorbell import _FUTEX, DOORBELL_SIZE, Doorbell
+from pytriton.proxy.transport.doorbell import _FUTEX, _FUTEX_WAIT, DOORBELL_SIZE, Doorbell, _syscall
 from pytriton.proxy.wire.encoding import ABSENT, MessageReader, TensorColumn, aligned
 from pytriton.proxy.wire.encoding import TensorLocation as Place
 from pytriton.proxy.wire.inference import BatchMessage, ResponseEntry
@@ -41,9 +41,7 @@ def packed(array):
 def _wait(word, value, timeout_s):
     """Sleeps while the word at an address has a value."""
     timeout = (ctypes.c_int64 * 2)(timeout_s, 0)
-    syscall = ctypes.CDLL(None).syscall
-    syscall.argtypes = (ctypes.c_long, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p)
-    syscall(_FUTEX, word, 0, value, timeout)
+    _syscall(_FUTEX, word, _FUTEX_WAIT, value, timeout)
 
 
 class BackendsDoorbell:
