@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from pytriton.proxy.services.messages import InferenceCall
-from pytriton.proxy.wire.encoding import FAILED, FINAL, RESPONSE, MessageReader, MessageWriter, ProtocolError, signed
+from pytriton.proxy.wire.encoding import (
+    FAILED,
+    FINAL,
+    RESPONSE,
+    MessageReader,
+    MessageWriter,
+    ProtocolError,
+    encode_text,
+    signed,
+)
 from pytriton.proxy.wire.inference import (
     DEFAULT_OPTIONS,
     HAS_PARAMETERS,
     HAS_ROWS,
     IS_TRACED,
+    WANTS_GPU,
     BatchMessage,
     RequestFailure,
     RequestOptions,
@@ -30,7 +40,10 @@ def encode_batch(message: BatchMessage) -> MessageWriter:
     writer = MessageWriter()
     words = writer.words
     is_traced = any(metadata.options.trace_context for metadata in message.metadata)
-    words += (0, message.request_count, (HAS_ROWS if message.rows else 0) | (IS_TRACED if is_traced else 0))
+    flags = (
+        (HAS_ROWS if message.rows else 0) | (IS_TRACED if is_traced else 0) | (WANTS_GPU if message.wants_gpu else 0)
+    )
+    words += (0, message.request_count, flags)
     words += message.rows
     writer.columns(message.columns)
     if message.metadata:
@@ -131,7 +144,7 @@ def decode_call(reader: MessageReader) -> tuple[InferenceCall, list[InferenceCal
     model, version, request_id = reader.text(), reader.word(), reader.text()
     flags, priority, timeout_us, number = reader.take(4)
     correlation_id = reader.text() or number & ((1 << 64) - 1)
-    batch, output_count = reader.word(), reader.word()
+    batch, preferred_gpu, output_count = reader.word(), encode_text(reader.text()), reader.word()
     outputs = None if output_count < 0 else [reader.text() for _ in range(output_count)]
     parameters = reader.parameters()
     inputs = [InferenceCallInput(reader.text(), reader.word(), reader.tensor()) for _ in range(reader.count())]
@@ -148,5 +161,6 @@ def decode_call(reader: MessageReader) -> tuple[InferenceCall, list[InferenceCal
         parameters,
         batch,
         reader.text(),
+        preferred_gpu,
     )
     return call, inputs

@@ -24,6 +24,8 @@ class ModelConfig:
         watchdog_secs: Seconds after which a call of the inference callable, or a step of a stream, counts as hanging.
             Its stack is logged, and the model is not ready; a process instance is ended and started again. Off by
             default.
+        gpu_tensors: Leave tensors that lie in the memory of a GPU there: inputs, which are of the type `GpuTensor`
+            then, and outputs where the client wants them there. By default, inputs are copied to memory.
 
     Raises:
         PyTritonBadParameterError: A field has a value that cannot work.
@@ -41,6 +43,7 @@ class ModelConfig:
     model_warmup: list[ModelWarmup] | None = None
     max_in_flight: int | None = None
     watchdog_secs: float | None = None
+    gpu_tensors: bool = False
 
     def __post_init__(self) -> None:
         """Checks the fields."""

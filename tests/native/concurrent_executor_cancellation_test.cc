@@ -128,7 +128,7 @@ void CancelledRequestsAreNotSoughtInLaterBatches() {
     Model::CheckEchoed(*later[0]);
   }
   CHECK(cancelled[0]->request.error_code == TRITONSERVER_ERROR_CANCELLED);
-  CHECK(failing[0]->request.error_code == TRITONSERVER_ERROR_UNSUPPORTED);
+  CHECK(failing[0]->request.error_code == TRITONSERVER_ERROR_INTERNAL);
 }
 
 void ASequentialBatchIsNotifiedOfCancelling() {

@@ -43,7 +43,7 @@ void BadRequestsTakeNoPlace() {
   for (size_t i : {0, 2}) CHECK(mixed[i]->failed_with(TRITONSERVER_ERROR_INVALID_ARG, "does not match its shape"));
 }
 
-void OutputsInGpuMemoryEndTheRequest() {
+void OutputsThatCannotBeCopiedEndTheRequest() {
   std::mt19937_64 random(11);
   Model model("gpu", 1, true, {4, true});
   model.Load();
@@ -54,7 +54,7 @@ void OutputsInGpuMemoryEndTheRequest() {
   const Taken taken = Next(&worker_end);
   CHECK(worker_end.Send(Reply().Echo(taken, 0, false).Echo(taken, 1, false)));
   CHECK(WaitUntil([&] { return batch[0]->request.released; }));
-  CHECK(batch[0]->failed_with(TRITONSERVER_ERROR_UNSUPPORTED, "output 'OUT_A' is requested in GPU memory"));
+  CHECK(batch[0]->failed_with(TRITONSERVER_ERROR_INTERNAL, "there is no driver for GPUs"));
   CHECK(ComesTrue([&] { return taken.is_cancelled(0); }));
   CHECK(worker_end.Send(Reply().Echo(taken, 0).Echo(taken, 1)));
   Model::Wait(batch);
@@ -371,7 +371,7 @@ void ExecutionGoesOnAfterAWorkerThatDoesNotReadHangsUp() {
 
 const Behaviours kBehaviours = {
     {"bad_requests_take_no_place", BadRequestsTakeNoPlace},
-    {"outputs_in_gpu_memory_end_the_request", OutputsInGpuMemoryEndTheRequest},
+    {"outputs_that_cannot_be_copied_end_the_request", OutputsThatCannotBeCopiedEndTheRequest},
     {"a_worker_that_hangs_up_fails_what_is_in_flight", AWorkerThatHangsUpFailsWhatIsInFlight},
     {"unloading_answers_what_is_in_flight", UnloadingAnswersWhatIsInFlight},
     {"idle_instances_end", IdleInstancesEnd},

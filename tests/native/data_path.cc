@@ -122,6 +122,11 @@ void Model::Bind(std::optional<int64_t> restart_counter) {
   pytriton::replies[model_.folder + "/1/worker"] = {admission_, "", restart_counter};
 }
 
+void Model::TakeGpuTensors() {
+  admission_.gpu = std::string(16, '\0');  // as `fake_cuda.cc` identifies the first one
+  Bind();
+}
+
 void Model::EndProcess(const std::string& reason) {
   {
     const std::lock_guard<std::mutex> lock(pytriton::replies_mutex);

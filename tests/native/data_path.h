@@ -97,6 +97,8 @@ class Model {
   // From now on, the registry says that the worker's process is being started again.
   void EndProcess(const std::string& reason);
   void Unbind();
+  // The worker takes tensors in the memory of GPUs; before it is loaded.
+  void TakeGpuTensors();
 
   // As the server does it.
   void Load();

@@ -22,6 +22,13 @@ void Require(bool condition, const char* rule) {
   std::abort();
 }
 
+// The address of a buffer; that of a GPU's memory can be used by `fake_cuda.cc` alone.
+void* AddressOf(const void* data, TRITONSERVER_MemoryType type) {
+  constexpr uint64_t kOfDevice = uint64_t{1} << 62;
+  const auto address = reinterpret_cast<uint64_t>(data);
+  return reinterpret_cast<void*>(type == TRITONSERVER_MEMORY_GPU ? address | kOfDevice : address);
+}
+
 void RequireLiving(const TRITONBACKEND_Request* request) {
   const std::lock_guard<std::mutex> lock(state_mutex);
   Require(!request->released, "a released request belongs to the server");
@@ -144,6 +151,15 @@ TRITONSERVER_Error* TRITONBACKEND_RequestOutputName(TRITONBACKEND_Request* reque
   return nullptr;
 }
 
+TRITONSERVER_Error* TRITONBACKEND_RequestOutputBufferProperties(TRITONBACKEND_Request* request, const char*, size_t*,
+                                                                TRITONSERVER_MemoryType* memory_type,
+                                                                int64_t* memory_type_id) {
+  RequireLiving(request);
+  *memory_type = request->output_memory;
+  *memory_type_id = 0;
+  return nullptr;
+}
+
 TRITONSERVER_Error* TRITONBACKEND_RequestParameterCount(TRITONBACKEND_Request* request, uint32_t* count) {
   RequireLiving(request);
   *count = static_cast<uint32_t>(request->parameters.size());
@@ -195,7 +211,7 @@ TRITONSERVER_Error* TRITONBACKEND_InputBuffer(TRITONBACKEND_Input* input, uint32
                                               uint64_t* buffer_byte_size, TRITONSERVER_MemoryType* memory_type,
                                               int64_t* memory_type_id) {
   const TRITONBACKEND_Input::Buffer& each = input->buffers.at(index);
-  *buffer = each.data.data();
+  *buffer = AddressOf(each.data.data(), each.type);
   *buffer_byte_size = each.data.size();
   *memory_type = each.type;
   *memory_type_id = 0;
@@ -312,7 +328,7 @@ TRITONSERVER_Error* TRITONBACKEND_OutputBuffer(TRITONBACKEND_Output* output, voi
   *memory_type = output->request->output_memory;
   *memory_type_id = 0;
   output->data.resize(byte_size);
-  *buffer = output->data.data();
+  *buffer = AddressOf(output->data.data(), *memory_type);
   return nullptr;
 }
 

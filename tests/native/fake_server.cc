@@ -156,6 +156,11 @@ TRITONSERVER_Error* TRITONSERVER_ResponseAllocatorNew(TRITONSERVER_ResponseAlloc
   return nullptr;
 }
 
+TRITONSERVER_Error* TRITONSERVER_ResponseAllocatorSetQueryFunction(TRITONSERVER_ResponseAllocator*,
+                                                                   TRITONSERVER_ResponseAllocatorQueryFn_t) {
+  return nullptr;
+}
+
 TRITONSERVER_Error* TRITONSERVER_ResponseAllocatorDelete(TRITONSERVER_ResponseAllocator* allocator) {
   delete allocator;
   return nullptr;

@@ -9,6 +9,8 @@ namespace pytriton {
 
 namespace {
 
+constexpr int64_t kDeviceLocationSize = sizeof(DeviceLocation);
+
 class Generator {
  public:
   Generator(int64_t data_size, std::mt19937_64* random) : data_size_(data_size), random_(*random) {}
@@ -23,7 +25,7 @@ class Generator {
         return RegistrationMessage{Text(), Text(), Integer(), Text(), Text()};
       case 3:
         return AdmissionMessage{Text(),    Integer(), Chance(), Chance(), static_cast<ExecutionMode>(1 + Below(3)),
-                                Integer(), Texts(),   Texts()};
+                                Integer(), Text(),    Texts(),  Texts()};
       case 4:
         return Responses();
       case 5:
@@ -74,6 +76,12 @@ class Generator {
     return {offset, Below(data_size_ - offset + 1), Integers(Below(5))};
   }
 
+  bool HasRoomForDevices() const { return data_size_ >= kDeviceLocationSize; }
+
+  TensorLocation OneDeviceTensor() {
+    return {Below(data_size_ - kDeviceLocationSize + 1), Integer(), Integers(Below(5))};
+  }
+
   std::vector<TensorColumn> Columns(int64_t request_count) {
     std::vector<TensorColumn> columns(Below(4));
     for (TensorColumn& column : columns) {
@@ -81,7 +89,10 @@ class Generator {
       column.datatype = Integer();
       column.stacked = Chance();
       column.in_batch = column.stacked && Chance();
-      for (int64_t i = 0; i < (column.stacked ? 1 : request_count); ++i) column.tensors.push_back(OneTensor());
+      column.on_device = column.stacked && !column.in_batch && HasRoomForDevices() && Chance();
+      for (int64_t i = 0; i < (column.stacked ? 1 : request_count); ++i) {
+        column.tensors.push_back(column.on_device ? OneDeviceTensor() : OneTensor());
+      }
     }
     return columns;
   }
@@ -137,6 +148,7 @@ class Generator {
     message.request_count = Below(5);
     if (Chance()) message.rows = Integers(message.request_count);
     message.columns = Columns(message.request_count);
+    message.wants_gpu = Chance();
     if (Chance()) {
       for (int64_t i = 0; i < message.request_count; ++i) message.metadata.push_back(OneDetails());
     }
@@ -199,11 +211,18 @@ class Generator {
       message.correlation_text = "x" + Text();
     }
     message.batch = Integer();
+    message.preferred_gpu = Text();
     message.all_outputs = Chance();
     if (!message.all_outputs) message.outputs = Texts();
     message.parameters = Parameters(Below(4));
     const int64_t input_count = Below(4);
-    for (int64_t i = 0; i < input_count; ++i) message.inputs.push_back({Text(), Integer(), OneTensor()});
+    for (int64_t i = 0; i < input_count; ++i) {
+      if (HasRoomForDevices() && Chance()) {
+        message.inputs.push_back({Text(), Integer() | kOnDevice, OneDeviceTensor()});
+      } else {
+        message.inputs.push_back({Text(), Integer() & ~kOnDevice, OneTensor()});
+      }
+    }
     message.trace_context = Text();
     return message;
   }
@@ -268,7 +287,8 @@ class Generator {
 };
 
 bool Same(const BatchMessage& a, const BatchMessage& b) {
-  return a.request_count == b.request_count && a.rows == b.rows && a.columns == b.columns && a.metadata == b.metadata;
+  return a.request_count == b.request_count && a.rows == b.rows && a.columns == b.columns && a.metadata == b.metadata &&
+         a.wants_gpu == b.wants_gpu;
 }
 
 bool Same(const ResultMessage& a, const ResultMessage& b) {
@@ -284,7 +304,8 @@ bool Same(const RegistrationMessage& a, const RegistrationMessage& b) {
 
 bool Same(const AdmissionMessage& a, const AdmissionMessage& b) {
   return a.socket == b.socket && a.ticket == b.ticket && a.batching == b.batching && a.decoupled == b.decoupled &&
-         a.mode == b.mode && a.max_in_flight == b.max_in_flight && a.inputs == b.inputs && a.outputs == b.outputs;
+         a.mode == b.mode && a.max_in_flight == b.max_in_flight && a.gpu == b.gpu && a.inputs == b.inputs &&
+         a.outputs == b.outputs;
 }
 
 bool Same(const ResponsesMessage& a, const ResponsesMessage& b) { return a.responses == b.responses; }
@@ -292,9 +313,9 @@ bool Same(const ResponsesMessage& a, const ResponsesMessage& b) { return a.respo
 bool Same(const InferenceCallMessage& a, const InferenceCallMessage& b) {
   return a.model == b.model && a.version == b.version && a.request_id == b.request_id && a.flags == b.flags &&
          a.priority == b.priority && a.timeout_us == b.timeout_us && a.correlation_number == b.correlation_number &&
-         a.correlation_text == b.correlation_text && a.batch == b.batch && a.all_outputs == b.all_outputs &&
-         a.outputs == b.outputs && a.parameters == b.parameters && a.inputs == b.inputs &&
-         a.trace_context == b.trace_context;
+         a.correlation_text == b.correlation_text && a.batch == b.batch && a.preferred_gpu == b.preferred_gpu &&
+         a.all_outputs == b.all_outputs && a.outputs == b.outputs && a.parameters == b.parameters &&
+         a.inputs == b.inputs && a.trace_context == b.trace_context;
 }
 
 bool Same(const InferenceReplyMessage& a, const InferenceReplyMessage& b) {

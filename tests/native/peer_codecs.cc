@@ -46,6 +46,7 @@ BatchMessage DecodeBatch(MessageReader* reader) {
     for (int64_t i = 0; i < message.request_count; ++i) message.rows.push_back(reader->Word());
   }
   message.columns = reader->ReadColumns(message.request_count);
+  message.wants_gpu = (flags & kWantsGpu) != 0;
   if (metadata_start != 0) {
     if (metadata_start != reader->position()) throw ProtocolError("a batch's metadata is not where the batch says");
     for (int64_t i = 0; i < message.request_count; ++i) message.metadata.push_back(ReadMetadata(reader));
@@ -115,6 +116,7 @@ void Encode(const AdmissionMessage& message, MessageWriter* writer) {
   writer->Word(message.decoupled ? 1 : 0);
   writer->Word(static_cast<int64_t>(message.mode));
   writer->Word(message.max_in_flight);
+  writer->Text(message.gpu);
   writer->WriteTexts(message.inputs);
   writer->WriteTexts(message.outputs);
 }
@@ -128,6 +130,7 @@ void Encode(const InferenceCallMessage& message, MessageWriter* writer) {
   }
   writer->Text(message.correlation_text);
   writer->Word(message.batch);
+  writer->Text(message.preferred_gpu);
   writer->Word(message.all_outputs ? -1 : static_cast<int64_t>(message.outputs.size()));
   if (!message.all_outputs) {
     for (const std::string& output : message.outputs) writer->Text(output);
@@ -266,7 +269,7 @@ bool operator==(const TensorLocation& a, const TensorLocation& b) {
 
 bool operator==(const TensorColumn& a, const TensorColumn& b) {
   return a.position == b.position && a.datatype == b.datatype && a.stacked == b.stacked && a.tensors == b.tensors &&
-         a.in_batch == b.in_batch;
+         a.in_batch == b.in_batch && a.on_device == b.on_device;
 }
 
 bool operator==(const Parameter& a, const Parameter& b) {

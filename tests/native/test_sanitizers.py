@@ -32,7 +32,7 @@ BEHAVIOURS = {
     ],
     "data_path_failures": [
         "bad_requests_fail_alone",
-        "gpu_memory_is_refused",
+        "without_a_driver_tensors_of_gpus_fail",
         "requests_go_back_to_the_server",
         "failures_reach_their_requests",
         "nonsense_from_the_worker_fails_the_batch",
@@ -40,6 +40,11 @@ BEHAVIOURS = {
         "a_process_that_is_being_started_again_is_waited_for",
         "nobody_waits_for_a_process_whose_requests_are_cancelled",
         "loading_fails_without_a_worker",
+    ],
+    "data_path_gpu": [
+        "inputs_in_the_memory_of_a_gpu_are_copied",
+        "outputs_are_copied_into_the_memory_of_a_gpu",
+        "tensors_stay_on_their_gpu",
     ],
     "data_path_stress": [
         "mutated_answers_never_crash",
@@ -75,7 +80,7 @@ BEHAVIOURS = {
     ],
     "concurrent_executor_failures": [
         "bad_requests_take_no_place",
-        "outputs_in_gpu_memory_end_the_request",
+        "outputs_that_cannot_be_copied_end_the_request",
         "a_worker_that_hangs_up_fails_what_is_in_flight",
         "unloading_answers_what_is_in_flight",
         "idle_instances_end",

@@ -16,6 +16,7 @@ from pytriton.exceptions import PyTritonInferenceError
 from pytriton.proxy.services.messages import InferenceCall, encode_call, write_call
 from pytriton.proxy.wire.encoding import MessageReader, ProtocolError, TensorLocation
 from pytriton.proxy.wire.service import (
+    ON_DEVICE,
     InferenceCallInput,
     InferenceReplyMessage,
     InferenceReplyOutput,
@@ -41,7 +42,17 @@ small = st.integers(0, 500)
 floats = st.floats(allow_nan=False)
 parameters = st.dictionaries(texts, st.one_of(texts, integers, st.booleans(), floats), max_size=4)
 shapes = st.lists(integers, max_size=4).map(tuple)
-inputs = st.builds(InferenceCallInput, texts, integers, st.builds(TensorLocation, small, small, shapes))
+inputs = st.builds(
+    InferenceCallInput,
+    texts,
+    integers.map(lambda datatype: datatype & ~ON_DEVICE),
+    st.builds(TensorLocation, small, small, shapes),
+) | st.builds(
+    InferenceCallInput,
+    texts,
+    integers.map(lambda datatype: datatype | ON_DEVICE),
+    st.builds(TensorLocation, small, integers, shapes),
+)
 calls = st.builds(
     InferenceCall,
     texts,
@@ -56,6 +67,7 @@ calls = st.builds(
     parameters,
     integers,
     texts,
+    st.binary(max_size=20),
 )
 responses = st.builds(
     InferenceReplyMessage,

@@ -21,6 +21,7 @@ from peer_codecs import decode_batch, decode_responses, decode_result, encode_ba
 from pytriton.proxy.wire.encoding import (
     ABSENT,
     ALIGNMENT,
+    DEVICE_LOCATION_SIZE,
     MessageReader,
     ParameterValue,
     ProtocolError,
@@ -78,14 +79,22 @@ def tensors(draw: st.DrawFn, data_size: int) -> TensorLocation:
     return TensorLocation(offset, draw(st.integers(0, data_size - offset)), tuple(draw(st.lists(integers, max_size=6))))
 
 
+def on_a_device(data_size: int) -> st.SearchStrategy[TensorLocation]:
+    offsets = st.integers(0, data_size - DEVICE_LOCATION_SIZE)
+    return st.builds(TensorLocation, offsets, integers, st.lists(integers, max_size=6).map(tuple))
+
+
 @st.composite
 def columns(draw: st.DrawFn, request_count: int, data_size: int) -> list[TensorColumn]:
     drawn = []
     for _ in range(draw(st.integers(0, 4))):
         stacked = draw(st.booleans())
         count = 1 if stacked else request_count
-        each = draw(st.lists(tensors(data_size), min_size=count, max_size=count))
-        drawn.append(TensorColumn(draw(integers), draw(integers), stacked, each, stacked and draw(st.booleans())))
+        on_device = stacked and data_size >= DEVICE_LOCATION_SIZE and draw(st.booleans())
+        one = on_a_device(data_size) if on_device else tensors(data_size)
+        each = draw(st.lists(one, min_size=count, max_size=count))
+        in_batch = stacked and not on_device and draw(st.booleans())
+        drawn.append(TensorColumn(draw(integers), draw(integers), stacked, each, in_batch, on_device))
     return drawn
 
 
@@ -99,7 +108,7 @@ def batches(draw: st.DrawFn, data_size: int) -> BatchMessage:
     rows = draw(st.just([]) | each_request(integers, count))
     some_details = draw(st.just([]) | each_request(metadata, count))
     is_traced = any(each.options.trace_context for each in some_details)
-    return BatchMessage(count, rows, draw(columns(count, data_size)), some_details, is_traced)
+    return BatchMessage(count, rows, draw(columns(count, data_size)), some_details, is_traced, draw(st.booleans()))
 
 
 @st.composite

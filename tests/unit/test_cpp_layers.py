@@ -12,6 +12,7 @@ BACKEND = pathlib.Path(__file__).parents[2] / "pytriton" / "proxy" / "backend"
 # From the bottom to the top; "" are the entry points beside the folders.
 LAYERS = [
     "base",
+    "cuda",
     "wire",
     "transport",
     "triton",

@@ -25,12 +25,14 @@ from pytriton.proxy.services.pending_call import PendingCall
 from pytriton.proxy.services.reply_stream import AsyncReplyStream, ReplyStream
 from pytriton.proxy.telemetry.propagation import start_request_span
 from pytriton.proxy.tensors.bytes_tensor import as_bytes, encode_elements
+from pytriton.proxy.tensors.gpu_tensor import as_gpu_tensor, is_on_gpu
 from pytriton.proxy.tensors.layout import Layout
 from pytriton.proxy.types import Array
 from pytriton.proxy.wire.encoding import float_of
 from pytriton.proxy.wire.error_code import ErrorCode
 from pytriton.proxy.wire.service import (
     NO_BATCH,
+    ON_DEVICE,
     InferenceCallInput,
     LogLevel,
     MetricKind,
@@ -298,7 +300,8 @@ class ServerClient:
         if batch is None:
             services, sequence = CURRENT_CALLER.get()
             batch = sequence if services is self else NO_BATCH
-        layout = Layout()
+        are_on_gpu = any(type(value) is not np.ndarray and is_on_gpu(value) for value in call.inputs.values())
+        layout = Layout(self._dispatcher.devices() if are_on_gpu else None)
         inputs = [_lay_out(name, value, layout) for name, value in call.inputs.items()]
         for key, value in call.parameters.items():
             if not isinstance(value, (str, bool, int, float)):
@@ -375,6 +378,13 @@ def _only_reply(replies: list[InferenceReply], call: InferenceCall) -> Inference
 
 
 def _lay_out(name: str, value: Array | ServiceTensor, layout: Layout) -> InferenceCallInput:
+    if type(value) is not np.ndarray and is_on_gpu(value):
+        tensor = as_gpu_tensor(value, keeps_bfloat16=True)
+        code = CODE_BY_DTYPE[tensor.dtype]
+        location = layout.add_on_device([tensor], tensor.shape)
+        if location is not None:
+            return InferenceCallInput(name, code | ON_DEVICE, location)
+        value = tensor.numpy()
     if isinstance(value, ServiceTensor):
         return InferenceCallInput(name, value.datatype, layout.add([value.data], tuple(value.shape), _RAW_CODE))
     if not isinstance(value, np.ndarray):

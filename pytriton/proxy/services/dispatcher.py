@@ -20,6 +20,7 @@ from pytriton.proxy.services.pending_call import PendingCall
 from pytriton.proxy.services.service_channel import GONE, ServiceChannel
 from pytriton.proxy.telemetry.propagation import RequestSpan
 from pytriton.proxy.tensors.layout import Layout
+from pytriton.proxy.transport.device_arena import DeviceArena
 from pytriton.proxy.wire.encoding import ProtocolError
 from pytriton.proxy.wire.notification import NOTIFICATION
 from pytriton.proxy.wire.service import ServiceNotification
@@ -58,6 +59,14 @@ class ReplyDispatcher:
     def closed(self) -> bool:
         """Whether the channel is known to be closed."""
         return self._closed
+
+    def devices(self) -> DeviceArena:
+        """Returns where tensors of GPUs go that are inputs of calls.
+
+        Raises:
+            PyTritonInvalidOperationError: The server is gone.
+        """
+        return self._channel.open().devices
 
     def submit(
         self,

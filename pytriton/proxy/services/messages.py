@@ -12,8 +12,9 @@ import numpy as np
 from pytriton.exceptions import PyTritonInferenceError
 from pytriton.model_config.datatypes import BYTES_CODE, DTYPE_BY_CODE
 from pytriton.proxy.tensors.bytes_tensor import bytes_array
+from pytriton.proxy.tensors.gpu_tensor import GpuTensor
 from pytriton.proxy.types import Array
-from pytriton.proxy.wire.encoding import MessageWriter, ParameterValue, encode_text, heap_offset, signed
+from pytriton.proxy.wire.encoding import MessageWriter, ParameterValue, encode_text, heap_offset, signed, text_of
 from pytriton.proxy.wire.service import InferenceCallInput
 
 
@@ -24,7 +25,8 @@ class ServiceTensor(NamedTuple):
         datatype: A code of ``TRITONSERVER_DataType``.
         shape: The dimensions.
         data: The bytes, as an array of uint8. In a reply it is a view of shared memory, valid for as long as it is
-            referenced. BYTES are the lengths of all elements (uint32), then the elements back to back.
+            referenced; or a `GpuTensor`. BYTES are the lengths of all elements (uint32), then the elements back to
+            back.
     """
 
     datatype: int
@@ -32,11 +34,13 @@ class ServiceTensor(NamedTuple):
     data: Array
 
     def array(self) -> Array:
-        """Returns the tensor as an array: a view of the bytes, or an array of objects for BYTES.
+        """Returns the tensor as an array: a view of the bytes, or an array of objects for BYTES; or as a `GpuTensor`.
 
         Raises:
             PyTritonBadParameterError: The datatype is BF16, and ml_dtypes is not installed.
         """
+        if isinstance(self.data, GpuTensor):
+            return self.data
         if self.datatype != BYTES_CODE:
             return np.ndarray(self.shape, DTYPE_BY_CODE[self.datatype], cast("Any", self.data))
         return bytes_array(self.data, 0, self.shape)
@@ -60,6 +64,8 @@ class InferenceCall:
         parameters: Request parameters.
         batch: The sequence of the batch for which the call is made; None leaves that to `ServerClient`.
         trace_context: The trace to which the request belongs, as JSON; empty is the current one, if there is any.
+        preferred_gpu: The id of the GPU in whose memory outputs are wanted, if the model has them on a GPU; empty is
+            none.
     """
 
     model: str
@@ -74,6 +80,7 @@ class InferenceCall:
     parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
     batch: int | None = None
     trace_context: str = ""
+    preferred_gpu: bytes = b""
 
 
 @dataclass
@@ -130,6 +137,7 @@ def write_call(call: InferenceCall, inputs: list[InferenceCallInput], batch: int
         tuple(inputs),
         batch,
         len(request_id),
+        call.preferred_gpu,
     )
     return b"".join((before, request_id, behind))
 
@@ -145,10 +153,19 @@ def _write_call(
     inputs: tuple[InferenceCallInput, ...],
     batch: int,
     id_size: int,
+    preferred_gpu: bytes,
 ) -> tuple[bytes, bytes]:
     """Returns what comes before the id, and what behind it."""
     call = InferenceCall(
-        model, {}, version, outputs, "i" * id_size, flags=flags, priority=priority, timeout_us=timeout_us
+        model,
+        {},
+        version,
+        outputs,
+        "i" * id_size,
+        flags=flags,
+        priority=priority,
+        timeout_us=timeout_us,
+        preferred_gpu=preferred_gpu,
     )
     message = encode_call(call, list(inputs), batch).to_bytes()
     start = heap_offset(message) + len(encode_text(model))  # the id is the second text
@@ -165,7 +182,9 @@ def encode_call(call: InferenceCall, inputs: list[InferenceCallInput], batch: in
     is_text = isinstance(call.correlation_id, str)
     words += (call.flags, call.priority, call.timeout_us, 0 if is_text else signed(cast("int", call.correlation_id)))
     writer.text(cast("str", call.correlation_id) if is_text else "")
-    words += (batch, -1 if call.outputs is None else len(call.outputs))
+    words.append(batch)
+    writer.text(text_of(call.preferred_gpu))
+    words.append(-1 if call.outputs is None else len(call.outputs))
     for name in call.outputs or ():
         writer.text(name)
     writer.parameters(call.parameters)

@@ -11,19 +11,24 @@ import select
 import socket
 import threading
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 
 from pytriton.exceptions import PyTritonInferenceError, PyTritonInvalidOperationError
+from pytriton.model_config.datatypes import DTYPE_BY_CODE
 from pytriton.proxy.services.messages import InferenceReply, ServiceTensor
+from pytriton.proxy.tensors.gpu_tensor import GpuTensor
 from pytriton.proxy.transport.adaptive_spin import AdaptiveSpin
-from pytriton.proxy.transport.arena import PeerArena, SharedArena
+from pytriton.proxy.transport.arena import Lease, PeerArena, SharedArena
 from pytriton.proxy.transport.doorbell import Doorbell, WakeFlag, has_futex
 from pytriton.proxy.transport.notification_reader import NotificationReader
 from pytriton.proxy.transport.notification_sender import NotificationSender
+from pytriton.proxy.types import Array
+from pytriton.proxy.wire.encoding import DEVICE_LOCATION_SIZE
 from pytriton.proxy.wire.error_code import ErrorCode
 from pytriton.proxy.wire.notification import NOTIFICATION, PROTOCOL_VERSION
-from pytriton.proxy.wire.service import ServiceNotification, read_reply
+from pytriton.proxy.wire.service import ON_DEVICE, ServiceNotification, read_reply
 
 GONE = "the server is gone, or has unloaded the model"
 """Why a call fails whose server is not there."""
@@ -184,6 +189,9 @@ class ServiceChannel:
         message = read_reply(peer.take(offset, size))
         tensors = {}
         for name, datatype, position, length, shape in message.outputs:
+            if datatype & ON_DEVICE:
+                tensors[name] = _gpu_tensor(datatype & ~ON_DEVICE, shape, peer.lease(position, DEVICE_LOCATION_SIZE))
+                continue
             tensors[name] = ServiceTensor(datatype, shape, peer.lease(position, length) if position >= 0 else _NOTHING)
         return InferenceReply(
             tensors,
@@ -203,3 +211,10 @@ class ServiceChannel:
             self._doorbell.wake()
         if self.arena is not None:
             self.arena.close()
+
+
+def _gpu_tensor(datatype: int, shape: tuple[int, ...], lease: Lease) -> ServiceTensor:
+    location, memory = lease.open(0)
+    address = memory.address + location.offset
+    tensor = GpuTensor(address, memory.device, shape, DTYPE_BY_CODE[datatype], (lease, memory))
+    return ServiceTensor(datatype, shape, cast("Array", tensor))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.datatypes import BYTES_CODE, DTYPE_BY_CODE
 from pytriton.proxy.telemetry.spans import BatchSpans, start_spans
 from pytriton.proxy.tensors.bytes_tensor import bytes_array
+from pytriton.proxy.tensors.gpu_tensor import GpuTensor
 from pytriton.proxy.tensors.signature import Signature
 from pytriton.proxy.transport.arena import Lease
 from pytriton.proxy.types import Array, Request
@@ -65,6 +66,11 @@ class Batch:
         """The spans of the requests, if some are traced."""
         if self._message.is_traced:
             self._start_spans()
+
+    @property
+    def wants_gpu(self) -> bool:
+        """Whether a request wants an output in the memory of a GPU."""
+        return self._message.wants_gpu
 
     @property
     def signature(self) -> Signature:
@@ -162,6 +168,8 @@ class Batch:
             for column, array in zip(self._message.columns, self._stacked.values()):
                 if array is arrays[0] and array.flags.c_contiguous:
                     return column.tensors[0].offset
+        if any(isinstance(array, GpuTensor) for array in arrays):
+            return None
         start = _address(self.lease)
         first = end = _address(arrays[0])
         if not start + self._data_offset <= first < start + self.lease.nbytes:
@@ -212,8 +220,16 @@ class Batch:
         shape = () if column.position in self._signature.scalar_inputs else tensor.shape
         if column.datatype == BYTES_CODE:
             return bytes_array(self.lease, offset, shape)
+        if column.on_device:
+            return self._gpu_tensor(offset, shape, DTYPE_BY_CODE[column.datatype])
         buffer: Any = self.lease
         return np.ndarray(shape, DTYPE_BY_CODE[column.datatype], buffer, offset)
+
+    def _gpu_tensor(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """Returns the tensor whose location is at an offset; it stands for an array."""
+        location, memory = self.lease.open(offset)
+        tensor = GpuTensor(memory.address + location.offset, memory.device, shape, dtype, (self.lease, memory))
+        return cast(Array, tensor)
 
 
 def _address(array: Array) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.datatypes import BYTES_CODE, BYTES_KINDS
+from pytriton.proxy.tensors.gpu_tensor import as_gpu_tensor, is_on_gpu
 from pytriton.proxy.tensors.signature import OutputSignature, Signature
 from pytriton.proxy.types import Array, described
 
@@ -59,6 +60,8 @@ def _as_array(value: Any, output: OutputSignature, signature: Signature) -> Arra
     try:
         if output.code == BYTES_CODE and isinstance(value, (str, bytes, bytearray, list, tuple)):
             return np.array(value, dtype=object)
+        if is_on_gpu(value):
+            return _from_gpu(value, output)
         if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
             return np.from_dlpack(_portable(value))
         if isinstance(value, (int, float, list, tuple, np.generic)) or hasattr(value, "__array__"):
@@ -68,6 +71,12 @@ def _as_array(value: Any, output: OutputSignature, signature: Signature) -> Arra
         problem = f"is {described(value)} that NumPy cannot convert ({error})"
         raise _refusal(problem, remedy, output, signature) from error
     raise _refusal(f"is {described(value)}", "return an array, or what NumPy makes one of", output, signature)
+
+
+def _from_gpu(value: Any, output: OutputSignature) -> Array:
+    """Returns a tensor of a GPU as one that is copied later, if it needs no conversion; otherwise as an array."""
+    tensor = as_gpu_tensor(value, keeps_bfloat16=output.dtype.name == _BFLOAT16)
+    return cast(Array, tensor) if tensor.dtype == output.dtype and tensor.ndim else tensor.numpy()
 
 
 def _portable(tensor: Any) -> Any:

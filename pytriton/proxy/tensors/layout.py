@@ -9,24 +9,31 @@ from typing import Any
 import numpy as np
 
 from pytriton.model_config.datatypes import BYTES_CODE
+from pytriton.proxy.cuda.driver import CudaError, context, start_copy, wait
 from pytriton.proxy.tensors.bytes_tensor import bytes_parts
+from pytriton.proxy.tensors.gpu_tensor import GpuTensor
 from pytriton.proxy.transport.arena import Arena
+from pytriton.proxy.transport.device_arena import DeviceArena
 from pytriton.proxy.types import Array
-from pytriton.proxy.wire.encoding import TensorLocation, aligned
+from pytriton.proxy.wire.encoding import DEVICE_LOCATION_SIZE, DeviceLocation, TensorLocation, aligned
 
 _SMALL = 4096  # bytes; larger arrays are copied by NumPy, which releases the GIL
 _BUILTIN = 1  # the buffer protocol may not know dtypes of other packages
 
 
 class Layout:
-    """Collects arrays and assigns each a place in the message's data."""
+    """Collects arrays and assigns each a place in the message's data.
 
-    __slots__ = ("_arrays", "_joined", "keep", "size")
+    Args:
+        devices: Where tensors of GPUs go; by default, they are copied to memory.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_arrays", "_devices", "_joined", "_kept", "size")
+
+    def __init__(self, devices: DeviceArena | None = None) -> None:
         self.size = 0
-        self.keep: object = None
-        """An object that is kept alive until the other side has read the message."""
+        self._devices = devices
+        self._kept: list[object] = []
         self._arrays: list[tuple[int, Array]] = []
         self._joined: list[tuple[int, tuple[int, ...], Sequence[Array]]] = []
 
@@ -46,6 +53,34 @@ class Layout:
         self.size += aligned(size)
         return TensorLocation(offset, size, shape)
 
+    def keep(self, kept: object) -> None:
+        """Keeps an object alive until the other side has read the message."""
+        self._kept.append(kept)
+
+    def add_on_device(self, tensors: Sequence[Any], shape: tuple[int, ...]) -> TensorLocation | None:
+        """Adds tensors that together make one tensor of ``shape``, if they are of one GPU and can stay there."""
+        devices = {tensor.device if type(tensor) is GpuTensor else None for tensor in tensors}
+        if self._devices is None or len(devices) > 1 or None in devices:
+            return None
+        size = sum(tensor.nbytes for tensor in tensors)
+        try:
+            block = self._devices.allocate(size, tensors[0].device)
+            with context(tensors[0].device):
+                target = block.memory.address
+                for tensor in tensors:
+                    start_copy(target, tensor.address, tensor.nbytes)
+                    target += tensor.nbytes
+                wait()
+        except CudaError as error:
+            self._devices.warn(error)
+            return None
+        self.keep(block)
+        location = DeviceLocation(block.memory.handle, block.memory.gpu, 0)
+        offset = self.size
+        self._arrays.append((offset, np.frombuffer(location.to_bytes(), np.uint8)))
+        self.size += aligned(DEVICE_LOCATION_SIZE)
+        return TensorLocation(offset, size, shape)
+
     def write(self, head: bytes, arena: Arena) -> tuple[int, int]:
         """Copies a message and its arrays into a block of the arena.
 
@@ -58,22 +93,32 @@ class Layout:
 
         Raises:
             ArenaError: The arena is full.
+            CudaError: A tensor of a GPU cannot be read.
         """
         size = len(head) + self.size
-        offset = arena.allocate(size, self.keep)
+        offset = arena.allocate(size, self._kept)
         data = offset + len(head)
         memory: Any = arena.memory
         memory[offset:data] = head
-        for position, shape, arrays in self._joined:
-            whole: Array = np.ndarray(shape, arrays[0].dtype, memory, data + position)
-            np.concatenate(arrays, out=whole)
-        for position, array in self._arrays:
-            put(array, memory, data + position)
+        try:
+            for position, shape, arrays in self._joined:
+                whole: Array = np.ndarray(shape, arrays[0].dtype, memory, data + position)
+                if any(isinstance(array, GpuTensor) for array in arrays):
+                    arrays = [array.numpy() if isinstance(array, GpuTensor) else array for array in arrays]
+                np.concatenate(arrays, out=whole)
+            for position, array in self._arrays:
+                put(array, memory, data + position)
+        except BaseException:  # what a GPU computes may fail as late as this
+            arena.discard(offset)
+            raise
         return offset, size
 
 
-def put(array: Array, memory: Any, start: int) -> None:
-    """Copies an array into memory in C order."""
+def put(array: Array | GpuTensor, memory: Any, start: int) -> None:
+    """Copies an array, or a tensor of a GPU, into memory in C order."""
+    if isinstance(array, GpuTensor):
+        array.copy_into(np.ndarray(array.shape, array.dtype, memory, start))
+        return
     if array.nbytes <= _SMALL and array.flags.c_contiguous and array.dtype.isbuiltin == _BUILTIN:
         memory[start : start + array.nbytes] = array  # a microsecond faster than through a new array
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from pytriton.model_config.datatypes import CODE_BY_DTYPE
 from pytriton.proxy.tensors.batch import Batch
 from pytriton.proxy.tensors.conversion import conform
 from pytriton.proxy.tensors.failure import failure_of
+from pytriton.proxy.tensors.gpu_tensor import GpuTensor
 from pytriton.proxy.tensors.signature import OutputSignature, Signature
 from pytriton.proxy.tensors.stacked_outputs import PLAIN_OUTPUTS, Outputs, StackedOutputs, as_outputs, wrong_rows
 from pytriton.proxy.types import Array, Request, Response, described
@@ -183,6 +184,6 @@ def _checked(array: object, output: OutputSignature, signature: Signature) -> Ar
         return array
     if not signature.loose:
         return conform(array, output, signature)
-    if not isinstance(array, np.ndarray):
+    if not isinstance(array, (np.ndarray, GpuTensor)):
         raise PyTritonValidationError(f"output {output.name!r} is {described(array)}, not a NumPy array")
-    return array
+    return cast(Array, array)

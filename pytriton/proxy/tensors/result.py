@@ -149,7 +149,7 @@ def write_result(
     Raises:
         ArenaError: The arena is full.
     """
-    layout = Layout()
+    layout = Layout(arena.devices if batch.wants_gpu else None)
     laid_out = tuple([_lay_out(column, batch, signature, layout) for column in columns])
     if failures or parameters:
         writer = encode_result(ResultMessage(batch.request_count, *times_ns, failures, laid_out, parameters))
@@ -181,8 +181,11 @@ def _lay_out_whole(
         size = math.prod(shape) * arrays[0].itemsize
         offset = batch.offset_of(arrays) if size >= _WORTH_A_LOOK * len(arrays) else None
         if offset is not None:
-            layout.keep = batch.lease
+            layout.keep(batch.lease)
             return TensorColumn(position, code, True, (TensorLocation(offset, size, shape),), in_batch=True)
+        location = layout.add_on_device(arrays, shape) if batch.wants_gpu else None
+        if location is not None:
+            return TensorColumn(position, code, True, (location,), on_device=True)
     return TensorColumn(position, code, True, (layout.add(arrays, shape, code),))
 
 

@@ -25,6 +25,11 @@ from typing import Any
 
 import numpy as np
 
+from pytriton.proxy.cuda.driver import PeerMemory
+from pytriton.proxy.transport.device_arena import DeviceArena, PeerDeviceArena
+from pytriton.proxy.transport.page_locks import WORTH_LOCKING, Mapping
+from pytriton.proxy.wire.encoding import DeviceLocation
+
 BLOCK_HEADER = 64
 
 _MIN_ORDER = 12  # a page
@@ -67,7 +72,7 @@ class Arena:
         self.fd = os.memfd_create("pytriton", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self.fd, self.capacity)
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEALS)
-        self.memory = mmap.mmap(self.fd, self.capacity)
+        self.memory = Mapping(self.fd, self.capacity)
         self.memory.madvise(mmap.MADV_DONTDUMP)
         self._words = memoryview(self.memory).cast("q")
         # Per order: (offset, when it was freed, whether it has pages); the block freed last is used first.
@@ -75,6 +80,8 @@ class Arena:
         self._free[-1].append((0, 0.0, False))
         # (offset, order, object kept alive), the oldest first
         self._used: deque[tuple[int, int, object]] = deque()
+        self.devices = DeviceArena()
+        """The same for tensors in the memory of GPUs."""
 
     def allocate(self, size: int, keep: object = None) -> int:
         """Allocates a block.
@@ -101,9 +108,15 @@ class Arena:
                 )
             free = self._free[order]
             offset = free.pop()[0] if free else self._split(order)
+        if size >= WORTH_LOCKING:
+            self.memory.lock_block(offset, 1 << order)
         self._words[offset >> 3] = 1
         used.append((offset, order, keep))
         return offset + BLOCK_HEADER
+
+    def discard(self, offset: int) -> None:
+        """Frees a block of which the other side was never notified."""
+        self._words[(offset - BLOCK_HEADER) >> 3] = 0
 
     def trim(self, before: float) -> bool:
         """Returns the pages of free blocks to the system.
@@ -115,6 +128,8 @@ class Arena:
             Whether all pages were returned.
         """
         self._collect(len(self._used))
+        if self.memory.locks_pages:
+            return True
         is_empty = not self._used
         for order, blocks in enumerate(self._free):
             for i, (offset, since, dirty) in enumerate(blocks):
@@ -226,6 +241,16 @@ class Lease(np.ndarray[Any, np.dtype[np.uint8]]):
     _arena: PeerArena
     _index: int
 
+    def open(self, offset: int) -> tuple[DeviceLocation, PeerMemory]:
+        """Opens the memory of a GPU that the `DeviceLocation` at ``offset`` names.
+
+        Raises:
+            ProtocolError: There is none.
+            CudaError: The memory cannot be opened.
+        """
+        location = DeviceLocation.read(self, offset)
+        return location, self._arena.devices.open(location)
+
     def __del__(self) -> None:
         try:
             words = self._arena.words
@@ -235,7 +260,7 @@ class Lease(np.ndarray[Any, np.dtype[np.uint8]]):
             words[self._index] = 0
 
 
-def map_memory(fd: int) -> mmap.mmap:
+def map_memory(fd: int) -> Mapping:
     """Maps all of the shared memory behind ``fd``, and closes ``fd``.
 
     Raises:
@@ -244,7 +269,7 @@ def map_memory(fd: int) -> mmap.mmap:
     try:
         if not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
             raise OSError(errno.EINVAL, "the other side's shared memory may shrink")
-        memory = mmap.mmap(fd, os.fstat(fd).st_size)
+        memory = Mapping(fd, os.fstat(fd).st_size)
         memory.madvise(mmap.MADV_DONTDUMP)  # else the kernel writes gigabytes for minutes when a process crashes
         return memory
     finally:
@@ -260,6 +285,8 @@ class PeerArena:
         self._size = len(self.memory)
         self.words: memoryview[int] | None = memoryview(self.memory).cast("q")
         """The arena as words; None in a fork, where leases must not release blocks that the parent uses."""
+        self.devices = PeerDeviceArena()
+        """The same for tensors in the memory of GPUs."""
         _peer_arenas.add(self)
 
     def lease(self, offset: int, size: int) -> Lease:
@@ -271,6 +298,8 @@ class PeerArena:
         # As in `_check`, which would take longer. NumPy does not notice an overflow.
         if not BLOCK_HEADER <= offset <= self._size - size <= self._size:
             self._check(offset, size)
+        if size >= WORTH_LOCKING:
+            self.memory.lock_block(offset - BLOCK_HEADER, 1 << (size + BLOCK_HEADER - 1).bit_length())
         lease = _new_array(Lease, (size,), _BYTE, self.memory, offset)
         lease._arena = self
         lease._index = (offset - BLOCK_HEADER) >> 3

@@ -26,11 +26,16 @@ RESPONSE = 2
 FAILED = 4
 """Flag of a response: it has an error."""
 
-_IN_BATCH = 2  # of a column: it is stacked, and lies in the batch rather than in this message
+# Of a column: it is stacked, and lies in the batch, or on a GPU, rather than in this message.
+_IN_BATCH = 2
+_ON_DEVICE = 3
 
 _TEXT = struct.Struct("<2q")
 _DOUBLE = struct.Struct("<d")
 _INTEGER = struct.Struct("<q")
+_DEVICE_LOCATION = struct.Struct("<64s16sq")
+DEVICE_LOCATION_SIZE = _DEVICE_LOCATION.size
+"""Bytes of a `DeviceLocation`."""
 
 
 class ProtocolError(Exception):
@@ -51,13 +56,43 @@ class TensorLocation(NamedTuple):
 ABSENT = TensorLocation(-1, 0, ())
 
 
+class DeviceLocation(NamedTuple):
+    """The location of a tensor in the memory of a GPU. It lies in the message's data, in place of the tensor.
+
+    Attributes:
+        handle: What another process opens the memory with.
+        gpu: The id of the GPU, the same in all processes.
+        offset: Where the tensor starts in that memory.
+    """
+
+    handle: bytes
+    gpu: bytes
+    offset: int
+
+    def to_bytes(self) -> bytes:
+        """Encodes it."""
+        return _DEVICE_LOCATION.pack(*self)
+
+    @classmethod
+    def read(cls, buffer: Any, offset: int) -> DeviceLocation:
+        """Decodes what `to_bytes` encoded.
+
+        Raises:
+            ProtocolError: It does not lie in the buffer.
+        """
+        if not 0 <= offset <= len(buffer) - DEVICE_LOCATION_SIZE:
+            raise ProtocolError("a tensor lies outside its message")
+        return cls(*_DEVICE_LOCATION.unpack_from(buffer, offset))
+
+
 class TensorColumn(NamedTuple):
     """One input or output over all requests of a batch.
 
     ``position`` is the position of the input or output in the model's configuration.
 
     A stacked column is a single tensor: the requests' tensors lie back to back along the first dimension. Otherwise
-    there is one tensor per request. A stacked output that is part of an input may lie in the data of the batch itself.
+    there is one tensor per request. A stacked output that is part of an input may lie in the data of the batch itself,
+    and a stacked tensor in the memory of a GPU: then its offset is that of a `DeviceLocation`.
     """
 
     position: int
@@ -65,6 +100,7 @@ class TensorColumn(NamedTuple):
     stacked: bool
     tensors: Sequence[TensorLocation]
     in_batch: bool = False
+    on_device: bool = False
 
 
 class ParameterType(enum.IntEnum):
@@ -109,6 +145,11 @@ def encode_text(text: str) -> bytes:
         return text.encode("utf-8", "backslashreplace")
 
 
+def text_of(data: bytes) -> str:
+    """Returns bytes as a string, which `encode_text` encodes as they are."""
+    return data.decode("utf-8", "surrogateescape")
+
+
 def heap_offset(message: bytes) -> int:
     """Returns where a message's strings start."""
     offset: int = _INTEGER.unpack_from(message)[0]
@@ -134,8 +175,8 @@ class MessageWriter:
         """Adds the inputs or outputs of a batch."""
         words = self.words
         words.append(len(columns))
-        for position, datatype, stacked, tensors, in_batch in columns:
-            words += (position, datatype, _IN_BATCH if in_batch else int(stacked))
+        for position, datatype, stacked, tensors, in_batch, on_device in columns:
+            words += (position, datatype, _ON_DEVICE if on_device else _IN_BATCH if in_batch else int(stacked))
             for offset, size, shape in tensors:
                 words += (offset, size, len(shape))
                 words += shape
@@ -264,7 +305,10 @@ class MessageReader:
                         raise ProtocolError("a tensor has less than no dimensions")
                     tensors.append(TensorLocation(offset, size, words[position : position + rank]))
                     position += rank
-                columns.append(TensorColumn(number, datatype, stacked != 0, tensors, stacked == _IN_BATCH))
+                column = TensorColumn(
+                    number, datatype, stacked != 0, tensors, stacked == _IN_BATCH, stacked == _ON_DEVICE
+                )
+                columns.append(column)
         except ValueError:  # there are too few words to unpack
             raise ProtocolError("a message ends too early") from None
         self._position = position

@@ -26,6 +26,9 @@ HAS_ROWS = 1
 IS_TRACED = 2
 """Flag of a batch: a request has a trace context."""
 
+WANTS_GPU = 4
+"""Flag of a batch: a request wants an output in the memory of a GPU."""
+
 HAS_PARAMETERS = 8
 """Flag of a response entry: its parameters follow."""
 
@@ -82,7 +85,8 @@ class BatchMessage:
     cancelled.
 
     ``rows`` is the first dimension of each request, and empty if the model does not batch; ``metadata`` is empty if no
-    request has any. ``is_traced``: a request has a trace context.
+    request has any. ``is_traced``: a request has a trace context. ``wants_gpu``: one wants an output in the memory of
+    a GPU.
     """
 
     request_count: int
@@ -90,6 +94,7 @@ class BatchMessage:
     columns: list[TensorColumn]
     metadata: list[RequestMetadata]
     is_traced: bool = False
+    wants_gpu: bool = False
 
     @functools.cached_property
     def is_stacked(self) -> bool:
@@ -166,7 +171,8 @@ def decode_tensors(reader: MessageReader) -> BatchMessage:
     """Decodes a batch's header without the metadata, from behind the position of the metadata."""
     request_count, flags = reader.count(), reader.word()
     rows = list(reader.take(request_count)) if flags & HAS_ROWS else []
-    return BatchMessage(request_count, rows, reader.columns(request_count), [], bool(flags & IS_TRACED))
+    columns = reader.columns(request_count)
+    return BatchMessage(request_count, rows, columns, [], bool(flags & IS_TRACED), bool(flags & WANTS_GPU))
 
 
 def read_batch(message: Any) -> tuple[BatchMessage, int, int]:

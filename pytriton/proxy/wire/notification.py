@@ -9,7 +9,7 @@ import enum
 import struct
 from typing import NamedTuple
 
-PROTOCOL_VERSION = 16
+PROTOCOL_VERSION = 17
 """The version of the wire format, raised with every change. A peer with another version is refused."""
 
 
@@ -23,6 +23,10 @@ class NotificationKind(enum.IntEnum):
     RESPONSES = 5
     RETURNED = 6
     WARMUP = 7
+
+
+PAGE_LOCKED = 1
+"""The size in WELCOME with which the worker says that it page-locks what the backend sends."""
 
 
 class Notification(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from pytriton.proxy.wire.encoding import MessageReader, MessageWriter, ProtocolError
+from pytriton.proxy.wire.encoding import MessageReader, MessageWriter, ProtocolError, encode_text, text_of
 
 
 class ExecutionMode(enum.IntEnum):
@@ -38,7 +38,8 @@ class RegistrationMessage:
 class AdmissionMessage:
     """Registry to backend: the worker's address, and the names of the inputs and outputs by position.
 
-    ``max_in_flight`` is the number of batches that the worker takes at a time, 1 in sequential mode.
+    ``max_in_flight`` is the number of batches that the worker takes at a time, 1 in sequential mode. ``gpu`` is the id
+    of the GPU in whose memory it takes tensors, empty if it takes them in none.
     """
 
     socket: str
@@ -49,6 +50,7 @@ class AdmissionMessage:
     max_in_flight: int
     inputs: list[str]
     outputs: list[str]
+    gpu: bytes = b""
 
 
 def decode_registration(data: bytes) -> RegistrationMessage:
@@ -62,6 +64,7 @@ def encode_admission(message: AdmissionMessage) -> bytes:
     writer = MessageWriter()
     writer.text(message.socket)
     writer.words += (message.ticket, int(message.batching), int(message.decoupled), message.mode, message.max_in_flight)
+    writer.text(text_of(message.gpu))
     for names in (message.inputs, message.outputs):
         writer.words.append(len(names))
         for name in names:
@@ -74,9 +77,11 @@ def decode_admission(data: bytes) -> AdmissionMessage:
     reader = MessageReader(data, 0, len(data))
     socket, ticket = reader.text(), reader.word()
     batching, decoupled = reader.word() != 0, reader.word() != 0
-    mode, max_in_flight = reader.word(), reader.word()
+    mode, max_in_flight, gpu = reader.word(), reader.word(), encode_text(reader.text())
     if mode not in ExecutionMode._value2member_map_:
         raise ProtocolError(f"an admission has the unknown execution mode {mode}")
     inputs = [reader.text() for _ in range(reader.count())]
     outputs = [reader.text() for _ in range(reader.count())]
-    return AdmissionMessage(socket, ticket, batching, decoupled, ExecutionMode(mode), max_in_flight, inputs, outputs)
+    return AdmissionMessage(
+        socket, ticket, batching, decoupled, ExecutionMode(mode), max_in_flight, inputs, outputs, gpu
+    )

@@ -122,6 +122,10 @@ NO_BATCH = -1
 """The request belongs to no batch, or to an unknown one."""
 
 
+ON_DEVICE = 256
+"""Added to the datatype of a tensor in the memory of a GPU, in whose place a `DeviceLocation` lies."""
+
+
 class InferenceCallInput(NamedTuple):
     """An input of a call. BYTES are in Triton's layout: each element behind its length."""
 

@@ -23,6 +23,7 @@ from pytriton.proxy.services.client import CURRENT_CALLER, ServerClient, process
 from pytriton.proxy.tensors.batch import Batch, WholeBatch
 from pytriton.proxy.tensors.bytes_tensor import as_bytes
 from pytriton.proxy.tensors.failure import failure_of
+from pytriton.proxy.tensors.gpu_tensor import GpuTensor
 from pytriton.proxy.tensors.log_context import LogContext
 from pytriton.proxy.tensors.outputs import as_responses, checked_outputs, code_of
 from pytriton.proxy.tensors.signature import Signature
@@ -336,6 +337,8 @@ class ConcurrentExecutor:
         for position, array in outputs.items():
             if code_of(array, position, self._signature) == BYTES_CODE:
                 outputs[position] = as_bytes(array)
+            elif isinstance(array, GpuTensor):  # it may be sent later, by another thread
+                outputs[position] = array.numpy()
         parameters = item.parameters if type(item) is Response else None
         return PendingResponse(in_flight, request, final, now_ns, None, outputs, parameters)
 

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 
+from pytriton.proxy.cuda.driver import default_gpu
 from pytriton.proxy.services.client import ServerClient
 from pytriton.proxy.transport.channel import Channel
 from pytriton.proxy.transport.unix_socket import listen_at
@@ -61,6 +62,7 @@ class WorkerListener:
             worker.max_in_flight,
             signature.inputs,
             [output.name for output in signature.outputs],
+            default_gpu() if signature.spec.config.gpu_tensors else b"",
         )
 
     def revoke_tickets(self, workers: Collection[object]) -> None:

@@ -16,6 +16,7 @@ from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.json_logs import is_collecting
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.proxy.context import BOUND, MODEL
+from pytriton.proxy.cuda.driver import used_device
 from pytriton.proxy.services.client import CURRENT_CALLER, ServerClient, process_client
 from pytriton.proxy.tensors.batch import Batch, WholeBatch
 from pytriton.proxy.tensors.failure import failure_of
@@ -29,7 +30,7 @@ from pytriton.proxy.transport.channel import Channel
 from pytriton.proxy.transport.doorbell import has_futex
 from pytriton.proxy.transport.time_slice import request_short_time_slice
 from pytriton.proxy.wire.encoding import ProtocolError
-from pytriton.proxy.wire.notification import Notification, NotificationKind
+from pytriton.proxy.wire.notification import PAGE_LOCKED, Notification, NotificationKind
 from pytriton.proxy.wire.registration import ExecutionMode
 from pytriton.proxy.wire.service import CURRENT_BATCH
 from pytriton.proxy.worker.concurrent import ConcurrentExecutor
@@ -298,7 +299,12 @@ class Worker:
         """Welcomes an instance; returns whether it is still there."""
         use_doorbell = channel.use_doorbell if self.mode is ExecutionMode.SEQUENTIAL else channel.acknowledge_at
         try:
-            channel.send(Notification(NotificationKind.WELCOME, 0, doorbell, 0), arena.fd, *self._owner_fds)
+            locks = 0
+            if used_device() is not None:
+                locks = PAGE_LOCKED
+                for memory in (peer.memory, arena.memory):
+                    memory.lock_blocks()
+            channel.send(Notification(NotificationKind.WELCOME, 0, doorbell, locks), arena.fd, *self._owner_fds)
             if doorbell:
                 use_doorbell(peer.memory, doorbell)
         except OSError:

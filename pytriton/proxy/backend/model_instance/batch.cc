@@ -14,50 +14,60 @@ namespace pytriton {
 
 namespace {
 
-// Calls `body(data, size)` for each buffer of an input.
+// Calls `body(data, size, device)` for each buffer of an input.
 template <typename Body>
-void ForEachBuffer(const InputView& view, const std::string& name, Body body) {
+void ForEachBuffer(const InputView& view, Body body) {
   for (uint32_t i = 0; i < view.buffer_count; ++i) {
     const void* data = nullptr;
     uint64_t size = 0;
     TRITONSERVER_MemoryType type = TRITONSERVER_MEMORY_CPU;
     int64_t type_id = 0;
     Check(TRITONBACKEND_InputBuffer(view.input, i, &data, &size, &type, &type_id));
-    if (type == TRITONSERVER_MEMORY_GPU) {
-      throw TritonError(
-          TRITONSERVER_ERROR_UNSUPPORTED,
-          "input '" + name + "' lies in GPU memory, which Python models cannot read: send it from memory");
-    }
-    body(static_cast<const char*>(data), static_cast<int64_t>(size));
+    body(static_cast<const char*>(data), static_cast<int64_t>(size),
+         type == TRITONSERVER_MEMORY_GPU ? type_id : kInMemory);
   }
 }
 
-// The input's bytes in one piece, in `scratch` if Triton has them in several buffers.
-const char* Contiguous(const InputView& view, const std::string& name, std::string* scratch) {
+void CopyToMemory(char* target, const char* source, int64_t size, int64_t device) {
+  if (size == 0) return;  // empty buffers may have no address
+  if (device == kInMemory) {
+    std::memcpy(target, source, size);
+  } else {
+    cuda::Copy(target, source, size, device);
+  }
+}
+
+// The input's bytes in one piece, in `scratch` if Triton has them in several buffers, or on a GPU.
+const char* Contiguous(const InputView& view, std::string* scratch) {
   const char* first = nullptr;
-  if (view.buffer_count != 1) scratch->reserve(view.byte_size);
-  ForEachBuffer(view, name, [&](const char* data, int64_t size) {
+  bool is_copied = view.buffer_count != 1;
+  ForEachBuffer(view, [&](const char* data, int64_t size, int64_t device) {
     first = data;
-    if (view.buffer_count != 1) scratch->append(data, size);
+    is_copied = is_copied || device != kInMemory;
+    if (!is_copied) return;
+    scratch->resize(scratch->size() + size);
+    CopyToMemory(scratch->data() + scratch->size() - size, data, size, device);
   });
-  return view.buffer_count == 1 ? first : scratch->data();
+  return is_copied ? scratch->data() : first;
 }
 
 // The size that a sequence batcher reports for a correlation id that is a string, whatever its length.
 constexpr int64_t kCorrelationTextSize = kLengthSize + 128;
 
-void CheckData(const InputView& view, const std::string& name) {
+// Also finds out where the data are.
+void CheckData(InputView* input, const std::string& name) {
+  InputView& view = *input;
   const int64_t count = ElementCount(view.shape, view.rank);
   bool fits = count >= 0;
   if (view.datatype == TRITONSERVER_TYPE_BYTES) {
     std::string scratch;
-    const char* data = Contiguous(view, name, &scratch);
+    const char* data = Contiguous(view, &scratch);
     int64_t used = 0;
     const auto add = [&used](const char*, uint32_t length) { used += kLengthSize + length; };
     fits = fits && (ForEachElement(data, view.byte_size, count, add) ||
                     (count == 1 && used > 0 && view.byte_size == kCorrelationTextSize));
   } else {
-    ForEachBuffer(view, name, [](const char*, int64_t) {});
+    ForEachBuffer(view, [&](const char*, int64_t, int64_t device) { view.device = std::max(view.device, device); });
     fits = fits && view.byte_size == count * ItemSize(view.datatype);
   }
   if (!fits) {
@@ -156,6 +166,14 @@ RequestMetadata ReadMetadata(TRITONBACKEND_Request* request, CallChain* call_cha
   return metadata;
 }
 
+bool IsWantedOnGpu(TRITONBACKEND_Request* request, const char* output) {
+  TRITONSERVER_MemoryType type = TRITONSERVER_MEMORY_GPU;
+  int64_t type_id = 0;
+  TRITONSERVER_Error* unknown = TRITONBACKEND_RequestOutputBufferProperties(request, output, nullptr, &type, &type_id);
+  if (unknown != nullptr) TRITONSERVER_ErrorDelete(unknown);
+  return unknown == nullptr && type == TRITONSERVER_MEMORY_GPU;
+}
+
 // The index of `name`, searched from `guess` on: clients mostly keep the configuration's order.
 size_t Find(const std::vector<std::string>& names, const char* name, size_t guess) {
   for (size_t i = 0; i < names.size(); ++i) {
@@ -179,6 +197,8 @@ Batch::Batch(const AdmissionMessage& model, const std::vector<uint32_t>& ranks, 
       requests_.push_back(requests[i]);
     } catch (const TritonError& error) {
       rejections_.push_back({requests[i], error.code(), error.what()});
+    } catch (const cuda::CudaError& error) {
+      rejections_.push_back({requests[i], TRITONSERVER_ERROR_INTERNAL, error.what()});
     }
     views_.resize(requests_.size() * model.inputs.size());
     wanted_.resize(requests_.size() * model.outputs.size());
@@ -207,7 +227,7 @@ void Batch::Examine(TRITONBACKEND_Request* request, const std::vector<uint32_t>&
     Check(TRITONBACKEND_InputProperties(view.input, &name, &view.datatype, &view.shape, &view.rank, &byte_size,
                                         &view.buffer_count));
     view.byte_size = static_cast<int64_t>(byte_size);
-    CheckData(view, name);
+    CheckData(&view, name);
     if (view.rank > 0) request_rows = view.shape[0];
     const size_t input = Find(model_.inputs, name, i);
     CheckRank(view, name, ranks[input]);
@@ -216,6 +236,17 @@ void Batch::Examine(TRITONBACKEND_Request* request, const std::vector<uint32_t>&
 
   RequestMetadata metadata = ReadMetadata(request, &call_chain_);
   is_traced_ = is_traced_ || metadata.options.trace != 0;
+  ExamineOutputs(request, &metadata);
+  message_.metadata.resize(row + 1);
+  message_.metadata[row] = std::move(metadata);
+  if (model_.batching) {
+    message_.rows.resize(row + 1);
+    message_.rows[row] = request_rows;
+  }
+}
+
+void Batch::ExamineOutputs(TRITONBACKEND_Request* request, RequestMetadata* metadata) {
+  const size_t row = requests_.size();
   wanted_.resize((row + 1) * model_.outputs.size());
   uint32_t output_count = 0;
   Check(TRITONBACKEND_RequestOutputCount(request, &output_count));
@@ -223,19 +254,13 @@ void Batch::Examine(TRITONBACKEND_Request* request, const std::vector<uint32_t>&
     const char* name = nullptr;
     Check(TRITONBACKEND_RequestOutputName(request, i, &name));
     wanted_[row * model_.outputs.size() + Find(model_.outputs, name, i)] = 1;
+    if (!model_.gpu.empty()) message_.wants_gpu = message_.wants_gpu || IsWantedOnGpu(request, name);
   }
   for (size_t i = 0; i < model_.outputs.size(); ++i) {
-    if (wanted_[row * model_.outputs.size() + i] != 0) metadata.outputs.push_back(static_cast<int64_t>(i));
+    if (wanted_[row * model_.outputs.size() + i] != 0) metadata->outputs.push_back(static_cast<int64_t>(i));
   }
-  metadata.all_outputs = metadata.outputs.size() == model_.outputs.size();
-  if (metadata.all_outputs) metadata.outputs.clear();
-
-  message_.metadata.resize(row + 1);
-  message_.metadata[row] = std::move(metadata);
-  if (model_.batching) {
-    message_.rows.resize(row + 1);
-    message_.rows[row] = request_rows;
-  }
+  metadata->all_outputs = metadata->outputs.size() == model_.outputs.size();
+  if (metadata->all_outputs) metadata->outputs.clear();
 }
 
 // Whether the requests' tensors of one input can be stacked.
@@ -252,7 +277,16 @@ bool Batch::Stackable(size_t input) const {
   return true;
 }
 
-void Batch::LayOut() {
+// Whether a request has the input in the memory of a GPU.
+bool Batch::IsOnGpu(size_t input) const {
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    if (view(i, input).device != kInMemory) return true;
+  }
+  return false;
+}
+
+void Batch::LayOut(bool with_devices) {
+  message_.columns.clear();
   data_size_ = Aligned(message_.request_count);  // the cancel flags
   for (size_t input = 0; input < model_.inputs.size(); ++input) {
     TensorColumn column;
@@ -275,13 +309,16 @@ void Batch::LayOut() {
       if (!column.stacked) data_size_ += Aligned(each.byte_size);
       present = true;
     }
-    if (column.stacked) data_size_ += Aligned(column.tensors[0].size);
+    column.on_device = with_devices && column.stacked && column.datatype != TRITONSERVER_TYPE_BYTES && IsOnGpu(input);
+    if (column.stacked) {
+      data_size_ += Aligned(column.on_device ? int64_t{sizeof(DeviceLocation)} : column.tensors[0].size);
+    }
     if (present) message_.columns.push_back(std::move(column));
   }
 }
 
-Block Batch::Write(Arena* arena, int64_t* size) {
-  LayOut();
+Block Batch::Write(Arena* arena, DeviceArena* device_arena, int64_t* size) {
+  LayOut(device_arena != nullptr);
   MessageWriter writer;
   Encode(message_, &writer);
   *size = writer.head_size() + data_size_;
@@ -291,7 +328,14 @@ Block Batch::Write(Arena* arena, int64_t* size) {
   cancel_flags_ = block_.data + writer.head_size();
   std::memset(cancel_flags_, 0, requests_.size());
   try {
-    WriteData();
+    WriteData(device_arena);
+  } catch (const cuda::CudaError& error) {
+    arena->Discard(block_);
+    if (device_arena == nullptr) throw;
+    if (device_arena->IsFirstFailure()) {
+      Log(TRITONSERVER_LOG_WARN, std::string("tensors of a GPU are copied to memory: ") + error.what());
+    }
+    return Write(arena, nullptr, size);
   } catch (...) {
     arena->Discard(block_);
     throw;
@@ -304,38 +348,69 @@ void Batch::Cancel(size_t request) const {
   if (arena_->IsInUse(block_)) __atomic_store_n(cancel_flags_ + request, 1, __ATOMIC_RELEASE);
 }
 
-void Batch::WriteData() const {
+void Batch::WriteData(DeviceArena* device_arena) const {
   for (const TensorColumn& column : message_.columns) {
-    const std::string& name = model_.inputs[column.position];
-    // BYTES: first the lengths, then the contents; of all requests if they are stacked.
-    const TensorLocation& whole = column.tensors[0];
-    char* target = cancel_flags_ + whole.offset;
-    char* contents = target + ElementCount(whole.shape.data(), whole.shape.size()) * kLengthSize;
-    for (size_t i = 0; i < requests_.size(); ++i) {
-      const InputView& each = view(i, column.position);
-      if (each.input == nullptr) continue;
-      const int64_t count = ElementCount(each.shape, each.rank);
-      if (!column.stacked) {
-        target = cancel_flags_ + column.tensors[i].offset;
-        contents = target + count * kLengthSize;
-      }
-      if (column.datatype == TRITONSERVER_TYPE_BYTES) {
-        std::string scratch;
-        const char* source = Contiguous(each, name, &scratch);
-        ForEachElement(source, each.byte_size, count, [&](const char* element, uint32_t length) {
-          std::memcpy(target, &length, kLengthSize);
-          target += kLengthSize;
-          std::memcpy(contents, element, length);
-          contents += length;
-        });
-      } else {
-        ForEachBuffer(each, name, [&](const char* source, int64_t length) {
-          if (length > 0) std::memcpy(target, source, length);  // empty buffers may have no address
-          target += length;
-        });
-      }
+    if (column.on_device) {
+      WriteOnDevice(column, device_arena);
+    } else if (column.datatype == TRITONSERVER_TYPE_BYTES) {
+      WriteStrings(column);
+    } else {
+      WriteNumbers(column);
     }
   }
+}
+
+void Batch::WriteNumbers(const TensorColumn& column) const {
+  char* target = cancel_flags_ + column.tensors[0].offset;
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    const InputView& each = view(i, column.position);
+    if (each.input == nullptr) continue;
+    if (!column.stacked) target = cancel_flags_ + column.tensors[i].offset;
+    ForEachBuffer(each, [&](const char* source, int64_t size, int64_t device) {
+      CopyToMemory(target, source, size, device);
+      target += size;
+    });
+  }
+}
+
+// First the lengths, then the contents; of all requests if they are stacked.
+void Batch::WriteStrings(const TensorColumn& column) const {
+  const TensorLocation& whole = column.tensors[0];
+  char* target = cancel_flags_ + whole.offset;
+  char* contents = target + ElementCount(whole.shape.data(), whole.shape.size()) * kLengthSize;
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    const InputView& each = view(i, column.position);
+    if (each.input == nullptr) continue;
+    const int64_t count = ElementCount(each.shape, each.rank);
+    if (!column.stacked) {
+      target = cancel_flags_ + column.tensors[i].offset;
+      contents = target + count * kLengthSize;
+    }
+    std::string scratch;
+    const char* source = Contiguous(each, &scratch);
+    ForEachElement(source, each.byte_size, count, [&](const char* element, uint32_t length) {
+      std::memcpy(target, &length, kLengthSize);
+      target += kLengthSize;
+      std::memcpy(contents, element, length);
+      contents += length;
+    });
+  }
+}
+
+void Batch::WriteOnDevice(const TensorColumn& column, DeviceArena* device_arena) const {
+  const TensorLocation& tensor = column.tensors[0];
+  const cuda::Memory& memory = device_arena->Allocate(tensor.size, GpuIdOf(model_.gpu), block_);
+  const cuda::Context context(memory.device());
+  char* target = memory.data();
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    ForEachBuffer(view(i, column.position), [&](const char* source, int64_t size, int64_t) {
+      cuda::StartCopy(target, source, size);
+      target += size;
+    });
+  }
+  cuda::Wait();
+  const DeviceLocation location = LocationOf(memory);
+  std::memcpy(cancel_flags_ + tensor.offset, &location, sizeof(location));
 }
 
 }  // namespace pytriton

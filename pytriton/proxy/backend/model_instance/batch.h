@@ -6,11 +6,15 @@
 
 #include "services/call_chain.h"
 #include "transport/arena.h"
+#include "transport/device_arena.h"
 #include "triton/api.h"
 #include "wire/inference.h"
 #include "wire/registration.h"
 
 namespace pytriton {
+
+// In place of a GPU: the computer's memory.
+constexpr int64_t kInMemory = -1;
 
 // A request's input in Triton's memory. Absent (optional) inputs have no `input`.
 struct InputView {
@@ -20,6 +24,7 @@ struct InputView {
   uint32_t rank = 0;
   uint32_t buffer_count = 0;
   int64_t byte_size = 0;
+  int64_t device = kInMemory;  // the GPU in whose memory it lies, or a part of it
 };
 
 // A request that cannot be sent to the worker, and the reason.
@@ -49,8 +54,9 @@ class Batch {
   bool wants(size_t request, size_t output) const { return wanted_[request * model_.outputs.size() + output] != 0; }
 
   // Copies the requests into a block of the arena: the message's header, then the tensors, those of one input side by
-  // side. Sets `size` to the message's size. Throws ArenaError.
-  Block Write(Arena* arena, int64_t* size);
+  // side. Tensors that lie in the memory of a GPU stay there if `device_arena` is given. Sets `size` to the message's
+  // size. Throws ArenaError, or CudaError.
+  Block Write(Arena* arena, DeviceArena* device_arena, int64_t* size);
 
   // The data of the message, once it is written: the cancel flags, and the tensors.
   const char* data() const { return cancel_flags_; }
@@ -61,9 +67,14 @@ class Batch {
   void Cancel(size_t request) const;
 
  private:
-  void WriteData() const;
+  void WriteData(DeviceArena* device_arena) const;
+  void WriteNumbers(const TensorColumn& column) const;
+  void WriteStrings(const TensorColumn& column) const;
+  void WriteOnDevice(const TensorColumn& column, DeviceArena* device_arena) const;
+  bool IsOnGpu(size_t input) const;
   void Examine(TRITONBACKEND_Request* request, const std::vector<uint32_t>& ranks);
-  void LayOut();
+  void ExamineOutputs(TRITONBACKEND_Request* request, RequestMetadata* metadata);
+  void LayOut(bool with_devices);
   bool Stackable(size_t input) const;
   const InputView& view(size_t request, size_t input) const { return views_[request * model_.inputs.size() + input]; }
 

@@ -73,7 +73,7 @@ bool ConcurrentExecutor::Submit(NotificationKind kind, TRITONBACKEND_Request** r
   int64_t size = 0;
   try {
     const std::lock_guard<std::mutex> memory(memory_mutex_);
-    block = batch_in_flight->batch.Write(connection_->arena().get(), &size);
+    block = batch_in_flight->batch.Write(connection_->arena().get(), connection_->device_arena(), &size);
   } catch (const std::exception& error) {
     for (size_t i = 0; i < count; ++i) Fail(batch_in_flight.get(), i, TRITONSERVER_ERROR_INTERNAL, error.what());
     return true;
@@ -174,7 +174,7 @@ void ConcurrentExecutor::Deliver(int64_t sequence, const ResultMessage& result, 
   for (const RequestFailure& failure : result.failures) {
     if (failure.code != kReschedule) warmup_->Done(false);  // before Triton learns of it
   }
-  const std::vector<Outcome> outcomes = Respond(batch, connection_->model(), result, data, cached_output_, left_out);
+  const std::vector<Outcome> outcomes = Respond(batch, connection_.get(), result, data, cached_output_, left_out);
   for (size_t i = 0; i < outcomes.size(); ++i) {
     if (left_out[i]) continue;
     if (outcomes[i] == Outcome::kRescheduled) {

@@ -279,7 +279,7 @@ std::vector<Outcome> Instance::Infer(NotificationKind kind, ConnectedWorker* wor
   try {
     Connection* const connection = worker->connection.get();
     int64_t size = 0;
-    const Block block = batch->Write(connection->arena().get(), &size);
+    const Block block = batch->Write(connection->arena().get(), connection->device_arena(), &size);
     uint64_t left = 0;  // requests whose client has gone
     uint64_t late = 0;  // and those whose timeout has passed
     timing->sent = MonotonicNs();
@@ -300,8 +300,7 @@ std::vector<Outcome> Instance::Infer(NotificationKind kind, ConnectedWorker* wor
     timing->compute_start = result.compute_start_ns;
     timing->compute_end = result.compute_end_ns;
     ReportFailures(result.failures, batch->requests().size(), *metrics_);
-    std::vector<Outcome> outcomes =
-        Respond(*batch, connection->model(), result, message + reader.data_offset(), cached_output_);
+    std::vector<Outcome> outcomes = Respond(*batch, connection, result, message + reader.data_offset(), cached_output_);
     connection->worker_arena().Release(notification.offset);
     return outcomes;
   } catch (const ChannelError& error) {

@@ -12,12 +12,27 @@ namespace pytriton {
 
 namespace {
 
+// Where Triton wants an output: in the memory of a GPU, or of the computer.
+struct OutputBuffer {
+  char* data;
+  int64_t device;
+};
+
 // Splits an output column into the requests' rows.
 class OutputReader {
  public:
   OutputReader(const TensorColumn& column, const char* data, int64_t total_rows)
       : column_(column), data_(data), stacked_(column.stacked), total_rows_(total_rows) {
-    if (stacked_) Start(column.tensors[0]);
+    if (stacked_ && !column.on_device) Start(column.tensors[0]);
+  }
+
+  // Of a column in the memory of a GPU: where its tensor lies there.
+  void OpenOnDevice(PeerDeviceArena* arena) {
+    const TensorLocation& tensor = column_.tensors[0];
+    DeviceLocation location;
+    std::memcpy(&location, data_ + tensor.offset, sizeof(location));
+    data_ = arena->At(location, tensor.size, &device_);
+    Start({0, tensor.size, tensor.shape});
   }
 
   // Adds the next request's output to its response; `response` is null if the request has failed or did not request it.
@@ -63,11 +78,16 @@ class OutputReader {
     position_ += is_bytes ? count * kLengthSize : size;
     contents_ += contents_size;
     if (response == nullptr) return;
-    char* target = Buffer(response, name, shape, size);
-    if (!is_bytes) {
-      if (size > 0) std::memcpy(target, source, size);
-      return;
-    }
+    const OutputBuffer buffer = Allocate(response, name, shape, size);
+    if (!is_bytes) return Copy(buffer, source, size);
+    if (buffer.device == kInMemory) return PutStrings(buffer.data, lengths, source, count);
+    std::string strings(size, '\0');
+    PutStrings(strings.data(), lengths, source, count);
+    Copy(buffer, strings.data(), size);
+  }
+
+  // Writes strings in Triton's layout: each length before its element.
+  static void PutStrings(char* target, const char* lengths, const char* source, int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
       uint32_t length;
       std::memcpy(&length, lengths + i * kLengthSize, kLengthSize);
@@ -78,30 +98,37 @@ class OutputReader {
     }
   }
 
+  void Copy(const OutputBuffer& buffer, const char* source, int64_t size) const {
+    if (size == 0) return;
+    if (device_ == kInMemory && buffer.device == kInMemory) {
+      std::memcpy(buffer.data, source, size);
+    } else {
+      cuda::Copy(buffer.data, source, size, device_ != kInMemory ? device_ : buffer.device);
+    }
+  }
+
   uint32_t Length(int64_t element) const {
     uint32_t length;
     std::memcpy(&length, position_ + element * kLengthSize, kLengthSize);
     return length;
   }
 
-  char* Buffer(TRITONBACKEND_Response* response, const char* name, const std::vector<int64_t>& shape, int64_t size) {
+  OutputBuffer Allocate(TRITONBACKEND_Response* response, const char* name, const std::vector<int64_t>& shape,
+                        int64_t size) const {
     TRITONBACKEND_Output* output = nullptr;
     Check(TRITONBACKEND_ResponseOutput(response, &output, name, static_cast<TRITONSERVER_DataType>(column_.datatype),
                                        shape.data(), static_cast<uint32_t>(shape.size())));
     void* buffer = nullptr;
-    TRITONSERVER_MemoryType type = TRITONSERVER_MEMORY_CPU;
-    int64_t type_id = 0;
+    // What is preferred; the client has the last word.
+    TRITONSERVER_MemoryType type = device_ == kInMemory ? TRITONSERVER_MEMORY_CPU : TRITONSERVER_MEMORY_GPU;
+    int64_t type_id = device_ == kInMemory ? 0 : device_;
     Check(TRITONBACKEND_OutputBuffer(output, &buffer, size, &type, &type_id));
-    if (type == TRITONSERVER_MEMORY_GPU) {
-      throw TritonError(TRITONSERVER_ERROR_UNSUPPORTED,
-                        std::string("output '") + name +
-                            "' is requested in GPU memory, which Python models cannot write: request it in memory");
-    }
-    return static_cast<char*>(buffer);
+    return {static_cast<char*>(buffer), type == TRITONSERVER_MEMORY_GPU ? type_id : kInMemory};
   }
 
   const TensorColumn& column_;
   const char* data_;
+  int64_t device_ = kInMemory;  // the GPU in whose memory the column lies
   const bool stacked_;
   const int64_t total_rows_;
   const char* position_ = nullptr;  // of the next element, or with BYTES of its length
@@ -129,6 +156,9 @@ void CheckColumns(const Batch& batch, const AdmissionMessage& model, const Resul
     if (column.in_batch && (first.offset < 0 || first.size < 0 || first.offset > batch.data_size() ||
                             first.size > batch.data_size() - first.offset)) {
       throw ProtocolError("the worker refers to a part of the batch that does not exist");
+    }
+    if (column.on_device && (first.offset < 0 || column.datatype == TRITONSERVER_TYPE_BYTES)) {
+      throw ProtocolError("the worker sent an output that cannot lie in the memory of a GPU");
     }
     const std::vector<int64_t>& shape = first.shape;
     if (column.stacked && batch.requests().size() > 1 && (shape.empty() || shape[0] != batch.total_rows())) {
@@ -212,7 +242,7 @@ bool Respond(const Batch& batch, const AdmissionMessage& model, const ResponseEn
     SetParameters(response, entry.parameters);
     for (const ResponseOutput& output : entry.outputs) {
       if (!batch.wants(entry.request, output.position)) continue;
-      const TensorColumn column = {output.position, output.datatype, false, {output.tensor}, false};
+      const TensorColumn column = {output.position, output.datatype, false, {output.tensor}, false, false};
       OutputReader(column, data, 0).Next(0, 0, response, model.outputs[output.position].c_str());
     }
   });
@@ -240,8 +270,9 @@ void ReportFailures(const std::vector<RequestFailure>& failures, size_t request_
   }
 }
 
-std::vector<Outcome> Respond(const Batch& batch, const AdmissionMessage& model, const ResultMessage& result,
-                             const char* data, const std::string& cached_output, const std::vector<bool>& left_out) {
+std::vector<Outcome> Respond(const Batch& batch, Connection* connection, const ResultMessage& result, const char* data,
+                             const std::string& cached_output, const std::vector<bool>& left_out) {
+  const AdmissionMessage& model = connection->model();
   CheckColumns(batch, model, result);
   const size_t request_count = batch.requests().size();
   std::vector<const RequestFailure*> failures(request_count, nullptr);
@@ -265,6 +296,7 @@ std::vector<Outcome> Respond(const Batch& batch, const AdmissionMessage& model, 
   outputs.reserve(result.columns.size());
   for (const TensorColumn& column : result.columns) {
     outputs.emplace_back(column, column.in_batch ? batch.data() : data, batch.total_rows());
+    if (column.on_device) outputs.back().OpenOnDevice(connection->worker_device_arena());
   }
 
   std::vector<Outcome> outcomes(request_count, Outcome::kFailed);

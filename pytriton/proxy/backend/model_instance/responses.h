@@ -7,6 +7,7 @@
 
 #include "model_instance/batch.h"
 #include "services/model_metrics.h"
+#include "transport/connection.h"
 #include "triton/api.h"
 #include "triton/request_statistics.h"
 #include "wire/inference.h"
@@ -22,9 +23,8 @@ void ReportFailures(const std::vector<RequestFailure>& failures, size_t request_
 
 // Responds to each request of the batch, with its requested outputs or its error, except to those that are `left_out`,
 // if any are. `data`: the result's tensors. Returns the outcome of each request.
-std::vector<Outcome> Respond(const Batch& batch, const AdmissionMessage& model, const ResultMessage& result,
-                             const char* data, const std::string& cached_output,
-                             const std::vector<bool>& left_out = {});
+std::vector<Outcome> Respond(const Batch& batch, Connection* connection, const ResultMessage& result, const char* data,
+                             const std::string& cached_output, const std::vector<bool>& left_out = {});
 
 // Sends a response with the requested outputs; `data`: its tensors. Returns whether that succeeded; otherwise the
 // request got an error and has ended. Throws ProtocolError, without sending anything, if the outputs are not the

@@ -14,14 +14,14 @@
 
 namespace pytriton {
 
-namespace {
-
 // The handle of an output's block, which Triton keeps.
 struct OutputBlock {
   std::shared_ptr<Arena> arena;
   Block block;
   bool is_sent = false;  // the worker releases it
 };
+
+namespace {
 
 void SetParameter(TRITONSERVER_InferenceRequest* request, const Parameter& parameter) {
   const char* key = parameter.key.c_str();
@@ -83,7 +83,9 @@ InferenceReplyOutput ToOutput(TRITONSERVER_InferenceResponse* response, uint32_t
   output.shape.assign(shape, shape + rank);
   auto* block = static_cast<OutputBlock*>(userp);
   if (block == nullptr || size == 0) return output;
+  if (memory_type == TRITONSERVER_MEMORY_GPU) output.datatype |= kOnDevice;
   if (datatype == TRITONSERVER_TYPE_BYTES) {
+    if (IsOnDevice(output.datatype)) throw TritonError(TRITONSERVER_ERROR_UNSUPPORTED, "strings of a GPU are not read");
     PutLengthsFirst(block->block.data, static_cast<int64_t>(size), ElementCount(shape, rank), name);
   }
   output.offset = block->block.offset;
@@ -126,6 +128,7 @@ InferenceReplyMessage ToReply(TRITONSERVER_InferenceResponse* response, bool fin
 
 OutputAllocator::OutputAllocator() {
   Check(TRITONSERVER_ResponseAllocatorNew(&allocator_, InferenceRequest::Allocate, InferenceRequest::Release, nullptr));
+  Check(TRITONSERVER_ResponseAllocatorSetQueryFunction(allocator_, InferenceRequest::Query));
 }
 
 OutputAllocator::~OutputAllocator() {
@@ -159,6 +162,7 @@ void InferenceRequest::Start(const std::shared_ptr<ServiceChannel>& channel, int
 
 void InferenceRequest::Prepare(const InferenceCallMessage& call, const char* data, const std::string& call_chain) {
   Check(TRITONSERVER_InferenceRequestNew(&request_, channel_->server(), call.model.c_str(), call.version));
+  if (!call.preferred_gpu.empty()) preferred_gpu_ = GpuIdOf(call.preferred_gpu);
   if (!call.request_id.empty()) Check(TRITONSERVER_InferenceRequestSetId(request_, call.request_id.c_str()));
   if (call.flags != 0) {
     Check(TRITONSERVER_InferenceRequestSetFlags(request_, static_cast<uint32_t>(call.flags)));
@@ -180,11 +184,20 @@ void InferenceRequest::Prepare(const InferenceCallMessage& call, const char* dat
   }
   for (const InferenceCallInput& input : call.inputs) {
     const char* name = input.name.c_str();
-    Check(TRITONSERVER_InferenceRequestAddInput(request_, name, static_cast<TRITONSERVER_DataType>(input.datatype),
+    Check(TRITONSERVER_InferenceRequestAddInput(request_, name,
+                                                static_cast<TRITONSERVER_DataType>(input.datatype & ~kOnDevice),
                                                 input.tensor.shape.data(), input.tensor.shape.size()));
     if (input.tensor.offset < 0) throw ProtocolError("a worker sent an input without data");
-    Check(TRITONSERVER_InferenceRequestAppendInputData(request_, name, data + input.tensor.offset, input.tensor.size,
-                                                       TRITONSERVER_MEMORY_CPU, 0));
+    const char* tensor = data + input.tensor.offset;
+    TRITONSERVER_MemoryType memory_type = TRITONSERVER_MEMORY_CPU;
+    int64_t device = 0;
+    if (IsOnDevice(input.datatype)) {
+      memory_type = TRITONSERVER_MEMORY_GPU;
+      DeviceLocation location;
+      std::memcpy(&location, tensor, sizeof(location));
+      tensor = channel_->worker_device_arena()->At(location, input.tensor.size, &device);
+    }
+    Check(TRITONSERVER_InferenceRequestAppendInputData(request_, name, tensor, input.tensor.size, memory_type, device));
   }
   for (const std::string& output : call.outputs) {
     Check(TRITONSERVER_InferenceRequestAddRequestedOutput(request_, output.c_str()));
@@ -236,9 +249,16 @@ void InferenceRequest::Drop() {
   if (--users_ == 0) delete this;
 }
 
+TRITONSERVER_Error* InferenceRequest::Query(TRITONSERVER_ResponseAllocator*, void* self, const char*, size_t*,
+                                            TRITONSERVER_MemoryType* memory_type, int64_t* memory_type_id) {
+  if (!static_cast<InferenceRequest*>(self)->preferred_gpu_.has_value()) *memory_type = TRITONSERVER_MEMORY_CPU;
+  if (*memory_type != TRITONSERVER_MEMORY_GPU) *memory_type_id = 0;
+  return nullptr;
+}
+
 TRITONSERVER_Error* InferenceRequest::Allocate(TRITONSERVER_ResponseAllocator*, const char*, size_t size,
-                                               TRITONSERVER_MemoryType, int64_t, void* self, void** buffer,
-                                               void** output, TRITONSERVER_MemoryType* memory_type,
+                                               TRITONSERVER_MemoryType preferred_type, int64_t, void* self,
+                                               void** buffer, void** output, TRITONSERVER_MemoryType* memory_type,
                                                int64_t* memory_type_id) {
   return Guarded([&] {
     *buffer = nullptr;
@@ -246,12 +266,31 @@ TRITONSERVER_Error* InferenceRequest::Allocate(TRITONSERVER_ResponseAllocator*, 
     *memory_type = TRITONSERVER_MEMORY_CPU;
     *memory_type_id = 0;
     if (size == 0) return;
+    auto* const inference = static_cast<InferenceRequest*>(self);
     auto block = std::make_unique<OutputBlock>();
-    block->arena = static_cast<InferenceRequest*>(self)->channel_->arena();
-    block->block = block->arena->Allocate(static_cast<int64_t>(size));
-    *buffer = block->block.data;
+    block->arena = inference->channel_->arena();
+    const bool on_device = inference->preferred_gpu_.has_value() && preferred_type == TRITONSERVER_MEMORY_GPU;
+    if (on_device && inference->AllocateOnDevice(static_cast<int64_t>(size), block.get(), buffer, memory_type_id)) {
+      *memory_type = TRITONSERVER_MEMORY_GPU;
+    } else {
+      block->block = block->arena->Allocate(static_cast<int64_t>(size));
+      *buffer = block->block.data;
+    }
     *output = block.release();
   });
+}
+
+bool InferenceRequest::AllocateOnDevice(int64_t size, OutputBlock* block, void** buffer, int64_t* device) {
+  block->block = block->arena->Allocate(sizeof(DeviceLocation));
+  try {
+    const cuda::Memory& memory = channel_->AllocateOnDevice(size, *preferred_gpu_, block->block);
+    *buffer = memory.data();
+    *device = memory.device();
+    return true;
+  } catch (const cuda::CudaError&) {
+    block->arena->Discard(block->block);
+    return false;
+  }
 }
 
 TRITONSERVER_Error* InferenceRequest::Release(TRITONSERVER_ResponseAllocator*, void*, void* output, size_t,

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "triton/api.h"
@@ -12,6 +13,7 @@
 namespace pytriton {
 
 class ServiceChannel;
+struct OutputBlock;
 
 // Allocates the outputs of all such requests.
 class OutputAllocator {
@@ -47,7 +49,11 @@ class InferenceRequest {
   void Prepare(const InferenceCallMessage& call, const char* data, const std::string& call_chain);
   void Respond(TRITONSERVER_InferenceResponse* response, bool final);
   void Drop();
+  // Allocates an output in the memory of the preferred GPU. Returns whether that succeeded.
+  bool AllocateOnDevice(int64_t size, OutputBlock* block, void** buffer, int64_t* device);
 
+  static TRITONSERVER_Error* Query(TRITONSERVER_ResponseAllocator*, void* self, const char*, size_t*,
+                                   TRITONSERVER_MemoryType* memory_type, int64_t* memory_type_id);
   static TRITONSERVER_Error* Allocate(TRITONSERVER_ResponseAllocator*, const char*, size_t size,
                                       TRITONSERVER_MemoryType, int64_t, void* self, void** buffer, void** output,
                                       TRITONSERVER_MemoryType* memory_type, int64_t* memory_type_id);
@@ -58,6 +64,7 @@ class InferenceRequest {
   const std::shared_ptr<ServiceChannel> channel_;
   const int64_t number_;
   const int64_t offset_;
+  std::optional<GpuId> preferred_gpu_;
   TRITONSERVER_InferenceRequest* request_ = nullptr;
   std::atomic<int> users_{2};  // held by Triton until it releases the request, and until the final response
 };

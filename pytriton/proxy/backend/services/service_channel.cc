@@ -121,6 +121,7 @@ void ServiceChannel::Open(const Notification& notification, FileDescriptor file)
   if (!file.valid() || arena_ != nullptr) throw ProtocolError("the worker opened the channel out of turn");
   worker_arena_ = PeerArena(std::move(file));
   arena_ = std::make_shared<Arena>();
+  device_arena_.emplace(arena_);
   context_->on_arena(arena_);
   const Block doorbell = arena_->Allocate(Doorbell::kSize);
   std::memset(doorbell.data, 0, Doorbell::kSize);
@@ -196,6 +197,13 @@ void ServiceChannel::Fail(int64_t number, TRITONSERVER_Error_Code code, const st
   reply.code = code;
   reply.message = message;
   Reply(number, reply);
+}
+
+const cuda::Memory& ServiceChannel::AllocateOnDevice(int64_t size, const GpuId& gpu, const Block& block) {
+  const cuda::Memory& memory = device_arena_->Allocate(size, gpu, block);
+  const DeviceLocation location = LocationOf(memory);
+  std::memcpy(block.data, &location, sizeof(location));
+  return memory;
 }
 
 void ServiceChannel::Add(int64_t number, InferenceRequest* inference) {

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "services/call_chain.h"
@@ -16,6 +17,7 @@
 #include "services/metrics.h"
 #include "services/model_control.h"
 #include "transport/arena.h"
+#include "transport/device_arena.h"
 #include "transport/doorbell.h"
 #include "triton/api.h"
 #include "wire/service.h"
@@ -62,6 +64,9 @@ class ServiceChannel : public std::enable_shared_from_this<ServiceChannel> {
   TRITONSERVER_Server* server() const { return server_; }
   TRITONSERVER_ResponseAllocator* allocator() const { return context_->allocator.get(); }
   const std::shared_ptr<Arena>& arena() const { return arena_; }
+  PeerDeviceArena* worker_device_arena() { return &worker_device_arena_; }
+  // Allocates memory of a GPU, and writes its location into a block of the arena, with which it is released.
+  const cuda::Memory& AllocateOnDevice(int64_t size, const GpuId& gpu, const Block& block);
   void Add(int64_t number, InferenceRequest* inference);
   void Remove(int64_t number);
   void ReleaseMessage(int64_t offset) { worker_arena_.Release(offset); }
@@ -91,6 +96,8 @@ class ServiceChannel : public std::enable_shared_from_this<ServiceChannel> {
   const int64_t version_;
   std::shared_ptr<Arena> arena_;  // both are set once the worker has opened the channel
   PeerArena worker_arena_;
+  std::optional<DeviceArena> device_arena_;  // likewise
+  PeerDeviceArena worker_device_arena_;
   Metrics metrics_;
   std::atomic<bool> closed_{false};
   std::mutex callers_mutex_;

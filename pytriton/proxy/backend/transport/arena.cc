@@ -177,6 +177,7 @@ void Arena::Merge() {
 void Arena::Trim(Clock::time_point before) {
   const std::lock_guard<std::mutex> lock(mutex_);
   Collect(used_.size());
+  if (keeps_pages_) return;
   for (size_t order = kMinOrder; order < free_.size(); ++order) {
     for (FreeBlock& block : free_[order]) {
       if (!block.dirty || block.since > before) continue;

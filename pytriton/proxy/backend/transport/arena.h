@@ -8,6 +8,7 @@
 // 0 there to release it, which any thread may do at any time.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -79,6 +80,9 @@ class Arena {
   // Whether the other side still holds the block: it was neither released nor allocated again.
   bool IsInUse(const Block& block);
 
+  // From now on, no pages are returned to the system: the other side has GPUs read them (page-locked memory).
+  void KeepPages() { keeps_pages_ = true; }
+
   // Returns the pages of blocks that have been free since `before` to the system.
   void Trim(Clock::time_point before);
 
@@ -112,6 +116,7 @@ class Arena {
       free_;                    // by order; the block freed last is used first, since it may still be in the cache
   std::deque<UsedBlock> used_;  // the oldest first
   int64_t allocations_ = 0;
+  std::atomic<bool> keeps_pages_{false};
 };
 
 // The arena in which the other side allocates.

@@ -35,6 +35,8 @@ Connection::Connection(AdmissionMessage admission, int service_fd)
   } else {
     arena_->Discard(doorbell);
   }
+  if (notification.size == kPageLocked) arena_->KeepPages();
+  if (!model_.gpu.empty()) device_arena_.emplace(arena_);
   worker_arena_ = PeerArena(std::move(files[0]));
   process_ = files.size() > 1 ? std::move(files[1]) : channel_.Process();
   channel_.SetTimeout(kPollIntervalMs);

@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "transport/adaptive_spin.h"
 #include "transport/arena.h"
 #include "transport/channel.h"
+#include "transport/device_arena.h"
 #include "transport/doorbell.h"
 #include "wire/notification.h"
 #include "wire/registration.h"
@@ -31,6 +33,9 @@ class Connection {
   const std::shared_ptr<Arena>& arena() const { return arena_; }
   // The worker's arena for results.
   const PeerArena& worker_arena() const { return worker_arena_; }
+  // The same for tensors in the memory of GPUs; null if the worker takes none there.
+  DeviceArena* device_arena() { return device_arena_.has_value() ? &*device_arena_ : nullptr; }
+  PeerDeviceArena* worker_device_arena() { return &worker_device_arena_; }
   // The bytes of memory that both take; from any thread.
   int64_t SharedMemoryBytes() const { return arena_->MemoryBytes() + worker_arena_.MemoryBytes(); }
 
@@ -69,6 +74,8 @@ class Connection {
   Channel channel_;
   std::shared_ptr<Arena> arena_;
   PeerArena worker_arena_;
+  std::optional<DeviceArena> device_arena_;
+  PeerDeviceArena worker_device_arena_;
   FileDescriptor process_;
   Doorbell doorbell_;  // valid if the worker uses one; in concurrent mode it counts what was sent and taken
   AdaptiveSpin spin_;  // for results

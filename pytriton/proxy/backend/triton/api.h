@@ -173,6 +173,9 @@ TRITONSERVER_Error* TRITONBACKEND_RequestInputByIndex(TRITONBACKEND_Request* req
                                                       TRITONBACKEND_Input** input);
 TRITONSERVER_Error* TRITONBACKEND_RequestOutputCount(TRITONBACKEND_Request* request, uint32_t* count);
 TRITONSERVER_Error* TRITONBACKEND_RequestOutputName(TRITONBACKEND_Request* request, uint32_t index, const char** name);
+TRITONSERVER_Error* TRITONBACKEND_RequestOutputBufferProperties(TRITONBACKEND_Request* request, const char* name,
+                                                                size_t* byte_size, TRITONSERVER_MemoryType* memory_type,
+                                                                int64_t* memory_type_id);
 TRITONSERVER_Error* TRITONBACKEND_RequestParameterCount(TRITONBACKEND_Request* request, uint32_t* count);
 TRITONSERVER_Error* TRITONBACKEND_RequestParameter(TRITONBACKEND_Request* request, uint32_t index, const char** key,
                                                    TRITONSERVER_ParameterType* type, const void** value);
@@ -249,6 +252,11 @@ typedef TRITONSERVER_Error* (*TRITONSERVER_ResponseAllocatorReleaseFn_t)(TRITONS
                                                                          int64_t memory_type_id);
 typedef TRITONSERVER_Error* (*TRITONSERVER_ResponseAllocatorStartFn_t)(TRITONSERVER_ResponseAllocator* allocator,
                                                                        void* userp);
+typedef TRITONSERVER_Error* (*TRITONSERVER_ResponseAllocatorQueryFn_t)(TRITONSERVER_ResponseAllocator* allocator,
+                                                                       void* userp, const char* tensor_name,
+                                                                       size_t* byte_size,
+                                                                       TRITONSERVER_MemoryType* memory_type,
+                                                                       int64_t* memory_type_id);
 typedef void (*TRITONSERVER_InferenceRequestReleaseFn_t)(TRITONSERVER_InferenceRequest* request, const uint32_t flags,
                                                          void* userp);
 typedef void (*TRITONSERVER_InferenceResponseCompleteFn_t)(TRITONSERVER_InferenceResponse* response,
@@ -258,6 +266,8 @@ TRITONSERVER_Error* TRITONSERVER_ResponseAllocatorNew(TRITONSERVER_ResponseAlloc
                                                       TRITONSERVER_ResponseAllocatorAllocFn_t alloc_fn,
                                                       TRITONSERVER_ResponseAllocatorReleaseFn_t release_fn,
                                                       TRITONSERVER_ResponseAllocatorStartFn_t start_fn);
+TRITONSERVER_Error* TRITONSERVER_ResponseAllocatorSetQueryFunction(TRITONSERVER_ResponseAllocator* allocator,
+                                                                   TRITONSERVER_ResponseAllocatorQueryFn_t query_fn);
 TRITONSERVER_Error* TRITONSERVER_ResponseAllocatorDelete(TRITONSERVER_ResponseAllocator* allocator);
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestNew(TRITONSERVER_InferenceRequest** request,

@@ -6,9 +6,24 @@ namespace pytriton {
 
 namespace {
 
-constexpr int64_t kInBatch = 2;  // of a column: it is stacked, and lies in the batch rather than in this message
+// Of a column: it is stacked, and lies in the batch, or on a GPU, rather than in this message.
+constexpr int64_t kPlaceInBatch = 2;
+constexpr int64_t kPlaceOnDevice = 3;
+
+int64_t PlaceOf(const TensorColumn& column) {
+  if (column.on_device) return kPlaceOnDevice;
+  if (column.in_batch) return kPlaceInBatch;
+  return column.stacked ? 1 : 0;
+}
 
 }  // namespace
+
+GpuId GpuIdOf(std::string_view text) {
+  GpuId gpu = {};
+  if (text.size() != gpu.size()) throw ProtocolError("a message names a GPU in another way than by its id");
+  std::memcpy(gpu.data(), text.data(), gpu.size());
+  return gpu;
+}
 
 void MessageWriter::WriteTexts(const std::vector<std::string>& texts) {
   Word(static_cast<int64_t>(texts.size()));
@@ -23,7 +38,7 @@ void MessageWriter::WriteColumns(const std::vector<TensorColumn>& columns) {
 void MessageWriter::WriteColumn(const TensorColumn& column) {
   Word(column.position);
   Word(column.datatype);
-  Word(column.in_batch ? kInBatch : column.stacked ? 1 : 0);
+  Word(PlaceOf(column));
   for (const TensorLocation& tensor : column.tensors) WriteTensor(tensor);
 }
 
@@ -103,25 +118,44 @@ TensorColumn MessageReader::ReadColumn(int64_t request_count) {
   column.datatype = Word();
   const int64_t place = Word();
   column.stacked = place != 0;
-  column.in_batch = place == kInBatch;
+  column.in_batch = place == kPlaceInBatch;
+  column.on_device = place == kPlaceOnDevice;
   const int64_t tensors = column.stacked ? 1 : request_count;
   if (tensors > (word_count_ - position_) / 3) throw ProtocolError("a message has a count larger than its contents");
   column.tensors.reserve(tensors);
-  for (int64_t i = 0; i < tensors; ++i) column.tensors.push_back(ReadTensor(!column.in_batch));
+  for (int64_t i = 0; i < tensors; ++i) {
+    const TensorLocation& tensor = column.tensors.emplace_back(ReadLocation());
+    if (column.in_batch) continue;
+    CheckIsPart(tensor.offset, column.on_device ? static_cast<int64_t>(sizeof(DeviceLocation)) : tensor.size);
+  }
   return column;
 }
 
-TensorLocation MessageReader::ReadTensor(bool is_part) {
+TensorLocation MessageReader::ReadTensor() {
+  TensorLocation tensor = ReadLocation();
+  CheckIsPart(tensor.offset, tensor.size);
+  return tensor;
+}
+
+TensorLocation MessageReader::ReadDeviceTensor() {
+  TensorLocation tensor = ReadLocation();
+  CheckIsPart(tensor.offset, sizeof(DeviceLocation));
+  return tensor;
+}
+
+void MessageReader::CheckIsPart(int64_t offset, int64_t size) const {
+  const int64_t room = size_ - data_offset_;
+  if (offset >= 0 && (size < 0 || offset > room || size > room - offset)) {
+    throw ProtocolError("a tensor lies outside its message");
+  }
+}
+
+TensorLocation MessageReader::ReadLocation() {
   TensorLocation tensor;
   tensor.offset = Word();
   tensor.size = Word();
   tensor.shape.resize(Count());
   for (int64_t& dim : tensor.shape) dim = Word();
-  const int64_t room = size_ - data_offset_;
-  if (is_part && tensor.offset >= 0 &&
-      (tensor.size < 0 || tensor.offset > room || tensor.size > room - tensor.offset)) {
-    throw ProtocolError("a tensor lies outside its message");
-  }
   return tensor;
 }
 

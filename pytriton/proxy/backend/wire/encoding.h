@@ -5,6 +5,7 @@
 // word by word.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -36,15 +37,30 @@ struct TensorLocation {
   std::vector<int64_t> shape;
 };
 
+// What identifies a GPU in all processes, which number those that they see.
+using GpuId = std::array<char, 16>;
+
+// The location of a tensor in the memory of a GPU. It lies in the message's data, in place of the tensor.
+struct DeviceLocation {
+  std::array<char, 64> handle = {};  // what another process opens the memory with
+  GpuId gpu = {};
+  int64_t offset = 0;  // of the tensor, in that memory
+};
+static_assert(sizeof(DeviceLocation) == 88);
+
+// Returns an id that was sent as text. Throws ProtocolError if it is none.
+GpuId GpuIdOf(std::string_view text);
+
 // One input or output over all requests of a batch. A stacked column is a single tensor: the requests' tensors lie back
 // to back along the first dimension. Otherwise there is one tensor per request. A stacked output that is part of an
-// input may lie in the data of the batch itself.
+// input may lie in the data of the batch itself, and a stacked tensor in the memory of a GPU.
 struct TensorColumn {
   int64_t position = 0;  // of the input or output in the model's configuration
   int64_t datatype = 0;
   bool stacked = false;
   std::vector<TensorLocation> tensors;
   bool in_batch = false;
+  bool on_device = false;  // then its offset is that of a DeviceLocation
 };
 
 enum class ParameterType : int64_t { kString = 0, kInt = 1, kBool = 2, kDouble = 4 };
@@ -106,12 +122,17 @@ class MessageReader {
   std::vector<std::string> ReadTexts();
   TensorColumn ReadColumn(int64_t request_count);
   std::vector<TensorColumn> ReadColumns(int64_t request_count);
-  // `is_part`: whether the tensor lies in this message, which is then checked.
-  TensorLocation ReadTensor(bool is_part = true);
+  TensorLocation ReadTensor();
+  // Reads the location of a tensor in the memory of a GPU, whose DeviceLocation lies in this message.
+  TensorLocation ReadDeviceTensor();
   std::vector<Parameter> ReadParameters();
   int64_t data_offset() const { return data_offset_; }
 
  private:
+  TensorLocation ReadLocation();
+  // Throws ProtocolError unless the bytes lie in this message, or the tensor is absent.
+  void CheckIsPart(int64_t offset, int64_t size) const;
+
   const char* message_;
   int64_t size_;
   int64_t position_ = 0;  // in words

@@ -50,7 +50,8 @@ void Encode(const BatchMessage& message, MessageWriter* writer) {
   writer->Word(message.request_count);
   const bool is_traced = std::any_of(message.metadata.begin(), message.metadata.end(),
                                      [](const auto& metadata) { return !metadata.options.trace_context.empty(); });
-  writer->Word((message.rows.empty() ? 0 : kHasRows) | (is_traced ? kIsTraced : 0));
+  writer->Word((message.rows.empty() ? 0 : kHasRows) | (is_traced ? kIsTraced : 0) |
+               (message.wants_gpu ? kWantsGpu : 0));
   for (int64_t rows : message.rows) writer->Word(rows);
   writer->WriteColumns(message.columns);
   if (!message.metadata.empty()) writer->SetWord(metadata_start, writer->word_count());

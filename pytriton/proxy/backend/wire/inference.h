@@ -14,6 +14,8 @@ namespace pytriton {
 constexpr int64_t kHasRows = 1;
 // Flag of a batch: a request has a trace context.
 constexpr int64_t kIsTraced = 2;
+// Flag of a batch: a request wants an output in the memory of a GPU.
+constexpr int64_t kWantsGpu = 4;
 // Flag of a response entry: its parameters follow.
 constexpr int64_t kHasParameters = 8;
 
@@ -51,6 +53,7 @@ struct BatchMessage {
   std::vector<int64_t> rows;  // first dimension of each request; empty if the model does not batch
   std::vector<TensorColumn> columns;
   std::vector<RequestMetadata> metadata;  // empty if no request has any
+  bool wants_gpu = false;                 // whether a request wants an output in the memory of a GPU
 };
 
 // In place of an error code: the request has not failed, but is returned to the server, which schedules it again.

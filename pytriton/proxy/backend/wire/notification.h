@@ -6,7 +6,7 @@
 namespace pytriton {
 
 // The version of the wire format, raised with every change. A peer with another version is refused.
-constexpr int64_t kProtocolVersion = 16;
+constexpr int64_t kProtocolVersion = 17;
 
 enum class NotificationKind : int64_t {
   kHello = 1,
@@ -17,6 +17,9 @@ enum class NotificationKind : int64_t {
   kReturned = 6,
   kWarmup = 7
 };
+
+// The size in kWelcome with which the worker says that it page-locks what the backend sends.
+constexpr int64_t kPageLocked = 1;
 
 // A notification; `offset` and `size` are the location of a message in the sender's arena.
 struct Notification {

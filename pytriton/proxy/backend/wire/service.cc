@@ -25,6 +25,7 @@ InferenceCallMessage DecodeCall(MessageReader* reader) {
   message.correlation_number = reader->Word();
   message.correlation_text = reader->Text();
   message.batch = reader->Word();
+  message.preferred_gpu = reader->Text();
   const int64_t outputs = reader->Word();
   message.all_outputs = outputs < 0;
   for (int64_t i = 0; i < outputs; ++i) message.outputs.emplace_back(reader->Text());
@@ -33,7 +34,7 @@ InferenceCallMessage DecodeCall(MessageReader* reader) {
   for (InferenceCallInput& input : message.inputs) {
     input.name = reader->Text();
     input.datatype = reader->Word();
-    input.tensor = reader->ReadTensor();
+    input.tensor = IsOnDevice(input.datatype) ? reader->ReadDeviceTensor() : reader->ReadTensor();
   }
   message.trace_context = reader->Text();
   return message;

@@ -31,6 +31,11 @@ enum class ServiceNotification : int64_t {
 // In place of an activity: no more follow.
 constexpr int64_t kReleased = -1;
 
+// Added to the datatype of a tensor in the memory of a GPU, in whose place a DeviceLocation lies.
+constexpr int64_t kOnDevice = 256;
+
+inline bool IsOnDevice(int64_t datatype) { return (datatype & kOnDevice) != 0; }
+
 struct InferenceCallInput {
   std::string name;
   int64_t datatype = 0;
@@ -48,6 +53,7 @@ struct InferenceCallMessage {
   int64_t correlation_number = 0;
   std::string correlation_text;  // replaces the number unless it is empty
   int64_t batch = -1;            // the batch for which the call is made; -1 unknown, 0 the only one
+  std::string preferred_gpu;     // the GpuId of the GPU in whose memory outputs may be; empty if in none
   bool all_outputs = true;
   std::vector<std::string> outputs;
   std::vector<Parameter> parameters;

@@ -1,0 +1,82 @@
+// NVIDIA's driver, as far as the backend needs it. It is opened when it is first used, so that nothing depends on it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+
+namespace pytriton::cuda {
+
+class CudaError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// What another process opens memory of a GPU with.
+using IpcHandle = std::array<char, 64>;
+// What identifies a GPU in all processes, which number those that they see.
+using GpuId = std::array<char, 16>;
+
+// Returns the number of a GPU. Throws CudaError if this process does not see it.
+int64_t DeviceOf(const GpuId& gpu);
+
+// Makes a GPU's primary context, which all libraries of a process share, current in this thread while it lives. Throws
+// CudaError.
+class Context {
+ public:
+  explicit Context(int64_t device);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+};
+
+// Copies between any two of the computer's memory and the memory of GPUs. Several may be under way until `Wait`. The
+// calling thread needs a `Context`.
+void StartCopy(void* target, const void* source, size_t size);
+void Wait();
+
+// A copy that has been completed.
+void Copy(void* target, const void* source, size_t size, int64_t device);
+
+// Memory of a GPU that other processes can open.
+class Memory {
+ public:
+  Memory(size_t size, int64_t device);  // throws CudaError
+  ~Memory();
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  char* data() const { return data_; }
+  size_t size() const { return size_; }
+  int64_t device() const { return device_; }
+  const IpcHandle& handle() const { return handle_; }
+  const GpuId& gpu() const { return gpu_; }
+
+ private:
+  const size_t size_;
+  const int64_t device_;
+  char* data_ = nullptr;
+  IpcHandle handle_ = {};
+  GpuId gpu_ = {};
+};
+
+// Memory of a GPU that another process has allocated.
+class PeerMemory {
+ public:
+  PeerMemory(const IpcHandle& handle, const GpuId& gpu);  // throws CudaError
+  ~PeerMemory();
+  PeerMemory(const PeerMemory&) = delete;
+  PeerMemory& operator=(const PeerMemory&) = delete;
+
+  // Returns `size` bytes, after a bounds check. Throws CudaError.
+  char* At(int64_t offset, int64_t size) const;
+  int64_t device() const { return device_; }
+
+ private:
+  const int64_t device_;
+  char* data_ = nullptr;
+  int64_t size_ = 0;
+};
+
+}  // namespace pytriton::cuda

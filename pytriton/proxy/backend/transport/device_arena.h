@@ -1,0 +1,64 @@
+// Memory of GPUs for the tensors of batches. Twin of `transport/device_arena.py`.
+//
+// Each side allocates for what it sends, and the other side opens that memory (CUDA IPC). Sizes are powers of two, and
+// what was allocated stays so until the connection is closed: opening memory takes a hundred microseconds.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "cuda/driver.h"
+#include "transport/arena.h"
+#include "wire/encoding.h"
+
+namespace pytriton {
+
+DeviceLocation LocationOf(const cuda::Memory& memory);
+
+// Where this side allocates.
+class DeviceArena {
+ public:
+  // `arena` has the messages that refer to the memory.
+  explicit DeviceArena(std::shared_ptr<Arena> arena) : arena_(std::move(arena)) {}
+
+  // Returns memory of a GPU for as long as `message`, a block of the arena, is in use. Throws CudaError.
+  const cuda::Memory& Allocate(int64_t size, const GpuId& gpu, const Block& message);
+
+  // Whether this is the first time that it is called, since tensors could not be kept on their GPU.
+  bool IsFirstFailure() { return !has_failed_.exchange(true); }
+
+ private:
+  struct UsedMemory {
+    std::unique_ptr<cuda::Memory> memory;
+    Block message;
+  };
+
+  void Collect();
+
+  const std::shared_ptr<Arena> arena_;
+  std::mutex mutex_;
+  std::vector<UsedMemory> used_;
+  std::vector<std::unique_ptr<cuda::Memory>> free_;
+  std::atomic<bool> has_failed_{false};
+};
+
+// Where the other side allocates.
+class PeerDeviceArena {
+ public:
+  // Returns a tensor of `size` bytes, and sets the number of its GPU. Throws CudaError.
+  char* At(const DeviceLocation& location, int64_t size, int64_t* device);
+
+ private:
+  using Key = std::pair<GpuId, cuda::IpcHandle>;
+
+  std::mutex mutex_;
+  std::map<Key, cuda::PeerMemory> opened_;
+};
+
+}  // namespace pytriton

@@ -1,0 +1,245 @@
+"""NVIDIA's driver, as far as workers need it. Twin of ``backend/cuda/driver.h``.
+
+It is opened when it is first used, so that nothing depends on it. Libraries such as PyTorch use the same driver, and
+the same context of each GPU, its primary one; so memory and pointers are theirs, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+from collections.abc import Iterator
+from typing import Any
+
+_LIBRARY = "libcuda.so.1"
+_SUCCESS = 0
+_DEFAULT_STREAM = 1  # the legacy one, on which PyTorch runs unless it is told otherwise
+_OPEN_LAZILY = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, the only flag
+_PORTABLE = 1  # CU_MEMHOSTREGISTER_PORTABLE: page-locked for all GPUs
+
+HANDLE_SIZE = 64
+"""Bytes of what another process opens memory with."""
+
+ID_SIZE = 16
+"""Bytes of what identifies a GPU in all processes, which number those that they see."""
+
+
+class _Handle(ctypes.Structure):  # passed by value
+    _fields_ = (("bytes", ctypes.c_ubyte * HANDLE_SIZE),)
+
+
+_Address = ctypes.c_uint64
+_Stream = ctypes.c_void_p
+_Context = ctypes.c_void_p
+# The suffixes are those that the driver's header gives to the names.
+_ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "cuInit": (ctypes.c_uint,),
+    "cuDeviceGet": (ctypes.POINTER(ctypes.c_int), ctypes.c_int),
+    "cuDeviceGetCount": (ctypes.POINTER(ctypes.c_int),),
+    "cuDeviceGetUuid_v2": (ctypes.c_char * ID_SIZE, ctypes.c_int),
+    "cuDevicePrimaryCtxRetain": (ctypes.POINTER(_Context), ctypes.c_int),
+    "cuDevicePrimaryCtxGetState": (ctypes.c_int, ctypes.POINTER(ctypes.c_uint), ctypes.POINTER(ctypes.c_int)),
+    "cuCtxPushCurrent_v2": (_Context,),
+    "cuCtxPopCurrent_v2": (ctypes.POINTER(_Context),),
+    "cuMemcpyAsync": (_Address, _Address, ctypes.c_size_t, _Stream),
+    "cuStreamSynchronize": (_Stream,),
+    "cuMemAlloc_v2": (ctypes.POINTER(_Address), ctypes.c_size_t),
+    "cuMemFree_v2": (_Address,),
+    "cuMemHostRegister_v2": (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint),
+    "cuMemHostUnregister": (ctypes.c_void_p,),
+    "cuIpcGetMemHandle": (ctypes.POINTER(_Handle), _Address),
+    "cuIpcOpenMemHandle_v2": (ctypes.POINTER(_Address), _Handle, ctypes.c_uint),
+    "cuIpcCloseMemHandle": (_Address,),
+}
+
+
+class CudaError(RuntimeError):
+    """The driver refused something."""
+
+
+def used_device() -> int | None:
+    """Returns the number of a GPU that this process uses already; None if it uses none."""
+    with contextlib.suppress(OSError, CudaError):
+        ctypes.CDLL(_LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_NOW)  # not opened for the sake of the question
+        driver = _driver()
+        count = ctypes.c_int()
+        driver.cuDeviceGetCount(ctypes.byref(count))
+        for device in range(count.value):
+            flags, is_active = ctypes.c_uint(), ctypes.c_int()
+            driver.cuDevicePrimaryCtxGetState(_device(device), ctypes.byref(flags), ctypes.byref(is_active))
+            if is_active.value:
+                return device
+    return None
+
+
+@functools.cache
+def id_of(device: int) -> bytes:
+    """Returns the id of a GPU.
+
+    Raises:
+        CudaError: There is no such GPU.
+    """
+    found = (ctypes.c_char * ID_SIZE)()
+    _driver().cuDeviceGetUuid_v2(found, _device(device))
+    return found.raw
+
+
+def default_gpu() -> bytes:
+    """Returns the id of the GPU that this process uses, or of the first one that it sees; empty if it sees none."""
+    with contextlib.suppress(CudaError):
+        return id_of(used_device() or 0)
+    return b""
+
+
+@functools.cache
+def device_of(gpu: bytes) -> int:
+    """Returns the number of the GPU that has an id.
+
+    Raises:
+        CudaError: This process does not see it.
+    """
+    count = ctypes.c_int()
+    _driver().cuDeviceGetCount(ctypes.byref(count))
+    for device in range(count.value):
+        if id_of(device) == gpu:
+            return device
+    raise CudaError("this process does not see the GPU")
+
+
+@contextlib.contextmanager
+def context(device: int) -> Iterator[None]:
+    """Makes a GPU's primary context current in this thread.
+
+    Raises:
+        CudaError: There is no such GPU.
+    """
+    driver = _driver()
+    driver.cuCtxPushCurrent_v2(_primary_context(device))
+    try:
+        yield
+    finally:
+        driver.cuCtxPopCurrent_v2(ctypes.byref(_Context()))
+
+
+def start_copy(target: int, source: int, size: int) -> None:
+    """Starts a copy between any two of the computer's memory and the memory of GPUs, in a `context`.
+
+    It comes behind what PyTorch's default stream has to do, and in front of what comes later.
+    """
+    if size:
+        _driver().cuMemcpyAsync(target, source, size, _DEFAULT_STREAM)
+
+
+def wait() -> None:
+    """Waits for the copies that were started in the current `context`."""
+    _driver().cuStreamSynchronize(_DEFAULT_STREAM)
+
+
+def lock_pages(address: int, size: int) -> None:
+    """Page-locks memory, which GPUs read and write several times as fast as other memory.
+
+    Raises:
+        CudaError: The driver cannot.
+    """
+    with context(used_device() or 0):
+        _driver().cuMemHostRegister_v2(address, size, _PORTABLE)
+
+
+def unlock_pages(address: int) -> None:
+    """Undoes `lock_pages`."""
+    with context(used_device() or 0):
+        _driver().cuMemHostUnregister(address)
+
+
+class Memory:
+    """Memory of a GPU that other processes can open.
+
+    Attributes:
+        device: The GPU.
+        size: Bytes.
+        address: Where it lies.
+        handle: What another process opens it with.
+        gpu: The id of the GPU.
+
+    Raises:
+        CudaError: There is too little, or it cannot be shared.
+    """
+
+    def __init__(self, size: int, device: int) -> None:
+        self.size = size
+        self.device = device
+        self.address = 0
+        address, handle = _Address(), _Handle()
+        with context(device):
+            _driver().cuMemAlloc_v2(ctypes.byref(address), size)
+            self.address = address.value
+            _driver().cuIpcGetMemHandle(ctypes.byref(handle), self.address)
+        self.handle = bytes(handle.bytes)
+        self.gpu = id_of(device)
+
+    def __del__(self) -> None:
+        if self.address:
+            with contextlib.suppress(CudaError), context(self.device):
+                _driver().cuMemFree_v2(self.address)
+
+
+class PeerMemory:
+    """Memory of a GPU that another process has allocated.
+
+    Attributes:
+        address: Where it lies here.
+        device: The GPU.
+
+    Raises:
+        CudaError: It cannot be opened.
+    """
+
+    def __init__(self, handle: bytes, gpu: bytes) -> None:
+        self.address = 0
+        self.device = device_of(gpu)
+        address = _Address()
+        with context(self.device):
+            _driver().cuIpcOpenMemHandle_v2(ctypes.byref(address), _Handle.from_buffer_copy(handle), _OPEN_LAZILY)
+        self.address = address.value
+
+    def __del__(self) -> None:
+        if self.address:
+            with contextlib.suppress(CudaError), context(self.device):
+                _driver().cuIpcCloseMemHandle(self.address)
+
+
+@functools.cache
+def _driver() -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL(_LIBRARY)
+        for name, arguments in _ARGUMENTS.items():
+            function = getattr(library, name)
+            function.argtypes = arguments
+            function.errcheck = functools.partial(_check, library, name)
+    except (OSError, AttributeError) as error:
+        raise CudaError(f"there is no driver for GPUs: {error}") from error
+    library.cuInit(0)
+    return library
+
+
+def _check(library: ctypes.CDLL, name: str, result: int, *_: object) -> int:
+    if result != _SUCCESS:
+        text = ctypes.c_char_p()
+        library.cuGetErrorString(result, ctypes.byref(text))
+        raise CudaError(f"{name}: {(text.value or b'unknown error').decode()} (CUDA error {result})")
+    return result
+
+
+def _device(number: int) -> int:
+    device = ctypes.c_int()
+    _driver().cuDeviceGet(ctypes.byref(device), number)
+    return device.value
+
+
+@functools.cache
+def _primary_context(device: int) -> _Context:
+    handle = _Context()
+    _driver().cuDevicePrimaryCtxRetain(ctypes.byref(handle), _device(device))
+    return handle

@@ -1,0 +1,285 @@
+"""Tensors in the memory of a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import sys
+from typing import Any
+
+import numpy as np
+
+from pytriton.model_config.datatypes import BYTES_KINDS, DTYPE_BY_CODE
+from pytriton.proxy.cuda.driver import CudaError, context, start_copy, wait
+from pytriton.proxy.types import Array
+
+_CUDA = 2  # kDLCUDA
+_MANAGED = 13  # kDLCUDAManaged
+_LEGACY_STREAM = 1  # in the words of DLPack
+_BFLOAT = 4  # kDLBfloat
+_BF16_CODE = 14
+_KINDS = {"i": 0, "u": 1, "f": 2, "b": 6}  # of DLPack by those of NumPy
+_NAME = b"dltensor"
+
+_api = ctypes.pythonapi
+_api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+_api.PyCapsule_GetPointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
+_api.PyCapsule_New.restype = ctypes.py_object
+_api.PyCapsule_New.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+_api.PyCapsule_IsValid.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
+# The same as the first, for a capsule that is being deleted and must not be referred to.
+_pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
+
+
+class DLTensor(ctypes.Structure):
+    """``DLTensor`` of DLPack, which is also the start of its ``DLManagedTensor``."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class _DLManagedTensor(ctypes.Structure):
+    _fields_ = (("tensor", DLTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
+
+
+class GpuTensor:
+    """A tensor in the memory of a GPU, in C order. Inputs are such with ``ModelConfig(gpu_tensors=True)``.
+
+    Libraries take it without a copy: ``torch.from_dlpack(tensor)``, ``cupy.from_dlpack(tensor)``,
+    ``jax.dlpack.from_dlpack(tensor)``. Like an input in memory, it is valid for as long as anything refers to it.
+    ``np.asarray(tensor)`` copies it to memory.
+
+    Attributes:
+        address: Where it lies.
+        device: The number of the GPU.
+        shape: The dimensions.
+        dtype: The type of its elements.
+
+    Examples:
+        >>> def infer(image):  # doctest: +SKIP
+        ...     return {"scores": net(torch.from_dlpack(image).to("cuda"))}
+    """
+
+    __slots__ = ("_owner", "address", "device", "dtype", "shape")
+
+    def __init__(
+        self, address: int, device: int, shape: tuple[int, ...], dtype: np.dtype[Any], owner: object = None
+    ) -> None:
+        """Describes the tensor; ``owner`` keeps its memory."""
+        self.address = address
+        self.device = device
+        self.shape = shape
+        self.dtype = dtype
+        self._owner = owner
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """The size of an element in bytes."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the tensor in bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: int | slice) -> GpuTensor:
+        """Returns a row, or rows that follow each other, without a copy."""
+        if isinstance(rows, slice):
+            start, stop, step = rows.indices(len(self))
+            if step != 1:
+                raise IndexError("rows of a GpuTensor are taken one after the other: use torch.from_dlpack(tensor)")
+            shape = (max(stop - start, 0), *self.shape[1:])
+        else:
+            start, shape = range(len(self))[rows], self.shape[1:]
+        row_size = math.prod(self.shape[1:]) * self.dtype.itemsize
+        return GpuTensor(self.address + start * row_size, self.device, shape, self.dtype, self._owner)
+
+    def reshape(self, *shape: int) -> GpuTensor:
+        """Returns the same elements with other dimensions, without a copy."""
+        found = np.broadcast_to(np.empty((), np.bool_), self.shape).reshape(*shape).shape
+        return GpuTensor(self.address, self.device, found, self.dtype, self._owner)
+
+    def numpy(self) -> Array:
+        """Returns a copy in memory.
+
+        Raises:
+            CudaError: The GPU cannot be read.
+        """
+        array: Array = np.empty(self.shape, self.dtype)
+        self.copy_into(array)
+        return array
+
+    def copy_into(self, target: Array) -> None:
+        """Copies it into an array of the same size, in C order.
+
+        Raises:
+            CudaError: The GPU cannot be read.
+        """
+        with context(self.device):
+            start_copy(target.__array_interface__["data"][0], self.address, self.nbytes)
+            wait()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        """Returns a copy in memory, for NumPy."""
+        if copy is False:
+            raise ValueError("a tensor of a GPU becomes an array only by a copy")
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def __reduce__(self) -> Any:
+        """Pickles the tensor as an array in memory."""
+        return np.asarray, (self.numpy(),)
+
+    def __dlpack__(self, **_: Any) -> Any:
+        """Returns a capsule of DLPack that shares the memory; what is in it was written before."""
+        return _capsule_of(self)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _CUDA, self.device
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The interface of Numba and CuPy."""
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.address, False),
+            "strides": None,
+            "version": 3,
+        }
+
+    def __repr__(self) -> str:
+        return f"GpuTensor(shape={self.shape}, dtype={self.dtype}, device={self.device})"
+
+
+def is_on_gpu(value: Any) -> bool:
+    """Returns whether something is a tensor of a library in the memory of a GPU."""
+    if isinstance(value, np.generic) or not hasattr(value, "__dlpack_device__"):
+        return False
+    try:
+        return bool(value.__dlpack_device__()[0] in (_CUDA, _MANAGED))
+    except (BufferError, RuntimeError, TypeError, ValueError, AttributeError):  # a tensor without a device
+        return False
+
+
+def as_gpu_tensor(value: Any, *, keeps_bfloat16: bool = False) -> GpuTensor:
+    """Returns a tensor of a library that lies in the memory of a GPU, without a copy if it is in C order.
+
+    Args:
+        value: A tensor for which `is_on_gpu`.
+        keeps_bfloat16: Leave bfloat16 as it is, rather than convert it to float32.
+
+    Raises:
+        CudaError: It has a dtype that NumPy lacks, or cannot be put in C order.
+    """
+    if isinstance(value, GpuTensor):
+        return value
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        value = value.detach()
+        if value.dtype is torch.bfloat16 and not keeps_bfloat16:
+            value = value.float()
+    if hasattr(value, "contiguous"):
+        value = value.contiguous()
+    capsule = value.__dlpack__(stream=_LEGACY_STREAM)  # its library has that stream wait for what makes the tensor
+    return _tensor_of(capsule, value)
+
+
+def from_capsule(capsule: Any) -> GpuTensor:
+    """Returns the tensor of a DLPack capsule that lies in the memory of a GPU, and takes it over.
+
+    Raises:
+        CudaError: It has a dtype that NumPy lacks, or is not in C order.
+        ValueError: The capsule was used before.
+    """
+    return _tensor_of(capsule, None)
+
+
+def _tensor_of(capsule: Any, value: object) -> GpuTensor:
+    tensor = head_of(capsule)
+    shape = tuple(tensor.shape[: tensor.ndim])
+    if tensor.strides and not _is_in_c_order(shape, tensor.strides[: tensor.ndim]):
+        raise CudaError("the tensor is not in C order: make it contiguous")
+    address = (tensor.data or 0) + tensor.byte_offset
+    return GpuTensor(address, tensor.device_id, shape, _dtype_of(tensor), (capsule, value))
+
+
+def head_of(capsule: Any) -> DLTensor:
+    """Returns what a DLPack capsule says of its tensor.
+
+    Raises:
+        ValueError: The capsule was used before.
+    """
+    return DLTensor.from_address(_api.PyCapsule_GetPointer(capsule, _NAME))
+
+
+def _is_in_c_order(shape: tuple[int, ...], strides: list[int]) -> bool:
+    expected = 1
+    for dim, stride in zip(reversed(shape), reversed(strides)):
+        if dim not in (0, 1) and stride != expected:
+            return False
+        expected *= dim
+    return True
+
+
+def _dtype_of(tensor: DLTensor) -> np.dtype[Any]:
+    if tensor.code == _BFLOAT and tensor.bits == 16:
+        return DTYPE_BY_CODE[_BF16_CODE]
+    for kind, code in _KINDS.items():
+        if code == tensor.code and tensor.lanes == 1:
+            return np.dtype(np.bool_) if kind == "b" else np.dtype(f"{kind}{tensor.bits // 8}")
+    raise CudaError(f"NumPy has no dtype for DLPack's type {tensor.code} of {tensor.bits} bits")
+
+
+# Capsules in use: what keeps each alive until its consumer has deleted it, by the address of its struct.
+_exported: dict[int, tuple[GpuTensor, _DLManagedTensor, Any]] = {}
+
+
+def _delete(address: int) -> None:
+    """Deletes the struct of a tensor, for its consumer."""
+    _exported.pop(address, None)
+
+
+def _delete_unused(capsule: int) -> None:
+    """Deletes the struct of a capsule that nobody has used."""
+    if _api.PyCapsule_IsValid(capsule, _NAME):
+        _exported.pop(_pointer_of(capsule, _NAME), None)
+
+
+_deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_delete)
+_destructor = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_delete_unused)
+
+
+def _capsule_of(tensor: GpuTensor) -> Any:
+    if tensor.dtype.kind in BYTES_KINDS:
+        raise BufferError("strings have no DLPack form")
+    managed = _DLManagedTensor()
+    shape = (ctypes.c_int64 * tensor.ndim)(*tensor.shape)
+    head = managed.tensor
+    head.data = tensor.address
+    head.device_type, head.device_id = _CUDA, tensor.device
+    head.ndim = tensor.ndim
+    head.code, head.bits, head.lanes = _KINDS.get(tensor.dtype.kind, _BFLOAT), 8 * tensor.itemsize, 1
+    head.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
+    managed.deleter = ctypes.cast(_deleter, ctypes.c_void_p)
+    address = ctypes.addressof(managed)
+    _exported[address] = (tensor, managed, shape)
+    return _api.PyCapsule_New(address, _NAME, ctypes.cast(_destructor, ctypes.c_void_p))

@@ -1,0 +1,81 @@
+"""Memory of GPUs for the tensors of batches. Twin of ``backend/transport/device_arena.h``.
+
+Each side allocates for what it sends, and the other side opens that memory (CUDA IPC). Sizes are powers of two, and
+what was allocated stays so until the connection is closed: opening memory takes a hundred microseconds.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+
+from pytriton.proxy.cuda.driver import CudaError, Memory, PeerMemory
+from pytriton.proxy.wire.encoding import DeviceLocation
+
+LOGGER = logging.getLogger(__name__)
+
+_MIN_SIZE = 1 << 21  # the driver allocates no less
+
+
+class DeviceBlock:
+    """Memory of a GPU, which is free for other tensors once this object has gone."""
+
+    def __init__(self, memory: Memory, free: deque[Memory]) -> None:
+        self.memory = memory
+        self._free = free
+
+    def __del__(self) -> None:
+        self._free.append(self.memory)
+
+
+class DeviceArena:
+    """Where this side allocates."""
+
+    def __init__(self) -> None:
+        self._free: deque[Memory] = deque()
+        self._has_warned = False
+
+    def warn(self, error: CudaError) -> None:
+        """Logs, once, that tensors go through memory instead, and why."""
+        if not self._has_warned:
+            self._has_warned = True
+            LOGGER.warning("Tensors of a GPU are copied to memory: %s", error)
+
+    def allocate(self, size: int, device: int) -> DeviceBlock:
+        """Returns memory of a GPU, at least ``size`` bytes.
+
+        Raises:
+            CudaError: There is too little, or it cannot be shared.
+        """
+        rounded = max(_MIN_SIZE, 1 << (size - 1).bit_length())
+        for _ in range(len(self._free)):
+            try:
+                memory = self._free.popleft()
+            except IndexError:  # another thread has taken the last one
+                break
+            if memory.size == rounded and memory.device == device:
+                return DeviceBlock(memory, self._free)
+            self._free.append(memory)
+        return DeviceBlock(Memory(rounded, device), self._free)
+
+
+class PeerDeviceArena:
+    """Where the other side allocates."""
+
+    def __init__(self) -> None:
+        self._opened: dict[tuple[bytes, bytes], PeerMemory] = {}
+        self._lock = threading.Lock()
+
+    def open(self, location: DeviceLocation) -> PeerMemory:
+        """Returns the memory in which a tensor lies.
+
+        Raises:
+            CudaError: It cannot be opened.
+        """
+        key = (location.gpu, location.handle)
+        with self._lock:
+            memory = self._opened.get(key)
+            if memory is None:
+                memory = self._opened[key] = PeerMemory(location.handle, location.gpu)
+        return memory

@@ -1,0 +1,49 @@
+"""Tensors in the memory of a GPU, from functions to other models and back, on the real server.
+
+The driver of the GPU is a stand-in, `fake_cuda.cc`, in programs of their own; `tests/gpu` does the same on a real one.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAMS = Path(__file__).parent / "gpu_programs"
+
+
+@pytest.fixture(scope="session")
+def driver_folder(native: Any) -> Path:
+    """The folder of the stand-in."""
+    (library,) = native.build("fake_cuda")
+    return Path(library).parent
+
+
+def run(driver_folder: Path, name: str, **environment: str) -> list[str]:
+    """The lines that a program prints, once it has succeeded."""
+    done = subprocess.run(
+        [sys.executable, str(PROGRAMS / f"{name}.py")],
+        env={**os.environ, "LD_LIBRARY_PATH": str(driver_folder), **environment},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("behaviour_of", ["driver", "page_locks", "gpu_tensor", "serving", "failing", "repository"])
+def test_on_a_stand_in_for_a_gpu(driver_folder: Path, behaviour_of: str) -> None:
+    assert run(driver_folder, behaviour_of)[-1] == "passed"
+
+
+def test_tensors_that_cannot_be_shared_go_through_memory(driver_folder: Path) -> None:
+    lines = run(driver_folder, "serving", FAKE_CUDA_WITHOUT_IPC="1")
+    assert lines[-1] == "passed"
+    assert "double got ndarray" in lines
+    assert "double got GpuTensor" not in lines
