@@ -44,9 +44,15 @@ def signature_of(config_json: str, version: int) -> Signature:
             batching=max_batch_size > 0,
             max_batch_size=max(1, max_batch_size),
             decoupled=bool(config.get("model_transaction_policy", {}).get("decoupled", False)),
+            gpu_tensors=_takes_gpu_tensors(config),
         ),
     )
     return Signature(spec, loose=True)
+
+
+def _takes_gpu_tensors(config: dict[str, Any]) -> bool:
+    parameter = config.get("parameters", {}).get("FORCE_CPU_ONLY_INPUT_TENSORS", {})
+    return str(parameter.get("string_value", "")).lower() == "no"
 
 
 def _tensor(declared: dict[str, Any]) -> Tensor:

@@ -2,51 +2,30 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any, cast
 
 import numpy as np
 
 from pytriton.model_config.datatypes import BYTES_KINDS, DTYPE_BY_CODE
+from pytriton.proxy.cuda.driver import CudaError
+from pytriton.proxy.tensors.gpu_tensor import GpuTensor, as_gpu_tensor, from_capsule, head_of, is_on_gpu
 from pytriton.proxy.types import Array
 from pytriton.python_backend.datatypes import BF16
 from pytriton.python_backend.errors import TritonModelException
 
-CPU = (1, 0)
-"""``kDLCPU``, device 0."""
-
 _HOST_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
 _BFLOAT = 4  # kDLBfloat
-
-_api = ctypes.pythonapi
-_api.PyCapsule_GetPointer.restype = ctypes.c_void_p
-_api.PyCapsule_GetPointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
-
-
-class _DLTensor(ctypes.Structure):
-    """The start of a ``DLManagedTensor``."""
-
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-    )
 
 
 class _Capsule:
     """A capsule as an object that NumPy takes one from."""
 
     def __init__(self, capsule: Any) -> None:
-        pointer = _api.PyCapsule_GetPointer(capsule, b"dltensor")  # raises ValueError where it was used before
-        self._capsule = capsule
-        self.head = _DLTensor.from_address(pointer)
+        self.capsule = capsule
+        self.head = head_of(capsule)
 
     def __dlpack__(self, **_: Any) -> Any:
-        return self._capsule
+        return self.capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.head.device_type, self.head.device_id
@@ -80,8 +59,8 @@ def to_capsule(array: Array, arguments: dict[str, Any]) -> Any:
     return array.__dlpack__(**arguments)
 
 
-def from_dlpack(source: Any) -> Array:
-    """Converts a DLPack capsule, or an object that exports one, to an array; copies only from a device.
+def from_dlpack(source: Any) -> Array | GpuTensor:
+    """Converts a DLPack capsule, or an object that exports one, to an array, or to a tensor of a GPU.
 
     Raises:
         TritonModelException: It is no such thing, or its memory cannot be read from here.
@@ -93,6 +72,12 @@ def from_dlpack(source: Any) -> Array:
             raise TritonModelException(f"this DLPack capsule cannot be read: {error}") from None
     elif not (hasattr(source, "__dlpack__") and hasattr(source, "__dlpack_device__")):
         raise TritonModelException(f"{type(source).__name__} is neither a DLPack capsule nor an object with __dlpack__")
+    if is_on_gpu(source):
+        try:
+            is_capsule = isinstance(source, _Capsule)
+            return from_capsule(source.capsule) if is_capsule else as_gpu_tensor(source, keeps_bfloat16=True)
+        except CudaError as error:
+            raise TritonModelException(str(error)) from error
     if source.__dlpack_device__()[0] not in _HOST_DEVICES or _is_bfloat(source):
         return _by_torch(source)
     try:
@@ -120,7 +105,7 @@ def _torch() -> Any:
 
 def _by_torch(source: Any) -> Array:
     torch = _torch()
-    tensor = torch.from_dlpack(source._capsule if isinstance(source, _Capsule) else source).detach().cpu().contiguous()
+    tensor = torch.from_dlpack(source.capsule if isinstance(source, _Capsule) else source).detach().cpu().contiguous()
     if tensor.dtype != torch.bfloat16:
         return cast(Array, tensor.numpy())
     return cast(Array, tensor.view(torch.int16).numpy().view(DTYPE_BY_CODE[BF16]))

@@ -15,7 +15,7 @@ TRITONSERVER_MEMORY_GPU = 2
 
 
 class PreferredMemory(NamedTuple):
-    """The preferred memory of a called model's outputs. Accepted without effect: outputs are in shared memory."""
+    """Whether the outputs of a called model stay in the memory of a GPU, if it has them there, and of which GPU."""
 
     type: int
     device_id: int = 0

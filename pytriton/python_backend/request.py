@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import operator
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from pytriton.proxy.cuda.driver import CudaError, id_of
 from pytriton.proxy.services.messages import InferenceCall, ServiceTensor
 from pytriton.proxy.types import Array
 from pytriton.python_backend.datatypes import BF16, OPAQUE
 from pytriton.python_backend.errors import TritonModelException
-from pytriton.python_backend.flags import PreferredMemory
+from pytriton.python_backend.flags import TRITONSERVER_MEMORY_GPU, PreferredMemory
 from pytriton.python_backend.response import checked_parameters
 from pytriton.python_backend.sender import InferenceResponseSender
 from pytriton.python_backend.tensor import Tensor, texts_of
@@ -31,7 +33,8 @@ class InferenceRequest:
         model_version: The version; -1 lets the server choose.
         flags: The sum of ``TRITONSERVER_REQUEST_FLAG_SEQUENCE_START`` and ``…_SEQUENCE_END``.
         timeout: In microseconds; 0 is none.
-        preferred_memory: Accepted, without effect.
+        preferred_memory: Whether outputs that the model has in the memory of a GPU stay there; by default, they are
+            copied to memory.
         trace: What ``request.trace()`` returns: the request belongs to that trace. By default, it belongs to the
             current span, if OpenTelemetry is in use.
         parameters: Request parameters: strings, integers, booleans and floats by name.
@@ -49,6 +52,7 @@ class InferenceRequest:
         "_model_version",
         "_output_names",
         "_parameters",
+        "_preferred_gpu",
         "_request_id",
         "_timeout",
         "_trace",
@@ -76,6 +80,7 @@ class InferenceRequest:
         self._model_version = operator.index(model_version)
         self._flags = operator.index(flags)
         self._timeout = operator.index(timeout)
+        self._preferred_gpu = _preferred_gpu(preferred_memory)
         self._trace = trace
         self._parameters = checked_parameters(parameters) if parameters else {}
 
@@ -178,7 +183,16 @@ class InferenceRequest:
             timeout_us=self.timeout(),
             parameters=self._parameters,
             trace_context=self.trace().get_context() or "",
+            preferred_gpu=self._preferred_gpu,
         )
+
+
+def _preferred_gpu(memory: PreferredMemory | None) -> bytes:
+    if memory is None or memory.type != TRITONSERVER_MEMORY_GPU:
+        return b""
+    with contextlib.suppress(CudaError):  # there is none, and outputs are in memory
+        return id_of(memory.device_id)
+    return b""
 
 
 def _output_names(names: Collection[Any], model: str) -> list[str]:

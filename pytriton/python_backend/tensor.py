@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from pytriton.model_config.datatypes import CODE_BY_DTYPE
+from pytriton.proxy.cuda.driver import CudaError
+from pytriton.proxy.tensors.gpu_tensor import GpuTensor
 from pytriton.proxy.types import Array
 from pytriton.python_backend.datatypes import OPAQUE
-from pytriton.python_backend.dlpack import CPU, from_dlpack, to_capsule
+from pytriton.python_backend.dlpack import from_dlpack, to_capsule
 from pytriton.python_backend.errors import TritonModelException
 from pytriton.python_backend.texts import text_of
 
@@ -54,16 +56,21 @@ class Tensor:
         return self._name
 
     def as_numpy(self) -> Array:
-        """Returns the array; for ``BYTES``, an array of bytes objects.
+        """Returns the array; for ``BYTES``, an array of bytes objects. A tensor of a GPU is copied to memory.
 
         Raises:
-            TritonModelException: It is BF16, and ml_dtypes is not installed.
+            TritonModelException: It is BF16, and ml_dtypes is not installed; or the GPU cannot be read.
         """
         if self._array.dtype is OPAQUE:
             raise TritonModelException(
                 f"tensor {self._name!r} is BF16, which NumPy lacks: install ml_dtypes, or use to_dlpack()"
             )
-        return self._array
+        if not isinstance(self._array, GpuTensor):
+            return self._array
+        try:
+            return self._array.numpy()
+        except CudaError as error:
+            raise TritonModelException(f"tensor {self._name!r} cannot be read: {error}") from error
 
     def triton_dtype(self) -> int:
         """Returns the code of the datatype: 11 is FP32. See `triton_to_numpy_type`."""
@@ -74,8 +81,8 @@ class Tensor:
         return list(self._array.shape)
 
     def is_cpu(self) -> bool:
-        """Returns whether NumPy can read it, which is always so."""
-        return True
+        """Returns whether it lies in the computer's memory, and not in that of a GPU."""
+        return not isinstance(self._array, GpuTensor)
 
     def to_dlpack(self) -> Any:
         """Returns a DLPack capsule that shares the tensor's memory.
@@ -83,11 +90,11 @@ class Tensor:
         Raises:
             TritonModelException: It is ``BYTES``, or BF16 where torch is not installed.
         """
-        return to_capsule(self._array, {})
+        return self.__dlpack__()
 
     @staticmethod
     def from_dlpack(name: str, tensor: Any) -> Tensor:
-        """Creates a tensor that shares the memory of another library's tensor; copies from a device.
+        """Creates a tensor that shares the memory of another library's tensor, also in a GPU.
 
         Args:
             name: That of an input or output.
@@ -96,13 +103,18 @@ class Tensor:
         Raises:
             TritonModelException: It is no such thing, or it cannot be read here.
         """
-        return Tensor(name, from_dlpack(tensor))
+        array = from_dlpack(tensor)
+        if isinstance(array, GpuTensor):
+            return unchecked(text_of(name, "a tensor's name"), cast("Array", array))
+        return Tensor(name, array)
 
     def __dlpack__(self, **arguments: Any) -> Any:
+        if isinstance(self._array, GpuTensor):
+            return self._array.__dlpack__(**arguments)
         return to_capsule(self._array, arguments)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return CPU
+        return self._array.__dlpack_device__()
 
     def __repr__(self) -> str:
         return f"Tensor({self._name!r}, {self._array!r})"
