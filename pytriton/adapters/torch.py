@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytriton.adapters.common import InferFunc, import_library, infer_func_of
-from pytriton.adapters.torch_call import ModuleCall, array_of, dtype_of, parameters_of
+from pytriton.adapters.torch_call import ModuleCall, array_of, converted, dtype_of, parameters_of
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.tensor import Tensor
@@ -60,9 +60,9 @@ def torch_model(
             "torch_model takes both inputs and outputs, or an example in place of them; pass one of the two, such as "
             "example=torch.zeros(1, 3, 224, 224)."
         )
-    config = ModelConfig(max_batch_size=max_batch_size)
     module = _prepare(torch, module, device, dtype, compile)
     device = _device_of(torch, module) if device is None else device
+    config = ModelConfig(max_batch_size=max_batch_size, gpu_tensors=torch.device(device).type == "cuda")
     if example is not None:
         arrays = _arrays(torch, module, example, rows=min(2, max_batch_size))
         call = ModuleCall(torch, module, list(arrays), device, dtype)
@@ -152,7 +152,7 @@ def _infer_func(call: ModuleCall, outputs: Sequence[Tensor]) -> InferFunc:
     dtypes = [dtype_of(call.torch, "output", tensor) for tensor in outputs]
     wanted = list(zip(_names(outputs, "OUTPUT"), range(len(outputs)), dtypes, strict=True))
 
-    def infer(**arrays: Array) -> dict[str, Array]:
+    def infer(**arrays: Array) -> dict[str, Any]:
         results = call(arrays)
         found = {}
         for name, position, dtype in wanted:
@@ -162,7 +162,8 @@ def _infer_func(call: ModuleCall, outputs: Sequence[Tensor]) -> InferFunc:
                     f"the module returned {', '.join(map(repr, results)) or 'no tensor'}, and no output {name!r}; name "
                     "the outputs as the module does"
                 )
-            found[name] = array_of(tensor, dtype)
+            # A tensor of a GPU is copied by the worker, if at all.
+            found[name] = converted(tensor, dtype) if tensor.is_cuda else array_of(tensor, dtype)
         return found
 
     return infer_func_of(infer, f"The PyTorch module {call.description}.")

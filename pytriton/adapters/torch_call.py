@@ -9,6 +9,7 @@ from typing import Any
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
 from pytriton.model_config.tensor import Tensor
+from pytriton.proxy.tensors.gpu_tensor import GpuTensor
 from pytriton.proxy.types import Array
 
 
@@ -47,10 +48,10 @@ class ModuleCall:
         return self._results(returned)
 
     def _tensor(self, array: Array) -> Any:
-        tensor = self.torch.from_numpy(array)
-        if self._dtype is not None and tensor.is_floating_point():
-            return tensor.to(self._device, self._dtype)
-        return tensor.to(self._device)
+        tensor = self.torch.from_dlpack(array) if isinstance(array, GpuTensor) else self.torch.from_numpy(array)
+        dtype = self._dtype if tensor.is_floating_point() else None
+        # Whoever reads the results waits for the GPU, and the batch's memory is kept as long.
+        return tensor.to(self._device, dtype, non_blocking=True)
 
     def _results(self, returned: Any) -> dict[Any, Any]:
         tensor = self.torch.Tensor
@@ -104,9 +105,19 @@ def array_of(tensor: Any, dtype: Any) -> Array:
 
     Args:
         tensor: The tensor.
+        dtype: As in `converted`.
+    """
+    array: Array = converted(tensor, dtype).cpu().numpy()
+    return array
+
+
+def converted(tensor: Any, dtype: Any) -> Any:
+    """Returns a tensor of the type that is declared.
+
+    Args:
+        tensor: The tensor.
         dtype: The floating-point type to which it is converted if it has another one; None to leave it as it is.
     """
     if dtype not in (None, tensor.dtype) and dtype.is_floating_point and tensor.is_floating_point():
-        tensor = tensor.to(dtype)
-    array: Array = tensor.cpu().numpy()
-    return array
+        return tensor.to(dtype)
+    return tensor

@@ -22,7 +22,7 @@ from pytriton.exceptions import (
     PyTritonInvalidOperationError,
     PyTritonInvalidRequestError,
 )
-from pytriton.model_config import Tensor
+from pytriton.model_config import ModelConfig, Tensor
 from pytriton.process import ProcessInstance
 from pytriton.proxy.types import Response
 from pytriton.ray import RemoteInstance
@@ -309,6 +309,11 @@ def test_what_cannot_be_sent_is_named_when_it_is_bound(triton, name):
 
     with pytest.raises(PyTritonBadParameterError, match="instance 0 cannot be sent to its actor: TypeError"):
         bind_floats(triton, name, remote(lambda: lock))
+
+
+def test_an_actor_takes_no_tensors_of_gpus(triton, name):
+    with pytest.raises(PyTritonBadParameterError, match="gpu_tensors=True and a RemoteInstance"):
+        bind_floats(triton, name, remote(lambda: return_one), config=ModelConfig(gpu_tensors=True))
 
 
 @pytest.mark.parametrize(

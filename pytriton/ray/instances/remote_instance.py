@@ -96,6 +96,11 @@ class RemoteInstance(ExternalInstance):
 
     def prepare(self, spec: ModelSpec, number: int) -> InstanceOpener:
         """Captures what the actor needs."""
+        if spec.config.gpu_tensors:
+            raise PyTritonBadParameterError(
+                f"Model {spec.name!r} has gpu_tensors=True and a RemoteInstance: tensors of a GPU do not stay there on "
+                "their way to another process of Ray; leave gpu_tensors out, and clients send them from memory."
+            )
         payload = payload_of(self, spec, number, "actor")
         return _Opener(
             InstanceSpec(spec, number, payload, self._options(), float(self.placement_timeout_s), self.retries)
