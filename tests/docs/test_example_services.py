@@ -135,6 +135,14 @@ def text_in_browser() -> Iterator[Served]:
         yield Served(EXAMPLES / "text_in_browser", "", url)
 
 
+@needs("torch")
+def test_the_nearest_neighbours_are_found() -> None:
+    with served("nearest_neighbours") as example:
+        accuracies = re.findall(r"([\d.]+)% of 898 pictures are right", example.client())
+    assert accuracies  # one without a GPU, two with one
+    assert all(float(each) > 97 for each in accuracies)
+
+
 def test_digits_are_read(digits: Served) -> None:
     accuracy = re.search(r"([\d.]+)% of 898 pictures are right", digits.client())
     assert accuracy is not None
