@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -11,7 +17,7 @@ import tritonclient.http
 from tritonclient.utils import np_to_triton_dtype
 
 from pytriton.adapters import torch_model
-from pytriton.client import ModelClient
+from pytriton.client import FuturesModelClient, ModelClient
 from pytriton.decorators import batch, triton_context
 from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
 from pytriton.triton import Triton, TritonConfig, TritonSecurityConfig
@@ -24,6 +30,7 @@ shared = pytest.importorskip("tritonclient.utils.cuda_shared_memory")
 X = [Tensor(name="x", dtype=np.float32, shape=(-1,))]
 Y = [Tensor(name="y", dtype=np.float32, shape=(-1,))]
 BATCHES = DynamicBatcher(max_queue_delay_microseconds=200_000)
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 LARGE = 1 << 20  # elements, so that pages are locked
 
 MODEL = """
@@ -271,3 +278,53 @@ def test_a_module_keeps_tensors_on_its_gpu(served):
     assert np.allclose(infer(served[0], "network", x, names=name), expected, atol=1e-5)
     with ModelClient(address(served[0]), "network") as client:
         assert np.allclose(client.infer_batch(x)[name[1]], expected, atol=1e-5)
+
+
+def test_instances_run_on_devices_of_their_own(served):
+    def on(device):
+        network = torch.nn.Identity().to(device)
+
+        @batch
+        def infer(x):
+            y = network(torch.from_dlpack(x).to(device)) * 2
+            assert y.device.type == device
+            return {"y": y}
+
+        return infer
+
+    config = ModelConfig(max_batch_size=4, gpu_tensors=True)
+    served[0].bind("devices", [on("cuda"), on("cpu")], inputs=X, outputs=Y, config=config)
+    x = rows(2, 1000)
+    with FuturesModelClient(address(served[0]), "devices") as client:
+        for future in [client.infer_batch(x) for _ in range(50)]:
+            assert np.array_equal(future.result()["y"], x * 2)
+    for _ in range(10):
+        assert np.array_equal(infer(served[0], "devices", x), x * 2)
+
+
+@pytest.mark.parametrize("name", ["nearest_neighbours", "pytorch"])
+def test_the_examples_run(name, tmp_path):
+    if name == "pytorch":
+        command, client = (
+            ["-m", "pytriton", "serve", str(EXAMPLES / "python_backend/pytorch/models")],
+            "python_backend/pytorch",
+        )
+    else:
+        source = (EXAMPLES / name / "server.py").read_text()
+        (tmp_path / "server.py").write_text(source.replace("gateway=GatewayConfig()", ""))
+        command, client = [str(tmp_path / "server.py")], name
+    environment = {**os.environ, **{f"PYTRITON_TRITON_CONFIG_{each}_PORT": "0" for each in ("HTTP", "GRPC", "METRICS")}}
+    with subprocess.Popen(
+        [sys.executable, *command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as server:
+        url = next(found[1] for line in server.stdout if (found := re.search(r"(http://\S+:\d+)(/v2|\s|$)", line)))
+        done = subprocess.run(
+            [sys.executable, str(EXAMPLES / client / "client.py"), "--url", url.removeprefix("http://")],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        server.send_signal(signal.SIGINT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    print(done.stdout)
