@@ -35,7 +35,8 @@ class GpuSender:
 
     def send(self) -> np.ndarray:
         """Returns the label of each picture."""
-        return self._client.infer("Digits", [self._image]).as_numpy("label").ravel()
+        labels: np.ndarray = self._client.infer("Digits", [self._image]).as_numpy("label")
+        return labels.ravel()
 
     def close(self) -> None:
         """Gives the memory back."""

@@ -3,6 +3,8 @@
 python examples/nearest_neighbours/server.py
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 from sklearn.datasets import load_digits
@@ -21,7 +23,7 @@ labels = torch.tensor(digits.target[::2], device=device)
 
 
 @batch
-def vote(image):
+def vote(image: Any) -> dict[str, Any]:
     images = torch.from_dlpack(image).to(device, non_blocking=True)
     distances, nearest = torch.cdist(images, known).topk(NEIGHBOURS, largest=False)
     return {"label": labels[nearest].mode(dim=1).values, "distance": distances[:, 0]}
