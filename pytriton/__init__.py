@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from pytriton.triton import TritonConfig as TritonConfig
     from pytriton.type_hints import model as model
 
-check_environment()
+    __version__: str
 
-__version__ = installed_version()
+check_environment()
 
 __all__ = [
     "GatewayConfig",
@@ -72,6 +72,8 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return installed_version()
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
