@@ -9,14 +9,12 @@ import json
 
 import numpy as np
 import psutil
-from serving import HOST, bind_floats, running_triton, server_of
+from serving import HOST, bind_floats, double, running_triton, server_of
 
-from pytriton.decorators import batch
 from pytriton.triton import TritonConfig
 
 X = np.ones((1, 1), np.float32)
 REQUEST = json.dumps({"inputs": [{"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1]}]}).encode()
-double = batch(lambda x: [x * 2])
 COVERED = set()
 
 

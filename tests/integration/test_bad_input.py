@@ -12,6 +12,7 @@ from serving import (
     LATER,
     Script,
     bind_floats,
+    double,
     free_config,
     request_json,
     running_triton,
@@ -35,7 +36,6 @@ LATER_WITH_MODELS = TritonLifecyclePolicy(launch_triton_on_startup=False, local_
 # Where root may not make anything either.
 NOT_WRITABLE = "/sys/kernel/pytriton"
 ZEROS = WarmupInput(np.float32, (1,), zero_data=True)
-double = batch(lambda x: [x * 2])
 triple = batch(lambda x: [x * 3])
 
 

@@ -9,6 +9,7 @@ import pytest
 from serving import (
     HOST,
     bind_floats,
+    double,
     free_config,
     send_floats,
     server_of,
@@ -21,7 +22,6 @@ from pytriton.model_config import ModelConfig
 from pytriton.model_config.common import ModelWarmup, WarmupInput
 from pytriton.triton import Triton, TritonLifecyclePolicy
 
-double = batch(lambda x: [x * 2])
 triple = batch(lambda x: [x * 3])
 
 

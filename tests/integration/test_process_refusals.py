@@ -10,16 +10,14 @@ import threading
 import cloudpickle
 import pytest
 from processes import Multiply, bind_pid, double, function, generator, is_ready, process_of, processes_of
-from serving import Background, bind_floats, free_config, send_floats, wait_until
+from serving import LATER, Background, bind_floats, free_config, send_floats, wait_until
 
 from pytriton.decorators import group_by_values
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError
 from pytriton.process import ProcessInstance
-from pytriton.triton import Triton, TritonLifecyclePolicy
+from pytriton.triton import Triton
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
-
-LATER = TritonLifecyclePolicy(launch_triton_on_startup=False)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from serving import (
     Background,
     InferenceServerException,
     bind_floats,
+    double,
     free_ports,
     json_floats,
     running_triton,
@@ -33,8 +34,6 @@ from pytriton.process import ProcessInstance
 from pytriton.triton import RemoteTriton
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
-
-double = batch(lambda x: [x * 2])
 
 
 def creates_double():

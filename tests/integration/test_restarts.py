@@ -29,6 +29,7 @@ from serving import (
     at_once,
     bind_floats,
     client_of,
+    double,
     held_model,
     infer_json,
     is_ready,
@@ -52,7 +53,6 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 READY_S = 0.5
 MODELS = 10
-double = batch(lambda x: [x * 2])
 
 
 @pytest.fixture

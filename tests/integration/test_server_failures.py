@@ -16,6 +16,7 @@ from serving import (
     InferenceServerException,
     bind_floats,
     client_of,
+    double,
     held_model,
     is_ready,
     running_triton,
@@ -30,7 +31,6 @@ from pytriton.exceptions import PyTritonRuntimeError, PyTritonUnrecoverableError
 
 NOTICED_S = 1.0
 X = np.ones((1, 1), np.float32)
-double = batch(lambda x: [x * 2])
 
 
 def test_a_killed_server_is_noticed_within_a_second():

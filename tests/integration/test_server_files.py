@@ -5,17 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import zmq
-from serving import bind_floats, free_config, running_triton, send_floats, server_of, servers
+from serving import bind_floats, double, free_config, running_triton, send_floats, server_of, servers
 
 import pytriton
-from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonRuntimeError
 from pytriton.proxy.wire.notification import PROTOCOL_VERSION
 from pytriton.server.files import SERVER_PATH_VARIABLE, find_server
 from pytriton.triton import Triton
 
 X = np.ones((1, 1), np.float32)
-double = batch(lambda x: [x * 2])
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from serving import (
     Script,
     bind_floats,
     client_of,
+    double,
     held_model,
     infer_json,
     is_ready,
@@ -29,13 +30,11 @@ from serving import (
 )
 from test_scripts import SERVE
 
-from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonRuntimeError
 from pytriton.model_config.common import ModelWarmup, WarmupInput
 from pytriton.model_config.model_config import ModelConfig
 
 X = np.ones((1, 1), np.float32)
-double = batch(lambda x: [x * 2])
 
 
 def is_model_ready(triton, name):

@@ -13,6 +13,7 @@ from serving import (
     Background,
     Load,
     bind_floats,
+    double,
     held_model,
     infer_json,
     request_json,
@@ -29,7 +30,6 @@ from pytriton.model_config import ModelConfig, Tensor
 from pytriton.process import ProcessInstance
 from pytriton.triton import RemoteTriton
 
-double = batch(lambda x: [x * 2])
 triple = batch(lambda x: [x * 3])
 
 

@@ -7,14 +7,12 @@ import threading
 import time
 
 import numpy as np
-from serving import Background, bind_floats, held_model, send_floats, wait_until
+from serving import Background, bind_floats, double, held_model, send_floats, wait_until
 
-from pytriton.decorators import batch
 from pytriton.model_config import ModelConfig
 
 NOTICED_S = 1.0
 X = np.ones((1, 1), np.float32)
-double = batch(lambda x: [x * 2])
 
 
 def worker_threads(name):

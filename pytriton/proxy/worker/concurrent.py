@@ -20,7 +20,7 @@ from pytriton.json_logs import is_collecting
 from pytriton.model_config.datatypes import BYTES_CODE
 from pytriton.proxy.context import MODEL
 from pytriton.proxy.services.client import CURRENT_CALLER, ServerClient, process_client
-from pytriton.proxy.tensors.batch import Batch, WholeBatch
+from pytriton.proxy.tensors.batch import Batch
 from pytriton.proxy.tensors.bytes_tensor import as_bytes
 from pytriton.proxy.tensors.failure import failure_of
 from pytriton.proxy.tensors.gpu_tensor import GpuTensor
@@ -35,7 +35,7 @@ from pytriton.proxy.wire.encoding import ProtocolError
 from pytriton.proxy.wire.error_code import ErrorCode
 from pytriton.proxy.wire.inference import RequestFailure
 from pytriton.proxy.wire.notification import Notification, NotificationKind
-from pytriton.proxy.worker.execution_mode import is_deferred, joins_requests
+from pytriton.proxy.worker.execution_mode import is_deferred, requests_for
 from pytriton.proxy.worker.fair_turns import FairTurns
 from pytriton.proxy.worker.in_flight import InFlightBatch
 from pytriton.proxy.worker.response_writer import PendingResponse, ResponseWriter
@@ -89,7 +89,7 @@ class ConcurrentExecutor:
         self._arena = arena
         self._infer_func = infer_func
         self._deferred = is_deferred(infer_func)
-        self._requests_of = WholeBatch if joins_requests(infer_func) else Batch.requests
+        self._requests_of = requests_for(infer_func)
         self._signature = signature
         self._warmup = Warmup(signature)
         self._loop = loop

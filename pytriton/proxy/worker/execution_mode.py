@@ -5,11 +5,13 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonModelConfigError
 from pytriton.model_config.model_spec import ModelSpec
+from pytriton.proxy.tensors.batch import Batch, WholeBatch
+from pytriton.proxy.types import Request
 from pytriton.proxy.wire.registration import ExecutionMode
 
 MAX_IN_FLIGHT = 256
@@ -93,15 +95,15 @@ def is_deferred(infer_func: Callable[..., Any]) -> bool:
     return bool(getattr(infer_func, "deferred", False))
 
 
-def joins_requests(infer_func: Callable[..., Any]) -> bool:
-    """Returns whether an inference callable is a decorator that turns a batch's requests into arguments.
+def requests_for(infer_func: Callable[..., Any]) -> Callable[[Batch], Sequence[Request]]:
+    """Returns what makes the argument of an inference callable of a batch: a list of requests, or a `WholeBatch`.
 
-    These are functions and methods below ``@batch`` and ``@sample``, whose types have ``_self_joins_requests``. They
-    accept a `WholeBatch`.
+    The latter is for decorators that turn a batch's requests into arguments: functions and methods below ``@batch`` and
+    ``@sample``, whose types have ``_self_joins_requests``.
     """
     bound_from = getattr(infer_func, "_self_parent", None)  # if it is a bound method
     decorator = infer_func if bound_from is None else bound_from
-    return bool(getattr(type(decorator), "_self_joins_requests", False))
+    return WholeBatch if getattr(type(decorator), "_self_joins_requests", False) else Batch.requests
 
 
 def execution_mode(

@@ -18,7 +18,7 @@ from pytriton.model_config.model_spec import ModelSpec
 from pytriton.proxy.context import BOUND, MODEL
 from pytriton.proxy.cuda.driver import used_device
 from pytriton.proxy.services.client import CURRENT_CALLER, ServerClient, process_client
-from pytriton.proxy.tensors.batch import Batch, WholeBatch
+from pytriton.proxy.tensors.batch import Batch
 from pytriton.proxy.tensors.failure import failure_of
 from pytriton.proxy.tensors.log_context import LogContext
 from pytriton.proxy.tensors.result import ResultWriter, write_result
@@ -34,12 +34,13 @@ from pytriton.proxy.wire.notification import PAGE_LOCKED, Notification, Notifica
 from pytriton.proxy.wire.registration import ExecutionMode
 from pytriton.proxy.wire.service import CURRENT_BATCH
 from pytriton.proxy.worker.concurrent import ConcurrentExecutor
+from pytriton.proxy.worker.connected_instance import ConnectedInstance
 from pytriton.proxy.worker.execution_mode import (
     CallableKind,
     callable_kind,
     execution_mode,
     is_deferred,
-    joins_requests,
+    requests_for,
 )
 from pytriton.proxy.worker.threads import EventLoop, MainThread, ThreadPool
 from pytriton.proxy.worker.watchdog import Watchdog
@@ -52,41 +53,6 @@ _RESULTS = frozenset({StackedOutputs, list, tuple})  # types that are never awai
 
 ENDED = "the model is being unloaded, or the process that serves it ends"
 """The reason that clients get for streams that end early."""
-
-
-class _Connected:
-    """A model instance that is connected to a plain function.
-
-    Args:
-        channel: The connection.
-        peer: The instance's arena.
-        server_client: The client of its service channel.
-        doorbell: Offset of the doorbell in the instance's arena; 0 is none.
-        warmup: Its warm-up.
-    """
-
-    __slots__ = ("arena", "channel", "done", "doorbell", "has_successor", "peer", "server_client", "thread", "warmup")
-
-    def __init__(
-        self, channel: Channel, peer: PeerArena, server_client: ServerClient | None, doorbell: int, warmup: Warmup
-    ) -> None:
-        self.channel = channel
-        self.peer = peer
-        self.doorbell = doorbell
-        self.warmup = warmup
-        self.arena = Arena()  # of the worker, for this instance
-        self.server_client = server_client
-        self.done = threading.Event()
-        self.thread: int | None = None  # once it serves the instance
-        self.has_successor = False
-
-    def close(self) -> None:
-        """Disconnects the instance."""
-        self.channel.close()
-        self.arena.close()
-        if self.server_client is not None:
-            self.server_client.close()
-        self.done.set()
 
 
 class Worker:
@@ -120,7 +86,7 @@ class Worker:
         self.infer_func = infer_func
         """The inference callable."""
         BOUND.add(self)
-        self._requests_of = WholeBatch if joins_requests(infer_func) else Batch.requests
+        self._requests_of = requests_for(infer_func)
         self._signature = signature
         self._results = ResultWriter(signature)
         self._on_unrecoverable = on_unrecoverable
@@ -148,7 +114,7 @@ class Worker:
             self._pool = ThreadPool(threads, name) if main_thread is None or threads > 1 else main_thread
         self._main_thread = main_thread
         self._turn = threading.Lock()
-        self._connected: set[_Connected] = set()  # to a plain function
+        self._connected: set[ConnectedInstance] = set()  # to a plain function
         self._executors: set[ConcurrentExecutor] = set()
         self._lock = threading.Lock()
         self._closed = False
@@ -201,7 +167,7 @@ class Worker:
         if self.mode is not ExecutionMode.SEQUENTIAL:
             self._open_executor(channel, peer, server_client, doorbell)
             return
-        connected = _Connected(channel, peer, server_client, doorbell, Warmup(self._signature))
+        connected = ConnectedInstance(channel, peer, server_client, doorbell, Warmup(self._signature))
         with self._lock:
             is_closed = self._closed
             if not is_closed:
@@ -315,22 +281,22 @@ class Worker:
             return True
         return False
 
-    def _welcome_connected(self, connected: _Connected) -> bool:
+    def _welcome_connected(self, connected: ConnectedInstance) -> bool:
         """Welcomes an instance of a plain function, or disconnects it; returns whether it is still there."""
         is_there = self._welcome(connected.channel, connected.peer, connected.arena, connected.doorbell)
         if not is_there:
             self._disconnect(connected)
         return is_there
 
-    def _disconnect(self, connected: _Connected) -> None:
+    def _disconnect(self, connected: ConnectedInstance) -> None:
         with self._lock:
             self._connected.discard(connected)
         connected.close()
 
-    def _start_thread(self, connected: _Connected) -> None:
+    def _start_thread(self, connected: ConnectedInstance) -> None:
         threading.Thread(target=self._run, args=(connected,), name=self._thread_name, daemon=True).start()
 
-    def _run(self, connected: _Connected, main_thread: MainThread | None = None) -> None:
+    def _run(self, connected: ConnectedInstance, main_thread: MainThread | None = None) -> None:
         """Serves an instance, in the main thread if that is given, where it makes room for a successor."""
         if main_thread is not None and main_thread.wake is not None:  # another instance is being served there
             if connected.has_successor:
@@ -360,7 +326,7 @@ class Worker:
                 main_thread.wake = None
         self._disconnect(connected)
 
-    def _serve(self, connected: _Connected, main_thread: MainThread | None) -> None:
+    def _serve(self, connected: ConnectedInstance, main_thread: MainThread | None) -> None:
         """Serves the batches of an instance; returns once it has a successor in the main thread."""
         channel = connected.channel
         serve = self._serve_batch
@@ -388,7 +354,7 @@ class Worker:
             if unrecoverable is not None and self._on_unrecoverable is not None:
                 self._on_unrecoverable(unrecoverable)
 
-    def _trim(self, connected: _Connected) -> bool:
+    def _trim(self, connected: ConnectedInstance) -> bool:
         """Returns memory to the system that was not used lately; returns whether nothing is left to do when idle."""
         before = time.monotonic() - TRIM_AFTER_S
         server_client, _ = CURRENT_CALLER.get()
@@ -396,7 +362,7 @@ class Worker:
         return (server_client is None or server_client.trim(before)) and is_empty
 
     def _serve_batch(
-        self, connected: _Connected, notification: Notification
+        self, connected: ConnectedInstance, notification: Notification
     ) -> tuple[int, int, int, PyTritonUnrecoverableError | None]:
         """Serves a batch. Returns where its result is, and how many requests it had."""
         with self._turn:
@@ -421,7 +387,7 @@ class Worker:
             return offset, size, batch.request_count, unrecoverable  # frees the batch before the server gets the result
 
     def _serve_batch_in_main_thread(
-        self, connected: _Connected, notification: Notification
+        self, connected: ConnectedInstance, notification: Notification
     ) -> tuple[int, int, int, PyTritonUnrecoverableError | None]:
         assert self._main_thread is not None
         context = contextvars.copy_context()

@@ -16,14 +16,14 @@ from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperat
 from pytriton.process.payload import created
 from pytriton.proxy.context import MODEL
 from pytriton.proxy.services.client import CURRENT_CALLER
-from pytriton.proxy.tensors.batch import WholeBatch
+from pytriton.proxy.tensors.batch import Batch
 from pytriton.proxy.tensors.signature import Signature
 from pytriton.proxy.wire.service import NO_BATCH
 from pytriton.proxy.worker.execution_mode import (
     CallableKind,
     callable_kind,
     is_deferred,
-    joins_requests,
+    requests_for,
 )
 from pytriton.ray.instances.messages import (
     Loaded,
@@ -89,7 +89,7 @@ class InstanceHost:
         self._jobs: dict[int, _Job] = {}
         self._infer_func: Callable[..., Any] = _not_loaded
         self._kind = CallableKind.FUNCTION
-        self._joins_requests = False
+        self._requests_of: Callable[[Batch], Any] = Batch.requests
 
     async def load(self, payload: bytes) -> Loaded | NotLoaded:
         """Creates the inference callable.
@@ -172,7 +172,7 @@ class InstanceHost:
         self._signature = Signature(spec)
         self._model = spec.name
         self._kind = callable_kind(infer_func)
-        self._joins_requests = joins_requests(infer_func)
+        self._requests_of = requests_for(infer_func)
         self._infer_func = infer_func
 
     @contextlib.contextmanager
@@ -197,7 +197,7 @@ class InstanceHost:
             return failed(error, self._model)
 
     def _call(self, batch: ReceivedBatch) -> Any:
-        return self._infer_func(WholeBatch(batch) if self._joins_requests else batch.requests())
+        return self._infer_func(self._requests_of(batch))
 
     async def _stream(self, batch: ReceivedBatch, steps: asyncio.Queue[Reply | None]) -> None:
         error: BaseException | None = None

@@ -13,7 +13,7 @@ import time
 import numpy as np
 import pytest
 from client_kinds import open_client
-from serving import HOST, bind_floats, held_model, is_ready, is_running, running_triton, server_of, wait_until
+from serving import HOST, bind_floats, double, held_model, is_ready, is_running, running_triton, server_of, wait_until
 
 from pytriton.client import (
     AsyncioModelClient,
@@ -22,10 +22,8 @@ from pytriton.client import (
     PyTritonClientInferenceServerError,
     PyTritonClientValueError,
 )
-from pytriton.decorators import batch
 from pytriton.model_config import ModelConfig
 
-double = batch(lambda x: [x * 2])
 SLOWEST_S = 2
 
 

@@ -7,6 +7,7 @@ import pytest
 import wrapt
 
 from pytriton.decorators import batch, group_by_keys, sample, triton_context
+from pytriton.proxy.tensors.batch import Batch, WholeBatch
 from pytriton.proxy.wire.registration import ExecutionMode
 from pytriton.proxy.worker.execution_mode import (
     MAX_IN_FLIGHT,
@@ -14,7 +15,7 @@ from pytriton.proxy.worker.execution_mode import (
     CallableKind,
     callable_kind,
     execution_mode,
-    joins_requests,
+    requests_for,
 )
 
 
@@ -161,7 +162,7 @@ class Decorated:
 
 @pytest.mark.parametrize("decorated", [batch(function), sample(function), Decorated().infer])
 def test_batch_and_sample_are_given_requests_that_are_not_made_yet(decorated):
-    assert joins_requests(decorated)
+    assert requests_for(decorated) is WholeBatch
 
 
 @functools.wraps(batch(function))
@@ -173,4 +174,4 @@ def decorated_by_a_user(requests):
     "other", [function, group_by_keys(batch(function)), triton_context(batch(function)), decorated_by_a_user]
 )
 def test_all_other_callables_are_given_a_list_of_requests(other):
-    assert not joins_requests(other)
+    assert requests_for(other) is Batch.requests
