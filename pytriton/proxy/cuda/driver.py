@@ -212,6 +212,8 @@ class PeerMemory:
 
 @functools.cache
 def _driver() -> ctypes.CDLL:
+    if _is_in_fork:
+        raise CudaError("a fork of a process that uses a GPU cannot use it")
     try:
         library = ctypes.CDLL(_LIBRARY)
         for name, arguments in _ARGUMENTS.items():
@@ -230,6 +232,19 @@ def _check(library: ctypes.CDLL, name: str, result: int, *_: object) -> int:
         library.cuGetErrorString(result, ctypes.byref(text))
         raise CudaError(f"{name}: {(text.value or b'unknown error').decode()} (CUDA error {result})")
     return result
+
+
+_is_in_fork = False
+
+
+def _forget_in_fork() -> None:
+    """Leaves what the parent has of the GPU to the parent."""
+    global _is_in_fork
+    _is_in_fork = _is_in_fork or _driver.cache_info().currsize > 0
+    _driver.cache_clear()
+
+
+os.register_at_fork(after_in_child=_forget_in_fork)
 
 
 def _device(number: int) -> int:

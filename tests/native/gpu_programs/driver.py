@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -42,6 +43,16 @@ try:
     driver.Memory(1, 7)
 except driver.CudaError as error:
     assert "no such GPU" in str(error), error
+
+child = os.fork()
+if child == 0:
+    used = driver.used_device()
+    try:
+        tensor.numpy()
+    except driver.CudaError as error:
+        os._exit(0 if used is None and "a fork of a process" in str(error) else 1)
+    os._exit(2)
+assert os.waitpid(child, 0)[1] == 0
 
 arena = DeviceArena()
 blocks = [arena.allocate(size, device) for size in (1, 3 << 20, 5) for device in (0, 1)]
