@@ -50,8 +50,8 @@ class ModuleCall:
     def _tensor(self, array: Array) -> Any:
         tensor = self.torch.from_dlpack(array) if isinstance(array, GpuTensor) else self.torch.from_numpy(array)
         dtype = self._dtype if tensor.is_floating_point() else None
-        # Whoever reads the results waits for the GPU, and the batch's memory is kept as long.
-        return tensor.to(self._device, dtype, non_blocking=True)
+        # To a GPU: whoever reads the results waits for it, and the batch's memory is kept as long.
+        return tensor.to(self._device, dtype, non_blocking=self.torch.device(self._device).type == "cuda")
 
     def _results(self, returned: Any) -> dict[Any, Any]:
         tensor = self.torch.Tensor

@@ -14,6 +14,7 @@ from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.proxy.context import Requests
 from pytriton.proxy.tensors.batch import WholeBatch
+from pytriton.proxy.tensors.gpu_tensor import GpuTensor
 from pytriton.proxy.types import Array
 
 InferFunc = Callable[..., Any]
@@ -203,12 +204,19 @@ def requests_of(name: str, args: Arguments) -> tuple[Requests, Arguments]:
 
 
 def arrays_of(name: str, args: Arguments, kwargs: Inputs) -> dict[str, Array]:
-    """Returns the inputs that a decorator was given, without other keyword arguments such as the context."""
+    """Returns the inputs that a decorator was given, without other keyword arguments such as the context.
+
+    Those on a GPU are copied to memory, where their rows are chosen.
+    """
     if args:
         raise PyTritonValidationError(
             f"@{name} takes arrays, but was given {shown(args[0])}: put @batch above it; {ORDER}"
         )
-    return {key: value for key, value in kwargs.items() if isinstance(value, np.ndarray) and value.ndim}
+    return {
+        key: np.asarray(value)
+        for key, value in kwargs.items()
+        if isinstance(value, (np.ndarray, GpuTensor)) and value.ndim
+    }
 
 
 def names_of(names: Iterable[Any]) -> str:

@@ -8,6 +8,7 @@ from pytriton.exceptions import PyTritonError
 from pytriton.model_config.datatypes import DTYPE_BY_CODE
 from pytriton.proxy.services.messages import InferenceCall, InferenceReply, ServiceTensor
 from pytriton.proxy.services.reply_stream import AsyncReplyStream, ReplyStream
+from pytriton.proxy.tensors.gpu_tensor import GpuTensor
 from pytriton.proxy.transport.arena import ArenaError
 from pytriton.python_backend.datatypes import BF16, OPAQUE
 from pytriton.python_backend.errors import TritonError, TritonModelException
@@ -135,6 +136,6 @@ def _response_of(reply: InferenceReply) -> InferenceResponse:
 
 
 def _tensor_of(name: str, tensor: ServiceTensor) -> Tensor:
-    if tensor.datatype == BF16 and DTYPE_BY_CODE[BF16] is OPAQUE:
+    if tensor.datatype == BF16 and DTYPE_BY_CODE[BF16] is OPAQUE and not isinstance(tensor.data, GpuTensor):
         return unchecked(name, tensor.data.view(OPAQUE).reshape(tensor.shape))
     return unchecked(name, tensor.array())

@@ -10,6 +10,7 @@ from typing import Any
 
 from pytriton.proxy.cuda.driver import CudaError, id_of
 from pytriton.proxy.services.messages import InferenceCall, ServiceTensor
+from pytriton.proxy.tensors.gpu_tensor import GpuTensor
 from pytriton.proxy.types import Array
 from pytriton.python_backend.datatypes import BF16, OPAQUE
 from pytriton.python_backend.errors import TritonModelException
@@ -223,6 +224,6 @@ def _correlation_id(value: Any) -> int | str:
 
 def _input_of(tensor: Tensor) -> Array | ServiceTensor:
     array = tensor._array
-    if array.dtype is not OPAQUE:
+    if isinstance(array, GpuTensor) or array.dtype is not OPAQUE:
         return texts_of(array)
     return ServiceTensor(BF16, array.shape, array.ravel().view("u1"))

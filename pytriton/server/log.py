@@ -19,6 +19,7 @@ _LINE = re.compile(
 )
 # What the server logs at every start on a machine without a GPU; not a warning for those who need none.
 _NO_GPU = ("CUDA", "Cuda", "NVML", "DCGM", "GPU metrics", "pinned")
+_OF_BACKEND = ("model '", "tensors of a GPU")  # errors of callables, and what the backend itself says
 # Logged at ERROR, but harmless: for every model that is sent through the repository API; for errors and empty
 # outputs of a model with a response cache, which it does not keep; and at the end, while clients keep streams open.
 _HARMLESS = re.compile(
@@ -60,7 +61,7 @@ class ServerLog:
         level = self._level
         if line.startswith(_TABLE) or _HARMLESS.match(line):
             level = logging.DEBUG
-        elif not line.startswith("model '") and any(word in line for word in _NO_GPU):  # those are callables' errors
+        elif not line.startswith(_OF_BACKEND) and any(word in line for word in _NO_GPU):
             level = min(level, logging.INFO)
         if line and LOGGER.isEnabledFor(level):
             record = LOGGER.makeRecord(LOGGER.name, level, file, number, "%s", (line,), None)

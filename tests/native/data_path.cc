@@ -123,7 +123,7 @@ void Model::Bind(std::optional<int64_t> restart_counter) {
 }
 
 void Model::TakeGpuTensors() {
-  admission_.gpu = std::string(16, '\0');  // as `fake_cuda.cc` identifies the first one
+  admission_.gpus = std::string(16, '\0');  // as `fake_cuda.cc` identifies the first one
   Bind();
 }
 

@@ -119,10 +119,41 @@ void TensorsStayOnTheirGpu() {
   CHECK(worker.count() == 6);
 }
 
+void OutputsThatCannotBeOpenedFailTheirBatch() {
+  std::mt19937_64 random(33);
+  fake_cuda_open_own();
+  GpuWorker worker;
+  bool spoils = false;
+  Model model("spoilt", 1, true, [&](const BatchMessage& batch, const char* data) {
+    Served served = worker.Serve(batch, data);
+    const size_t handle = served.message.size() - pytriton::Aligned(sizeof(DeviceLocation));
+    if (spoils) std::memset(served.message.data() + handle, -1, sizeof(pytriton::cuda::IpcHandle));
+    return served;
+  });
+  model.TakeGpuTensors();
+  model.Load();
+  for (const bool spoilt : {false, true, true, false}) {
+    spoils = spoilt;
+    auto batch = BatchOf(model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {1, 1000}, &random)}),
+                         model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {1, 1000}, &random)}));
+    for (auto& each : batch) MoveToGpu(each.get());
+    if (!spoilt) {
+      model.CheckServed(batch);
+      continue;
+    }
+    model.Execute(batch);
+    for (const auto& each : batch) {
+      CHECK(each->failed_with(TRITONSERVER_ERROR_INTERNAL, "cannot open memory of a GPU"));
+    }
+  }
+  CHECK(model.connections() == 1 && model.worker_end().arena().in_use() == 0);
+}
+
 const Behaviours kBehaviours = {
     {"inputs_in_the_memory_of_a_gpu_are_copied", InputsInTheMemoryOfAGpuAreCopied},
     {"outputs_are_copied_into_the_memory_of_a_gpu", OutputsAreCopiedIntoTheMemoryOfAGpu},
     {"tensors_stay_on_their_gpu", TensorsStayOnTheirGpu},
+    {"outputs_that_cannot_be_opened_fail_their_batch", OutputsThatCannotBeOpenedFailTheirBatch},
 };
 
 }  // namespace

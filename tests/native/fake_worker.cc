@@ -192,7 +192,9 @@ std::string Reply::message() const {
 WorkerEnd::WorkerEnd(FileDescriptor socket, std::vector<FileDescriptor> files, int64_t doorbell, bool acknowledged)
     : socket_(std::move(socket)), files_(std::move(files)), peer_(std::move(files_[0])), arena_(int64_t{1} << 24) {
   if (doorbell != 0) (acknowledged ? acknowledgements_ : doorbell_).emplace(peer_, doorbell);
-  SendNotification(socket_.get(), {static_cast<int64_t>(NotificationKind::kWelcome), 0, doorbell, 0}, 0, arena_.fd());
+  SendNotification(socket_.get(),
+                   {static_cast<int64_t>(NotificationKind::kWelcome), 0, doorbell, pytriton::kOpensGpuMemory}, 0,
+                   arena_.fd());
 }
 
 std::optional<Notification> WorkerEnd::NextNotification(int timeout_ms) {

@@ -304,7 +304,7 @@ bool Same(const RegistrationMessage& a, const RegistrationMessage& b) {
 
 bool Same(const AdmissionMessage& a, const AdmissionMessage& b) {
   return a.socket == b.socket && a.ticket == b.ticket && a.batching == b.batching && a.decoupled == b.decoupled &&
-         a.mode == b.mode && a.max_in_flight == b.max_in_flight && a.gpu == b.gpu && a.inputs == b.inputs &&
+         a.mode == b.mode && a.max_in_flight == b.max_in_flight && a.gpus == b.gpus && a.inputs == b.inputs &&
          a.outputs == b.outputs;
 }
 

@@ -116,7 +116,7 @@ void Encode(const AdmissionMessage& message, MessageWriter* writer) {
   writer->Word(message.decoupled ? 1 : 0);
   writer->Word(static_cast<int64_t>(message.mode));
   writer->Word(message.max_in_flight);
-  writer->Text(message.gpu);
+  writer->Text(message.gpus);
   writer->WriteTexts(message.inputs);
   writer->WriteTexts(message.outputs);
 }

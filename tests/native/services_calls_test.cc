@@ -142,6 +142,23 @@ void ErrorsReachTheWorker() {
   CheckNothingIsLeft(&client);
 }
 
+void WithoutADriverTensorsOfGpusFailTheirCall() {
+  ServiceThread services(Keep);
+  fake_server::AddModel("echo", Echo);
+  ServiceClient client(&services);
+  InferenceCallMessage call;
+  call.model = "echo";
+  call.inputs.push_back({"X", TRITONSERVER_TYPE_UINT8 | pytriton::kOnDevice, {0, 4, {4}}});
+  for (int i = 0; i < 3; ++i) {
+    client.Send(ServiceNotification::kInfer, call, std::string(sizeof(pytriton::DeviceLocation), 'x'));
+    const Got got = client.Take();
+    CHECK(got.reply.failed && got.reply.final && Contains(got.reply.message, "there is no driver for GPUs"));
+  }
+  client.Call("echo", "data");
+  CHECK(client.Take().data[0] == "data");
+  CheckNothingIsLeft(&client);
+}
+
 void CancellingReachesTheServer() {
   ServiceThread services(Keep);
   Held held("held");
@@ -277,6 +294,7 @@ const Behaviours kBehaviours = {
     {"strings_have_their_lengths_first", StringsHaveTheirLengthsFirst},
     {"streams_have_any_number_of_responses", StreamsHaveAnyNumberOfResponses},
     {"errors_reach_the_worker", ErrorsReachTheWorker},
+    {"without_a_driver_tensors_of_gpus_fail_their_call", WithoutADriverTensorsOfGpusFailTheirCall},
     {"cancelling_reaches_the_server", CancellingReachesTheServer},
     {"cycles_are_refused", CyclesAreRefused},
     {"metrics_go_with_the_last_that_has_them", MetricsGoWithTheLastThatHasThem},

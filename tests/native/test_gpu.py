@@ -42,8 +42,9 @@ def test_on_a_stand_in_for_a_gpu(driver_folder: Path, behaviour_of: str) -> None
     assert run(driver_folder, behaviour_of)[-1] == "passed"
 
 
-def test_tensors_that_cannot_be_shared_go_through_memory(driver_folder: Path) -> None:
-    lines = run(driver_folder, "serving", FAKE_CUDA_WITHOUT_IPC="1")
+@pytest.mark.parametrize("reason", ["WITHOUT_IPC", "OPENS_NOTHING"])
+def test_tensors_that_cannot_be_shared_go_through_memory(driver_folder: Path, reason: str) -> None:
+    lines = run(driver_folder, "serving", **{f"FAKE_CUDA_{reason}": "1"})
     assert lines[-1] == "passed"
     assert "double got ndarray" in lines
     assert "double got GpuTensor" not in lines

@@ -45,6 +45,7 @@ BEHAVIOURS = {
         "inputs_in_the_memory_of_a_gpu_are_copied",
         "outputs_are_copied_into_the_memory_of_a_gpu",
         "tensors_stay_on_their_gpu",
+        "outputs_that_cannot_be_opened_fail_their_batch",
     ],
     "data_path_stress": [
         "mutated_answers_never_crash",
@@ -116,6 +117,7 @@ BEHAVIOURS = {
         "strings_have_their_lengths_first",
         "streams_have_any_number_of_responses",
         "errors_reach_the_worker",
+        "without_a_driver_tensors_of_gpus_fail_their_call",
         "cancelling_reaches_the_server",
         "cycles_are_refused",
         "metrics_go_with_the_last_that_has_them",

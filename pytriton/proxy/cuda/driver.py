@@ -13,6 +13,8 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from pytriton.exceptions import PyTritonRuntimeError
+
 _LIBRARY = "libcuda.so.1"
 _SUCCESS = 0
 _DEFAULT_STREAM = 1  # the legacy one, on which PyTorch runs unless it is told otherwise
@@ -43,6 +45,7 @@ _ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "cuDevicePrimaryCtxGetState": (ctypes.c_int, ctypes.POINTER(ctypes.c_uint), ctypes.POINTER(ctypes.c_int)),
     "cuCtxPushCurrent_v2": (_Context,),
     "cuCtxPopCurrent_v2": (ctypes.POINTER(_Context),),
+    "cuCtxSynchronize": (),
     "cuMemcpyAsync": (_Address, _Address, ctypes.c_size_t, _Stream),
     "cuStreamSynchronize": (_Stream,),
     "cuMemAlloc_v2": (ctypes.POINTER(_Address), ctypes.c_size_t),
@@ -55,23 +58,32 @@ _ARGUMENTS: dict[str, tuple[Any, ...]] = {
 }
 
 
-class CudaError(RuntimeError):
-    """The driver refused something."""
+class CudaError(PyTritonRuntimeError):
+    """The driver of a GPU refused something."""
 
 
 def used_device() -> int | None:
     """Returns the number of a GPU that this process uses already; None if it uses none."""
+    return next(iter(_used_devices()), None)
+
+
+def _used_devices() -> list[int]:
+    used = []
     with contextlib.suppress(OSError, CudaError):
-        ctypes.CDLL(_LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_NOW)  # not opened for the sake of the question
-        driver = _driver()
+        # Neither opened nor initialized for the sake of the question, which would break CUDA in forks.
+        if not _library.cache_info().currsize:
+            ctypes.CDLL(_LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        driver = _library()
         count = ctypes.c_int()
         driver.cuDeviceGetCount(ctypes.byref(count))
         for device in range(count.value):
             flags, is_active = ctypes.c_uint(), ctypes.c_int()
-            driver.cuDevicePrimaryCtxGetState(_device(device), ctypes.byref(flags), ctypes.byref(is_active))
+            number = ctypes.c_int()
+            driver.cuDeviceGet(ctypes.byref(number), device)
+            driver.cuDevicePrimaryCtxGetState(number, ctypes.byref(flags), ctypes.byref(is_active))
             if is_active.value:
-                return device
-    return None
+                used.append(device)
+    return used
 
 
 @functools.cache
@@ -86,11 +98,14 @@ def id_of(device: int) -> bytes:
     return found.raw
 
 
-def default_gpu() -> bytes:
-    """Returns the id of the GPU that this process uses, or of the first one that it sees; empty if it sees none."""
+def visible_gpus() -> list[bytes]:
+    """Returns the ids of the GPUs that this process sees, the one that it uses first."""
     with contextlib.suppress(CudaError):
-        return id_of(used_device() or 0)
-    return b""
+        count = ctypes.c_int()
+        _driver().cuDeviceGetCount(ctypes.byref(count))
+        used = used_device() or 0
+        return [id_of(device) for device in sorted(range(count.value), key=lambda device: device != used)]
+    return []
 
 
 @functools.cache
@@ -135,6 +150,19 @@ def start_copy(target: int, source: int, size: int) -> None:
 def wait() -> None:
     """Waits for the copies that were started in the current `context`."""
     _driver().cuStreamSynchronize(_DEFAULT_STREAM)
+
+
+def finish(device: int) -> None:
+    """Waits for all that this process has a GPU do."""
+    with context(device):
+        _driver().cuCtxSynchronize()
+
+
+def finish_all() -> None:
+    """Waits for all that this process has any GPU do."""
+    for device in _used_devices():
+        with contextlib.suppress(CudaError):
+            finish(device)
 
 
 def lock_pages(address: int, size: int) -> None:
@@ -212,6 +240,13 @@ class PeerMemory:
 
 @functools.cache
 def _driver() -> ctypes.CDLL:
+    library = _library()
+    library.cuInit(0)
+    return library
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
     if _is_in_fork:
         raise CudaError("a fork of a process that uses a GPU cannot use it")
     try:
@@ -222,7 +257,6 @@ def _driver() -> ctypes.CDLL:
             function.errcheck = functools.partial(_check, library, name)
     except (OSError, AttributeError) as error:
         raise CudaError(f"there is no driver for GPUs: {error}") from error
-    library.cuInit(0)
     return library
 
 
@@ -242,6 +276,7 @@ def _forget_in_fork() -> None:
     global _is_in_fork
     _is_in_fork = _is_in_fork or _driver.cache_info().currsize > 0
     _driver.cache_clear()
+    _library.cache_clear()
 
 
 os.register_at_fork(after_in_child=_forget_in_fork)

@@ -15,10 +15,11 @@ from typing import cast
 
 import numpy as np
 
-from pytriton.exceptions import PyTritonInferenceError, PyTritonInvalidOperationError
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonInferenceError, PyTritonInvalidOperationError
 from pytriton.model_config.datatypes import DTYPE_BY_CODE
+from pytriton.proxy.cuda.driver import CudaError
 from pytriton.proxy.services.messages import InferenceReply, ServiceTensor
-from pytriton.proxy.tensors.gpu_tensor import GpuTensor
+from pytriton.proxy.tensors.gpu_tensor import GpuTensor, PeerTensor
 from pytriton.proxy.transport.adaptive_spin import AdaptiveSpin
 from pytriton.proxy.transport.arena import Lease, PeerArena, SharedArena
 from pytriton.proxy.transport.doorbell import Doorbell, WakeFlag, has_futex
@@ -190,7 +191,12 @@ class ServiceChannel:
         tensors = {}
         for name, datatype, position, length, shape in message.outputs:
             if datatype & ON_DEVICE:
-                tensors[name] = _gpu_tensor(datatype & ~ON_DEVICE, shape, peer.lease(position, DEVICE_LOCATION_SIZE))
+                lease = peer.lease(position, DEVICE_LOCATION_SIZE)
+                try:
+                    tensors[name] = _gpu_tensor(datatype & ~ON_DEVICE, shape, lease)
+                except (CudaError, PyTritonBadParameterError) as error:
+                    reason = f"output {name!r} cannot be read: {error}"
+                    return InferenceReply(final=message.final, error=PyTritonInferenceError(reason, ErrorCode.INTERNAL))
                 continue
             tensors[name] = ServiceTensor(datatype, shape, peer.lease(position, length) if position >= 0 else _NOTHING)
         return InferenceReply(
@@ -216,5 +222,5 @@ class ServiceChannel:
 def _gpu_tensor(datatype: int, shape: tuple[int, ...], lease: Lease) -> ServiceTensor:
     location, memory = lease.open(0)
     address = memory.address + location.offset
-    tensor = GpuTensor(address, memory.device, shape, DTYPE_BY_CODE[datatype], (lease, memory))
+    tensor = GpuTensor(address, memory.device, shape, DTYPE_BY_CODE[datatype], PeerTensor(lease, memory))
     return ServiceTensor(datatype, shape, cast("Array", tensor))

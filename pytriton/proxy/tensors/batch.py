@@ -13,7 +13,7 @@ from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.datatypes import BYTES_CODE, DTYPE_BY_CODE
 from pytriton.proxy.telemetry.spans import BatchSpans, start_spans
 from pytriton.proxy.tensors.bytes_tensor import bytes_array
-from pytriton.proxy.tensors.gpu_tensor import GpuTensor
+from pytriton.proxy.tensors.gpu_tensor import GpuTensor, PeerTensor
 from pytriton.proxy.tensors.signature import Signature
 from pytriton.proxy.transport.arena import Lease
 from pytriton.proxy.types import Array, Request
@@ -164,18 +164,18 @@ class Batch:
 
     def offset_of(self, arrays: Sequence[Array]) -> int | None:
         """Returns the offset at which arrays lie back to back in the batch's data; None if they do not."""
+        if isinstance(arrays[0], GpuTensor):
+            return None
         if self._stacked is not None and len(arrays) == 1:
             for column, array in zip(self._message.columns, self._stacked.values()):
                 if array is arrays[0] and array.flags.c_contiguous:
                     return column.tensors[0].offset
-        if any(isinstance(array, GpuTensor) for array in arrays):
-            return None
         start = _address(self.lease)
         first = end = _address(arrays[0])
         if not start + self._data_offset <= first < start + self.lease.nbytes:
             return None
         for array in arrays:
-            if not array.flags.c_contiguous or _address(array) != end:
+            if isinstance(array, GpuTensor) or not array.flags.c_contiguous or _address(array) != end:
                 return None
             end += array.nbytes
         return first - start - self._data_offset if end <= start + self.lease.nbytes else None
@@ -228,7 +228,8 @@ class Batch:
     def _gpu_tensor(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """Returns the tensor whose location is at an offset; it stands for an array."""
         location, memory = self.lease.open(offset)
-        tensor = GpuTensor(memory.address + location.offset, memory.device, shape, dtype, (self.lease, memory))
+        owner = PeerTensor(self.lease, memory)
+        tensor = GpuTensor(memory.address + location.offset, memory.device, shape, dtype, owner)
         return cast(Array, tensor)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.datatypes import BYTES_CODE, BYTES_KINDS
+from pytriton.proxy.cuda.driver import CudaError
 from pytriton.proxy.tensors.gpu_tensor import as_gpu_tensor, is_on_gpu
 from pytriton.proxy.tensors.signature import OutputSignature, Signature
 from pytriton.proxy.types import Array, described
@@ -23,14 +24,15 @@ _NUMBERS = "biuf"
 _BFLOAT16 = "bfloat16"
 _BFLOAT16_PRECISION = 8  # bits
 # What libraries raise for tensors on other devices, or of dtypes that NumPy lacks.
-_NOT_CONVERTED = (BufferError, RuntimeError, TypeError, ValueError, AttributeError, OverflowError)
+_NOT_CONVERTED = (CudaError, BufferError, RuntimeError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 def conform(value: object, output: OutputSignature, signature: Signature) -> Array:
     """Returns an output as an array of the declared dtype and number of dimensions.
 
     Args:
-        value: An array, a number, text, a list of these, or a tensor of another library in the computer's memory.
+        value: An array, a number, text, a list of these, or a tensor of another library; a tensor on a GPU stays there,
+            as a `GpuTensor`, if it needs no conversion.
         output: The declaration of the output.
         signature: The declaration of the model.
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from pytriton.model_config.datatypes import BYTES_KINDS, DTYPE_BY_CODE
-from pytriton.proxy.cuda.driver import CudaError, context, start_copy, wait
+from pytriton.model_config.datatypes import DTYPE_BY_CODE
+from pytriton.proxy.cuda.driver import CudaError, PeerMemory, context, finish, start_copy, wait
+from pytriton.proxy.transport.arena import Lease
 from pytriton.proxy.types import Array
 
 _CUDA = 2  # kDLCUDA
@@ -20,15 +21,14 @@ _BFLOAT = 4  # kDLBfloat
 _BF16_CODE = 14
 _KINDS = {"i": 0, "u": 1, "f": 2, "b": 6}  # of DLPack by those of NumPy
 _NAME = b"dltensor"
+_USED_NAME = b"used_dltensor"
 
-_api = ctypes.pythonapi
-_api.PyCapsule_GetPointer.restype = ctypes.c_void_p
-_api.PyCapsule_GetPointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
-_api.PyCapsule_New.restype = ctypes.py_object
-_api.PyCapsule_New.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
-_api.PyCapsule_IsValid.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
-# The same as the first, for a capsule that is being deleted and must not be referred to.
-_pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
+_api = ctypes.PyDLL(None)  # not `ctypes.pythonapi`, whose prototypes others may set
+_pointer_of = _api.PyCapsule_GetPointer
+_pointer_of.restype = ctypes.c_void_p
+_pointer_of.argtypes = (ctypes.py_object, ctypes.c_char_p)
+_set_name = _api.PyCapsule_SetName
+_set_name.argtypes = (ctypes.py_object, ctypes.c_char_p)
 
 
 class DLTensor(ctypes.Structure):
@@ -49,15 +49,63 @@ class DLTensor(ctypes.Structure):
 
 
 class _DLManagedTensor(ctypes.Structure):
-    _fields_ = (("tensor", DLTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
+    _fields_ = (
+        ("tensor", DLTensor),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.CFUNCTYPE(None, ctypes.c_void_p)),
+    )
+
+
+class PeerTensor:
+    """What a tensor of another process is kept by.
+
+    Once nothing refers to it any more, that process may write there again: so it first waits for what this process has
+    the GPU do.
+    """
+
+    def __init__(self, lease: Lease, memory: PeerMemory) -> None:
+        self._lease = lease
+        self._memory = memory
+
+    def __del__(self) -> None:
+        try:
+            finish(self._memory.device)
+        except Exception:  # the GPU has failed, or the interpreter ends
+            return
+
+
+class _Consumed:
+    """A tensor of a DLPack capsule, deleted with this object."""
+
+    def __init__(self, capsule: Any) -> None:
+        self.managed = _DLManagedTensor.from_address(_pointer_of(capsule, _NAME))
+        _set_name(capsule, _USED_NAME)
+
+    def __del__(self) -> None:
+        managed = getattr(self, "managed", None)
+        if managed is not None and managed.deleter:
+            managed.deleter(ctypes.addressof(managed))
+
+
+class _Memory:
+    """Memory as NumPy takes it, which does not look into it."""
+
+    def __init__(self, tensor: GpuTensor) -> None:
+        self._tensor = tensor
+        self.__array_interface__ = {
+            "data": (tensor.address, False),
+            "shape": tensor.shape,
+            "typestr": f"<u{tensor.itemsize}",
+            "version": 3,
+        }
 
 
 class GpuTensor:
-    """A tensor in the memory of a GPU, in C order. Inputs are such with ``ModelConfig(gpu_tensors=True)``.
+    """A tensor in the memory of a GPU, in C order.
 
-    Libraries take it without a copy: ``torch.from_dlpack(tensor)``, ``cupy.from_dlpack(tensor)``,
-    ``jax.dlpack.from_dlpack(tensor)``. Like an input in memory, it is valid for as long as anything refers to it.
-    ``np.asarray(tensor)`` copies it to memory.
+    With ``ModelConfig(gpu_tensors=True)``, inputs that are on a GPU are of this type. Libraries take it without a copy:
+    ``torch.from_dlpack(tensor)``, ``cupy.from_dlpack(tensor)``, ``jax.dlpack.from_dlpack(tensor)``. Like an input in
+    memory, it is valid for as long as anything refers to it. ``np.asarray(tensor)`` copies it to memory.
 
     Attributes:
         address: Where it lies.
@@ -148,8 +196,16 @@ class GpuTensor:
         """Pickles the tensor as an array in memory."""
         return np.asarray, (self.numpy(),)
 
-    def __dlpack__(self, **_: Any) -> Any:
-        """Returns a capsule of DLPack that shares the memory; what is in it was written before."""
+    def __dlpack__(self, *, dl_device: tuple[int, int] | None = None, copy: bool | None = None, **_: Any) -> Any:
+        """Returns a capsule of DLPack that shares the memory; what is in it has been written.
+
+        Raises:
+            BufferError: It is wanted on another device, or as a copy.
+        """
+        if copy or dl_device not in (None, self.__dlpack_device__()):
+            raise BufferError("a GpuTensor is shared where it is: convert it with np.asarray, or copy it there")
+        if isinstance(self._owner, _Consumed):  # whose library may be busy with it
+            finish(self.device)
         return _capsule_of(self)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -188,19 +244,28 @@ def as_gpu_tensor(value: Any, *, keeps_bfloat16: bool = False) -> GpuTensor:
         keeps_bfloat16: Leave bfloat16 as it is, rather than convert it to float32.
 
     Raises:
-        CudaError: It has a dtype that NumPy lacks, or cannot be put in C order.
+        CudaError: It has a dtype that NumPy lacks, or cannot be shared.
     """
     if isinstance(value, GpuTensor):
         return value
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor):
-        value = value.detach()
-        if value.dtype is torch.bfloat16 and not keeps_bfloat16:
-            value = value.float()
-    if hasattr(value, "contiguous"):
-        value = value.contiguous()
-    capsule = value.__dlpack__(stream=_LEGACY_STREAM)  # its library has that stream wait for what makes the tensor
-    return _tensor_of(capsule, value)
+    try:
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(value, torch.Tensor):
+            with torch.cuda.device(value.device):  # PyTorch exports those of the current GPU alone
+                return _from_torch(torch, value.detach(), keeps_bfloat16)
+        if hasattr(value, "flags") and not value.flags.c_contiguous:  # CuPy
+            value = value.copy(order="C")
+        with context(value.__dlpack_device__()[1]):
+            return from_capsule(value.__dlpack__(stream=_LEGACY_STREAM))
+    except (BufferError, AttributeError, TypeError) as error:
+        raise CudaError(f"a {type(value).__name__} on a GPU cannot be shared: {error}") from error
+
+
+def _from_torch(torch: Any, tensor: Any, keeps_bfloat16: bool) -> GpuTensor:
+    if tensor.dtype is torch.bfloat16 and not keeps_bfloat16:
+        tensor = tensor.float()
+    # That stream waits for the one that makes the tensor.
+    return from_capsule(tensor.contiguous().__dlpack__(stream=_LEGACY_STREAM))
 
 
 def from_capsule(capsule: Any) -> GpuTensor:
@@ -210,16 +275,12 @@ def from_capsule(capsule: Any) -> GpuTensor:
         CudaError: It has a dtype that NumPy lacks, or is not in C order.
         ValueError: The capsule was used before.
     """
-    return _tensor_of(capsule, None)
-
-
-def _tensor_of(capsule: Any, value: object) -> GpuTensor:
     tensor = head_of(capsule)
-    shape = tuple(tensor.shape[: tensor.ndim])
+    dtype, shape = _dtype_of(tensor), tuple(tensor.shape[: tensor.ndim])
     if tensor.strides and not _is_in_c_order(shape, tensor.strides[: tensor.ndim]):
         raise CudaError("the tensor is not in C order: make it contiguous")
     address = (tensor.data or 0) + tensor.byte_offset
-    return GpuTensor(address, tensor.device_id, shape, _dtype_of(tensor), (capsule, value))
+    return GpuTensor(address, tensor.device_id, shape, dtype, _Consumed(capsule))
 
 
 def head_of(capsule: Any) -> DLTensor:
@@ -228,13 +289,15 @@ def head_of(capsule: Any) -> DLTensor:
     Raises:
         ValueError: The capsule was used before.
     """
-    return DLTensor.from_address(_api.PyCapsule_GetPointer(capsule, _NAME))
+    return DLTensor.from_address(_pointer_of(capsule, _NAME))
 
 
 def _is_in_c_order(shape: tuple[int, ...], strides: list[int]) -> bool:
+    if 0 in shape:
+        return True
     expected = 1
     for dim, stride in zip(reversed(shape), reversed(strides)):
-        if dim not in (0, 1) and stride != expected:
+        if dim != 1 and stride != expected:
             return False
         expected *= dim
     return True
@@ -249,37 +312,10 @@ def _dtype_of(tensor: DLTensor) -> np.dtype[Any]:
     raise CudaError(f"NumPy has no dtype for DLPack's type {tensor.code} of {tensor.bits} bits")
 
 
-# Capsules in use: what keeps each alive until its consumer has deleted it, by the address of its struct.
-_exported: dict[int, tuple[GpuTensor, _DLManagedTensor, Any]] = {}
-
-
-def _delete(address: int) -> None:
-    """Deletes the struct of a tensor, for its consumer."""
-    _exported.pop(address, None)
-
-
-def _delete_unused(capsule: int) -> None:
-    """Deletes the struct of a capsule that nobody has used."""
-    if _api.PyCapsule_IsValid(capsule, _NAME):
-        _exported.pop(_pointer_of(capsule, _NAME), None)
-
-
-_deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_delete)
-_destructor = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_delete_unused)
-
-
 def _capsule_of(tensor: GpuTensor) -> Any:
-    if tensor.dtype.kind in BYTES_KINDS:
-        raise BufferError("strings have no DLPack form")
-    managed = _DLManagedTensor()
-    shape = (ctypes.c_int64 * tensor.ndim)(*tensor.shape)
-    head = managed.tensor
-    head.data = tensor.address
-    head.device_type, head.device_id = _CUDA, tensor.device
-    head.ndim = tensor.ndim
-    head.code, head.bits, head.lanes = _KINDS.get(tensor.dtype.kind, _BFLOAT), 8 * tensor.itemsize, 1
-    head.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
-    managed.deleter = ctypes.cast(_deleter, ctypes.c_void_p)
-    address = ctypes.addressof(managed)
-    _exported[address] = (tensor, managed, shape)
-    return _api.PyCapsule_New(address, _NAME, ctypes.cast(_destructor, ctypes.c_void_p))
+    """Returns a capsule of NumPy's, which keeps the tensor, with another device and another type in it."""
+    capsule = np.asarray(_Memory(tensor)).__dlpack__()
+    head = head_of(capsule)
+    head.device_type, head.device_id = tensor.__dlpack_device__()
+    head.code = _KINDS.get(tensor.dtype.kind, _BFLOAT)
+    return capsule

@@ -67,10 +67,12 @@ class Layout:
             block = self._devices.allocate(size, tensors[0].device)
             with context(tensors[0].device):
                 target = block.memory.address
-                for tensor in tensors:
-                    start_copy(target, tensor.address, tensor.nbytes)
-                    target += tensor.nbytes
-                wait()
+                try:
+                    for tensor in tensors:
+                        start_copy(target, tensor.address, tensor.nbytes)
+                        target += tensor.nbytes
+                finally:
+                    wait()
         except CudaError as error:
             self._devices.warn(error)
             return None

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from pytriton.proxy.cuda.driver import PeerMemory
+from pytriton.proxy.cuda.driver import PeerMemory, finish_all
 from pytriton.proxy.transport.device_arena import DeviceArena, PeerDeviceArena
 from pytriton.proxy.transport.page_locks import WORTH_LOCKING, Mapping
 from pytriton.proxy.wire.encoding import DeviceLocation
@@ -260,6 +260,21 @@ class Lease(np.ndarray[Any, np.dtype[np.uint8]]):
             words[self._index] = 0
 
 
+class LockedLease(Lease):
+    """A lease of page-locked memory, which a GPU may still be reading when the last array that refers to it goes."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        if getattr(self, "_arena", None) is None:  # as above
+            return
+        try:
+            finish_all()
+        except Exception:  # the interpreter ends, and has lost this module
+            return
+        super().__del__()
+
+
 def map_memory(fd: int) -> Mapping:
     """Maps all of the shared memory behind ``fd``, and closes ``fd``.
 
@@ -298,9 +313,17 @@ class PeerArena:
         # As in `_check`, which would take longer. NumPy does not notice an overflow.
         if not BLOCK_HEADER <= offset <= self._size - size <= self._size:
             self._check(offset, size)
-        if size >= WORTH_LOCKING:
+        if size >= WORTH_LOCKING and self.memory.locks_pages:
             self.memory.lock_block(offset - BLOCK_HEADER, 1 << (size + BLOCK_HEADER - 1).bit_length())
+            return self._leased(LockedLease, offset, size)
+        # As `_leased`, which would take longer.
         lease = _new_array(Lease, (size,), _BYTE, self.memory, offset)
+        lease._arena = self
+        lease._index = (offset - BLOCK_HEADER) >> 3
+        return lease
+
+    def _leased(self, kind: type[Lease], offset: int, size: int) -> Lease:
+        lease = _new_array(kind, (size,), _BYTE, self.memory, offset)
         lease._arena = self
         lease._index = (offset - BLOCK_HEADER) >> 3
         return lease

@@ -18,6 +18,9 @@ LOGGER = logging.getLogger(__name__)
 _MIN_SIZE = 1 << 21  # the driver allocates no less
 
 
+_refusal: str | None = None  # why memory of GPUs cannot be shared here
+
+
 class DeviceBlock:
     """Memory of a GPU, which is free for other tensors once this object has gone."""
 
@@ -48,6 +51,8 @@ class DeviceArena:
         Raises:
             CudaError: There is too little, or it cannot be shared.
         """
+        if _refusal is not None:
+            raise CudaError(_refusal)
         rounded = max(_MIN_SIZE, 1 << (size - 1).bit_length())
         for _ in range(len(self._free)):
             try:
@@ -57,7 +62,13 @@ class DeviceArena:
             if memory.size == rounded and memory.device == device:
                 return DeviceBlock(memory, self._free)
             self._free.append(memory)
-        return DeviceBlock(Memory(rounded, device), self._free)
+        try:
+            return DeviceBlock(Memory(rounded, device), self._free)
+        except CudaError:
+            if not self._free:
+                raise
+            self._free.clear()  # what is of other sizes may make room
+            return DeviceBlock(Memory(rounded, device), self._free)
 
 
 class PeerDeviceArena:
@@ -66,6 +77,19 @@ class PeerDeviceArena:
     def __init__(self) -> None:
         self._opened: dict[tuple[bytes, bytes], PeerMemory] = {}
         self._lock = threading.Lock()
+
+    @property
+    def has_opened(self) -> bool:
+        """Whether memory of the other side can be opened."""
+        return bool(self._opened)
+
+    def try_to_open(self, location: DeviceLocation) -> None:
+        """Opens memory, if that is possible; otherwise, nothing of this process's is shared in future, either."""
+        global _refusal
+        try:
+            self.open(location)
+        except CudaError as error:
+            _refusal = str(error)
 
     def open(self, location: DeviceLocation) -> PeerMemory:
         """Returns the memory in which a tensor lies.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import mmap
 import threading
@@ -68,6 +67,8 @@ class Mapping(mmap.mmap):
                 self._is_refused = True
 
     def __del__(self) -> None:
-        with contextlib.suppress(CudaError):  # the driver may have been shut down before
+        try:
             for first in self._locked or ():
                 unlock_pages(self._address + first)
+        except Exception:  # the interpreter ends, and may have lost this module, or the driver
+            return

@@ -26,7 +26,10 @@ class NotificationKind(enum.IntEnum):
 
 
 PAGE_LOCKED = 1
-"""The size in WELCOME with which the worker says that it page-locks what the backend sends."""
+"""Flag in the size of WELCOME: the worker page-locks what the backend sends."""
+
+OPENS_GPU_MEMORY = 2
+"""Flag in the size of WELCOME: the worker can open the GPU memory that HELLO names."""
 
 
 class Notification(NamedTuple):

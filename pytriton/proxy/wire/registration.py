@@ -38,8 +38,8 @@ class RegistrationMessage:
 class AdmissionMessage:
     """Registry to backend: the worker's address, and the names of the inputs and outputs by position.
 
-    ``max_in_flight`` is the number of batches that the worker takes at a time, 1 in sequential mode. ``gpu`` is the id
-    of the GPU in whose memory it takes tensors, empty if it takes them in none.
+    ``max_in_flight`` is the number of batches that the worker takes at a time, 1 in sequential mode. ``gpus`` has the
+    ids of the GPUs in whose memory it takes tensors, the preferred one first.
     """
 
     socket: str
@@ -50,7 +50,7 @@ class AdmissionMessage:
     max_in_flight: int
     inputs: list[str]
     outputs: list[str]
-    gpu: bytes = b""
+    gpus: bytes = b""
 
 
 def decode_registration(data: bytes) -> RegistrationMessage:
@@ -64,7 +64,7 @@ def encode_admission(message: AdmissionMessage) -> bytes:
     writer = MessageWriter()
     writer.text(message.socket)
     writer.words += (message.ticket, int(message.batching), int(message.decoupled), message.mode, message.max_in_flight)
-    writer.text(text_of(message.gpu))
+    writer.text(text_of(message.gpus))
     for names in (message.inputs, message.outputs):
         writer.words.append(len(names))
         for name in names:
@@ -77,11 +77,11 @@ def decode_admission(data: bytes) -> AdmissionMessage:
     reader = MessageReader(data, 0, len(data))
     socket, ticket = reader.text(), reader.word()
     batching, decoupled = reader.word() != 0, reader.word() != 0
-    mode, max_in_flight, gpu = reader.word(), reader.word(), encode_text(reader.text())
+    mode, max_in_flight, gpus = reader.word(), reader.word(), encode_text(reader.text())
     if mode not in ExecutionMode._value2member_map_:
         raise ProtocolError(f"an admission has the unknown execution mode {mode}")
     inputs = [reader.text() for _ in range(reader.count())]
     outputs = [reader.text() for _ in range(reader.count())]
     return AdmissionMessage(
-        socket, ticket, batching, decoupled, ExecutionMode(mode), max_in_flight, inputs, outputs, gpu
+        socket, ticket, batching, decoupled, ExecutionMode(mode), max_in_flight, inputs, outputs, gpus
     )

@@ -11,9 +11,10 @@ import threading
 import time
 from collections.abc import Callable, Collection
 
-from pytriton.proxy.cuda.driver import default_gpu
+from pytriton.proxy.cuda.driver import visible_gpus
 from pytriton.proxy.services.client import ServerClient
 from pytriton.proxy.transport.channel import Channel
+from pytriton.proxy.transport.doorbell import DOORBELL_SIZE
 from pytriton.proxy.transport.unix_socket import listen_at
 from pytriton.proxy.wire.notification import NotificationKind
 from pytriton.proxy.wire.registration import AdmissionMessage
@@ -62,7 +63,7 @@ class WorkerListener:
             worker.max_in_flight,
             signature.inputs,
             [output.name for output in signature.outputs],
-            default_gpu() if signature.spec.config.gpu_tensors else b"",
+            b"".join(visible_gpus()) if signature.spec.config.gpu_tensors else b"",
         )
 
     def revoke_tickets(self, workers: Collection[object]) -> None:
@@ -115,4 +116,5 @@ class WorkerListener:
             channel.close()
             os.close(peer_fd)
             return
-        worker.serve(channel, peer_fd, server_client, notification.offset)
+        gpu_memory = notification.offset + DOORBELL_SIZE if notification.size > DOORBELL_SIZE else 0
+        worker.serve(channel, peer_fd, server_client, notification.offset, gpu_memory)

@@ -7,6 +7,7 @@ import contextvars
 import functools
 import inspect
 import logging
+import os
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -29,8 +30,8 @@ from pytriton.proxy.transport.arena import TRIM_AFTER_S, Arena, PeerArena
 from pytriton.proxy.transport.channel import Channel
 from pytriton.proxy.transport.doorbell import has_futex
 from pytriton.proxy.transport.time_slice import request_short_time_slice
-from pytriton.proxy.wire.encoding import ProtocolError
-from pytriton.proxy.wire.notification import PAGE_LOCKED, Notification, NotificationKind
+from pytriton.proxy.wire.encoding import DeviceLocation, ProtocolError
+from pytriton.proxy.wire.notification import OPENS_GPU_MEMORY, PAGE_LOCKED, Notification, NotificationKind
 from pytriton.proxy.wire.registration import ExecutionMode
 from pytriton.proxy.wire.service import CURRENT_BATCH
 from pytriton.proxy.worker.concurrent import ConcurrentExecutor
@@ -144,7 +145,12 @@ class Worker:
         return max([self._last_ns / 1e9, *(executor.idle_since() for executor in list(self._executors))])
 
     def serve(
-        self, channel: Channel, peer_fd: int, server_client: ServerClient | None = None, doorbell: int = 0
+        self,
+        channel: Channel,
+        peer_fd: int,
+        server_client: ServerClient | None = None,
+        doorbell: int = 0,
+        gpu_memory: int = 0,
     ) -> None:
         """Serves a model instance: in this thread until it disconnects, unless the callable has threads of its own.
 
@@ -154,6 +160,7 @@ class Worker:
             server_client: The client of the instance's service channel, closed at the end; None if the process has its
                 own.
             doorbell: Offset of the doorbell in the instance's arena; 0 is none.
+            gpu_memory: Offset of the location of GPU memory there, which the instance offers; 0 is none.
         """
         try:
             peer = PeerArena(peer_fd)
@@ -164,6 +171,9 @@ class Worker:
             raise
         if not self._uses_doorbell:
             doorbell = 0
+        if gpu_memory:
+            with contextlib.suppress(ProtocolError):  # it lies outside
+                peer.devices.try_to_open(DeviceLocation.read(peer.memory, gpu_memory))
         if self.mode is not ExecutionMode.SEQUENTIAL:
             self._open_executor(channel, peer, server_client, doorbell)
             return
@@ -265,12 +275,12 @@ class Worker:
         """Welcomes an instance; returns whether it is still there."""
         use_doorbell = channel.use_doorbell if self.mode is ExecutionMode.SEQUENTIAL else channel.acknowledge_at
         try:
-            locks = 0
-            if used_device() is not None:
-                locks = PAGE_LOCKED
+            flags = OPENS_GPU_MEMORY if peer.devices.has_opened else 0
+            if os.environ.get("PYTRITON_PAGE_LOCKS") != "0" and used_device() is not None:
+                flags |= PAGE_LOCKED
                 for memory in (peer.memory, arena.memory):
                     memory.lock_blocks()
-            channel.send(Notification(NotificationKind.WELCOME, 0, doorbell, locks), arena.fd, *self._owner_fds)
+            channel.send(Notification(NotificationKind.WELCOME, 0, doorbell, flags), arena.fd, *self._owner_fds)
             if doorbell:
                 use_doorbell(peer.memory, doorbell)
         except OSError:

@@ -6,7 +6,7 @@ import ctypes
 
 import numpy as np
 
-from pytriton.proxy.cuda.driver import Memory, context, start_copy, wait
+from pytriton.proxy.cuda.driver import CudaError, Memory, context, start_copy, wait
 from pytriton.proxy.tensors.gpu_tensor import GpuTensor
 
 library = ctypes.CDLL("libcuda.so.1")
@@ -21,7 +21,7 @@ def memory(size, device=0):
     """Memory of the GPU that cannot be shared, as a library allocates it."""
     try:
         return Memory(size, device)
-    except RuntimeError:
+    except CudaError:
         made = Memory.__new__(Memory)
         made.size, made.device, address = size, device, ctypes.c_uint64()
         with context(device):

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from pytriton.model_config.datatypes import DATATYPES
-from pytriton.proxy.tensors import gpu_tensor
 from pytriton.proxy.tensors.gpu_tensor import GpuTensor, as_gpu_tensor, from_capsule, is_on_gpu
 from pytriton.python_backend.tensor import Tensor
 
@@ -29,6 +28,8 @@ class Library:
     def __dlpack__(self, *, stream):
         assert stream == 1
         return self.tensor.__dlpack__()
+
+    flags = np.zeros(1).flags
 
     def __dlpack_device__(self):
         return self.tensor.__dlpack_device__()
@@ -75,7 +76,6 @@ def check(array, data):
 
 check()
 gc.collect()
-assert not gpu_tensor._exported
 assert library.fake_cuda_memories() == 0
 
 tensor = to_gpu(np.zeros((2, 3), np.float16), device=1)
@@ -85,6 +85,28 @@ assert is_on_gpu(tensor)
 assert not any(is_on_gpu(other) for other in (np.zeros(1), np.float32(1), "text", None))
 interface = tensor.__cuda_array_interface__
 assert (interface["shape"], interface["typestr"], interface["data"]) == ((2, 3), "<f2", (tensor.address, False))
+for refused in (
+    lambda: np.from_dlpack(tensor),
+    lambda: tensor.__dlpack__(copy=True),
+    lambda: tensor.__dlpack__(dl_device=(1, 0)),
+):
+    try:
+        refused()
+    except (BufferError, RuntimeError):
+        continue
+    raise AssertionError("NumPy takes no tensors of GPUs")
+capsule = tensor.__dlpack__()
+taken = from_capsule(capsule)
+for used in (from_capsule, np.from_dlpack):
+    try:
+        used(capsule)
+    except (ValueError, AttributeError):
+        continue
+    raise AssertionError("a capsule is used once")
+del capsule, taken, tensor
+gc.collect()
+assert library.fake_cuda_memories() == 0
+tensor = to_gpu(np.zeros((2, 3), np.float16), device=1)
 for wrong in (lambda: tensor[::2], lambda: tensor[5], lambda: np.array(tensor, copy=False)):
     try:
         wrong()

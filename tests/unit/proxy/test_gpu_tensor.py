@@ -15,9 +15,10 @@ from pytriton.proxy.transport.arena import Arena
 @pytest.fixture(autouse=True)
 def _no_driver(monkeypatch):
     monkeypatch.setattr(driver, "_LIBRARY", "libcuda.so.of-no-machine")
-    for cached in (driver._driver, driver._primary_context, driver.id_of, driver.device_of):
+    for cached in (driver._driver, driver._library, driver._primary_context, driver.id_of, driver.device_of):
         cached.cache_clear()
     yield
+    driver._library.cache_clear()
     driver._driver.cache_clear()
 
 
@@ -28,7 +29,7 @@ def tensor():
 
 def test_a_process_without_a_driver_uses_no_gpu():
     assert driver.used_device() is None
-    assert driver.default_gpu() == b""
+    assert driver.visible_gpus() == []
 
 
 @pytest.mark.parametrize("read", [GpuTensor.numpy, np.asarray, lambda tensor: driver.Memory(1, tensor.device)])

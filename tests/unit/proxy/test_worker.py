@@ -13,6 +13,7 @@ from executors import threads
 from wiring import TIMEOUT_S, Instance, channels, next_notification, wait_until
 
 from pytriton.exceptions import PyTritonUnrecoverableError
+from pytriton.proxy.transport import device_arena
 from pytriton.proxy.transport.channel import Channel
 from pytriton.proxy.wire.notification import Notification, NotificationKind
 from pytriton.proxy.worker.threads import EventLoop
@@ -171,6 +172,24 @@ class TestWorker:
             ours.receive()
         assert psutil.Process().num_fds() <= files
         ours.close()
+
+    @pytest.mark.parametrize("gpu_memory", [-1, 64, 1 << 62], ids=["before", "nothing", "behind"])
+    def test_gpu_memory_that_cannot_be_opened_is_not_used(self, wire, gpu_memory, monkeypatch):
+        monkeypatch.setattr(device_arena, "_refusal", None)  # which is for the whole process
+        connection = wire()
+        worker = Worker(double, connection.signature)
+        ours, theirs = channels()
+        thread = threading.Thread(
+            target=worker.serve, args=(theirs, os.dup(connection.arena.fd)), kwargs={"gpu_memory": gpu_memory}
+        )
+        thread.start()
+
+        notification, *_ = ours.receive_fds()
+        assert (notification.kind, notification.size) == (NotificationKind.WELCOME, 0)
+        ours.close()
+        worker.close(TIMEOUT_S)
+        thread.join(TIMEOUT_S)
+        assert not thread.is_alive()
 
     @pytest.mark.parametrize("doorbell", [-1, 1 << 62], ids=["before", "behind"])
     def test_an_instance_whose_doorbell_is_not_in_its_arena_is_disconnected(self, wire, doorbell):

@@ -133,6 +133,8 @@ int64_t DeviceOf(const GpuId& gpu) {
   throw CudaError("the server does not see the GPU");
 }
 
+GpuId IdOf(int64_t device) { return Driver::Get().IdOf(device); }
+
 Context::Context(int64_t device) {
   const Driver& driver = Driver::Get();
   driver.Check(driver.context_push(driver.PrimaryContext(device)), "cannot use a GPU");

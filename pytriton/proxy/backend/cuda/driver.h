@@ -18,8 +18,9 @@ using IpcHandle = std::array<char, 64>;
 // What identifies a GPU in all processes, which number those that they see.
 using GpuId = std::array<char, 16>;
 
-// Returns the number of a GPU. Throws CudaError if this process does not see it.
+// Returns the number of a GPU, or the id of a number. Throws CudaError if this process does not see it.
 int64_t DeviceOf(const GpuId& gpu);
+GpuId IdOf(int64_t device);
 
 // Makes a GPU's primary context, which all libraries of a process share, current in this thread while it lives. Throws
 // CudaError.

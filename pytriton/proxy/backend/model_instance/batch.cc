@@ -254,7 +254,7 @@ void Batch::ExamineOutputs(TRITONBACKEND_Request* request, RequestMetadata* meta
     const char* name = nullptr;
     Check(TRITONBACKEND_RequestOutputName(request, i, &name));
     wanted_[row * model_.outputs.size() + Find(model_.outputs, name, i)] = 1;
-    if (!model_.gpu.empty()) message_.wants_gpu = message_.wants_gpu || IsWantedOnGpu(request, name);
+    if (!model_.gpus.empty()) message_.wants_gpu = message_.wants_gpu || IsWantedOnGpu(request, name);
   }
   for (size_t i = 0; i < model_.outputs.size(); ++i) {
     if (wanted_[row * model_.outputs.size() + i] != 0) metadata->outputs.push_back(static_cast<int64_t>(i));
@@ -275,6 +275,17 @@ bool Batch::Stackable(size_t input) const {
     }
   }
   return true;
+}
+
+// The GPU that has the input of all requests, if the worker sees it; otherwise the one that it prefers.
+GpuId Batch::GpuOf(size_t input) const {
+  const std::vector<GpuId> gpus = GpuIdsOf(model_.gpus);
+  const int64_t device = view(0, input).device;
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    if (view(i, input).device != device || device == kInMemory) return gpus.front();
+  }
+  const GpuId gpu = cuda::IdOf(device);
+  return std::find(gpus.begin(), gpus.end(), gpu) != gpus.end() ? gpu : gpus.front();
 }
 
 // Whether a request has the input in the memory of a GPU.
@@ -399,14 +410,19 @@ void Batch::WriteStrings(const TensorColumn& column) const {
 
 void Batch::WriteOnDevice(const TensorColumn& column, DeviceArena* device_arena) const {
   const TensorLocation& tensor = column.tensors[0];
-  const cuda::Memory& memory = device_arena->Allocate(tensor.size, GpuIdOf(model_.gpu), block_);
+  const cuda::Memory& memory = device_arena->Allocate(tensor.size, GpuOf(column.position), block_);
   const cuda::Context context(memory.device());
   char* target = memory.data();
-  for (size_t i = 0; i < requests_.size(); ++i) {
-    ForEachBuffer(view(i, column.position), [&](const char* source, int64_t size, int64_t) {
-      cuda::StartCopy(target, source, size);
-      target += size;
-    });
+  try {
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      ForEachBuffer(view(i, column.position), [&](const char* source, int64_t size, int64_t) {
+        cuda::StartCopy(target, source, size);
+        target += size;
+      });
+    }
+  } catch (...) {
+    cuda::Wait();  // the memory is used again
+    throw;
   }
   cuda::Wait();
   const DeviceLocation location = LocationOf(memory);

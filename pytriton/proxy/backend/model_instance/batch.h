@@ -72,6 +72,7 @@ class Batch {
   void WriteStrings(const TensorColumn& column) const;
   void WriteOnDevice(const TensorColumn& column, DeviceArena* device_arena) const;
   bool IsOnGpu(size_t input) const;
+  GpuId GpuOf(size_t input) const;
   void Examine(TRITONBACKEND_Request* request, const std::vector<uint32_t>& ranks);
   void ExamineOutputs(TRITONBACKEND_Request* request, RequestMetadata* metadata);
   void LayOut(bool with_devices);

@@ -151,6 +151,11 @@ void Instance::Connect(int timeout_ms, const std::function<bool()>& wanted) {
     worker_.connection = ConnectToBound(worker_end.get(), timeout_ms, wanted);
     services_->ConnectController(server_, controller_);
   }
+  const std::string& gpu_failure = worker_.connection->gpu_failure();
+  if (!gpu_failure.empty()) {
+    Log(TRITONSERVER_LOG_WARN,
+        "model '" + identity_.model + "': tensors of a GPU are copied to memory: " + gpu_failure);
+  }
   input_ranks_ = InputRanks(identity_.config, worker_.connection->model());
   worker_.service->SetCapacity(worker_.connection->model().max_in_flight);
   metrics_->SetDecoupled(worker_.connection->model().decoupled);

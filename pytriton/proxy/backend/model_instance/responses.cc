@@ -1,6 +1,8 @@
 #include "model_instance/responses.h"
 
+#include <algorithm>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "model_instance/held_responses.h"
@@ -80,17 +82,20 @@ class OutputReader {
     if (response == nullptr) return;
     const OutputBuffer buffer = Allocate(response, name, shape, size);
     if (!is_bytes) return Copy(buffer, source, size);
-    if (buffer.device == kInMemory) return PutStrings(buffer.data, lengths, source, count);
+    if (buffer.device == kInMemory) return PutStrings(buffer.data, size, lengths, source, count);
     std::string strings(size, '\0');
-    PutStrings(strings.data(), lengths, source, count);
+    PutStrings(strings.data(), size, lengths, source, count);
     Copy(buffer, strings.data(), size);
   }
 
-  // Writes strings in Triton's layout: each length before its element.
-  static void PutStrings(char* target, const char* lengths, const char* source, int64_t count) {
+  // Writes strings in Triton's layout: each length before its element. There is room for `size` bytes, even if the
+  // worker changes the lengths meanwhile.
+  static void PutStrings(char* target, int64_t size, const char* lengths, const char* source, int64_t count) {
+    const char* const end = target + size;
     for (int64_t i = 0; i < count; ++i) {
       uint32_t length;
       std::memcpy(&length, lengths + i * kLengthSize, kLengthSize);
+      if (end - target < kLengthSize + int64_t{length}) throw ProtocolError("the worker changes what it has sent");
       std::memcpy(target, &length, kLengthSize);
       std::memcpy(target + kLengthSize, source, length);
       target += kLengthSize + length;
@@ -294,9 +299,21 @@ std::vector<Outcome> Respond(const Batch& batch, Connection* connection, const R
 
   std::vector<OutputReader> outputs;
   outputs.reserve(result.columns.size());
+  std::optional<RequestFailure> unopened;  // if there are outputs that cannot be read
   for (const TensorColumn& column : result.columns) {
     outputs.emplace_back(column, column.in_batch ? batch.data() : data, batch.total_rows());
-    if (column.on_device) outputs.back().OpenOnDevice(connection->worker_device_arena());
+    if (!column.on_device || unopened.has_value()) continue;
+    try {
+      outputs.back().OpenOnDevice(connection->worker_device_arena());
+    } catch (const cuda::CudaError& error) {
+      unopened = RequestFailure{-1, TRITONSERVER_ERROR_INTERNAL, error.what(), "", "CudaError"};
+    }
+  }
+  if (unopened.has_value()) {
+    outputs.clear();
+    const RequestFailure* const none = nullptr;
+    const RequestFailure* const failure = &*unopened;
+    std::replace(failures.begin(), failures.end(), none, failure);
   }
 
   std::vector<Outcome> outcomes(request_count, Outcome::kFailed);

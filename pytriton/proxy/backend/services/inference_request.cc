@@ -162,7 +162,7 @@ void InferenceRequest::Start(const std::shared_ptr<ServiceChannel>& channel, int
 
 void InferenceRequest::Prepare(const InferenceCallMessage& call, const char* data, const std::string& call_chain) {
   Check(TRITONSERVER_InferenceRequestNew(&request_, channel_->server(), call.model.c_str(), call.version));
-  if (!call.preferred_gpu.empty()) preferred_gpu_ = GpuIdOf(call.preferred_gpu);
+  if (!call.preferred_gpu.empty()) preferred_gpu_ = GpuIdsOf(call.preferred_gpu).front();
   if (!call.request_id.empty()) Check(TRITONSERVER_InferenceRequestSetId(request_, call.request_id.c_str()));
   if (call.flags != 0) {
     Check(TRITONSERVER_InferenceRequestSetFlags(request_, static_cast<uint32_t>(call.flags)));
@@ -287,8 +287,11 @@ bool InferenceRequest::AllocateOnDevice(int64_t size, OutputBlock* block, void**
     *buffer = memory.data();
     *device = memory.device();
     return true;
-  } catch (const cuda::CudaError&) {
+  } catch (const cuda::CudaError& error) {
     block->arena->Discard(block->block);
+    if (channel_->IsFirstGpuFailure()) {
+      Log(TRITONSERVER_LOG_WARN, std::string("tensors of a GPU are copied to memory: ") + error.what());
+    }
     return false;
   }
 }

@@ -149,6 +149,9 @@ void ServiceChannel::Call(const Notification& notification) {
   } catch (const TritonError& error) {
     worker_arena_.Release(notification.offset);
     return Fail(notification.sequence, error.code(), error.what());
+  } catch (const cuda::CudaError& error) {
+    worker_arena_.Release(notification.offset);
+    return Fail(notification.sequence, TRITONSERVER_ERROR_INTERNAL, error.what());
   }
   if (closed_) Cancel(notification.sequence);
 }

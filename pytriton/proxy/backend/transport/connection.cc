@@ -18,10 +18,11 @@ constexpr int kPollIntervalMs = 50;
 
 Connection::Connection(AdmissionMessage admission, int service_fd)
     : model_(std::move(admission)), channel_(model_.socket), arena_(std::make_shared<Arena>()) {
-  const Block doorbell = arena_->Allocate(Doorbell::kSize);
+  // The doorbell, and behind it the location of GPU memory, if there is some.
+  const Block doorbell = arena_->Allocate(Doorbell::kSize + sizeof(DeviceLocation));
   std::memset(doorbell.data, 0, Doorbell::kSize);
-  const Notification hello = {static_cast<int64_t>(NotificationKind::kHello), model_.ticket, doorbell.offset,
-                              Doorbell::kSize};
+  const int64_t size = Doorbell::kSize + (OfferGpuMemory(doorbell) ? int64_t{sizeof(DeviceLocation)} : 0);
+  const Notification hello = {static_cast<int64_t>(NotificationKind::kHello), model_.ticket, doorbell.offset, size};
   channel_.Send(hello, arena_->fd(), service_fd);
   std::vector<FileDescriptor> files;
   Notification notification;
@@ -35,11 +36,29 @@ Connection::Connection(AdmissionMessage admission, int service_fd)
   } else {
     arena_->Discard(doorbell);
   }
-  if (notification.size == kPageLocked) arena_->KeepPages();
-  if (!model_.gpu.empty()) device_arena_.emplace(arena_);
+  if ((notification.size & kPageLocked) != 0) arena_->KeepPages();
+  if (device_arena_.has_value() && (notification.size & kOpensGpuMemory) == 0) {
+    gpu_failure_ = "the worker cannot open GPU memory of the server";
+    device_arena_.reset();
+  }
+  if (!device_arena_.has_value()) model_.gpus.clear();
   worker_arena_ = PeerArena(std::move(files[0]));
   process_ = files.size() > 1 ? std::move(files[1]) : channel_.Process();
   channel_.SetTimeout(kPollIntervalMs);
+}
+
+bool Connection::OfferGpuMemory(const Block& block) {
+  if (model_.gpus.empty()) return false;
+  try {
+    device_arena_.emplace(arena_);
+    const DeviceLocation location = LocationOf(device_arena_->Allocate(1, GpuIdsOf(model_.gpus).front(), block));
+    std::memcpy(block.data + Doorbell::kSize, &location, sizeof(location));
+    return true;
+  } catch (const cuda::CudaError& error) {
+    gpu_failure_ = error.what();
+    device_arena_.reset();
+    return false;
+  }
 }
 
 void Connection::Send(NotificationKind kind, int64_t sequence, int64_t offset, int64_t size) {

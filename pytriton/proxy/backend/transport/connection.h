@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "transport/adaptive_spin.h"
@@ -33,8 +34,10 @@ class Connection {
   const std::shared_ptr<Arena>& arena() const { return arena_; }
   // The worker's arena for results.
   const PeerArena& worker_arena() const { return worker_arena_; }
-  // The same for tensors in the memory of GPUs; null if the worker takes none there.
+  // The same for tensors in the memory of GPUs; null if the worker takes none there, or cannot.
   DeviceArena* device_arena() { return device_arena_.has_value() ? &*device_arena_ : nullptr; }
+  // Why it cannot, although it would; empty otherwise.
+  const std::string& gpu_failure() const { return gpu_failure_; }
   PeerDeviceArena* worker_device_arena() { return &worker_device_arena_; }
   // The bytes of memory that both take; from any thread.
   int64_t SharedMemoryBytes() const { return arena_->MemoryBytes() + worker_arena_.MemoryBytes(); }
@@ -70,7 +73,11 @@ class Connection {
   // Throws ChannelError if the worker has gone.
   void CheckAlive() const;
 
-  const AdmissionMessage model_;
+  // Allocates memory of the worker's GPU, and writes where it lies. Returns whether that succeeded.
+  bool OfferGpuMemory(const Block& block);
+
+  AdmissionMessage model_;
+  std::string gpu_failure_;
   Channel channel_;
   std::shared_ptr<Arena> arena_;
   PeerArena worker_arena_;

@@ -29,9 +29,19 @@ const cuda::Memory& DeviceArena::Allocate(int64_t size, const GpuId& gpu, const 
     used_.push_back({std::move(*found), message});
     free_.erase(found);
   } else {
-    used_.push_back({std::make_unique<cuda::Memory>(rounded, cuda::DeviceOf(gpu)), message});
+    used_.push_back({NewMemory(rounded, cuda::DeviceOf(gpu)), message});
   }
   return *used_.back().memory;
+}
+
+std::unique_ptr<cuda::Memory> DeviceArena::NewMemory(size_t size, int64_t device) {
+  try {
+    return std::make_unique<cuda::Memory>(size, device);
+  } catch (const cuda::CudaError&) {
+    if (free_.empty()) throw;
+    free_.clear();  // what is of other sizes may make room
+    return std::make_unique<cuda::Memory>(size, device);
+  }
 }
 
 void DeviceArena::Collect() {

@@ -30,7 +30,7 @@ class DeviceArena {
   // Returns memory of a GPU for as long as `message`, a block of the arena, is in use. Throws CudaError.
   const cuda::Memory& Allocate(int64_t size, const GpuId& gpu, const Block& message);
 
-  // Whether this is the first time that it is called, since tensors could not be kept on their GPU.
+  // True once: for the first failure, which is logged.
   bool IsFirstFailure() { return !has_failed_.exchange(true); }
 
  private:
@@ -39,6 +39,7 @@ class DeviceArena {
     Block message;
   };
 
+  std::unique_ptr<cuda::Memory> NewMemory(size_t size, int64_t device);
   void Collect();
 
   const std::shared_ptr<Arena> arena_;

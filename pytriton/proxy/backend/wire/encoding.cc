@@ -18,11 +18,11 @@ int64_t PlaceOf(const TensorColumn& column) {
 
 }  // namespace
 
-GpuId GpuIdOf(std::string_view text) {
-  GpuId gpu = {};
-  if (text.size() != gpu.size()) throw ProtocolError("a message names a GPU in another way than by its id");
-  std::memcpy(gpu.data(), text.data(), gpu.size());
-  return gpu;
+std::vector<GpuId> GpuIdsOf(std::string_view text) {
+  std::vector<GpuId> gpus(text.size() / sizeof(GpuId));
+  if (text.size() % sizeof(GpuId) != 0) throw ProtocolError("a message names a GPU in another way than by its id");
+  std::memcpy(gpus.data(), text.data(), text.size());
+  return gpus;
 }
 
 void MessageWriter::WriteTexts(const std::vector<std::string>& texts) {

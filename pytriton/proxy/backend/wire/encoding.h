@@ -48,8 +48,8 @@ struct DeviceLocation {
 };
 static_assert(sizeof(DeviceLocation) == 88);
 
-// Returns an id that was sent as text. Throws ProtocolError if it is none.
-GpuId GpuIdOf(std::string_view text);
+// Returns the ids of GPUs that were sent as text. Throws ProtocolError if it is something else.
+std::vector<GpuId> GpuIdsOf(std::string_view text);
 
 // One input or output over all requests of a batch. A stacked column is a single tensor: the requests' tensors lie back
 // to back along the first dimension. Otherwise there is one tensor per request. A stacked output that is part of an

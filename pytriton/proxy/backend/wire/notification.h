@@ -18,8 +18,10 @@ enum class NotificationKind : int64_t {
   kWarmup = 7
 };
 
-// The size in kWelcome with which the worker says that it page-locks what the backend sends.
+// Flags in the size of kWelcome: the worker page-locks what the backend sends; it can open the GPU memory that the
+// kHello names.
 constexpr int64_t kPageLocked = 1;
+constexpr int64_t kOpensGpuMemory = 2;
 
 // A notification; `offset` and `size` are the location of a message in the sender's arena.
 struct Notification {

@@ -20,7 +20,7 @@ AdmissionMessage DecodeAdmission(MessageReader* reader) {
   if (mode < 1 || mode > 3) throw ProtocolError("an admission has an unknown execution mode");
   message.mode = static_cast<ExecutionMode>(mode);
   message.max_in_flight = reader->Word();
-  message.gpu = reader->Text();
+  message.gpus = reader->Text();
   message.inputs = reader->ReadTexts();
   message.outputs = reader->ReadTexts();
   return message;
