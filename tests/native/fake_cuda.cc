@@ -56,6 +56,7 @@ bool opens_own = false;
 bool is_retained[kDevices] = {};
 std::map<Address, Memory> memories;
 std::map<Address, uint64_t> locked;
+int ranges_locked = 0;
 int context_of[kDevices];
 thread_local std::vector<void*> current;
 thread_local std::vector<Copy> started;
@@ -213,6 +214,7 @@ Result cuMemHostRegister_v2(Address address, size_t size, unsigned) {
     if (start < address + size && address < start + length) return kAlreadyLocked;
   }
   locked[address] = size;
+  ++ranges_locked;
   return kSuccess;
 }
 
@@ -232,6 +234,9 @@ int fake_cuda_locked(Address address, size_t size) {
   }
   return 0;
 }
+
+// Number of ranges that this process has ever locked.
+int fake_cuda_ranges_locked() { return ranges_locked; }
 
 // Lets this process open what it has allocated itself.
 void fake_cuda_open_own() { opens_own = true; }

@@ -42,6 +42,13 @@ def test_on_a_stand_in_for_a_gpu(driver_folder: Path, behaviour_of: str) -> None
     assert run(driver_folder, behaviour_of)[-1] == "passed"
 
 
+@pytest.mark.parametrize(("setting", "is_locked"), [("1", True), ("0", False)])
+def test_pages_are_locked_unless_the_environment_says_otherwise(
+    driver_folder: Path, setting: str, is_locked: bool
+) -> None:
+    assert f"page-locked: {is_locked}" in run(driver_folder, "serving", PYTRITON_PAGE_LOCKS=setting)
+
+
 @pytest.mark.parametrize("reason", ["WITHOUT_IPC", "OPENS_NOTHING"])
 def test_tensors_that_cannot_be_shared_go_through_memory(driver_folder: Path, reason: str) -> None:
     lines = run(driver_folder, "serving", **{f"FAKE_CUDA_{reason}": "1"})

@@ -104,6 +104,7 @@ with Triton(config=config) as triton:
             assert len(found) == 3
             assert all(np.array_equal(each, x + step) for step, each in enumerate(found))
 print(*sorted(seen), sep="\n")
+print("page-locked:", library.fake_cuda_ranges_locked() > 0)
 if not {"FAKE_CUDA_WITHOUT_IPC", "FAKE_CUDA_OPENS_NOTHING"} & os.environ.keys():
     assert seen == {"double got GpuTensor", "double got ndarray", "in_memory got ndarray"}, seen
 gc.collect()
