@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import functools
 import json
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +26,6 @@ import tritonclient.utils.cuda_shared_memory as shared
 
 from pytriton.decorators import batch, triton_context
 from pytriton.model_config import ModelConfig, Tensor
-from pytriton.proxy.worker import worker
 from pytriton.triton import Triton, TritonConfig, TritonSecurityConfig
 
 COUNTS = (1, 8, 64)  # images of a request
@@ -69,8 +69,8 @@ def serving(*, page_locked: bool) -> Iterator[Triton]:
     scores = [Tensor(name="scores", dtype=np.float32, shape=(1000,))]
     doubled = [Tensor(name="doubled", dtype=np.float32, shape=IMAGE)]
     config = TritonConfig(http_port=0, grpc_port=0, metrics_port=0)
-    unlocked = contextlib.nullcontext() if page_locked else mock.patch.object(worker, "used_device", lambda: None)
-    with unlocked, Triton(config=config, security_config=TritonSecurityConfig(restricted_endpoints=[])) as triton:
+    environment = mock.patch.dict(os.environ, {"PYTRITON_PAGE_LOCKS": str(int(page_locked))})
+    with environment, Triton(config=config, security_config=TritonSecurityConfig(restricted_endpoints=[])) as triton:
         for name, function, outputs, gpu_tensors in (
             ("classify", classify, scores, False),
             ("classify_on_gpu", classify, scores, True),

@@ -8,13 +8,12 @@ import numpy as np
 
 from pytriton.model_config.datatypes import BYTES_KINDS, DTYPE_BY_CODE
 from pytriton.proxy.cuda.driver import CudaError
-from pytriton.proxy.tensors.gpu_tensor import GpuTensor, as_gpu_tensor, from_capsule, head_of, is_on_gpu
+from pytriton.proxy.tensors.gpu_tensor import BFLOAT, GpuTensor, as_gpu_tensor, from_capsule, head_of, is_on_gpu
 from pytriton.proxy.types import Array
 from pytriton.python_backend.datatypes import BF16
 from pytriton.python_backend.errors import TritonModelException
 
 _HOST_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
-_BFLOAT = 4  # kDLBfloat
 
 
 class _Capsule:
@@ -89,7 +88,7 @@ def from_dlpack(source: Any) -> Array | GpuTensor:
 
 def _is_bfloat(source: Any) -> bool:
     if isinstance(source, _Capsule):
-        return bool(source.head.code == _BFLOAT)
+        return bool(source.head.code == BFLOAT)
     return "bfloat16" in str(getattr(source, "dtype", ""))
 
 

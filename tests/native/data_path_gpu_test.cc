@@ -80,9 +80,8 @@ class GpuWorker {
       TensorColumn echo = column;
       echo.tensors[0].offset = static_cast<int64_t>(tensors.size());
       result.columns.push_back(echo);
-      location = pytriton::LocationOf(*memories_.back());
-      tensors.append(reinterpret_cast<const char*>(&location), sizeof(location));
-      tensors.resize(pytriton::Aligned(static_cast<int64_t>(tensors.size())));
+      tensors.resize(tensors.size() + pytriton::Aligned(sizeof(location)));
+      pytriton::WriteLocation(*memories_.back(), tensors.data() + echo.tensors[0].offset);
       ++count_;
     }
     CHECK(batch.wants_gpu == wants_gpu_);

@@ -21,15 +21,12 @@ _DEFAULT_STREAM = 1  # the legacy one, on which PyTorch runs unless it is told o
 _OPEN_LAZILY = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, the only flag
 _PORTABLE = 1  # CU_MEMHOSTREGISTER_PORTABLE: page-locked for all GPUs
 
-HANDLE_SIZE = 64
-"""Bytes of what another process opens memory with."""
-
-ID_SIZE = 16
-"""Bytes of what identifies a GPU in all processes, which number those that they see."""
+_HANDLE_SIZE = 64  # bytes of what another process opens memory with
+_ID_SIZE = 16  # bytes of what identifies a GPU in all processes, which number those that they see
 
 
 class _Handle(ctypes.Structure):  # passed by value
-    _fields_ = (("bytes", ctypes.c_ubyte * HANDLE_SIZE),)
+    _fields_ = (("bytes", ctypes.c_ubyte * _HANDLE_SIZE),)
 
 
 _Address = ctypes.c_uint64
@@ -40,7 +37,7 @@ _ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "cuInit": (ctypes.c_uint,),
     "cuDeviceGet": (ctypes.POINTER(ctypes.c_int), ctypes.c_int),
     "cuDeviceGetCount": (ctypes.POINTER(ctypes.c_int),),
-    "cuDeviceGetUuid_v2": (ctypes.c_char * ID_SIZE, ctypes.c_int),
+    "cuDeviceGetUuid_v2": (ctypes.c_char * _ID_SIZE, ctypes.c_int),
     "cuDevicePrimaryCtxRetain": (ctypes.POINTER(_Context), ctypes.c_int),
     "cuDevicePrimaryCtxGetState": (ctypes.c_int, ctypes.POINTER(ctypes.c_uint), ctypes.POINTER(ctypes.c_int)),
     "cuCtxPushCurrent_v2": (_Context,),
@@ -74,13 +71,9 @@ def _used_devices() -> list[int]:
         if not _library.cache_info().currsize:
             ctypes.CDLL(_LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
         driver = _library()
-        count = ctypes.c_int()
-        driver.cuDeviceGetCount(ctypes.byref(count))
-        for device in range(count.value):
+        for device in _devices(driver):
             flags, is_active = ctypes.c_uint(), ctypes.c_int()
-            number = ctypes.c_int()
-            driver.cuDeviceGet(ctypes.byref(number), device)
-            driver.cuDevicePrimaryCtxGetState(number, ctypes.byref(flags), ctypes.byref(is_active))
+            driver.cuDevicePrimaryCtxGetState(_device(driver, device), ctypes.byref(flags), ctypes.byref(is_active))
             if is_active.value:
                 used.append(device)
     return used
@@ -93,18 +86,17 @@ def id_of(device: int) -> bytes:
     Raises:
         CudaError: There is no such GPU.
     """
-    found = (ctypes.c_char * ID_SIZE)()
-    _driver().cuDeviceGetUuid_v2(found, _device(device))
+    found = (ctypes.c_char * _ID_SIZE)()
+    driver = _driver()
+    driver.cuDeviceGetUuid_v2(found, _device(driver, device))
     return found.raw
 
 
 def visible_gpus() -> list[bytes]:
     """Returns the ids of the GPUs that this process sees, the one that it uses first."""
     with contextlib.suppress(CudaError):
-        count = ctypes.c_int()
-        _driver().cuDeviceGetCount(ctypes.byref(count))
-        used = used_device() or 0
-        return [id_of(device) for device in sorted(range(count.value), key=lambda device: device != used)]
+        devices, used = _devices(_driver()), used_device() or 0
+        return [id_of(device) for device in sorted(devices, key=lambda device: device != used)]
     return []
 
 
@@ -115,9 +107,7 @@ def device_of(gpu: bytes) -> int:
     Raises:
         CudaError: This process does not see it.
     """
-    count = ctypes.c_int()
-    _driver().cuDeviceGetCount(ctypes.byref(count))
-    for device in range(count.value):
+    for device in _devices(_driver()):
         if id_of(device) == gpu:
             return device
     raise CudaError("this process does not see the GPU")
@@ -282,14 +272,22 @@ def _forget_in_fork() -> None:
 os.register_at_fork(after_in_child=_forget_in_fork)
 
 
-def _device(number: int) -> int:
+def _devices(driver: ctypes.CDLL) -> range:
+    """Returns the numbers of the GPUs."""
+    count = ctypes.c_int()
+    driver.cuDeviceGetCount(ctypes.byref(count))
+    return range(count.value)
+
+
+def _device(driver: ctypes.CDLL, number: int) -> int:
+    """Returns what the driver calls a GPU."""
     device = ctypes.c_int()
-    _driver().cuDeviceGet(ctypes.byref(device), number)
+    driver.cuDeviceGet(ctypes.byref(device), number)
     return device.value
 
 
 @functools.cache
 def _primary_context(device: int) -> _Context:
-    handle = _Context()
-    _driver().cuDevicePrimaryCtxRetain(ctypes.byref(handle), _device(device))
+    handle, driver = _Context(), _driver()
+    driver.cuDevicePrimaryCtxRetain(ctypes.byref(handle), _device(driver, device))
     return handle

@@ -19,9 +19,9 @@ from pytriton.exceptions import PyTritonBadParameterError, PyTritonInferenceErro
 from pytriton.model_config.datatypes import DTYPE_BY_CODE
 from pytriton.proxy.cuda.driver import CudaError
 from pytriton.proxy.services.messages import InferenceReply, ServiceTensor
-from pytriton.proxy.tensors.gpu_tensor import GpuTensor, PeerTensor
+from pytriton.proxy.tensors.gpu_tensor import peer_tensor
 from pytriton.proxy.transport.adaptive_spin import AdaptiveSpin
-from pytriton.proxy.transport.arena import Lease, PeerArena, SharedArena
+from pytriton.proxy.transport.arena import PeerArena, SharedArena
 from pytriton.proxy.transport.doorbell import Doorbell, WakeFlag, has_futex
 from pytriton.proxy.transport.notification_reader import NotificationReader
 from pytriton.proxy.transport.notification_sender import NotificationSender
@@ -191,12 +191,14 @@ class ServiceChannel:
         tensors = {}
         for name, datatype, position, length, shape in message.outputs:
             if datatype & ON_DEVICE:
+                datatype &= ~ON_DEVICE
                 lease = peer.lease(position, DEVICE_LOCATION_SIZE)
                 try:
-                    tensors[name] = _gpu_tensor(datatype & ~ON_DEVICE, shape, lease)
+                    tensor = cast("Array", peer_tensor(lease, 0, shape, DTYPE_BY_CODE[datatype]))
                 except (CudaError, PyTritonBadParameterError) as error:
                     reason = f"output {name!r} cannot be read: {error}"
                     return InferenceReply(final=message.final, error=PyTritonInferenceError(reason, ErrorCode.INTERNAL))
+                tensors[name] = ServiceTensor(datatype, shape, tensor)
                 continue
             tensors[name] = ServiceTensor(datatype, shape, peer.lease(position, length) if position >= 0 else _NOTHING)
         return InferenceReply(
@@ -217,10 +219,3 @@ class ServiceChannel:
             self._doorbell.wake()
         if self.arena is not None:
             self.arena.close()
-
-
-def _gpu_tensor(datatype: int, shape: tuple[int, ...], lease: Lease) -> ServiceTensor:
-    location, memory = lease.open(0)
-    address = memory.address + location.offset
-    tensor = GpuTensor(address, memory.device, shape, DTYPE_BY_CODE[datatype], PeerTensor(lease, memory))
-    return ServiceTensor(datatype, shape, cast("Array", tensor))

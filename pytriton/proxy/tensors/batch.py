@@ -13,7 +13,7 @@ from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.datatypes import BYTES_CODE, DTYPE_BY_CODE
 from pytriton.proxy.telemetry.spans import BatchSpans, start_spans
 from pytriton.proxy.tensors.bytes_tensor import bytes_array
-from pytriton.proxy.tensors.gpu_tensor import GpuTensor, PeerTensor
+from pytriton.proxy.tensors.gpu_tensor import GpuTensor, peer_tensor
 from pytriton.proxy.tensors.signature import Signature
 from pytriton.proxy.transport.arena import Lease
 from pytriton.proxy.types import Array, Request
@@ -221,16 +221,9 @@ class Batch:
         if column.datatype == BYTES_CODE:
             return bytes_array(self.lease, offset, shape)
         if column.on_device:
-            return self._gpu_tensor(offset, shape, DTYPE_BY_CODE[column.datatype])
+            return cast(Array, peer_tensor(self.lease, offset, shape, DTYPE_BY_CODE[column.datatype]))
         buffer: Any = self.lease
         return np.ndarray(shape, DTYPE_BY_CODE[column.datatype], buffer, offset)
-
-    def _gpu_tensor(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """Returns the tensor whose location is at an offset; it stands for an array."""
-        location, memory = self.lease.open(offset)
-        owner = PeerTensor(self.lease, memory)
-        tensor = GpuTensor(memory.address + location.offset, memory.device, shape, dtype, owner)
-        return cast(Array, tensor)
 
 
 def _address(array: Array) -> int:

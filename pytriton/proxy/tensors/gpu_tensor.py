@@ -17,7 +17,9 @@ from pytriton.proxy.types import Array
 _CUDA = 2  # kDLCUDA
 _MANAGED = 13  # kDLCUDAManaged
 _LEGACY_STREAM = 1  # in the words of DLPack
-_BFLOAT = 4  # kDLBfloat
+BFLOAT = 4
+"""``kDLBfloat``."""
+
 _BF16_CODE = 14
 _KINDS = {"i": 0, "u": 1, "f": 2, "b": 6}  # of DLPack by those of NumPy
 _NAME = b"dltensor"
@@ -56,7 +58,7 @@ class _DLManagedTensor(ctypes.Structure):
     )
 
 
-class PeerTensor:
+class _Peer:
     """What a tensor of another process is kept by.
 
     Once nothing refers to it any more, that process may write there again: so it first waits for what this process has
@@ -226,6 +228,17 @@ class GpuTensor:
         return f"GpuTensor(shape={self.shape}, dtype={self.dtype}, device={self.device})"
 
 
+def peer_tensor(lease: Lease, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> GpuTensor:
+    """Returns a tensor of the other process, whose `DeviceLocation` lies at an offset of a lease.
+
+    Raises:
+        ProtocolError: There is none.
+        CudaError: Its memory cannot be opened.
+    """
+    location, memory = lease.open(offset)
+    return GpuTensor(memory.address + location.offset, memory.device, shape, dtype, _Peer(lease, memory))
+
+
 def is_on_gpu(value: Any) -> bool:
     """Returns whether something is a tensor of a library in the memory of a GPU."""
     if isinstance(value, np.generic) or not hasattr(value, "__dlpack_device__"):
@@ -304,7 +317,7 @@ def _is_in_c_order(shape: tuple[int, ...], strides: list[int]) -> bool:
 
 
 def _dtype_of(tensor: DLTensor) -> np.dtype[Any]:
-    if tensor.code == _BFLOAT and tensor.bits == 16:
+    if tensor.code == BFLOAT and tensor.bits == 16:
         return DTYPE_BY_CODE[_BF16_CODE]
     for kind, code in _KINDS.items():
         if code == tensor.code and tensor.lanes == 1:
@@ -317,5 +330,5 @@ def _capsule_of(tensor: GpuTensor) -> Any:
     capsule = np.asarray(_Memory(tensor)).__dlpack__()
     head = head_of(capsule)
     head.device_type, head.device_id = tensor.__dlpack_device__()
-    head.code = _KINDS.get(tensor.dtype.kind, _BFLOAT)
+    head.code = _KINDS.get(tensor.dtype.kind, BFLOAT)
     return capsule

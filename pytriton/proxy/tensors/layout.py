@@ -105,8 +105,6 @@ class Layout:
         try:
             for position, shape, arrays in self._joined:
                 whole: Array = np.ndarray(shape, arrays[0].dtype, memory, data + position)
-                if any(isinstance(array, GpuTensor) for array in arrays):
-                    arrays = [array.numpy() if isinstance(array, GpuTensor) else array for array in arrays]
                 np.concatenate(arrays, out=whole)
             for position, array in self._arrays:
                 put(array, memory, data + position)

@@ -108,8 +108,8 @@ class Arena:
                 )
             free = self._free[order]
             offset = free.pop()[0] if free else self._split(order)
-        if size >= WORTH_LOCKING:
-            self.memory.lock_block(offset, 1 << order)
+            if size >= WORTH_LOCKING:
+                self.memory.lock_block(offset, 1 << order)
         self._words[offset >> 3] = 1
         used.append((offset, order, keep))
         return offset + BLOCK_HEADER

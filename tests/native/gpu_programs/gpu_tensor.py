@@ -13,6 +13,8 @@ from hypothesis.extra import numpy as st_numpy
 
 from pytriton.model_config.datatypes import DATATYPES
 from pytriton.proxy.tensors.gpu_tensor import GpuTensor, as_gpu_tensor, from_capsule, is_on_gpu
+from pytriton.proxy.tensors.layout import Layout
+from pytriton.proxy.transport.arena import Arena
 from pytriton.python_backend.tensor import Tensor
 
 dtypes = st.sampled_from([each.numpy for each in DATATYPES if each.numpy is not None and each.numpy != np.object_])
@@ -75,6 +77,14 @@ def check(array, data):
 
 
 check()
+
+arena = Arena(1 << 20)
+layout = Layout()
+halves = [to_gpu(np.full((1, 3), value, np.float32)) for value in (1, 2)]
+layout.add(halves, (2, 3), 11)
+offset, _ = layout.write(b"", arena)
+assert np.ndarray((2, 3), np.float32, arena.memory, offset).tolist() == [[1] * 3, [2] * 3]
+del halves, layout
 gc.collect()
 assert library.fake_cuda_memories() == 0
 

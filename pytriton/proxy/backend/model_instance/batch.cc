@@ -28,15 +28,6 @@ void ForEachBuffer(const InputView& view, Body body) {
   }
 }
 
-void CopyToMemory(char* target, const char* source, int64_t size, int64_t device) {
-  if (size == 0) return;  // empty buffers may have no address
-  if (device == kInMemory) {
-    std::memcpy(target, source, size);
-  } else {
-    cuda::Copy(target, source, size, device);
-  }
-}
-
 // The input's bytes in one piece, in `scratch` if Triton has them in several buffers, or on a GPU.
 const char* Contiguous(const InputView& view, std::string* scratch) {
   const char* first = nullptr;
@@ -46,7 +37,7 @@ const char* Contiguous(const InputView& view, std::string* scratch) {
     is_copied = is_copied || device != kInMemory;
     if (!is_copied) return;
     scratch->resize(scratch->size() + size);
-    CopyToMemory(scratch->data() + scratch->size() - size, data, size, device);
+    CopyTensor(scratch->data() + scratch->size() - size, data, size, device);
   });
   return is_copied ? scratch->data() : first;
 }
@@ -185,6 +176,15 @@ size_t Find(const std::vector<std::string>& names, const char* name, size_t gues
 
 }  // namespace
 
+void CopyTensor(char* target, const char* source, int64_t size, int64_t device) {
+  if (size == 0) return;  // empty buffers may have no address
+  if (device == kInMemory) {
+    std::memcpy(target, source, size);
+  } else {
+    cuda::Copy(target, source, size, device);
+  }
+}
+
 Batch::Batch(const AdmissionMessage& model, const std::vector<uint32_t>& ranks, TRITONBACKEND_Request** requests,
              uint32_t request_count)
     : model_(model) {
@@ -278,13 +278,13 @@ bool Batch::Stackable(size_t input) const {
 }
 
 // The GPU that has the input of all requests, if the worker sees it; otherwise the one that it prefers.
-GpuId Batch::GpuOf(size_t input) const {
-  const std::vector<GpuId> gpus = GpuIdsOf(model_.gpus);
+cuda::GpuId Batch::GpuOf(size_t input) const {
+  const std::vector<cuda::GpuId> gpus = GpuIdsOf(model_.gpus);
   const int64_t device = view(0, input).device;
   for (size_t i = 0; i < requests_.size(); ++i) {
     if (view(i, input).device != device || device == kInMemory) return gpus.front();
   }
-  const GpuId gpu = cuda::IdOf(device);
+  const cuda::GpuId gpu = cuda::IdOf(device);
   return std::find(gpus.begin(), gpus.end(), gpu) != gpus.end() ? gpu : gpus.front();
 }
 
@@ -378,7 +378,7 @@ void Batch::WriteNumbers(const TensorColumn& column) const {
     if (each.input == nullptr) continue;
     if (!column.stacked) target = cancel_flags_ + column.tensors[i].offset;
     ForEachBuffer(each, [&](const char* source, int64_t size, int64_t device) {
-      CopyToMemory(target, source, size, device);
+      CopyTensor(target, source, size, device);
       target += size;
     });
   }
@@ -425,8 +425,7 @@ void Batch::WriteOnDevice(const TensorColumn& column, DeviceArena* device_arena)
     throw;
   }
   cuda::Wait();
-  const DeviceLocation location = LocationOf(memory);
-  std::memcpy(cancel_flags_ + tensor.offset, &location, sizeof(location));
+  WriteLocation(memory, cancel_flags_ + tensor.offset);
 }
 
 }  // namespace pytriton

@@ -16,6 +16,9 @@ namespace pytriton {
 // In place of a GPU: the computer's memory.
 constexpr int64_t kInMemory = -1;
 
+// Copies a tensor, or a part of one; `device` is the GPU if either is on one, otherwise kInMemory.
+void CopyTensor(char* target, const char* source, int64_t size, int64_t device);
+
 // A request's input in Triton's memory. Absent (optional) inputs have no `input`.
 struct InputView {
   TRITONBACKEND_Input* input = nullptr;
@@ -72,7 +75,7 @@ class Batch {
   void WriteStrings(const TensorColumn& column) const;
   void WriteOnDevice(const TensorColumn& column, DeviceArena* device_arena) const;
   bool IsOnGpu(size_t input) const;
-  GpuId GpuOf(size_t input) const;
+  cuda::GpuId GpuOf(size_t input) const;
   void Examine(TRITONBACKEND_Request* request, const std::vector<uint32_t>& ranks);
   void ExamineOutputs(TRITONBACKEND_Request* request, RequestMetadata* metadata);
   void LayOut(bool with_devices);

@@ -31,9 +31,7 @@ class OutputReader {
   // Of a column in the memory of a GPU: where its tensor lies there.
   void OpenOnDevice(PeerDeviceArena* arena) {
     const TensorLocation& tensor = column_.tensors[0];
-    DeviceLocation location;
-    std::memcpy(&location, data_ + tensor.offset, sizeof(location));
-    data_ = arena->At(location, tensor.size, &device_);
+    data_ = arena->At(data_ + tensor.offset, tensor.size, &device_);
     Start({0, tensor.size, tensor.shape});
   }
 
@@ -104,12 +102,7 @@ class OutputReader {
   }
 
   void Copy(const OutputBuffer& buffer, const char* source, int64_t size) const {
-    if (size == 0) return;
-    if (device_ == kInMemory && buffer.device == kInMemory) {
-      std::memcpy(buffer.data, source, size);
-    } else {
-      cuda::Copy(buffer.data, source, size, device_ != kInMemory ? device_ : buffer.device);
-    }
+    CopyTensor(buffer.data, source, size, device_ != kInMemory ? device_ : buffer.device);
   }
 
   uint32_t Length(int64_t element) const {

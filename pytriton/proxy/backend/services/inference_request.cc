@@ -193,9 +193,7 @@ void InferenceRequest::Prepare(const InferenceCallMessage& call, const char* dat
     int64_t device = 0;
     if (IsOnDevice(input.datatype)) {
       memory_type = TRITONSERVER_MEMORY_GPU;
-      DeviceLocation location;
-      std::memcpy(&location, tensor, sizeof(location));
-      tensor = channel_->worker_device_arena()->At(location, input.tensor.size, &device);
+      tensor = channel_->worker_device_arena()->At(tensor, input.tensor.size, &device);
     }
     Check(TRITONSERVER_InferenceRequestAppendInputData(request_, name, tensor, input.tensor.size, memory_type, device));
   }

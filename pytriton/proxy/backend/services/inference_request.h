@@ -64,7 +64,7 @@ class InferenceRequest {
   const std::shared_ptr<ServiceChannel> channel_;
   const int64_t number_;
   const int64_t offset_;
-  std::optional<GpuId> preferred_gpu_;
+  std::optional<cuda::GpuId> preferred_gpu_;
   TRITONSERVER_InferenceRequest* request_ = nullptr;
   std::atomic<int> users_{2};  // held by Triton until it releases the request, and until the final response
 };

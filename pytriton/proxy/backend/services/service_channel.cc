@@ -202,10 +202,9 @@ void ServiceChannel::Fail(int64_t number, TRITONSERVER_Error_Code code, const st
   Reply(number, reply);
 }
 
-const cuda::Memory& ServiceChannel::AllocateOnDevice(int64_t size, const GpuId& gpu, const Block& block) {
+const cuda::Memory& ServiceChannel::AllocateOnDevice(int64_t size, const cuda::GpuId& gpu, const Block& block) {
   const cuda::Memory& memory = device_arena_->Allocate(size, gpu, block);
-  const DeviceLocation location = LocationOf(memory);
-  std::memcpy(block.data, &location, sizeof(location));
+  WriteLocation(memory, block.data);
   return memory;
 }
 

@@ -66,7 +66,7 @@ class ServiceChannel : public std::enable_shared_from_this<ServiceChannel> {
   const std::shared_ptr<Arena>& arena() const { return arena_; }
   PeerDeviceArena* worker_device_arena() { return &worker_device_arena_; }
   // Allocates memory of a GPU, and writes its location into a block of the arena, with which it is released.
-  const cuda::Memory& AllocateOnDevice(int64_t size, const GpuId& gpu, const Block& block);
+  const cuda::Memory& AllocateOnDevice(int64_t size, const cuda::GpuId& gpu, const Block& block);
   bool IsFirstGpuFailure() { return device_arena_->IsFirstFailure(); }
   void Add(int64_t number, InferenceRequest* inference);
   void Remove(int64_t number);

@@ -51,8 +51,7 @@ bool Connection::OfferGpuMemory(const Block& block) {
   if (model_.gpus.empty()) return false;
   try {
     device_arena_.emplace(arena_);
-    const DeviceLocation location = LocationOf(device_arena_->Allocate(1, GpuIdsOf(model_.gpus).front(), block));
-    std::memcpy(block.data + Doorbell::kSize, &location, sizeof(location));
+    WriteLocation(device_arena_->Allocate(1, GpuIdsOf(model_.gpus).front(), block), block.data + Doorbell::kSize);
     return true;
   } catch (const cuda::CudaError& error) {
     gpu_failure_ = error.what();

@@ -1,6 +1,7 @@
 #include "transport/device_arena.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace pytriton {
 
@@ -16,9 +17,12 @@ size_t RoundUp(int64_t size) {
 
 }  // namespace
 
-DeviceLocation LocationOf(const cuda::Memory& memory) { return {memory.handle(), memory.gpu(), 0}; }
+void WriteLocation(const cuda::Memory& memory, char* target) {
+  const DeviceLocation location = {memory.handle(), memory.gpu(), 0};
+  std::memcpy(target, &location, sizeof(location));
+}
 
-const cuda::Memory& DeviceArena::Allocate(int64_t size, const GpuId& gpu, const Block& message) {
+const cuda::Memory& DeviceArena::Allocate(int64_t size, const cuda::GpuId& gpu, const Block& message) {
   const std::lock_guard<std::mutex> lock(mutex_);
   Collect();
   const size_t rounded = RoundUp(size);
@@ -51,7 +55,9 @@ void DeviceArena::Collect() {
   used_.erase(released, used_.end());
 }
 
-char* PeerDeviceArena::At(const DeviceLocation& location, int64_t size, int64_t* device) {
+char* PeerDeviceArena::At(const char* data, int64_t size, int64_t* device) {
+  DeviceLocation location;
+  std::memcpy(&location, data, sizeof(location));
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = opened_.try_emplace({location.gpu, location.handle}, location.handle, location.gpu).first;
   const cuda::PeerMemory& memory = found->second;

@@ -9,7 +9,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -19,7 +18,8 @@
 
 namespace pytriton {
 
-DeviceLocation LocationOf(const cuda::Memory& memory);
+// Writes the DeviceLocation of memory into a message.
+void WriteLocation(const cuda::Memory& memory, char* target);
 
 // Where this side allocates.
 class DeviceArena {
@@ -28,7 +28,7 @@ class DeviceArena {
   explicit DeviceArena(std::shared_ptr<Arena> arena) : arena_(std::move(arena)) {}
 
   // Returns memory of a GPU for as long as `message`, a block of the arena, is in use. Throws CudaError.
-  const cuda::Memory& Allocate(int64_t size, const GpuId& gpu, const Block& message);
+  const cuda::Memory& Allocate(int64_t size, const cuda::GpuId& gpu, const Block& message);
 
   // True once: for the first failure, which is logged.
   bool IsFirstFailure() { return !has_failed_.exchange(true); }
@@ -52,11 +52,12 @@ class DeviceArena {
 // Where the other side allocates.
 class PeerDeviceArena {
  public:
-  // Returns a tensor of `size` bytes, and sets the number of its GPU. Throws CudaError.
-  char* At(const DeviceLocation& location, int64_t size, int64_t* device);
+  // Returns the tensor of `size` bytes whose DeviceLocation lies in a message, and sets the number of its GPU. Throws
+  // CudaError.
+  char* At(const char* location, int64_t size, int64_t* device);
 
  private:
-  using Key = std::pair<GpuId, cuda::IpcHandle>;
+  using Key = std::pair<cuda::GpuId, cuda::IpcHandle>;
 
   std::mutex mutex_;
   std::map<Key, cuda::PeerMemory> opened_;

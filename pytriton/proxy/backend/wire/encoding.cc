@@ -18,9 +18,10 @@ int64_t PlaceOf(const TensorColumn& column) {
 
 }  // namespace
 
-std::vector<GpuId> GpuIdsOf(std::string_view text) {
-  std::vector<GpuId> gpus(text.size() / sizeof(GpuId));
-  if (text.size() % sizeof(GpuId) != 0) throw ProtocolError("a message names a GPU in another way than by its id");
+std::vector<cuda::GpuId> GpuIdsOf(std::string_view text) {
+  std::vector<cuda::GpuId> gpus(text.size() / sizeof(cuda::GpuId));
+  if (text.size() % sizeof(cuda::GpuId) != 0)
+    throw ProtocolError("a message names a GPU in another way than by its id");
   std::memcpy(gpus.data(), text.data(), text.size());
   return gpus;
 }
@@ -124,9 +125,7 @@ TensorColumn MessageReader::ReadColumn(int64_t request_count) {
   if (tensors > (word_count_ - position_) / 3) throw ProtocolError("a message has a count larger than its contents");
   column.tensors.reserve(tensors);
   for (int64_t i = 0; i < tensors; ++i) {
-    const TensorLocation& tensor = column.tensors.emplace_back(ReadLocation());
-    if (column.in_batch) continue;
-    CheckIsPart(tensor.offset, column.on_device ? static_cast<int64_t>(sizeof(DeviceLocation)) : tensor.size);
+    column.tensors.push_back(column.on_device ? ReadDeviceTensor() : column.in_batch ? ReadLocation() : ReadTensor());
   }
   return column;
 }

@@ -5,12 +5,13 @@
 // word by word.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "cuda/driver.h"
 
 namespace pytriton {
 
@@ -37,19 +38,16 @@ struct TensorLocation {
   std::vector<int64_t> shape;
 };
 
-// What identifies a GPU in all processes, which number those that they see.
-using GpuId = std::array<char, 16>;
-
 // The location of a tensor in the memory of a GPU. It lies in the message's data, in place of the tensor.
 struct DeviceLocation {
-  std::array<char, 64> handle = {};  // what another process opens the memory with
-  GpuId gpu = {};
+  cuda::IpcHandle handle = {};
+  cuda::GpuId gpu = {};
   int64_t offset = 0;  // of the tensor, in that memory
 };
 static_assert(sizeof(DeviceLocation) == 88);
 
 // Returns the ids of GPUs that were sent as text. Throws ProtocolError if it is something else.
-std::vector<GpuId> GpuIdsOf(std::string_view text);
+std::vector<cuda::GpuId> GpuIdsOf(std::string_view text);
 
 // One input or output over all requests of a batch. A stacked column is a single tensor: the requests' tensors lie back
 // to back along the first dimension. Otherwise there is one tensor per request. A stacked output that is part of an

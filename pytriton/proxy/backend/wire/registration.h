@@ -31,7 +31,7 @@ struct AdmissionMessage {
   bool decoupled = false;
   ExecutionMode mode = ExecutionMode::kSequential;
   int64_t max_in_flight = 1;  // batches that the worker takes at a time
-  std::string gpus;  // the GpuIds of the GPUs in whose memory the worker takes tensors, the preferred one first
+  std::string gpus;           // the ids of the GPUs in whose memory the worker takes tensors, the preferred one first
   std::vector<std::string> inputs;
   std::vector<std::string> outputs;
 };

@@ -53,7 +53,7 @@ struct InferenceCallMessage {
   int64_t correlation_number = 0;
   std::string correlation_text;  // replaces the number unless it is empty
   int64_t batch = -1;            // the batch for which the call is made; -1 unknown, 0 the only one
-  std::string preferred_gpu;     // the GpuId of the GPU in whose memory outputs may be; empty if in none
+  std::string preferred_gpu;     // the id of the GPU in whose memory outputs may be; empty if in none
   bool all_outputs = true;
   std::vector<std::string> outputs;
   std::vector<Parameter> parameters;
