@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 
 import numpy as np
 
@@ -38,3 +39,11 @@ def to_gpu(array, device=0):
         start_copy(owner.address, address_of(array), array.nbytes)
         wait()
     return GpuTensor(owner.address, device, array.shape, array.dtype, owner)
+
+
+def wait_until_freed(memories):
+    """Waits until there are no more memories than these: threads of connections end after the server."""
+    deadline = time.monotonic() + 10
+    while library.fake_cuda_memories() != memories:
+        assert time.monotonic() < deadline, f"{library.fake_cuda_memories()} memories instead of {memories}"
+        time.sleep(0.001)
