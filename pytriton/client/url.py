@@ -86,7 +86,7 @@ class TritonUrl:
 
     @property
     def without_scheme(self) -> str:
-        """``host:port``, and the path: what tritonclient takes."""
+        """``host:port``, and the path: what gRPC and tritonclient take."""
         host = f"[{self.hostname}]" if ":" in self.hostname else self.hostname
         return f"{host}:{self.port}{self.path}"
 

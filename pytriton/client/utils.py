@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pytriton.client.auth import create_auth_headers
 from pytriton.client.core.deadlines import check_timeout
-from pytriton.client.core.grpc_transport import GrpcTransport
+from pytriton.client.core.grpc import given_transport as given_grpc
 from pytriton.client.core.http.given_transport import GivenHttpTransport, connect
 from pytriton.client.core.readiness import wait_until_ready
 from pytriton.client.core.sansio import run
@@ -81,7 +81,7 @@ def create_client_from_url(url: str, network_timeout_s: float | None = None) -> 
     parsed = TritonUrl.from_url(url)
     client: InferenceServerClient
     if parsed.protocol == "grpc":
-        client = GrpcTransport(parsed, TLSConfig()).connect()
+        client = given_grpc.connect(parsed)
     else:
         client = connect(parsed, TLSConfig(), network_timeout_s or _NETWORK_TIMEOUT_S)
     return client
@@ -204,7 +204,7 @@ def is_over_grpc(client: object) -> bool:
 def _server_of(client: Any, headers: Mapping[str, Any] | None) -> Server:
     over_grpc = is_over_grpc(client)
     url = _url_of(client, "grpc" if over_grpc else "http")
-    transport = GrpcTransport(url, TLSConfig(), client) if over_grpc else GivenHttpTransport(url, client)
+    transport = given_grpc.GivenGrpcTransport(url, client) if over_grpc else GivenHttpTransport(url, client)
     return Server(transport, {name: str(value) for name, value in (headers or {}).items()})
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from pytriton.client.core.background import BackgroundTasks
 from pytriton.client.core.deadlines import Deadline
-from pytriton.client.core.grpc_transport import AsyncioGrpcTransport
+from pytriton.client.core.grpc.asyncio_transport import AsyncioGrpcTransport
 from pytriton.client.core.inputs import Array
 from pytriton.client.core.requests import EncodedRequest, check_token, tensors_of, wanted_of
 from pytriton.client.core.sansio import Steps, run_async
@@ -301,9 +301,9 @@ class RemoteClient:
                 "infer",
                 deadline.left_s(),
                 name,
-                tensors_of(request, server.library),
+                tensors_of(request),
                 version,
-                wanted_of(request, server.library),
+                wanted_of(request),
                 headers=server.headers(request.headers),
                 **request.settings,
             )
@@ -351,7 +351,7 @@ class RemoteClient:
 
 
 def _reply(session: Session, server: Server, request: EncodedRequest, result: Any) -> RemoteReply:
-    response = result.get_response()
+    response = result.message
     parameters = {
         name: getattr(value, value.WhichOneof("parameter_choice"))
         for name, value in response.parameters.items()

@@ -1,4 +1,4 @@
-"""Translates errors of tritonclient and its libraries to the clients' own."""
+"""Translates errors of servers and connections to the clients' own."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _CODE_OF_GRPC = {
     "UNAVAILABLE": ErrorCode.UNAVAILABLE,
 }
 NOT_DECODED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
-"""What decoding raises for a response over HTTP that does not come from Triton."""
+"""What decoding raises for a response that does not come from Triton."""
 
 _BROKEN = (Failure.UNREACHABLE, Failure.LOST, Failure.MALFORMED)
 
@@ -144,7 +144,7 @@ def grpc_failure(url: str, status: str | None, message: str, timeout_s: float) -
 
     Args:
         url: The server's.
-        status: That of gRPC, such as ``StatusCode.UNAVAILABLE``; None where tritonclient itself refused.
+        status: That of gRPC, such as ``StatusCode.UNAVAILABLE``; None where a client of tritonclient itself refused.
         message: The error's message.
         timeout_s: How long the response was waited for.
     """

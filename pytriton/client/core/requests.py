@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from pytriton.client.core.deadlines import check_timeout
-from pytriton.client.core.http import tensors
 from pytriton.client.core.inputs import Array, arrays_of_batch, arrays_of_sample, match
+from pytriton.client.core.tensors import InferInput, InferRequestedOutput
 from pytriton.client.exceptions import PyTritonClientValueError
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 from pytriton.proxy.telemetry.propagation import RequestSpan
@@ -95,7 +95,7 @@ class EncodedRequest:
     Attributes:
         arrays: The given inputs, with the batch dimension if the model batches.
         single: Remove the batch dimension from outputs.
-        settings: Arguments of tritonclient's ``infer``, except inputs, outputs and headers.
+        settings: Arguments of the method ``infer``, except inputs, outputs and headers.
         headers: The user's headers.
         outputs: Names of the requested outputs; None is all.
         timeout_s: How long the response may take; None is as long as the client waits by default.
@@ -164,43 +164,32 @@ def make_request(
     )
 
 
-def tensors_of(request: EncodedRequest, library: ModuleType) -> list[Any]:
-    """Makes tritonclient's inputs.
-
-    Args:
-        request: The request.
-        library: That of the transport; see `Server.library`.
-    """
-    return [tensor_of(spec, array, library) for spec, array in request.arrays]
+def tensors_of(request: EncodedRequest) -> list[InferInput]:
+    """Makes the inputs of a request, with their contents."""
+    return [tensor_of(spec, array) for spec, array in request.arrays]
 
 
-def tensor_of(spec: TensorSpec, array: Array, library: ModuleType) -> Any:
-    """Makes one of tritonclient's inputs, with the array's content."""
-    tensor = library.InferInput(spec.name, list(array.shape), spec.datatype.name)
-    if spec.datatype.name == "BF16" and library is not tensors:
-        array = array.astype(_bfloat16_of_tritonclient(), copy=False)
-    tensor.set_data_from_numpy(array)
-    return tensor
+def tensor_of(spec: TensorSpec, array: Array) -> InferInput:
+    """Makes an input with an array's content."""
+    return InferInput(spec.name, array.shape, spec.datatype.name).set_data_from_numpy(array)
 
 
-def wanted_of(request: EncodedRequest, library: ModuleType) -> list[Any] | None:
-    """Makes tritonclient's requested outputs; None for all."""
+def wanted_of(request: EncodedRequest) -> list[InferRequestedOutput] | None:
+    """Makes the requested outputs; None for all."""
     if request.outputs is None:
         return None
-    return [library.InferRequestedOutput(name) for name in request.outputs]
+    return [InferRequestedOutput(name) for name in request.outputs]
 
 
 def response_of(
     result: Any,
-    outputs_of: Callable[[Any], list[tuple[str, str, Sequence[int]]]],
     single: bool,
     elsewhere: Mapping[str, Callable[[str, Sequence[int]], Array]] = _NOTHING,
 ) -> dict[str, Array]:
     """Reads a response.
 
     Args:
-        result: tritonclient's ``InferResult``.
-        outputs_of: Lists its outputs.
+        result: The transport's ``InferResult``.
         single: Remove the batch dimension.
         elsewhere: How to get outputs whose content is not in the response, from their datatype and shape.
 
@@ -211,10 +200,8 @@ def response_of(
         Exception: The content does not fit its declared size.
     """
     response = {}
-    for name, datatype, shape in outputs_of(result):
-        array = elsewhere[name](datatype, shape) if name in elsewhere else result.as_numpy(name)
-        if datatype == "BF16" and array.dtype == np.float32:
-            array = array.astype(_bfloat16())
+    for index, (name, datatype, shape) in enumerate(result.outputs):
+        array = elsewhere[name](datatype, shape) if name in elsewhere else result.array(index)
         response[name] = array.reshape(array.shape[1:]) if single and array.shape[:1] == (1,) else array
     return response
 
@@ -239,7 +226,7 @@ def check_token(access_token: Any) -> None:
 
 
 def _settings(options: Options) -> dict[str, Any]:
-    """Returns the arguments of tritonclient's ``infer`` that differ from their defaults."""
+    """Returns the arguments of the method ``infer`` that differ from their defaults."""
     settings: dict[str, Any] = {}
     parameters = {name: _parameter(name, value) for name, value in _items("parameters", options.parameters)}
     if parameters:
@@ -301,16 +288,3 @@ def _wanted_outputs(config: TritonModelConfig, outputs: Sequence[str] | None) ->
     if not names:
         raise PyTritonClientValueError("No output is requested; omit outputs to get all.")
     return names
-
-
-def _bfloat16() -> Any:
-    import ml_dtypes
-
-    return ml_dtypes.bfloat16
-
-
-def _bfloat16_of_tritonclient() -> Any:
-    """Converts BF16 to what tritonclient expects: newer versions ml_dtypes' type, older ones float32."""
-    from tritonclient.utils import triton_to_np_dtype
-
-    return triton_to_np_dtype("BF16")

@@ -6,7 +6,6 @@ import functools
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import ModuleType
 from typing import Any, Protocol
 
 from pytriton.client.core import fork_safety
@@ -18,16 +17,9 @@ _ABSENCE = BackOff(first_s=0.5, max_s=10.0)
 
 
 class Transport(Protocol):
-    """A transport to one server; see `http.transport` and `grpc_transport`."""
+    """A transport to one server; see `http.transport` and `grpc.transport`."""
 
     url: TritonUrl
-
-    @property
-    def library(self) -> ModuleType:
-        """The module with the classes of inputs and outputs, ``InferInput`` and ``InferRequestedOutput``."""
-
-    def outputs_of(self, result: Any) -> list[tuple[str, str, Sequence[int]]]:
-        """Returns name, datatype and shape of each output of an ``InferResult``."""
 
     def call(self, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
         """Calls a method of Triton's API; in asyncio, returns an awaitable.
@@ -80,11 +72,6 @@ class Server:
         self._absences = 0
         self._absent_until = 0.0
         fork_safety.keep_in_children(self)
-
-    @functools.cached_property
-    def library(self) -> ModuleType:
-        """The module with ``InferInput`` and ``InferRequestedOutput``."""
-        return self.transport.library
 
     def headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         """Returns the headers of a request, which take precedence over the client's."""

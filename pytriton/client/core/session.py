@@ -276,7 +276,7 @@ class Session:
         return patience._replace(unreachable_s=max(patience.unreachable_s, self.settings.restart_timeout_s))
 
     def _on_every_server(self, method: str, **kwargs: Any) -> Steps[None]:
-        """Calls a method of tritonclient's client that takes the model's name, at all servers."""
+        """Calls a method of the API that takes the model's name, at all servers."""
         yield from self._wait_for_addresses()
         for server in self.server_set.look():
             if self.server_set.hold(server):
@@ -306,7 +306,7 @@ class Session:
         return self._send(server, request, deadline.left_s())
 
     def _send(self, server: Server, request: EncodedRequest, timeout_s: float) -> Steps[dict[str, Array]]:
-        tensors, wanted = tensors_of(request, server.library), wanted_of(request, server.library)
+        tensors, wanted = tensors_of(request), wanted_of(request)
         result = yield self._inference(server, request, tensors, wanted, timeout_s)
         return self.response(server, result, request)
 
@@ -316,7 +316,6 @@ class Session:
         assert self.config is not None
         assert server.regions is not None
         known_sizes = self._sizes = self._sizes or shared_memory.OutputSizes(self.config)
-        library = server.library
         names = request.outputs or [spec.name for spec in self.config.outputs]
         sizes = known_sizes.expected(request)
         is_registered_again = False
@@ -325,10 +324,8 @@ class Session:
                 try:
                     inputs = yield from lease.take_inputs(request, deadline.left_s())
                     wanted = yield from lease.take_outputs(names, sizes, deadline.left_s())
-                    tensors = [
-                        inputs.get(spec.name) or tensor_of(spec, array, library) for spec, array in request.arrays
-                    ]
-                    wanted = wanted or wanted_of(request, library)
+                    tensors = [inputs.get(spec.name) or tensor_of(spec, array) for spec, array in request.arrays]
+                    wanted = wanted or wanted_of(request)
                     inference = self._inference(server, request, tensors, wanted, deadline.left_s())
                     lease.is_used = True
                     result = yield inference
@@ -371,11 +368,11 @@ class Session:
 
         Args:
             server: The server that sent it.
-            result: tritonclient's ``InferResult``.
+            result: The transport's ``InferResult``.
             request: The request.
             elsewhere: How to get outputs whose content is not in the response.
         """
         try:
-            return response_of(result, server.transport.outputs_of, request.single, elsewhere)
+            return response_of(result, request.single, elsewhere)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError, struct.error) as error:
             raise malformed(server.url, f"its response cannot be read: {error!r}") from error

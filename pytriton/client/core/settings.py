@@ -79,7 +79,7 @@ class Settings:
 
 
 def version_of(model_version: str | int | None) -> str:
-    """Returns a model's version as tritonclient expects it: empty for the latest.
+    """Returns a model's version as Triton's API has it: empty for the latest.
 
     Raises:
         PyTritonClientValueError: It is none.

@@ -19,7 +19,6 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,6 +27,7 @@ from pytriton.client.core.failures import is_response, server_error
 from pytriton.client.core.inputs import Array
 from pytriton.client.core.requests import EncodedRequest
 from pytriton.client.core.sansio import Sleep, Steps
+from pytriton.client.core.tensors import InferInput, InferRequestedOutput
 from pytriton.client.exceptions import Failure, PyTritonClientError, PyTritonClientInferenceServerError
 from pytriton.model_config.datatypes import datatype_by_name
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
@@ -108,12 +108,8 @@ _IS_OFF = re.compile(r"disabled|disallowed|not (?:allowed|enabled|supported|perm
 class RegionServer(Protocol):
     """A server that regions are registered with; see `pytriton.client.core.servers.Server`."""
 
-    @property
-    def library(self) -> ModuleType:
-        """``tritonclient.http`` or ``tritonclient.grpc``."""
-
     def call(self, method: str, timeout_s: float, *args: Any) -> Callable[[], Any]:
-        """Returns a step that calls a method of tritonclient's client."""
+        """Returns a step that calls a method of Triton's API."""
 
 
 class RegionPool:
@@ -309,7 +305,7 @@ class RegionLease:
         """Copies large inputs into shared memory.
 
         Returns:
-            tritonclient's inputs in shared memory, by name.
+            The inputs in shared memory, by name.
         """
         large = [
             (spec, array) for spec, array in request.arrays if array.nbytes >= MIN_BYTES and spec.datatype.itemsize
@@ -322,7 +318,7 @@ class RegionLease:
         for spec, array in large:
             offset, nbytes = layout[spec.name]
             np.copyto(np.ndarray(array.shape, array.dtype, self._inputs.memory, offset), array)
-            tensor = self._server.library.InferInput(spec.name, list(array.shape), spec.datatype.name)
+            tensor = InferInput(spec.name, array.shape, spec.datatype.name)
             tensors[spec.name] = tensor.set_shared_memory(self._inputs.name, nbytes, offset)
         return tensors
 
@@ -335,7 +331,7 @@ class RegionLease:
             timeout_s: How long it may take.
 
         Returns:
-            tritonclient's requested outputs; None for the default.
+            The requested outputs; None for the default.
         """
         if not sizes:
             return None
@@ -343,7 +339,7 @@ class RegionLease:
         self._outputs = yield from self._pool.lend(self._server, size, timeout_s)
         wanted = []
         for name in names:
-            output = self._server.library.InferRequestedOutput(name)
+            output = InferRequestedOutput(name)
             if name in self._layout:
                 offset, nbytes = self._layout[name]
                 output.set_shared_memory(self._outputs.name, nbytes, offset)

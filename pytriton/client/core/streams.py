@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 from pytriton.client.core import failures
-from pytriton.client.core.grpc_transport import AsyncioGrpcTransport
+from pytriton.client.core.grpc.asyncio_transport import AsyncioGrpcTransport
 from pytriton.client.core.requests import EncodedRequest, tensors_of, wanted_of
 from pytriton.client.core.sansio import Steps, run_async
 from pytriton.client.core.servers import Server
@@ -51,19 +51,19 @@ class Stream:
 
     def __init__(self, server: Server, model: tuple[str, str], request: EncodedRequest, timeout_s: float) -> None:
         """Sends the request."""
+        from pytriton.client.core.grpc import api
+
         transport = server.transport
         assert isinstance(transport, AsyncioGrpcTransport)
         self._transport = transport
         self._timeout_s = timeout_s
-        self._client = transport.client()
-        message = {
-            "model_name": model[0],
-            "model_version": model[1],
-            "inputs": tensors_of(request, server.library),
-            "outputs": wanted_of(request, server.library),
-            **request.settings,
-        }
-        self._responses = self._client.stream_infer(_once(message), headers=server.headers(request.headers))
+        self._channel = transport.channel()
+        name, version = model
+        message = api.encode_request(name, tensors_of(request), version, wanted_of(request), **request.settings)
+        self._call = self._channel.stream(api.STREAM)(
+            _once(message), metadata=tuple(server.headers(request.headers).items())
+        )
+        self._responses: AsyncIterator[bytes] = aiter(self._call)
         self._loop = asyncio.get_running_loop()
         self._next: asyncio.Future[Any] | None = None
         self._is_left = False
@@ -88,7 +88,7 @@ class Stream:
             timeout_s: The timeout, in place of the stream's.
 
         Returns:
-            tritonclient's ``InferResult``; None after the last one.
+            The ``InferResult``; None after the last one.
 
         Raises:
             PyTritonClientTimeoutError: It did not arrive in time.
@@ -120,11 +120,13 @@ class Stream:
             self._span.responded()
 
     async def _result(self, timeout_s: float | None) -> Any:
+        from pytriton.client.core.grpc.results import read_stream_response
+
         try:
             received = await self._receive(timeout_s or self._timeout_s)
             if received is None:
                 raise failures.timed_out(self._url, self._timeout_s)
-            result, error = received.result()
+            result, message = read_stream_response(received.result())
         except StopAsyncIteration:
             return None
         except asyncio.CancelledError:
@@ -132,9 +134,9 @@ class Stream:
         except PyTritonClientTimeoutError:
             raise
         except Exception as error:
-            raise self._transport.failed(self._client, error, timeout_s or self._timeout_s) from error
-        if error is not None:
-            raise failures.stream_failure(self._url, str(error.message())) from error
+            raise self._transport.failed(self._channel, error, timeout_s or self._timeout_s) from error
+        if result is None:
+            raise failures.stream_failure(self._url, message)
         return result
 
     async def _receive(self, timeout_s: float) -> asyncio.Future[Any] | None:
@@ -172,7 +174,7 @@ class Stream:
         except Exception:  # it has ended, or is broken
             LOGGER.debug("A stream that nobody reads has ended.", exc_info=True)
         finally:
-            self._responses.cancel()
+            self._call.cancel()
             if self._next is not None:
                 self._transport.abandon(self._next)
             self._end()
@@ -243,7 +245,7 @@ def _look_for_reason(server: Server, model: tuple[str, str], request: EncodedReq
 async def results(
     session: Session, request: EncodedRequest, key: object = None
 ) -> AsyncGenerator[tuple[Server, Any], None]:
-    """Sends a request and yields tritonclient's results, and their server; leaving early cancels the request."""
+    """Sends a request and yields the results, and their server; leaving early cancels the request."""
     stream, result = await open_stream(session, request, key)
     try:
         while result is not None:
@@ -253,7 +255,7 @@ async def results(
         stream.leave()
 
 
-async def _once(message: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+async def _once(message: bytes) -> AsyncIterator[bytes]:
     yield message
 
 

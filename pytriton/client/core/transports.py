@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pytriton.client.core.grpc_transport import AsyncioGrpcTransport, GrpcTransport
+from pytriton.client.core.grpc.asyncio_transport import AsyncioGrpcTransport
+from pytriton.client.core.grpc.transport import GrpcTransport
 from pytriton.client.core.http.asyncio_transport import AsyncioHttpTransport
 from pytriton.client.core.http.transport import HttpTransport
 from pytriton.client.tls import TLSConfig

@@ -1,1 +1,1 @@
-"""Triton's HTTP API: tensors, requests, messages, connections, and the transports over them."""
+"""Triton's HTTP API: requests, results, messages, connections, and the transports over them."""

@@ -13,13 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pytriton.client.core import failures
-from pytriton.client.core.http.tensors import Content, InferInput, InferRequestedOutput, InferResult
-from pytriton.client.exceptions import PyTritonClientValueError
+from pytriton.client.core.http.results import InferResult
+from pytriton.client.core.parameters import check_parameters
+from pytriton.client.core.tensors import Content, InferInput, InferRequestedOutput
 
-_RESERVED = frozenset(
-    {"sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output"}
-)
-_RESERVED_PREFIX = "triton_"
 _HEADER_SIZE = "Inference-Header-Content-Length"
 _JSON = {"Content-Type": "application/json"}
 _NO_HEADERS: Mapping[str, str] = {}
@@ -131,7 +128,7 @@ def _infer(
     timeout: int | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> Call:
-    message: dict[str, Any] = {"inputs": [tensor.description for tensor in inputs]}
+    message: dict[str, Any] = {"inputs": [_input(tensor) for tensor in inputs]}
     settings: dict[str, Any] = {}
     if request_id:
         message["id"] = request_id
@@ -140,16 +137,16 @@ def _infer(
     if timeout is not None:
         settings["timeout"] = timeout
     if outputs:
-        message["outputs"] = [output.description for output in outputs]
+        message["outputs"] = [_requested_output(output) for output in outputs]
     else:
         settings["binary_data_output"] = True
     if parameters:
-        _check_parameters(parameters)
+        check_parameters(parameters)
         settings.update(parameters)
     if settings:
         message["parameters"] = settings
     head = _encode(message).encode()
-    contents = [tensor.content for tensor in inputs if "binary_data_size" in tensor.description["parameters"]]
+    contents = [tensor.content for tensor in inputs if tensor.content is not None]
     headers = _JSON
     if contents:
         headers = {"Content-Type": "application/octet-stream", _HEADER_SIZE: str(len(head))}
@@ -206,10 +203,13 @@ def _region_path_of(name: str) -> str:
     return f"v2/systemsharedmemory/region/{urllib.parse.quote(name)}"
 
 
-def _check_parameters(parameters: Mapping[str, Any]) -> None:
-    for name in parameters:
-        if name in _RESERVED or name.startswith(_RESERVED_PREFIX):
-            raise PyTritonClientValueError(f'Parameter "{name}" is a reserved parameter and cannot be specified.')
+def _input(tensor: InferInput) -> dict[str, Any]:
+    parameters = dict(tensor.region) if tensor.content is None else {"binary_data_size": len(tensor.content)}
+    return {"name": tensor.name, "shape": tensor.shape, "datatype": tensor.datatype, "parameters": parameters}
+
+
+def _requested_output(output: InferRequestedOutput) -> dict[str, Any]:
+    return {"name": output.name, "parameters": {"binary_data": not output.region, **dict(output.region)}}
 
 
 def _check(response: Response) -> None:

@@ -10,7 +10,7 @@ from typing import cast
 from pytriton.client.core.http.api import Response
 from pytriton.client.core.http.connection import LostError
 from pytriton.client.core.http.messages import BUFFER_BYTES, ResponseReader
-from pytriton.client.core.http.tensors import Content
+from pytriton.client.core.tensors import Content
 
 _SLICE_BYTES = 262144
 """How much of a large request is written at once: asyncio copies what the socket does not take."""

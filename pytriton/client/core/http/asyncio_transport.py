@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytriton.client.core import failures
-from pytriton.client.core.http import api, messages, tensors
+from pytriton.client.core.http import api, messages
 from pytriton.client.core.http.asyncio_connection import AsyncioConnection
 from pytriton.client.core.http.connection import ConnectError, LostError
 from pytriton.client.core.http.transport import context_of, translated
 from pytriton.client.core.port_probe import other_protocol
+from pytriton.client.core.tensors import Content
 from pytriton.client.exceptions import PyTritonClientInferenceServerError
 from pytriton.client.tls import TLSConfig
 from pytriton.client.url import TritonUrl
@@ -29,9 +30,6 @@ class AsyncioHttpTransport:
         tls: TLS settings.
         max_connections: The maximum number of connections; further requests wait for one.
     """
-
-    outputs_of = staticmethod(tensors.outputs_of)
-    library = tensors
 
     def __init__(self, url: TritonUrl, tls: TLSConfig, max_connections: int) -> None:
         """Stores the arguments; connects on first use."""
@@ -96,7 +94,7 @@ class AsyncioHttpTransport:
         return self._pool
 
     async def _exchange(
-        self, pool: _Pool, parts: Sequence[tensors.Content], timeout_s: float, *, is_repeatable: bool
+        self, pool: _Pool, parts: Sequence[Content], timeout_s: float, *, is_repeatable: bool
     ) -> api.Response:
         """Sends a request and receives the response.
 
@@ -113,7 +111,7 @@ class AsyncioHttpTransport:
             return await self._exchange_over(await self._connect(pool.loop, timeout_s), pool, parts)
 
     async def _exchange_over(
-        self, connection: AsyncioConnection, pool: _Pool, parts: Sequence[tensors.Content]
+        self, connection: AsyncioConnection, pool: _Pool, parts: Sequence[Content]
     ) -> api.Response:
         is_reusable = False
         try:

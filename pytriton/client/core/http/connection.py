@@ -16,7 +16,7 @@ from typing import Any
 from pytriton.client.core.http import hubs
 from pytriton.client.core.http.api import Response
 from pytriton.client.core.http.messages import BUFFER_BYTES, ResponseReader
-from pytriton.client.core.http.tensors import Content
+from pytriton.client.core.tensors import Content
 from pytriton.client.url import TritonUrl
 
 _TOLERANCE_S = 0.001

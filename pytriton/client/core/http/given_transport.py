@@ -5,7 +5,6 @@ from __future__ import annotations
 import http
 import http.client
 import json
-from types import ModuleType
 from typing import Any
 
 from pytriton.client.core import failures
@@ -30,19 +29,6 @@ class GivenHttpTransport:
         """Stores the arguments."""
         self.url = url
         self._client = client
-
-    @property
-    def library(self) -> ModuleType:
-        """``tritonclient.http``."""
-        import tritonclient.http
-
-        module: ModuleType = tritonclient.http
-        return module
-
-    @staticmethod
-    def outputs_of(result: Any) -> list[tuple[str, str, Any]]:
-        """Lists the outputs of an ``InferResult``: name, datatype and shape."""
-        return [(each["name"], each["datatype"], each["shape"]) for each in result.get_response().get("outputs", ())]
 
     def other_protocol(self) -> PyTritonClientInferenceServerError | None:
         """See `Transport.other_protocol`."""

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from pytriton.client.core.http.api import Call, Response
-from pytriton.client.core.http.tensors import Content
+from pytriton.client.core.tensors import Content
 from pytriton.client.exceptions import PyTritonClientValueError
 from pytriton.client.url import TritonUrl
 

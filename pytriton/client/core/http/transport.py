@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytriton.client.core import failures
-from pytriton.client.core.http import api, hubs, messages, tensors
+from pytriton.client.core.http import api, hubs, messages
 from pytriton.client.core.http.connection import ConnectError, Connection, LostError
 from pytriton.client.core.port_probe import other_protocol
+from pytriton.client.core.tensors import Content
 from pytriton.client.exceptions import PyTritonClientInferenceServerError
 from pytriton.client.tls import TLSConfig
 from pytriton.client.url import TritonUrl
@@ -29,9 +30,6 @@ class HttpTransport:
         url: The server's URL.
         tls: TLS settings.
     """
-
-    outputs_of = staticmethod(tensors.outputs_of)
-    library = tensors
 
     def __init__(self, url: TritonUrl, tls: TLSConfig) -> None:
         """Stores the arguments; connects on first use."""
@@ -73,7 +71,7 @@ class HttpTransport:
         for pool in (self._idle, *self._idle_of_hubs.values()):
             _close_all(pool)
 
-    def _exchange(self, parts: Sequence[tensors.Content], deadline: float, *, is_repeatable: bool) -> api.Response:
+    def _exchange(self, parts: Sequence[Content], deadline: float, *, is_repeatable: bool) -> api.Response:
         """Sends a request and receives the response.
 
         A connection may break while it is idle. If that is noticed too late, the request is sent again where it does
@@ -91,7 +89,7 @@ class HttpTransport:
         return self._exchange_over(Connection(self.url, self._context, hub), pool, parts, deadline)
 
     def _exchange_over(
-        self, connection: Connection, pool: list[Connection], parts: Sequence[tensors.Content], deadline: float
+        self, connection: Connection, pool: list[Connection], parts: Sequence[Content], deadline: float
     ) -> api.Response:
         is_reusable = False
         self._busy.add(connection)

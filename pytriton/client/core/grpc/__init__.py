@@ -1,0 +1,1 @@
+"""Triton's gRPC API: requests, results, channels, and the transports over them."""

@@ -1,0 +1,118 @@
+"""Tensors of inference requests, for either protocol; their names are those of tritonclient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pytriton.client.core.inputs import Array
+from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.model_config.datatypes import datatype_by_name
+from pytriton.proxy.tensors.bytes_tensor import decode_elements, encode_elements
+
+Content = bytes | memoryview
+Region = tuple[tuple[str, str | int], ...]
+"""A place in shared memory: the parameters of Triton's extension, and their values."""
+
+COPIED_BYTES = 65536
+"""Up to this size, tensors are copied: it takes less time than to look after a view."""
+
+
+class InferInput:
+    """An input of a request.
+
+    Args:
+        name: Its name.
+        shape: Its shape, the batch included.
+        datatype: The name of its datatype.
+
+    Attributes:
+        content: Its binary content; None if that is in shared memory.
+        region: Where that is in shared memory, if it is.
+    """
+
+    __slots__ = ("content", "datatype", "name", "region", "shape")
+
+    def __init__(self, name: str, shape: tuple[int, ...], datatype: str) -> None:
+        """Has no content yet."""
+        self.name = name
+        self.shape = shape
+        self.datatype = datatype
+        self.content: Content | None = None
+        self.region: Region = ()
+
+    def set_data_from_numpy(self, array: Array) -> InferInput:
+        """Sets the content, of which a large array's is not copied."""
+        if self.datatype == "BYTES":
+            self.content = encode_elements(array.ravel().tolist())
+        elif array.nbytes <= COPIED_BYTES:
+            self.content = array.tobytes()
+        else:
+            self.content = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        return self
+
+    def set_shared_memory(self, region: str, nbytes: int, offset: int = 0) -> InferInput:
+        """Takes the content from shared memory that is registered with the server."""
+        self.region = _in_region(region, nbytes, offset)
+        return self
+
+
+class InferRequestedOutput:
+    """An output that is requested.
+
+    Args:
+        name: Its name.
+
+    Attributes:
+        region: Where its content belongs in shared memory, if it does.
+    """
+
+    __slots__ = ("name", "region")
+
+    def __init__(self, name: str) -> None:
+        """Requests binary content."""
+        self.name = name
+        self.region: Region = ()
+
+    def set_shared_memory(self, region: str, nbytes: int, offset: int = 0) -> None:
+        """Has the server write the content to shared memory."""
+        self.region = _in_region(region, nbytes, offset)
+
+
+def array_of(content: Content, datatype: str, shape: Sequence[int]) -> Array:
+    """Returns the array with some binary content, which is read-only, and a view of it if it is large and aligned.
+
+    Raises:
+        ValueError: The content does not fit shape and datatype.
+    """
+    dtype = dtype_of(datatype)
+    if dtype.hasobject:
+        elements = decode_elements(bytes(content))
+        array = np.empty(len(elements), dtype)
+        array[:] = elements
+        return array.reshape(shape)
+    if len(content) <= COPIED_BYTES:  # a view would keep all of the response
+        content = bytes(content)
+    array = np.frombuffer(content, dtype)
+    if not array.flags.aligned:
+        array = np.frombuffer(bytes(content), dtype)
+    return array.reshape(shape)
+
+
+def dtype_of(datatype: str) -> np.dtype[Any]:
+    """Returns the NumPy dtype of a datatype.
+
+    Raises:
+        ValueError: It is none of Triton's.
+    """
+    try:
+        return datatype_by_name(datatype).numpy_dtype
+    except PyTritonBadParameterError as error:
+        raise ValueError(str(error)) from error
+
+
+def _in_region(region: str, nbytes: int, offset: int) -> Region:
+    place: Region = (("shared_memory_region", region), ("shared_memory_byte_size", nbytes))
+    return (*place, ("shared_memory_offset", offset)) if offset else place
