@@ -16,9 +16,10 @@ from multiprocessing.shared_memory import SharedMemory
 from typing import Any
 
 import numpy as np
-import tritonclient.grpc
 from load import LoadError
 from service import Service
+
+from pytriton.client import ModelClient
 
 _MODELS = {"": "tiny", "bare_": "baseline"}
 """Names of models by the prefix of what is found of them."""
@@ -99,8 +100,12 @@ def measure_payload(service: Service, size: int) -> dict[str, float]:
     found: dict[str, float] = {}
     with contextlib.closing(_Http(service.http_port, size)) as http:
         found |= _compare("http_ms", {name: _over_http(http, model, payload) for name, model in _MODELS.items()})
-        with tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{service.grpc_port}") as grpc:
-            found |= _compare("grpc_ms", {name: _over_grpc(grpc, model, payload) for name, model in _MODELS.items()})
+        with contextlib.ExitStack() as clients:
+            sends = {
+                name: _over_grpc(clients.enter_context(_grpc_client(service.grpc_port, model)), payload)
+                for name, model in _MODELS.items()
+            }
+            found |= _compare("grpc_ms", sends)
         with _regions(http, payload) as target:
             sends = {name: _through_memory(http, model, target) for name, model in _MODELS.items()}
             sends["two_copies_"] = _two_copies(payload)
@@ -146,10 +151,12 @@ def _over_http(http: _Http, model: str, payload: Any) -> Callable[[], object]:
     return lambda: http.post(f"/v2/models/{model}/infer", request, memoryview(payload))
 
 
-def _over_grpc(client: Any, model: str, payload: Any) -> Callable[[], object]:
-    tensor = tritonclient.grpc.InferInput("x", [len(payload)], "UINT8")
-    tensor.set_data_from_numpy(payload)
-    return lambda: client.infer(model, [tensor], client_timeout=_TIMEOUT_S)
+def _grpc_client(port: int, model: str) -> ModelClient:
+    return ModelClient(f"grpc://127.0.0.1:{port}", model, inference_timeout_s=_TIMEOUT_S)
+
+
+def _over_grpc(client: ModelClient, payload: Any) -> Callable[[], object]:
+    return lambda: client.infer_sample(payload)
 
 
 def _through_memory(http: _Http, model: str, target: memoryview) -> Callable[[], object]:

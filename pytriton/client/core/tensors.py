@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -101,6 +102,7 @@ def array_of(content: Content, datatype: str, shape: Sequence[int]) -> Array:
     return array.reshape(shape)
 
 
+@functools.cache
 def dtype_of(datatype: str) -> np.dtype[Any]:
     """Returns the NumPy dtype of a datatype.
 

@@ -76,7 +76,7 @@ def encode_request(
     Raises:
         PyTritonClientValueError: A parameter has a reserved name.
     """
-    described = tuple((tensor.name, tensor.datatype, tensor.shape, tensor.region) for tensor in inputs)
+    described = tuple([(tensor.name, tensor.datatype, tensor.shape, tensor.region) for tensor in inputs])
     parts: list[Content] = [_encode_inputs(model, version, described)]
     if outputs or request_id or sequence_id or priority or timeout is not None or parameters:
         options = service_pb2.ModelInferRequest(id=request_id)

@@ -56,7 +56,8 @@ class AsyncioGrpcTransport:
         """Whether the server is known to stand cancellations."""
         self._abandoned: set[asyncio.Future[Any]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._closing: asyncio.Future[None] | None = None  # of that loop
+        self._waiting: set[asyncio.Future[None]] = set()  # of that loop
+        """Each ends the wait for a response."""
 
     async def other_protocol(self) -> PyTritonClientInferenceServerError | None:
         """See `Transport.other_protocol`."""
@@ -96,17 +97,23 @@ class AsyncioGrpcTransport:
 
     async def _unless_late(self, response: Any, timeout_s: float) -> bytes:
         """Waits for a response, and abandons it if it takes too long, is cancelled, or the transport is closed."""
-        assert self._closing is not None
-        waiting: asyncio.Future[Any] = asyncio.ensure_future(response)
+        loop = asyncio.get_running_loop()
+        end: asyncio.Future[None] = loop.create_future()
+        timer = loop.call_later(timeout_s, _set, end)
+        response.add_done_callback(lambda _: _set(end))
+        self._waiting.add(end)
         try:
-            await asyncio.wait([waiting, self._closing], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            await end
+            if response.done():
+                message: bytes = await response
+                return message
         except asyncio.CancelledError:
-            self.abandon(waiting)
+            self.abandon(asyncio.ensure_future(response))
             raise
-        if waiting.done():
-            message: bytes = waiting.result()
-            return message
-        self.abandon(waiting)
+        finally:
+            timer.cancel()
+            self._waiting.discard(end)
+        self.abandon(asyncio.ensure_future(response))
         raise failures.closed_meanwhile() if self._closed else failures.timed_out(self.url.with_scheme, timeout_s)
 
     async def _look_at_version(self, channel: Channel, headers: Mapping[str, str]) -> None:
@@ -144,7 +151,7 @@ class AsyncioGrpcTransport:
 
             _check_same_process()
             if self._loop is not loop:
-                self._loop, self._closing = loop, loop.create_future()
+                self._loop, self._waiting = loop, set()
             self._channel = asyncio_channel(self.url, self._tls)
         return self._channel
 
@@ -166,12 +173,17 @@ class AsyncioGrpcTransport:
         self._closed = True
         channel, self._channel = self._channel, None
         if channel is not None and self._loop is asyncio.get_running_loop():
-            if self._closing is not None and not self._closing.done():
-                self._closing.set_result(None)
-                await asyncio.sleep(0)  # those who wait abandon their requests
+            for end in self._waiting:
+                _set(end)
+            await asyncio.sleep(0)  # those who wait abandon their requests
             if self._abandoned:  # closing the connection would cancel them
                 await asyncio.wait(self._abandoned, timeout=CLOSING_TIMEOUT_S)
             await channel.close()
+
+
+def _set(end: asyncio.Future[None]) -> None:
+    if not end.done():
+        end.set_result(None)
 
 
 _first_process: object = None
