@@ -38,6 +38,7 @@ from pytriton.client.core.sansio import Sleep, Steps, T
 from pytriton.client.core.server_set import ChangingServerSet, ServerSet
 from pytriton.client.core.servers import Server
 from pytriton.client.core.settings import Settings
+from pytriton.client.core.tensors import InferInput, InferRequestedOutput
 from pytriton.client.exceptions import (
     Failure,
     PyTritonClientInferenceServerError,
@@ -346,7 +347,12 @@ class Session:
             return response
 
     def _inference(
-        self, server: Server, request: EncodedRequest, tensors: list[Any], wanted: list[Any] | None, timeout_s: float
+        self,
+        server: Server,
+        request: EncodedRequest,
+        tensors: list[InferInput],
+        wanted: list[InferRequestedOutput] | None,
+        timeout_s: float,
     ) -> Callable[[], Any]:
         name, version = self.model
         return functools.partial(

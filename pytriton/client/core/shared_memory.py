@@ -301,7 +301,7 @@ class RegionLease:
             if region is not None:
                 (self._pool.abandon if self.is_used else self._pool.give_back)(region)
 
-    def take_inputs(self, request: EncodedRequest, timeout_s: float) -> Steps[dict[str, Any]]:
+    def take_inputs(self, request: EncodedRequest, timeout_s: float) -> Steps[dict[str, InferInput]]:
         """Copies large inputs into shared memory.
 
         Returns:
@@ -322,7 +322,9 @@ class RegionLease:
             tensors[spec.name] = tensor.set_shared_memory(self._inputs.name, nbytes, offset)
         return tensors
 
-    def take_outputs(self, names: Sequence[str], sizes: Mapping[str, int], timeout_s: float) -> Steps[list[Any] | None]:
+    def take_outputs(
+        self, names: Sequence[str], sizes: Mapping[str, int], timeout_s: float
+    ) -> Steps[list[InferRequestedOutput] | None]:
         """Allocates shared memory for large outputs.
 
         Args:

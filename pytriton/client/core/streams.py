@@ -59,9 +59,9 @@ class Stream:
         self._timeout_s = timeout_s
         self._channel = transport.channel()
         name, version = model
-        message = api.encode_request(name, tensors_of(request), version, wanted_of(request), **request.settings)
+        call = api.call_of("infer", name, tensors_of(request), version, wanted_of(request), **request.settings)
         self._call = self._channel.stream(api.STREAM)(
-            _once(message), metadata=tuple(server.headers(request.headers).items())
+            _once(call.message), metadata=tuple(server.headers(request.headers).items())
         )
         self._responses: AsyncIterator[bytes] = aiter(self._call)
         self._loop = asyncio.get_running_loop()

@@ -19,6 +19,7 @@ Region = tuple[tuple[str, str | int], ...]
 
 COPIED_BYTES = 65536
 """Up to this size, tensors are copied: it takes less time than to look after a view."""
+_SMALL_PART = 4
 
 
 class InferInput:
@@ -46,6 +47,7 @@ class InferInput:
 
     def set_data_from_numpy(self, array: Array) -> InferInput:
         """Sets the content, of which a large array's is not copied."""
+        self.region = ()
         if self.datatype == "BYTES":
             self.content = encode_elements(array.ravel().tolist())
         elif array.nbytes <= COPIED_BYTES:
@@ -56,6 +58,7 @@ class InferInput:
 
     def set_shared_memory(self, region: str, nbytes: int, offset: int = 0) -> InferInput:
         """Takes the content from shared memory that is registered with the server."""
+        self.content = None
         self.region = _in_region(region, nbytes, offset)
         return self
 
@@ -94,12 +97,15 @@ def array_of(content: Content, datatype: str, shape: Sequence[int]) -> Array:
         array = np.empty(len(elements), dtype)
         array[:] = elements
         return array.reshape(shape)
-    if len(content) <= COPIED_BYTES:  # a view would keep all of the response
-        content = bytes(content)
     array = np.frombuffer(content, dtype)
-    if not array.flags.aligned:
+    if isinstance(content, memoryview) and not (_is_most_of_it(content) and array.flags.aligned):
         array = np.frombuffer(bytes(content), dtype)
     return array.reshape(shape)
+
+
+def _is_most_of_it(content: memoryview) -> bool:
+    """Returns whether a view is a large part of what it would keep in memory: the response."""
+    return len(content) > max(COPIED_BYTES, len(content.obj) // _SMALL_PART)  # type: ignore[arg-type]
 
 
 @functools.cache

@@ -18,6 +18,7 @@ from tritonclient.utils import np_to_triton_dtype
 from pytriton.client.core import tensors
 from pytriton.client.core.grpc import api, results
 from pytriton.client.exceptions import PyTritonClientValueError
+from pytriton.model_config.datatypes import datatype_by_name
 from pytriton.proxy.tensors.bytes_tensor import encode_elements
 
 NUMBERS = [np.bool_, np.int8, np.uint16, np.int32, np.uint64, np.float16, np.float32, np.float64]
@@ -44,6 +45,10 @@ options = st.fixed_dictionaries(
     },
 )
 KINDS = {bool: "bool_param", int: "int64_param", float: "double_param", str: "string_param"}
+
+
+def encoded(*args, **kwargs):
+    return api.call_of("infer", *args, **kwargs).message
 
 
 def content_of(array):
@@ -80,7 +85,7 @@ def check(result, content):
 @given(named, options, st.sampled_from(["", "2"]), st.sampled_from([None, ["y"], ["y", "z"]]))
 def test_requests_are_read_by_protocol_buffers(content, options, version, wanted):
     outputs = wanted and [tensors.InferRequestedOutput(name) for name in wanted]
-    request = api.encode_request("m", [input_of(*each) for each in content.items()], version, outputs, **options)
+    request = encoded("m", [input_of(*each) for each in content.items()], version, outputs, **options)
 
     expected = service_pb2.ModelInferRequest(model_name="m", model_version=version, id=options.get("request_id", ""))
     for name, array in content.items():
@@ -108,7 +113,7 @@ def test_tensors_in_shared_memory_are_described_and_have_no_content():
     output.set_shared_memory("region", 8)
     array = np.float32([1])
 
-    request = api.encode_request("m", [behind, input_of("a", array)], "", [output])
+    request = encoded("m", [behind, input_of("a", array)], "", [output])
 
     message = service_pb2.ModelInferRequest.FromString(request)
     assert [
@@ -122,7 +127,7 @@ def test_tensors_in_shared_memory_are_described_and_have_no_content():
 @pytest.mark.parametrize("name", ["priority", "timeout", "sequence_id", "triton_x"])
 def test_reserved_parameters_are_refused(name):
     with pytest.raises(PyTritonClientValueError, match=f'"{name}" is a reserved parameter'):
-        api.encode_request("m", [], parameters={name: 1})
+        encoded("m", [], parameters={name: 1})
 
 
 @given(named)
@@ -144,17 +149,42 @@ def test_an_error_in_a_stream_has_no_result(length):
     assert results.read_stream_response(response.SerializeToString()) == (None, "x" * length)
 
 
-def test_a_large_response_is_read_in_any_order_of_its_fields_and_with_unknown_ones():
-    content = {"y": np.arange(50_000, dtype=np.float32), "z": np.arange(3)}
+@given(named, st.randoms())
+def test_responses_are_read_in_any_order_of_their_fields(content, random):
     message = message_with(content)
-    contents = service_pb2.ModelInferResponse(raw_output_contents=message.raw_output_contents)
+    parts = [service_pb2.ModelInferResponse(raw_output_contents=[part]) for part in message.raw_output_contents]
     del message.raw_output_contents[:]
-    unknown = b""
-    for number, kind, value in ((90, 0, b"\x96\x01"), (91, 1, bytes(8)), (92, 5, bytes(4)), (93, 2, b"\x02ab")):
-        tag = number << 3 | kind
-        unknown += bytes([tag & 0x7F | 0x80, tag >> 7]) + value
-    encoded = contents.SerializeToString() + unknown + message.SerializeToString()
-    check(results.read_response(encoded), content)
+    order = [0] * len(parts) + [1]
+    random.shuffle(order)
+    contents = iter(parts)
+    body = b"".join((message if is_rest else next(contents)).SerializeToString() for is_rest in order)
+    check(results.read_response(body), content)
+
+
+UNKNOWN = {
+    "a number": b"\xd0\x05\x96\x01",
+    "eight bytes": b"\xd1\x05" + bytes(8),
+    "four bytes": b"\xd5\x05" + bytes(4),
+    "a text": b"\xd2\x05\x02ab",
+    "a group": b"\xd3\x05\x08\x01\xd4\x05",
+    "contents that are a number": b"\x30\x01",
+}
+
+
+@pytest.mark.parametrize("unknown", UNKNOWN.values(), ids=UNKNOWN)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_unknown_fields_of_large_responses_are_ignored(unknown, is_first):
+    content = {"y": np.arange(50_000, dtype=np.float32), "z": np.arange(3)}
+    body = message_with(content).SerializeToString()
+    check(results.read_response(unknown + body if is_first else body + unknown), content)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_error_beside_a_large_result_counts(is_first):
+    error = service_pb2.ModelStreamInferResponse(error_message="broken").SerializeToString()
+    result = service_pb2.ModelStreamInferResponse(infer_response=message_with({"y": np.zeros(90_000)}))
+    body = result.SerializeToString()
+    assert results.read_stream_response(error + body if is_first else body + error) == (None, "broken")
 
 
 def test_a_large_output_is_a_view_of_what_was_received_if_that_is_aligned():
@@ -172,17 +202,66 @@ def test_outputs_without_binary_content():
     assert (result.array(1).shape, result.array(1).dtype) == ((0, 3), np.float32)
 
 
+def test_a_small_part_of_a_large_response_is_copied_and_keeps_nothing_else_in_memory():
+    content = {"small": np.zeros(70_000, np.uint8), "large": np.zeros(10_000_000, np.uint8)}
+    body = message_with(content).SerializeToString()
+    result, received = results.read_response(body), np.frombuffer(body, np.uint8)
+    assert not np.shares_memory(result.array(0), received)
+    assert np.shares_memory(result.array(1), received)
+
+
+@pytest.mark.parametrize("datatype", ["BOOL", "INT8", "INT32", "INT64", "UINT16", "UINT64", "FP32", "FP64"])
+def test_outputs_with_typed_contents(datatype):
+    message = service_pb2.ModelInferResponse()
+    output = message.outputs.add(name="y", datatype=datatype, shape=[2])
+    getattr(output.contents, results._TYPED_CONTENTS[datatype]).extend([1, 0])
+    array = results.read_response(message.SerializeToString()).array(0)
+    assert (array.tolist(), array.dtype) == ([1, 0], datatype_by_name(datatype).numpy_dtype)
+    assert not array.flags.writeable
+
+
+def test_turned_inputs_are_sent_in_their_order():
+    array = np.arange(40_000, dtype=np.float32).reshape(200, 200).T
+    message = service_pb2.ModelInferRequest.FromString(encoded("m", [input_of("x", array)]))
+    assert message.raw_input_contents[0] == array.tobytes()
+
+
+def test_the_last_place_of_a_tensor_counts():
+    array = np.float32([1])
+    behind = input_of("x", array).set_shared_memory("region", 4)
+    assert not service_pb2.ModelInferRequest.FromString(encoded("m", [behind])).raw_input_contents
+    message = service_pb2.ModelInferRequest.FromString(encoded("m", [behind.set_data_from_numpy(array)]))
+    assert not message.inputs[0].parameters
+    assert list(message.raw_input_contents) == [array.tobytes()]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"request_id": "\ud800"}, {"parameters": {"x": "\ud800"}}, {"parameters": {"x": [1]}}, {"sequence_id": 2**63}],
+    ids=repr,
+)
+def test_what_cannot_be_encoded_is_an_error_of_the_arguments(options):
+    with pytest.raises(PyTritonClientValueError, match="cannot be sent over gRPC"):
+        encoded("m", [], **options)
+
+
+def test_a_request_of_two_gigabytes_is_refused_before_it_is_joined():
+    array = np.zeros(2**31, np.uint8)  # which takes no memory until it is read
+    with pytest.raises(PyTritonClientValueError, match=r"2,147,483,\d+ bytes.*use HTTP"):
+        encoded("m", [input_of("x", array)])
+
+
 @pytest.mark.parametrize("read", [results.read_response, results.read_stream_response])
 @given(st.binary(max_size=200), st.booleans())
 def test_whatever_else_arrives_is_refused_or_has_no_output(read, body, is_large):
-    if is_large:  # the fields are read by ourselves
-        body += b"\x3a" + bytes(70_000)
+    if is_large:  # tensors are cut out
+        body += b"\xff" * 500_000
     with contextlib.suppress(ValueError, DecodeError):
         read(body)
 
 
-def test_a_large_response_that_ends_early_is_refused():
+@given(st.integers(1, 99_999))
+def test_a_large_response_that_ends_early_is_refused(missing):
     body = message_with({"y": np.zeros(100_000, np.uint8)}).SerializeToString()
-    for end in (70_000, len(body) - 1):
-        with pytest.raises(ValueError, match="ends in the middle"):
-            results.read_response(body[:end])
+    with pytest.raises(DecodeError):
+        results.read_response(body[:-missing])

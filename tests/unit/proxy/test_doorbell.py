@@ -39,8 +39,12 @@ def receiving(receive):
     got = []
 
     def receive_or_end():
+        deadline = time.monotonic() + TIMEOUT_S
+        result = None
         try:
-            got.append(receive())
+            while result is None and time.monotonic() < deadline:  # None is silence, as when the machine is busy
+                result = receive()
+            got.append(result)
         except EOFError as error:
             got.append(error)
 

@@ -12,10 +12,13 @@ from tritonclient.grpc import service_pb2
 from pytriton.client.core.grpc.results import read_response
 from pytriton.client.core.parameters import check_parameters
 from pytriton.client.core.tensors import Content, InferInput, InferRequestedOutput
+from pytriton.client.exceptions import PyTritonClientValueError
+
+MAX_MESSAGE_BYTES = 2**31 - 1
 
 _SERVICE = "/inference.GRPCInferenceService/"
 STREAM = f"{_SERVICE}ModelStreamInfer"
-"""The path of the method for streams, whose requests are those of `encode_request`."""
+"""The path of the method for streams, whose requests are those of ``infer``."""
 
 _BYTES = 2  # how a field is encoded that has a length and a content
 _RAW_INPUT_CONTENTS = bytes([service_pb2.ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER << 3 | _BYTES])
@@ -36,11 +39,20 @@ class Call(NamedTuple):
 
 
 def call_of(method: str, *args: Any, **kwargs: Any) -> Call:
-    """Makes the request of a method of the API, which has the name and the arguments that tritonclient gives it."""
-    return _METHODS[method](*args, **kwargs)
+    """Makes the request of a method of the API, which has the name and the arguments that tritonclient gives it.
+
+    Raises:
+        PyTritonClientValueError: The arguments cannot be sent.
+    """
+    try:
+        return _METHODS[method](*args, **kwargs)
+    except PyTritonClientValueError:
+        raise
+    except (TypeError, ValueError) as error:  # of Protocol Buffers' library
+        raise PyTritonClientValueError(f"The request cannot be sent over gRPC: {error}.") from error
 
 
-def encode_request(
+def _infer(
     model: str,
     inputs: Sequence[InferInput],
     version: str = "",
@@ -53,28 +65,12 @@ def encode_request(
     priority: int = 0,
     timeout: int | None = None,
     parameters: Mapping[str, Any] | None = None,
-) -> bytes:
-    """Encodes an inference request.
+) -> Call:
+    """Makes an inference request.
 
     Protocol Buffers' library would copy the contents of tensors twice. They are appended to what it encodes: a message
     may be encoded in parts, and they come in any order. The part of the model and its inputs is kept, as the requests
     of a client resemble one another.
-
-    Args:
-        model: The model's name.
-        inputs: Its inputs.
-        version: Its version; any by default.
-        outputs: The requested outputs; all by default.
-        request_id: Name of the request.
-        sequence_id: The sequence that it belongs to, if any.
-        sequence_start: It is the first one of the sequence.
-        sequence_end: It is the last one of the sequence.
-        priority: Its priority; 0 is the model's default.
-        timeout: Microseconds that it may wait in the server.
-        parameters: For the model.
-
-    Raises:
-        PyTritonClientValueError: A parameter has a reserved name.
     """
     described = tuple([(tensor.name, tensor.datatype, tensor.shape, tensor.region) for tensor in inputs])
     parts: list[Content] = [_encode_inputs(model, version, described)]
@@ -96,7 +92,13 @@ def encode_request(
     for tensor in inputs:
         if tensor.content is not None:
             parts += (_RAW_INPUT_CONTENTS, _varint(len(tensor.content)), tensor.content)
-    return b"".join(parts)
+    size = sum(map(len, parts))
+    if size > MAX_MESSAGE_BYTES:
+        raise PyTritonClientValueError(
+            f"The request has {size:,} bytes, and messages of gRPC have at most {MAX_MESSAGE_BYTES:,}; use HTTP, "
+            "shared memory or smaller batches."
+        )
+    return Call(f"{_SERVICE}ModelInfer", b"".join(parts), read_response)
 
 
 @functools.lru_cache(maxsize=256)
@@ -130,10 +132,6 @@ def _varint(value: int) -> bytes:
         value >>= 7
     encoded.append(value)
     return bytes(encoded)
-
-
-def _infer(*args: Any, **kwargs: Any) -> Call:
-    return Call(f"{_SERVICE}ModelInfer", encode_request(*args, **kwargs), read_response)
 
 
 def _is_server_ready() -> Call:

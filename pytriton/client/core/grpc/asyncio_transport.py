@@ -77,11 +77,11 @@ class AsyncioGrpcTransport:
         call = api.call_of(method, *args, **kwargs)
         channel = self.channel()
         try:
-            late_s = ABANDONED_S if method == "infer" and not self.may_cancel else 0
+            grace_s = ABANDONED_S if method == "infer" and not self.may_cancel else 0
             response = channel.unary(call.path)(
-                call.message, timeout=timeout_s + late_s, metadata=tuple(headers.items())
+                call.message, timeout=timeout_s + grace_s, metadata=tuple(headers.items())
             )
-            message = await (self._unless_late(response, timeout_s) if late_s else response)
+            message = await (self._unless_late(response, timeout_s) if grace_s else response)
             result = call.read(message)
             if method == FIRST_METHOD:
                 await self._look_at_version(channel, headers)
@@ -99,8 +99,8 @@ class AsyncioGrpcTransport:
         """Waits for a response, and abandons it if it takes too long, is cancelled, or the transport is closed."""
         loop = asyncio.get_running_loop()
         end: asyncio.Future[None] = loop.create_future()
-        timer = loop.call_later(timeout_s, _set, end)
-        response.add_done_callback(lambda _: _set(end))
+        timer = loop.call_later(timeout_s, _wake, end)
+        response.add_done_callback(lambda _: _wake(end))
         self._waiting.add(end)
         try:
             await end
@@ -174,14 +174,14 @@ class AsyncioGrpcTransport:
         channel, self._channel = self._channel, None
         if channel is not None and self._loop is asyncio.get_running_loop():
             for end in self._waiting:
-                _set(end)
+                _wake(end)
             await asyncio.sleep(0)  # those who wait abandon their requests
             if self._abandoned:  # closing the connection would cancel them
                 await asyncio.wait(self._abandoned, timeout=CLOSING_TIMEOUT_S)
             await channel.close()
 
 
-def _set(end: asyncio.Future[None]) -> None:
+def _wake(end: asyncio.Future[None]) -> None:
     if not end.done():
         end.set_result(None)
 

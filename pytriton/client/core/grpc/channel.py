@@ -10,13 +10,13 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from pytriton.client.core.grpc.api import MAX_MESSAGE_BYTES
 from pytriton.client.tls import TLSConfig
 from pytriton.client.url import TritonUrl
 
-_MAX_MESSAGE_BYTES = 2**31 - 1
 OPTIONS = [
-    ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
-    ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     # A new channel connects at once, and does not share the pauses between attempts of the one that it replaces.
     ("grpc.use_local_subchannel_pool", 1),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,9 +14,24 @@ from pytriton.client.core.tensors import COPIED_BYTES, Content, array_of, dtype_
 
 _RAW_OUTPUT_CONTENTS = service_pb2.ModelInferResponse.RAW_OUTPUT_CONTENTS_FIELD_NUMBER
 _INFER_RESPONSE = service_pb2.ModelStreamInferResponse.INFER_RESPONSE_FIELD_NUMBER
-# The lower three bits of a field's tag say how it is encoded.
-_VARINT, _BYTES = 0, 2
-_FIXED_SIZES = {1: 8, 5: 4}
+# The lower bits of a field's tag say how it is encoded.
+_KIND_BITS, _KIND, _HAS_LENGTH = 3, 7, 2
+_LONGEST_VARINT = 5  # of a number below 2**35; messages have less than 2**31 bytes
+_TYPED_CONTENTS = {
+    "BOOL": "bool_contents",
+    "INT8": "int_contents",
+    "INT16": "int_contents",
+    "INT32": "int_contents",
+    "INT64": "int64_contents",
+    "UINT8": "uint_contents",
+    "UINT16": "uint_contents",
+    "UINT32": "uint_contents",
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+    "BYTES": "bytes_contents",
+}
+"""Where elements are that are not sent as raw contents."""
 
 
 class InferResult:
@@ -46,19 +62,22 @@ class InferResult:
         _, datatype, shape = self.outputs[index]
         if index < len(self._contents):
             return array_of(self._contents[index], datatype, shape)
-        dtype = dtype_of(datatype)
-        elements = self.message.outputs[index].contents.bytes_contents if dtype.hasobject else ()
-        return np.array(list(elements), dtype).reshape(shape)
+        typed = _TYPED_CONTENTS.get(datatype)
+        elements = () if typed is None else getattr(self.message.outputs[index].contents, typed)
+        array = np.array(list(elements), dtype_of(datatype)).reshape(shape)
+        array.flags.writeable = False
+        return array
 
 
 def read_response(body: bytes) -> InferResult:
     """Reads the response to an inference request; arrays of large outputs are views of it.
 
     Raises:
-        ValueError: It is no such response; DecodeError, if Protocol Buffers' library finds out.
+        DecodeError: It is no message of Protocol Buffers.
     """
     if len(body) > COPIED_BYTES:
-        return _read_large(body, 0, len(body))
+        with contextlib.suppress(_UnusualError):
+            return _read_large(body, 0, len(body))
     message = service_pb2.ModelInferResponse.FromString(body)
     return InferResult(message, message.raw_output_contents)
 
@@ -67,11 +86,12 @@ def read_stream_response(body: bytes) -> tuple[InferResult | None, str]:
     """Reads a response of a stream; returns the result, or None and the error's message.
 
     Raises:
-        ValueError: See `read_response`.
+        DecodeError: It is no message of Protocol Buffers.
     """
     if len(body) > COPIED_BYTES:
-        for number, _, start, end in _fields(body, 0, len(body)):
-            if number == _INFER_RESPONSE:
+        with contextlib.suppress(_UnusualError):
+            number, _, start, end = next(_fields(body, 0, len(body)))
+            if number == _INFER_RESPONSE and end == len(body):
                 return _read_large(body, start, end), ""
     response = service_pb2.ModelStreamInferResponse.FromString(body)
     if response.error_message:
@@ -80,8 +100,12 @@ def read_stream_response(body: bytes) -> tuple[InferResult | None, str]:
     return InferResult(message, message.raw_output_contents), ""
 
 
+class _UnusualError(Exception):
+    """A message has something that is left to Protocol Buffers' library."""
+
+
 def _read_large(body: bytes, start: int, stop: int) -> InferResult:
-    """Reads everything but the contents of outputs, which Protocol Buffers' library would copy twice."""
+    """Cuts out the contents of outputs, which Protocol Buffers' library would copy twice, and lets it read the rest."""
     contents, others = [], []
     for number, field, content, end in _fields(body, start, stop):
         if number == _RAW_OUTPUT_CONTENTS:
@@ -94,37 +118,26 @@ def _read_large(body: bytes, start: int, stop: int) -> InferResult:
 def _fields(message: bytes, position: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
     """Yields the fields of an encoded message: number, and where the field begins, its content begins and both end.
 
-    Source: https://protobuf.dev/programming-guides/encoding.
+    All fields of Triton's responses have a length. Source: https://protobuf.dev/programming-guides/encoding.
 
     Raises:
-        ValueError: It is no message.
+        _UnusualError: One has none, or ends behind the message.
     """
     while position < stop:
-        tag, content = _varint(message, position, stop)
-        kind = tag & 7
-        if kind == _BYTES:
-            size, content = _varint(message, content, stop)
-            end = content + size
-        elif kind == _VARINT:
-            end = _varint(message, content, stop)[1]
-        elif kind in _FIXED_SIZES:
-            end = content + _FIXED_SIZES[kind]
-        else:
-            raise ValueError(f"a field of the response has the unknown type {kind}")
-        if end > stop:
-            raise ValueError("the response ends in the middle of a field")
-        yield tag >> 3, position, content, end
+        tag, content = _varint(message, position)
+        size, content = _varint(message, content)
+        end = content + size
+        if tag & _KIND != _HAS_LENGTH or end > stop:
+            raise _UnusualError
+        yield tag >> _KIND_BITS, position, content, end
         position = end
 
 
-def _varint(message: bytes, position: int, stop: int) -> tuple[int, int]:
+def _varint(message: bytes, position: int) -> tuple[int, int]:
     """Reads an integer; returns it, and where it ends."""
-    value = shift = 0
-    while position < stop:
-        byte = message[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
+    value = 0
+    for index, byte in enumerate(message[position : position + _LONGEST_VARINT]):
+        value |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
-            return value, position
-        shift += 7
-    raise ValueError("the response ends in the middle of a number")
+            return value, position + index + 1
+    raise _UnusualError
