@@ -39,12 +39,8 @@ def receiving(receive):
     got = []
 
     def receive_or_end():
-        deadline = time.monotonic() + TIMEOUT_S
-        result = None
         try:
-            while result is None and time.monotonic() < deadline:  # None is silence, as when the machine is busy
-                result = receive()
-            got.append(result)
+            got.append(receive())
         except EOFError as error:
             got.append(error)
 
@@ -164,7 +160,7 @@ def test_silence_is_reported(ends):
 @pytest.mark.parametrize("notifies", [True, False], ids=["that notifies", "that is killed"])
 def test_the_end_of_the_other_side_is_noticed(backend, ends, notifies):
     backends, workers = ends
-    thread, got = receiving(workers.receive)
+    thread, got = receiving(lambda: workers.receive() or workers.receive())  # again after silence, on a busy machine
 
     backends.close()
     if notifies:
