@@ -44,6 +44,9 @@ class Workaround(enum.Enum):
     LOST_RESPONSES = "lost-responses", None
     """The HTTP front end drops responses that do not fit into the buffer of a socket."""
 
+    LOST_WAKE_UPS = "lost-wake-ups", None
+    """A request to a model with a queue policy may wait 500 ms for a batcher that nobody wakes."""
+
     MUTUAL_TLS_FLAG = "mutual-tls-flag", None
     """The flag for mutual TLS turns TLS on even if it is false."""
 

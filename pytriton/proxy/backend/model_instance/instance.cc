@@ -36,6 +36,13 @@ int CountWarmups(const std::string& config_text) {
   return count;
 }
 
+// Whether the model's queue has limits, timeouts or priorities.
+bool HasQueuePolicy(const std::string& config_text) {
+  const Json config = Json::Parse(config_text);
+  const Json& batcher = config["dynamic_batching"];
+  return !batcher["default_queue_policy"].is_missing() || std::atoi(batcher["priority_levels"].text().c_str()) > 0;
+}
+
 // The number of dimensions that requests have for each of the model's inputs, the batch among them.
 std::vector<uint32_t> InputRanks(const std::string& config_text, const AdmissionMessage& model) {
   std::vector<uint32_t> ranks(model.inputs.size(), 0);
@@ -81,6 +88,7 @@ Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, S
   } else {
     ReadConfig();
   }
+  if (PYTRITON_ExpectLostWakeUps != nullptr && HasQueuePolicy(identity_.config)) PYTRITON_ExpectLostWakeUps();
   warmups_left_ = CountWarmups(identity_.config);
   warmup_ = std::make_unique<WarmupGuard>(warmups_left_);
   Connect(kLoadTimeoutMs, [] { return true; });

@@ -378,6 +378,9 @@ __attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_MetricNewWithArgs(TRITONS
 // steps of an ensemble. Missing in servers that run without the guard.
 __attribute__((weak)) uint64_t PYTRITON_ArrivalNs(const TRITONBACKEND_Request* request);
 
+// The guard's own: has it end the long waits of batchers early; see `guard/batcher_wait.cc`. Missing likewise.
+__attribute__((weak)) void PYTRITON_ExpectLostWakeUps();
+
 // Implemented by the backend.
 
 #define PYTRITON_EXPORT __attribute__((visibility("default")))
