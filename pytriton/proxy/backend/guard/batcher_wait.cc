@@ -13,7 +13,6 @@
 #include <cstdint>
 
 #include "base/clock.h"
-#include "base/workarounds.h"
 #include "guard/interpose.h"
 #include "triton/api.h"
 
@@ -28,10 +27,7 @@ thread_local int64_t next_ns = kFirstNs;
 
 }  // namespace
 
-void PYTRITON_ExpectLostWakeUps() {
-  static const bool is_known = pytriton::NeedsWorkaround("lost-wake-ups");
-  if (is_known) is_needed.store(true, std::memory_order_relaxed);
-}
+void PYTRITON_ExpectLostWakeUps() { is_needed.store(true, std::memory_order_relaxed); }
 
 extern "C" int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
                                       const timespec* end) {
