@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import subprocess
 import sys
 import threading
@@ -28,33 +29,7 @@ from pytriton.model_config import DynamicBatcher, ModelConfig, QueuePolicy, Time
 TIMEOUT_US = 50_000
 LONG_US = 60_000_000
 TIMED_OUT = "Request timeout expired"
-LATE_S = 0.3  # Triton's batcher looks at its queue by itself 0.5 s after it did so last
-# From another process, and with few steps, so that requests come just when the instance is about to be idle.
-COUNTS_LATE_RESPONSES = f"""
-import concurrent.futures, json, socket, sys, time
-
-host, port, model = sys.argv[1:]
-tensor = {{"name": "x", "datatype": "FP32", "shape": [1, 1], "parameters": {{"binary_data_size": 4}}}}
-wanted = {{"name": "y", "parameters": {{"binary_data": True}}}}
-head = json.dumps({{"inputs": [tensor], "outputs": [wanted]}})
-lines = [f"POST /v2/models/{{model}}/infer HTTP/1.1", f"Host: {{host}}", f"Content-Length: {{len(head) + 4}}"]
-lines += [f"Inference-Header-Content-Length: {{len(head)}}", "", head]
-request = "\\r\\n".join(lines).encode() + bytes(4)
-
-def count(_):
-    late = 0
-    with socket.create_connection((host, int(port))) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for _ in range(1000):
-            sent = time.monotonic()
-            connection.sendall(request)
-            assert b"200 OK" in connection.recv(65536)
-            late += time.monotonic() - sent > {LATE_S}
-    return late
-
-with concurrent.futures.ThreadPoolExecutor(2) as pool:
-    print(sum(pool.map(count, range(2))))
-"""
+LATE_RESPONSES = pathlib.Path(__file__).with_name("late_responses.py")
 POLICIES = {
     "size": {"default_queue_policy": QueuePolicy(max_queue_size=100)},
     "timeout": {"default_queue_policy": QueuePolicy(default_timeout_microseconds=LONG_US)},
@@ -202,7 +177,7 @@ def test_requests_do_not_wait_for_the_batcher_to_look_at_its_queue_by_itself():
             bind_floats(triton, name, batch(lambda x: {"y": x}), config=ModelConfig(batcher=DynamicBatcher(**settings)))
         triton.run()
         for name in POLICIES:
-            command = [sys.executable, "-c", COUNTS_LATE_RESPONSES, HOST, str(triton.config.http_port), name]
+            command = [sys.executable, str(LATE_RESPONSES), HOST, str(triton.config.http_port), name]
             late[name] = int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout)
 
     assert max(late.values()) <= 2, f"some may have waited for the machine, but not {late}"

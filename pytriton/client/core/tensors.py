@@ -98,12 +98,12 @@ def array_of(content: Content, datatype: str, shape: Sequence[int]) -> Array:
         array[:] = elements
         return array.reshape(shape)
     array = np.frombuffer(content, dtype)
-    if isinstance(content, memoryview) and not (_is_most_of_it(content) and array.flags.aligned):
+    if isinstance(content, memoryview) and not (_is_large_part(content) and array.flags.aligned):
         array = np.frombuffer(bytes(content), dtype)
     return array.reshape(shape)
 
 
-def _is_most_of_it(content: memoryview) -> bool:
+def _is_large_part(content: memoryview) -> bool:
     """Returns whether a view is a large part of what it would keep in memory: the response."""
     return len(content) > max(COPIED_BYTES, len(content.obj) // _SMALL_PART)  # type: ignore[arg-type]
 

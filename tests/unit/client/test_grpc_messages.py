@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 
-import ml_dtypes
 import numpy as np
 import pytest
+from array_strategies import NUMBERS, arrays
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as npst
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import np_to_triton_dtype
 
@@ -21,15 +20,10 @@ from pytriton.client.exceptions import PyTritonClientValueError
 from pytriton.model_config.datatypes import datatype_by_name
 from pytriton.proxy.tensors.bytes_tensor import encode_elements
 
-NUMBERS = [np.bool_, np.int8, np.uint16, np.int32, np.uint64, np.float16, np.float32, np.float64]
-shapes = npst.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5)
-bfloats = npst.arrays(np.float32, shapes).map(lambda array: array.astype(ml_dtypes.bfloat16))
-texts = npst.arrays(np.object_, shapes, elements=st.binary(max_size=9))
-small = st.one_of(st.sampled_from(NUMBERS).flatmap(lambda dtype: npst.arrays(dtype, shapes)), bfloats, texts)
 large = st.sampled_from(NUMBERS).flatmap(
     lambda dtype: st.integers(60_000, 200_000).map(lambda size: (np.arange(size) % 100).astype(dtype))
 )
-named = st.dictionaries(st.text(min_size=1, max_size=5), st.one_of(small, large), min_size=1, max_size=3)
+named = st.dictionaries(st.text(min_size=1, max_size=5), st.one_of(arrays, large), min_size=1, max_size=3)
 options = st.fixed_dictionaries(
     {},
     optional={

@@ -6,13 +6,12 @@ import gzip
 import json
 import zlib
 
-import ml_dtypes
 import numpy as np
 import pytest
 import tritonclient.http
+from array_strategies import arrays
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as npst
 from tritonclient.utils import np_to_triton_dtype, serialize_byte_tensor
 
 from pytriton.client.core import tensors
@@ -21,11 +20,6 @@ from pytriton.client.core.http.messages import RequestHead, ResponseReader, is_m
 from pytriton.client.exceptions import PyTritonClientValueError
 from pytriton.client.url import TritonUrl
 
-NUMBERS = [np.bool_, np.int8, np.uint16, np.int32, np.uint64, np.float16, np.float32, np.float64]
-shapes = npst.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5)
-bfloats = npst.arrays(np.float32, shapes).map(lambda array: array.astype(ml_dtypes.bfloat16))
-texts = npst.arrays(np.object_, shapes, elements=st.binary(max_size=9))
-arrays = st.one_of(st.sampled_from(NUMBERS).flatmap(lambda dtype: npst.arrays(dtype, shapes)), bfloats, texts)
 named = st.dictionaries(st.text(min_size=1, max_size=5), arrays, min_size=1, max_size=3)
 settings = st.fixed_dictionaries(
     {},

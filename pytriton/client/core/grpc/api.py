@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from google.protobuf.json_format import MessageToDict
 from tritonclient.grpc import service_pb2
 
+from pytriton.client.core.grpc import fields
 from pytriton.client.core.grpc.results import read_response
 from pytriton.client.core.parameters import check_parameters
 from pytriton.client.core.tensors import Content, InferInput, InferRequestedOutput
@@ -20,8 +21,7 @@ _SERVICE = "/inference.GRPCInferenceService/"
 STREAM = f"{_SERVICE}ModelStreamInfer"
 """The path of the method for streams, whose requests are those of ``infer``."""
 
-_BYTES = 2  # how a field is encoded that has a length and a content
-_RAW_INPUT_CONTENTS = bytes([service_pb2.ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER << 3 | _BYTES])
+_RAW_INPUT_CONTENTS = fields.tag_of(service_pb2.ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER)
 
 
 class Call(NamedTuple):
@@ -91,7 +91,7 @@ def _infer(
         parts.append(options.SerializeToString())
     for tensor in inputs:
         if tensor.content is not None:
-            parts += (_RAW_INPUT_CONTENTS, _varint(len(tensor.content)), tensor.content)
+            parts += (_RAW_INPUT_CONTENTS, fields.encode_number(len(tensor.content)), tensor.content)
     size = sum(map(len, parts))
     if size > MAX_MESSAGE_BYTES:
         raise PyTritonClientValueError(
@@ -122,16 +122,6 @@ def _set_parameters(target: Any, parameters: Iterable[tuple[str, Any]]) -> None:
             target[name].double_param = value
         else:
             target[name].string_param = value
-
-
-def _varint(value: int) -> bytes:
-    """Encodes a number as Protocol Buffers do: seven bits in each byte, the lowest ones first."""
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
 
 
 def _is_server_ready() -> Call:

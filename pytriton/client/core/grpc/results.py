@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from tritonclient.grpc import service_pb2
 
+from pytriton.client.core.grpc import fields
 from pytriton.client.core.inputs import Array
 from pytriton.client.core.tensors import COPIED_BYTES, Content, array_of, dtype_of
 
 _RAW_OUTPUT_CONTENTS = service_pb2.ModelInferResponse.RAW_OUTPUT_CONTENTS_FIELD_NUMBER
 _INFER_RESPONSE = service_pb2.ModelStreamInferResponse.INFER_RESPONSE_FIELD_NUMBER
-# The lower bits of a field's tag say how it is encoded.
-_KIND_BITS, _KIND, _HAS_LENGTH = 3, 7, 2
-_LONGEST_VARINT = 5  # of a number below 2**35; messages have less than 2**31 bytes
 _TYPED_CONTENTS = {
     "BOOL": "bool_contents",
     "INT8": "int_contents",
@@ -76,7 +74,7 @@ def read_response(body: bytes) -> InferResult:
         DecodeError: It is no message of Protocol Buffers.
     """
     if len(body) > COPIED_BYTES:
-        with contextlib.suppress(_UnusualError):
+        with contextlib.suppress(fields.UnusualError):
             return _read_large(body, 0, len(body))
     message = service_pb2.ModelInferResponse.FromString(body)
     return InferResult(message, message.raw_output_contents)
@@ -89,8 +87,8 @@ def read_stream_response(body: bytes) -> tuple[InferResult | None, str]:
         DecodeError: It is no message of Protocol Buffers.
     """
     if len(body) > COPIED_BYTES:
-        with contextlib.suppress(_UnusualError):
-            number, _, start, end = next(_fields(body, 0, len(body)))
+        with contextlib.suppress(fields.UnusualError):
+            number, _, start, end = next(fields.split(body, 0, len(body)))
             if number == _INFER_RESPONSE and end == len(body):
                 return _read_large(body, start, end), ""
     response = service_pb2.ModelStreamInferResponse.FromString(body)
@@ -100,44 +98,12 @@ def read_stream_response(body: bytes) -> tuple[InferResult | None, str]:
     return InferResult(message, message.raw_output_contents), ""
 
 
-class _UnusualError(Exception):
-    """A message has something that is left to Protocol Buffers' library."""
-
-
 def _read_large(body: bytes, start: int, stop: int) -> InferResult:
     """Cuts out the contents of outputs, which Protocol Buffers' library would copy twice, and lets it read the rest."""
     contents, others = [], []
-    for number, field, content, end in _fields(body, start, stop):
+    for number, field, content, end in fields.split(body, start, stop):
         if number == _RAW_OUTPUT_CONTENTS:
             contents.append(memoryview(body)[content:end])
         else:
             others.append(body[field:end])
     return InferResult(service_pb2.ModelInferResponse.FromString(b"".join(others)), contents)
-
-
-def _fields(message: bytes, position: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yields the fields of an encoded message: number, and where the field begins, its content begins and both end.
-
-    All fields of Triton's responses have a length. Source: https://protobuf.dev/programming-guides/encoding.
-
-    Raises:
-        _UnusualError: One has none, or ends behind the message.
-    """
-    while position < stop:
-        tag, content = _varint(message, position)
-        size, content = _varint(message, content)
-        end = content + size
-        if tag & _KIND != _HAS_LENGTH or end > stop:
-            raise _UnusualError
-        yield tag >> _KIND_BITS, position, content, end
-        position = end
-
-
-def _varint(message: bytes, position: int) -> tuple[int, int]:
-    """Reads an integer; returns it, and where it ends."""
-    value = 0
-    for index, byte in enumerate(message[position : position + _LONGEST_VARINT]):
-        value |= (byte & 0x7F) << (7 * index)
-        if byte < 0x80:
-            return value, position + index + 1
-    raise _UnusualError

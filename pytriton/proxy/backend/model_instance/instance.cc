@@ -27,8 +27,7 @@ constexpr std::chrono::milliseconds kPause(10);
 constexpr int kNoService = -1;  // its process has one
 
 // The number of batches in the warm-up of each instance.
-int CountWarmups(const std::string& config_text) {
-  const Json config = Json::Parse(config_text);
+int CountWarmups(const Json& config) {
   int count = 0;
   for (const Json& warmup : config["model_warmup"].items()) {
     count += std::max(std::atoi(warmup["count"].text().c_str()), 1);
@@ -37,8 +36,7 @@ int CountWarmups(const std::string& config_text) {
 }
 
 // Whether the model's queue has limits, timeouts or priorities.
-bool HasQueuePolicy(const std::string& config_text) {
-  const Json config = Json::Parse(config_text);
+bool HasQueuePolicy(const Json& config) {
   const Json& batcher = config["dynamic_batching"];
   return !batcher["default_queue_policy"].is_missing() || std::atoi(batcher["priority_levels"].text().c_str()) > 0;
 }
@@ -88,8 +86,9 @@ Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, S
   } else {
     ReadConfig();
   }
-  if (PYTRITON_ExpectLostWakeUps != nullptr && HasQueuePolicy(identity_.config)) PYTRITON_ExpectLostWakeUps();
-  warmups_left_ = CountWarmups(identity_.config);
+  const Json config = Json::Parse(identity_.config);
+  if (PYTRITON_ExpectLostWakeUps != nullptr && HasQueuePolicy(config)) PYTRITON_ExpectLostWakeUps();
+  warmups_left_ = CountWarmups(config);
   warmup_ = std::make_unique<WarmupGuard>(warmups_left_);
   Connect(kLoadTimeoutMs, [] { return true; });
 }
