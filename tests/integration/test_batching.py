@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import contextlib
+import pathlib
+import re
 import threading
 
 import numpy as np
@@ -7,6 +10,7 @@ import pytest
 from serving import (
     FLOATS_IN,
     FLOATS_OUT,
+    Background,
     InferenceServerException,
     at_once,
     bind_floats,
@@ -16,6 +20,7 @@ from serving import (
     metrics_of,
     request_json,
     send_floats,
+    server_of,
     statistics_of,
     wait_until,
 )
@@ -24,6 +29,7 @@ from pytriton.decorators import batch
 from pytriton.model_config import DynamicBatcher, ModelConfig, QueuePolicy, Tensor, TimeoutAction
 from pytriton.proxy.tensors.batch import stack_requests
 
+COUNT = 50
 PATIENT = ModelConfig(max_batch_size=16, batcher=DynamicBatcher(max_queue_delay_microseconds=300_000))
 
 
@@ -67,6 +73,61 @@ def test_concurrent_requests_are_gathered_into_batches(triton, grpc_client, name
     assert {each["batch_size"]: each["compute_infer"]["count"] for each in statistics["batch_stats"]} == {
         size: batches.count(size) for size in batches
     }
+
+
+def sleeps_of(process):
+    """How often each thread of a process has gone to sleep, by its ID."""
+    counts = {}
+    for thread in pathlib.Path(f"/proc/{process.pid}/task").iterdir():
+        with contextlib.suppress(OSError):  # it has just ended
+            (count,) = re.findall(r"^voluntary_ctxt_switches:\s+(\d+)", (thread / "status").read_text(), re.M)
+            counts[thread.name] = int(count)
+    return counts
+
+
+def test_requests_wake_no_thread_of_the_model_while_its_function_is_busy(triton, client, name):
+    gate = Gate()
+    gate.opened.set()
+    server = server_of(triton)
+    others = sleeps_of(server)
+    bind_floats(triton, name, gate, config=ModelConfig(max_batch_size=COUNT))
+    client.infer(name, {"x": row(0)})
+    gate.opened.clear()
+    gate.entered.clear()
+    busy = Background(lambda: client.infer(name, {"x": row(1)}))
+    assert gate.entered.wait(30)
+
+    before = sleeps_of(server)
+    waiting = []
+    for _ in range(COUNT):
+        waiting.append(Background(lambda: infer_json(triton, name, [json_floats([2])])))
+        wait_until(lambda: is_pending(triton, name, len(waiting)))
+    sleeps = [count - before[thread] for thread, count in sleeps_of(server).items() if thread not in others]
+    gate.opened.set()
+    for request in (busy, *waiting):
+        request.finish()
+    assert max(sleeps) < COUNT / 2, "the batcher looks twice a second by itself"
+    assert [len(each) for each in gate.batches] == [1, 1, COUNT]
+
+
+def test_an_idle_instance_takes_requests_while_another_one_is_busy(triton, grpc_client, name):
+    entered, opened = threading.Event(), threading.Event()
+
+    def infer(requests):
+        if requests[0]["x"].item() == 1:
+            entered.set()
+            assert opened.wait(30)
+        return [[request["x"]] for request in requests]
+
+    bind_floats(triton, name, [infer, infer], config=ModelConfig(max_batch_size=1))
+    for _ in range(10):
+        grpc_client.infer(name, {"x": row(0)})
+    busy = Background(lambda: grpc_client.infer(name, {"x": row(1)}))
+    assert entered.wait(30)
+
+    assert [grpc_client.infer(name, {"x": row(number)})["y"].item() for number in range(2, 7)] == [2, 3, 4, 5, 6]
+    opened.set()
+    assert busy.finish().result["y"].item() == 1
 
 
 def test_each_request_gets_its_own_rows(triton, grpc_client, name):

@@ -131,10 +131,11 @@ void InstancesRunSideBySide() {
                   [&](WorkerEnd* worker_end) { Improvise(worker_end, decoupled, 1000 * number + ++sessions); });
       std::vector<std::pair<Requests, std::vector<bool>>> batches;
       pytriton::WorkerPool workers;
+      std::atomic<int> instance_count{0};
       {
         pytriton::Instance instance(
             model.instance(), [&trimmer](const auto& arena, const auto&) { trimmer.Watch(arena); }, &services, &metrics,
-            &workers);
+            &workers, &instance_count);
         for (int i = 0; i < kBatches; ++i) {
           auto& [batch, good] = batches.emplace_back();
           std::vector<TRITONBACKEND_Request*> requests;

@@ -94,9 +94,10 @@ void InstancesRunSideBySide() {
           },
           number * 2);
       pytriton::WorkerPool workers;
+      std::atomic<int> instance_count{0};
       pytriton::Instance instance(
           model.instance(), [&trimmer](const auto& arena, const auto&) { trimmer.Watch(arena); }, &services, &metrics,
-          &workers);
+          &workers, &instance_count);
       for (int i = 0; i < kBatches; ++i) {
         Requests batch;
         std::vector<TRITONBACKEND_Request*> requests;
@@ -134,6 +135,7 @@ void InstancesShareTheirWorkers() {
   pytriton::AllModelMetrics metrics;
   pytriton::ServiceThread services([](const auto&) {});
   pytriton::WorkerPool workers;
+  std::atomic<int> instance_count{0};
   std::atomic<int64_t> batches{0};
   std::atomic<int64_t> served{0};
   Model model("shared", 3, true, [&](const BatchMessage& batch, const char* data) {
@@ -149,7 +151,7 @@ void InstancesShareTheirWorkers() {
       for (int life = 0; life < kLives; ++life) {
         pytriton::Instance instance(
             &triton, [&trimmer](const auto& arena, const auto&) { trimmer.Watch(arena); }, &services, &metrics,
-            &workers);
+            &workers, &instance_count);
         for (int i = 0; i < kBatches; ++i) {
           auto [sent, is_good] = RandomRequest(model, &random);
           TRITONBACKEND_Request* request = &sent->request;

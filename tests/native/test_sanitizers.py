@@ -172,6 +172,14 @@ def test_the_queue_of_responses_loses_none(
 
 
 @pytest.mark.parametrize("sanitizer", SANITIZERS)
+@pytest.mark.parametrize("program", ["batching_stress"])
+def test_batchers_leave_no_request_behind(
+    native: Any, programs: dict[str, Path], program: str, sanitizer: str
+) -> None:
+    assert "left_behind=0 " in output_of(native, programs[f"{program}_{sanitizer}"])
+
+
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
 @pytest.mark.parametrize("program", ["event_loop_stress"])
 def test_the_event_loop_serves_clients_of_all_kinds(
     native: Any, programs: dict[str, Path], program: str, sanitizer: str

@@ -1,6 +1,7 @@
 // The functions that Triton calls in a backend.
 #include <dlfcn.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -51,6 +52,7 @@ Backend* BackendOf(TRITONBACKEND_Model* model) {
 struct Model {
   std::unique_ptr<PythonModel> python;  // null for a bound model
   WorkerPool workers;
+  std::atomic<int> instance_count{0};
 };
 
 Model* StateOf(TRITONBACKEND_Model* model) {
@@ -152,7 +154,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceInitialize(TRITONBACKEND_ModelIns
       backend->maintenance.Watch(arena, client_process);
     };
     auto state = std::make_unique<Instance>(instance, watch, &backend->services, &backend->metrics, &shared->workers,
-                                            std::move(supervisor));
+                                            &shared->instance_count, std::move(supervisor));
     Check(TRITONBACKEND_ModelInstanceSetState(instance, state.get()));
     static_cast<void>(state.release());  // TRITONBACKEND_ModelInstanceFinalize deletes it
   });

@@ -41,6 +41,19 @@ bool HasQueuePolicy(const Json& config) {
   return !batcher["default_queue_policy"].is_missing() || std::atoi(batcher["priority_levels"].text().c_str()) > 0;
 }
 
+// Reports a batch to the guard, if the server has one.
+class ReportedBatch {
+ public:
+  explicit ReportedBatch(int instance_count) {
+    if (PYTRITON_BatchBegins != nullptr) PYTRITON_BatchBegins(instance_count);
+  }
+  ~ReportedBatch() {
+    if (PYTRITON_BatchEnds != nullptr) PYTRITON_BatchEnds();
+  }
+  ReportedBatch(const ReportedBatch&) = delete;
+  ReportedBatch& operator=(const ReportedBatch&) = delete;
+};
+
 // The number of dimensions that requests have for each of the model's inputs, the batch among them.
 std::vector<uint32_t> InputRanks(const std::string& config_text, const AdmissionMessage& model) {
   std::vector<uint32_t> ranks(model.inputs.size(), 0);
@@ -58,11 +71,13 @@ std::vector<uint32_t> InputRanks(const std::string& config_text, const Admission
 }  // namespace
 
 Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, ServiceThread* services,
-                   AllModelMetrics* metrics, WorkerPool* pool, std::unique_ptr<WorkerSupervisor> supervisor)
+                   AllModelMetrics* metrics, WorkerPool* pool, std::atomic<int>* instance_count,
+                   std::unique_ptr<WorkerSupervisor> supervisor)
     : instance_(instance),
       on_connect_(std::move(on_connect)),
       services_(services),
       pool_(pool),
+      instance_count_(instance_count),
       statistics_(instance),
       supervisor_(std::move(supervisor)) {
   const char* name = nullptr;
@@ -91,9 +106,11 @@ Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, S
   warmups_left_ = CountWarmups(config);
   warmup_ = std::make_unique<WarmupGuard>(warmups_left_);
   Connect(kLoadTimeoutMs, [] { return true; });
+  instance_count_->fetch_add(1);
 }
 
 Instance::~Instance() {
+  instance_count_->fetch_sub(1);
   if (is_shared_) pool_->Remove(&worker_);
 }
 
@@ -208,6 +225,7 @@ WorkerPool::Lease Instance::TakeOwnWorker() { return is_shared_ ? pool_->Take(&w
 
 void Instance::Execute(TRITONBACKEND_Request** requests, uint32_t request_count) {
   const uint64_t start = MonotonicNs();
+  const ReportedBatch reported(executor_ == nullptr ? instance_count_->load() : 0);
   const NotificationKind kind = warmups_left_ > 0 ? NotificationKind::kWarmup : NotificationKind::kBatch;
   if (kind == NotificationKind::kWarmup) {
     --warmups_left_;
@@ -304,6 +322,7 @@ std::vector<Outcome> Instance::Infer(NotificationKind kind, ConnectedWorker* wor
         batch->Cancel(i);
       }
     });
+    if (PYTRITON_BatchHasResults != nullptr) PYTRITON_BatchHasResults();
     metrics_->CountCancelled(Cancellation::kByClient, left);
     metrics_->CountCancelled(Cancellation::kByTimeout, late);
     const char* message = connection->worker_arena().At(notification.offset, notification.size);

@@ -1,6 +1,7 @@
 // One model instance: receives batches from Triton, sends them to its worker, and returns the responses.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -29,9 +30,10 @@ class Instance {
 
   // Finds the instance's worker and connects to it; throws if there is none. `on_connect` is called for each
   // connection. The worker is the supervisor's, or else the registry names it; the latter is shared with the model's
-  // other instances, in `pool`.
+  // other instances, in `pool`. The instance counts itself in `instance_count`, the model's.
   Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, ServiceThread* services,
-           AllModelMetrics* metrics, WorkerPool* pool, std::unique_ptr<WorkerSupervisor> supervisor = nullptr);
+           AllModelMetrics* metrics, WorkerPool* pool, std::atomic<int>* instance_count,
+           std::unique_ptr<WorkerSupervisor> supervisor = nullptr);
   ~Instance();
   Instance(const Instance&) = delete;
   Instance& operator=(const Instance&) = delete;
@@ -67,6 +69,7 @@ class Instance {
   const Observer on_connect_;
   ServiceThread* const services_;
   WorkerPool* const pool_;
+  std::atomic<int>* const instance_count_;
   const RequestStatistics statistics_;
   const std::unique_ptr<WorkerSupervisor> supervisor_;
   TRITONSERVER_Server* server_ = nullptr;

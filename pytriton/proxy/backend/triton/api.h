@@ -378,7 +378,14 @@ __attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_MetricNewWithArgs(TRITONS
 // steps of an ensemble. Missing in servers that run without the guard.
 __attribute__((weak)) uint64_t PYTRITON_ArrivalNs(const TRITONBACKEND_Request* request);
 
-// The guard's own: has it end the long waits of batchers early; see `guard/batcher_wait.cc`. Missing likewise.
+// The guard's own: what becomes of a batch, from the thread of its instance; see `guard/batching.cc`. If all
+// `instance_count` instances of the model are in batches, none of them takes another one before it has the results; 0
+// if it may. Missing likewise.
+__attribute__((weak)) void PYTRITON_BatchBegins(int instance_count);
+__attribute__((weak)) void PYTRITON_BatchHasResults();
+__attribute__((weak)) void PYTRITON_BatchEnds();
+
+// The guard's own: has instances that begin to wait wake their batchers. Missing likewise.
 __attribute__((weak)) void PYTRITON_ExpectLostWakeUps();
 
 // Implemented by the backend.

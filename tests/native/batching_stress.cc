@@ -1,0 +1,212 @@
+// The guard's half of dynamic batching under stress: a queue with a batcher and instances as Triton's core has them,
+// with and without batches made in advance, and clients that wait for their responses. Models come and go. Fails if a
+// request is left behind until the batcher looks by itself; prints how many requests a batch has.
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdio>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "guard/interpose.h"
+#include "triton/api.h"
+
+namespace pytriton::guard {
+
+void* NextDefinition(const char* name) { return dlsym(RTLD_NEXT, name); }
+
+bool IsInProgram(const void*) { return false; }
+
+}  // namespace pytriton::guard
+
+namespace {
+
+using Lock = std::unique_lock<std::mutex>;
+
+constexpr std::chrono::milliseconds kBatchersWait(500);
+constexpr size_t kMaxBatchSize = 8;
+constexpr int kClients = 2;
+constexpr int kModels = 6;      // of each kind
+constexpr int kRequests = 500;  // or up to three times as many, of each client
+
+std::atomic<int64_t> batches = 0;
+std::atomic<int64_t> requests = 0;
+std::atomic<int64_t> left_behind = 0;
+
+struct Request {
+  std::mutex mutex;
+  std::condition_variable done;
+  bool is_done = false;
+
+  void Finish() {
+    const Lock lock(mutex);
+    is_done = true;
+    done.notify_one();
+  }
+  void Wait() {
+    Lock lock(mutex);
+    done.wait(lock, [this] { return is_done; });
+  }
+};
+
+using Batch = std::vector<Request*>;
+
+// The batches that are ready for the instances.
+struct Payloads {
+  std::mutex mutex;
+  std::condition_variable come;
+  std::deque<Batch> queue;
+  int idle = 0;
+  bool is_closed = false;
+};
+
+class Model {
+ public:
+  Model(int instance_count, bool makes_in_advance)
+      : instance_count_(instance_count), makes_in_advance_(makes_in_advance), batcher_([this] { MakeBatches(); }) {
+    for (int i = 0; i < instance_count; ++i) instances_.emplace_back([this, i] { Execute(i); });
+  }
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  // Its batcher ends first, as that of a model that is unloaded does.
+  ~Model() {
+    {
+      const Lock lock(mutex_);
+      ends_ = true;
+    }
+    woken_->notify_one();
+    batcher_.join();
+    woken_.reset();
+    {
+      const Lock lock(payloads_.mutex);
+      payloads_.is_closed = true;
+    }
+    payloads_.come.notify_all();
+    for (std::thread& instance : instances_) instance.join();
+  }
+
+  void Send(Request* request) {
+    bool wakes = false;
+    {
+      const Lock lock(mutex_);
+      queue_.push_back(request);
+      wakes = HasPlace();
+    }
+    if (wakes) woken_->notify_one();
+  }
+
+ private:
+  bool HasPlace() {
+    const Lock lock(payloads_.mutex);
+    return makes_in_advance_ ? payloads_.queue.size() < 2 * static_cast<size_t>(instance_count_)
+                             : payloads_.idle > static_cast<int>(payloads_.queue.size());
+  }
+
+  void MakeBatches() {
+    Lock lock(mutex_);
+    while (!ends_) {
+      if (queue_.empty()) {
+        // A wait that ends by itself, and finds that there has been something to do.
+        if (woken_->wait_for(lock, kBatchersWait) == std::cv_status::timeout && !queue_.empty()) ++left_behind;
+        continue;
+      }
+      lock.unlock();
+      if (!AwaitPlace()) return;
+      lock.lock();
+      const size_t size = std::min(queue_.size(), kMaxBatchSize);
+      const Batch batch(queue_.begin(), queue_.begin() + static_cast<int64_t>(size));
+      queue_.erase(queue_.begin(), queue_.begin() + static_cast<int64_t>(size));
+      lock.unlock();
+      {
+        const Lock payloads(payloads_.mutex);
+        payloads_.queue.push_back(batch);
+      }
+      payloads_.come.notify_one();
+      lock.lock();
+    }
+  }
+
+  // On a mutex of its own, so that requests can come.
+  bool AwaitPlace() {
+    std::mutex mutex;
+    Lock lock(mutex);
+    while (!HasPlace()) {
+      if (ends_) return false;
+      if (woken_->wait_for(lock, kBatchersWait) == std::cv_status::timeout && HasPlace()) ++left_behind;
+    }
+    return true;
+  }
+
+  void Execute(int number) {
+    std::mt19937 random(number);
+    const std::weak_ptr<std::condition_variable> batchers = woken_;
+    while (true) {
+      Batch batch;
+      {
+        Lock lock(payloads_.mutex);
+        ++payloads_.idle;
+        payloads_.come.wait(lock, [this] { return payloads_.is_closed || !payloads_.queue.empty(); });
+        --payloads_.idle;
+        if (payloads_.queue.empty()) return;
+        batch = payloads_.queue.front();
+        payloads_.queue.pop_front();
+      }
+      const bool is_sequential = random() % 16 != 0;
+      PYTRITON_BatchBegins(is_sequential ? instance_count_ : 0);
+      if (random() % 2 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
+      if (is_sequential) PYTRITON_BatchHasResults();
+      ++batches;
+      requests += static_cast<int64_t>(batch.size());
+      for (Request* request : batch) request->Finish();
+      PYTRITON_BatchEnds();
+      // The last response may have been what the model was kept for.
+      if (const auto woken = batchers.lock()) woken->notify_one();
+    }
+  }
+
+  const int instance_count_;
+  const bool makes_in_advance_;
+  std::mutex mutex_;
+  std::shared_ptr<std::condition_variable> woken_ = std::make_shared<std::condition_variable>();
+  std::deque<Request*> queue_;
+  std::atomic<bool> ends_{false};
+  Payloads payloads_;
+  std::vector<std::thread> instances_;
+  std::thread batcher_;
+};
+
+void Serve(int instance_count, bool makes_in_advance) {
+  Model model(instance_count, makes_in_advance);
+  std::vector<std::thread> clients;
+  for (int client = 0; client < kClients; ++client) {
+    clients.emplace_back([&model, client] {
+      std::mt19937 random(client);
+      for (int i = 0; i < kRequests; ++i) {
+        std::deque<Request> sent(1 + random() % 3);
+        for (Request& request : sent) model.Send(&request);
+        for (Request& request : sent) request.Wait();
+        if (random() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 200));
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+}
+
+}  // namespace
+
+int main() {
+  for (int i = 0; i < kModels; ++i) Serve(1 + i % 3, true);
+  PYTRITON_ExpectLostWakeUps();
+  for (int i = 0; i < kModels; ++i) Serve(1 + i % 3, false);
+  std::printf("left_behind=%lld requests_per_batch=%.2f\n", static_cast<long long>(left_behind),
+              static_cast<double>(requests) / static_cast<double>(batches));
+}
