@@ -61,6 +61,11 @@ _OPTIMIZATIONS = {
         {"PYTRITON_GUARD": "0"},
         ("http/tiny/1", "http/tiny/64", "http/tiny/256", "grpc/tiny/1", "http/image/1"),
     ),
+    "batching": Optimization(
+        "leaving batchers alone while the function is busy",
+        {"PYTRITON_BATCHING": "0"},
+        ("http/tiny/1", "http/tiny/64", "http/tiny/256", "grpc/tiny/1", "http/image/1", "http/image/64"),
+    ),
     "event_loop": Optimization(
         "fewer system calls of the front end's event loops",
         {"PYTRITON_EVENT_LOOP": "0"},
