@@ -171,12 +171,17 @@ def test_a_timeout_without_a_queue_policy_changes_nothing(triton, grpc_client, n
 
 
 def test_requests_do_not_wait_for_the_batcher_to_look_at_its_queue_by_itself():
+    async def coroutine(x):
+        return {"y": x}
+
     late = {}
     with running_triton() as triton:
         for name, settings in POLICIES.items():
             bind_floats(triton, name, batch(lambda x: {"y": x}), config=ModelConfig(batcher=DynamicBatcher(**settings)))
+        limited = ModelConfig(batcher=DynamicBatcher(**POLICIES["size"]))
+        bind_floats(triton, "coroutine", batch(coroutine), config=limited)
         triton.run()
-        for name in POLICIES:
+        for name in (*POLICIES, "coroutine"):
             command = [sys.executable, str(LATE_RESPONSES), HOST, str(triton.config.http_port), name]
             late[name] = int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout)
 

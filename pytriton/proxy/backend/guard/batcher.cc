@@ -1,78 +1,79 @@
 #include "guard/batcher.h"
 
-#include <time.h>
-
-#include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstddef>
-
-#include "guard/interpose.h"
 
 namespace pytriton::guard {
 
 namespace {
 
-constexpr int kPlaceBits = 12;
-constexpr int64_t kFirstNs = 250'000;
-constexpr int64_t kSecond = 1'000'000'000;
-constexpr uintptr_t kFramesSize = 4096;
+constexpr int kBucketBits = 9;
+constexpr size_t kBucketSize = 8;
 
-std::array<Batcher, size_t{1} << kPlaceBits> batchers;
+// As many pointers as a line of the cache has.
+struct alignas(64) Bucket {
+  std::array<std::atomic<const pthread_cond_t*>, kBucketSize> conditions{};
+};
+
+std::array<Bucket, size_t{1} << kBucketBits> buckets;
+std::array<Batcher, kBucketSize << kBucketBits> batchers;
 
 // Fibonacci hashing: allocated addresses differ in some of their middle bits.
-Batcher& PlaceOf(const pthread_cond_t* condition) {
+size_t BucketOf(const pthread_cond_t* condition) {
   const auto address = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(condition));
-  return batchers[(address * 0x9E3779B97F4A7C15) >> (64 - kPlaceBits)];
-}
-
-// Whether a mutex is a variable of the functions that have called this one.
-bool IsOnStack(const pthread_mutex_t* mutex) {
-  const auto here = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
-  return reinterpret_cast<uintptr_t>(mutex) - here < kFramesSize;
+  return (address * 0x9E3779B97F4A7C15) >> (64 - kBucketBits);
 }
 
 }  // namespace
 
 Batcher* Batcher::Find(const pthread_cond_t* condition) {
-  Batcher& batcher = PlaceOf(condition);
-  return batcher.condition_.load(std::memory_order_acquire) == condition ? &batcher : nullptr;
+  const size_t bucket = BucketOf(condition);
+  for (size_t i = 0; i < kBucketSize; ++i) {
+    if (buckets[bucket].conditions[i].load(std::memory_order_acquire) == condition) {
+      return &batchers[bucket * kBucketSize + i];
+    }
+  }
+  return nullptr;
 }
 
 Batcher* Batcher::Begin(pthread_cond_t* condition) {
-  Batcher& batcher = PlaceOf(condition);
-  pthread_cond_t* none = nullptr;
-  return batcher.condition_.compare_exchange_strong(none, condition) ? &batcher : nullptr;
+  const size_t bucket = BucketOf(condition);
+  for (size_t i = 0; i < kBucketSize; ++i) {
+    const pthread_cond_t* none = nullptr;
+    if (!buckets[bucket].conditions[i].compare_exchange_strong(none, condition)) continue;
+    Batcher* const batcher = &batchers[bucket * kBucketSize + i];
+    const std::lock_guard<std::mutex> lock(batcher->mutex_);
+    batcher->generation_.fetch_add(1);
+    batcher->condition_ = condition;
+    return batcher;
+  }
+  return nullptr;
 }
 
 void Batcher::End() {
   const std::lock_guard<std::mutex> lock(mutex_);
   generation_.fetch_add(1);
   held_.store(0);
-  early_after_ns_ = 0;
-  condition_.store(nullptr);
+  condition_ = nullptr;
+  const auto place = static_cast<size_t>(this - batchers.data());
+  buckets[place / kBucketSize].conditions[place % kBucketSize].store(nullptr);
 }
 
-int Batcher::Wait(pthread_cond_t* condition, pthread_mutex_t* mutex, int64_t now_ns, int64_t end_ns, bool is_early) {
-  if (early_after_ns_ == 0) early_after_ns_ = kFirstNs;
-  const int64_t early_ns = is_early ? std::min(now_ns + early_after_ns_, end_ns) : end_ns;
-  const timespec end = {early_ns / kSecond, early_ns % kSecond};
-  // While it waits for instances, it leaves its queue to others: the mutex is one for the purpose.
-  awaits_.store(IsOnStack(mutex) ? Awaits::kInstances : Awaits::kRequests);
-  int status = 0;
-  if (!is_woken_.exchange(false)) {
-    status = PYTRITON_NEXT(pthread_cond_clockwait)(condition, mutex, CLOCK_MONOTONIC, &end);
-    is_woken_.store(false);
-  }
+bool Batcher::BeginWait(Awaits awaits) {
+  awaits_.store(awaits);
+  if (!is_woken_.exchange(false)) return true;
   awaits_.store(Awaits::kNothing);
-  early_after_ns_ = status == ETIMEDOUT ? std::min(2 * early_after_ns_, kSecond) : kFirstNs;
-  return status == ETIMEDOUT && early_ns < end_ns ? 0 : status;
+  return false;
 }
 
-bool Batcher::Hold(uint32_t generation, int instance_count) {
+void Batcher::EndWait() {
+  awaits_.store(Awaits::kNothing);
+  is_woken_.store(false);
+}
+
+bool Batcher::Hold(uint32_t generation) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (generation_.load() != generation) return false;
-  instance_count_.store(instance_count);
   held_.fetch_add(1);
   return true;
 }
@@ -85,17 +86,28 @@ void Batcher::Release(uint32_t generation) {
 bool Batcher::is_held() const { return held_.load() > 0 && held_.load() >= instance_count_.load(); }
 
 bool Batcher::PutOff() {
-  // A batcher that waits for anything else has a time of its own for it.
+  // What else it waits for, such as the end of a queue delay, has a time of its own.
   if (awaits_.load() == Awaits::kNothing || !is_held()) return false;
   is_put_off_.store(true);
-  return is_held();  // or the instance may have looked already
+  return is_held();  // or an instance may have looked already
+}
+
+bool Batcher::WakeIfPutOff(uint32_t generation) {
+  if (!is_put_off_.load()) return false;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (generation_.load() != generation || !is_put_off_.exchange(false)) return false;
+  WakeLocked();
+  return true;
 }
 
 void Batcher::Wake(uint32_t generation) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (generation_.load() != generation) return;
+  if (generation_.load() == generation) WakeLocked();
+}
+
+void Batcher::WakeLocked() {
   is_woken_.store(true);
-  if (awaits_.load() != Awaits::kNothing) pthread_cond_signal(condition_.load());
+  if (condition_ != nullptr) pthread_cond_signal(condition_);
 }
 
 }  // namespace pytriton::guard

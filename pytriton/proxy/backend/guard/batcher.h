@@ -11,48 +11,52 @@ namespace pytriton::guard {
 
 // While all instances of its model are busy, a batcher can be held: what would wake it is put off.
 //
-// Batchers are known by their condition variables. They are never freed, since the threads of their models may outlive
-// them; a later batcher may have the same object, with another generation.
+// Batchers are known by their condition variables. They are never freed, since the instances' threads may outlive them;
+// a later batcher may have the same object, with another generation.
 class Batcher {
  public:
   enum class Awaits { kNothing, kRequests, kInstances };
 
-  // Returns the batcher with this condition variable; null if there is none, or another one has its place.
+  // Returns the batcher with this condition variable; null if there is none.
   static Batcher* Find(const pthread_cond_t* condition);
 
-  // Called by the batcher's thread: Begin when it first waits, and End when it exits.
+  // Called by the batcher's thread: Begin before it first waits, and End when it exits. Begin returns null if there are
+  // too many batchers.
   static Batcher* Begin(pthread_cond_t* condition);
   void End();
-  // Waits as `pthread_cond_clockwait` does. With `is_early`, the wait may end early without a reason.
-  int Wait(pthread_cond_t* condition, pthread_mutex_t* mutex, int64_t now_ns, int64_t end_ns, bool is_early);
+  // Called by the batcher's thread before and after it waits. BeginWait returns false if it has to look once more
+  // first.
+  bool BeginWait(Awaits awaits);
+  void EndWait();
 
   uint32_t generation() const { return generation_.load(); }
   bool awaits_instances() const { return awaits_.load() == Awaits::kInstances; }
 
-  // Holds the batcher on behalf of one of its model's instances, of which there are `instance_count`; returns false if
-  // the generation has passed.
-  bool Hold(uint32_t generation, int instance_count);
+  // Holds the batcher on behalf of one of its model's instances; returns false if the generation has passed.
+  bool Hold(uint32_t generation);
   void Release(uint32_t generation);
+  // How many instances the model has: the batcher is held while all of them hold it.
+  void SetInstanceCount(int count) { instance_count_.store(count); }
 
-  // Puts a wake-up off, if the batcher is held; returns false if it is not.
+  // Puts a wake-up off; returns false if the batcher is not held.
   bool PutOff();
-  // Whether a wake-up has been put off; from now on, none has.
-  bool TakePutOff() { return is_put_off_.exchange(false); }
+  // Wakes the batcher if a wake-up has been put off; returns whether it has.
+  bool WakeIfPutOff(uint32_t generation);
   // Wakes the batcher, or has it look once more before it waits.
   void Wake(uint32_t generation);
 
  private:
   bool is_held() const;
+  void WakeLocked();
 
-  std::atomic<pthread_cond_t*> condition_{nullptr};
   std::atomic<uint32_t> generation_{0};
   std::atomic<Awaits> awaits_{Awaits::kNothing};
   std::atomic<bool> is_woken_{false};
   std::atomic<bool> is_put_off_{false};
   std::atomic<int> held_{0};  // by so many instances
-  std::atomic<int> instance_count_{0};
-  int64_t early_after_ns_ = 0;
-  std::mutex mutex_;  // held while another thread wakes or holds the batcher, and when it ends
+  std::atomic<int> instance_count_{1};
+  pthread_cond_t* condition_ = nullptr;  // null between two generations
+  std::mutex mutex_;                     // for the condition and the generation; taken by other threads, and at the end
 };
 
 }  // namespace pytriton::guard

@@ -1,9 +1,9 @@
 // Decides when dynamic batchers look at their queues.
 //
 // Triton wakes a model's batcher for each request, and at the end of each batch. While the model's instances are busy,
-// this makes small batches early, and takes the processor away from who computes. So what would wake a batcher then is
-// put off until an instance has the results of its batch: while it sends the responses, the batcher makes one batch of
-// all that has come.
+// that takes the processor away from the function, and gains nothing. So what would wake a batcher then is put off
+// until an instance has the results of its batch: while it sends the responses, the batcher makes a batch of what has
+// come.
 //
 // Workaround for Triton (lost-wake-ups): where a model has a queue policy or priorities, the batcher hands a batch out
 // only while an instance waits for one. Requests and ends of batches wake it, but an instance that begins to wait does
@@ -14,7 +14,9 @@
 #include <pthread.h>
 #include <time.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -29,31 +31,57 @@ namespace pytriton::guard {
 
 namespace {
 
+constexpr int64_t kFirstNs = 250'000;
 constexpr int64_t kBatchersNs = 500'000'000;  // how long a batcher waits if nobody wakes it
 constexpr int64_t kSecond = 1'000'000'000;
+constexpr uintptr_t kFramesSize = 4096;
 
 std::atomic<bool> expects_lost_wake_ups{false};
+
+// Whether a mutex is a variable of the functions that have called this one.
+bool IsOnStack(const pthread_mutex_t* mutex) {
+  const auto here = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
+  return reinterpret_cast<uintptr_t>(mutex) - here < kFramesSize;
+}
 
 // The thread of a batcher.
 class BatcherThread {
  public:
-  explicit BatcherThread(pthread_cond_t* condition) : batcher_(Batcher::Begin(condition)) {}
+  explicit BatcherThread(pthread_cond_t* condition) : condition_(condition), batcher_(Batcher::Begin(condition)) {}
   ~BatcherThread() {
     if (batcher_ != nullptr) batcher_->End();
   }
   BatcherThread(const BatcherThread&) = delete;
   BatcherThread& operator=(const BatcherThread&) = delete;
 
-  // The batcher whose condition this is; null if it is not known.
-  Batcher* Of(const pthread_cond_t* condition) const {
-    return batcher_ != nullptr && Batcher::Find(condition) == batcher_ ? batcher_ : nullptr;
+  // Waits as `pthread_cond_clockwait` does.
+  int Wait(pthread_cond_t* condition, pthread_mutex_t* mutex, int64_t now_ns, const timespec* end) {
+    const auto wait = PYTRITON_NEXT(pthread_cond_clockwait);
+    const int64_t end_ns = end->tv_sec * kSecond + end->tv_nsec;
+    // While it waits for instances, its queue is not locked: it has a mutex for the purpose. Any other wait that is
+    // shorter is for the end of a queue delay.
+    const auto awaits = IsOnStack(mutex) ? Batcher::Awaits::kInstances : Batcher::Awaits::kRequests;
+    const bool is_short = end_ns - now_ns < kBatchersNs * 9 / 10;
+    if (condition != condition_ || (is_short && awaits != Batcher::Awaits::kInstances)) {
+      return wait(condition, mutex, CLOCK_MONOTONIC, end);
+    }
+    if (batcher_ != nullptr && !batcher_->BeginWait(awaits)) return 0;
+    int64_t early_ns = end_ns;
+    if (expects_lost_wake_ups.load(std::memory_order_relaxed)) early_ns = std::min(end_ns, now_ns + early_after_ns_);
+    const timespec early = {early_ns / kSecond, early_ns % kSecond};
+    const int status = wait(condition, mutex, CLOCK_MONOTONIC, &early);
+    if (batcher_ != nullptr) batcher_->EndWait();
+    early_after_ns_ = status == ETIMEDOUT ? std::min(2 * early_after_ns_, kBatchersNs) : kFirstNs;
+    return status == ETIMEDOUT && early_ns < end_ns ? 0 : status;
   }
 
  private:
-  Batcher* const batcher_;
+  const pthread_cond_t* const condition_;
+  Batcher* const batcher_;  // null if there are too many
+  int64_t early_after_ns_ = kFirstNs;
 };
 
-// The thread of an instance, and its batcher: the one that it notifies when a batch has ended.
+// The thread of an instance, and its batcher: the one that it notifies at the end of a batch.
 class InstanceThread {
  public:
   InstanceThread() = default;
@@ -63,19 +91,21 @@ class InstanceThread {
 
   void BeginBatch(int instance_count) {
     is_in_batch_ = true;
-    if (batcher_ == nullptr || is_holding_ || instance_count == 0) return;
-    is_holding_ = batcher_->Hold(generation_, instance_count);
+    if (instance_count == 0) return Release();
+    if (batcher_ == nullptr) return;
+    batcher_->SetInstanceCount(instance_count);
+    if (!is_holding_) is_holding_ = batcher_->Hold(generation_);
   }
 
   void HaveResults() {
-    if (batcher_ != nullptr && batcher_->TakePutOff()) batcher_->Wake(generation_);
+    if (batcher_ != nullptr) batcher_->WakeIfPutOff(generation_);
   }
 
   void EndBatch() { is_in_batch_ = false; }
 
   void Notify(Batcher* batcher) {
-    if (is_in_batch_) return;  // with a request: the next step of an ensemble, or the same one again
-    if (batcher == batcher_ && batcher->generation() == generation_) return;
+    // In a batch, it is for a request: one for the next step of an ensemble, or one that is to be executed again.
+    if (is_in_batch_ || (batcher == batcher_ && batcher->generation() == generation_)) return;
     BeginWait();
     batcher_ = batcher;
     generation_ = batcher->generation();
@@ -83,59 +113,61 @@ class InstanceThread {
 
   void BeginWait() {
     if (batcher_ == nullptr || is_in_batch_) return;
-    if (is_holding_) batcher_->Release(generation_);
-    is_holding_ = false;
-    const bool is_put_off = batcher_->TakePutOff();
-    if (is_put_off || batcher_->awaits_instances() || expects_lost_wake_ups.load(std::memory_order_relaxed)) {
+    Release();
+    if (batcher_->WakeIfPutOff(generation_)) return;
+    if (batcher_->awaits_instances() || expects_lost_wake_ups.load(std::memory_order_relaxed)) {
       batcher_->Wake(generation_);
     }
   }
 
  private:
+  void Release() {
+    if (is_holding_) batcher_->Release(generation_);
+    is_holding_ = false;
+  }
+
   bool is_in_batch_ = false;
   bool is_holding_ = false;
   Batcher* batcher_ = nullptr;
   uint32_t generation_ = 0;
 };
 
+thread_local bool has_waited = false;  // by `std::condition_variable::wait`
 thread_local bool is_instance_thread = false;
 thread_local InstanceThread instance_thread;
+thread_local bool is_batcher_thread = false;
 
 }  // namespace
 
 }  // namespace pytriton::guard
 
 using pytriton::guard::Batcher;
-using pytriton::guard::instance_thread;
-using pytriton::guard::is_instance_thread;
 
 void PYTRITON_ExpectLostWakeUps() { pytriton::guard::expects_lost_wake_ups.store(true, std::memory_order_relaxed); }
 
 void PYTRITON_BatchBegins(int instance_count) {
   static const bool is_on = !pytriton::IsSwitchedOff("PYTRITON_BATCHING");
-  is_instance_thread = true;
-  instance_thread.BeginBatch(is_on ? instance_count : 0);
+  pytriton::guard::is_instance_thread = true;
+  // A batcher is held only if the guard will notice when the instance is idle.
+  const bool may_hold = is_on && pytriton::guard::has_waited;
+  pytriton::guard::instance_thread.BeginBatch(may_hold ? instance_count : 0);
 }
 
-void PYTRITON_BatchHasResults() { instance_thread.HaveResults(); }
+void PYTRITON_BatchHasResults() { pytriton::guard::instance_thread.HaveResults(); }
 
-void PYTRITON_BatchEnds() { instance_thread.EndBatch(); }
+void PYTRITON_BatchEnds() { pytriton::guard::instance_thread.EndBatch(); }
 
 extern "C" int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
                                       const timespec* end) {
   const auto wait = PYTRITON_NEXT(pthread_cond_clockwait);
   if (clock != CLOCK_MONOTONIC || PYTRITON_CALLED_BY_PROGRAM()) return wait(condition, mutex, clock, end);
-  const int64_t end_ns = end->tv_sec * pytriton::guard::kSecond + end->tv_nsec;
   const auto now_ns = static_cast<int64_t>(pytriton::MonotonicNs());
-  const int64_t left_ns = end_ns - now_ns;
-  if (left_ns > pytriton::guard::kBatchersNs || left_ns < pytriton::guard::kBatchersNs * 9 / 10) {
-    return wait(condition, mutex, clock, end);
-  }
-  thread_local const pytriton::guard::BatcherThread thread(condition);
-  Batcher* const batcher = thread.Of(condition);
-  if (batcher == nullptr) return wait(condition, mutex, clock, end);
-  const bool is_early = pytriton::guard::expects_lost_wake_ups.load(std::memory_order_relaxed);
-  return batcher->Wait(condition, mutex, now_ns, end_ns, is_early);
+  const int64_t left_ns = end->tv_sec * pytriton::guard::kSecond + end->tv_nsec - now_ns;
+  const bool is_batchers = left_ns <= pytriton::guard::kBatchersNs && left_ns >= pytriton::guard::kBatchersNs * 9 / 10;
+  if (!is_batchers && !pytriton::guard::is_batcher_thread) return wait(condition, mutex, clock, end);
+  pytriton::guard::is_batcher_thread = true;
+  thread_local pytriton::guard::BatcherThread thread(condition);
+  return thread.Wait(condition, mutex, now_ns, end);
 }
 
 // The names are those of `std::condition_variable::notify_one` and `wait`, as Triton's core calls them.
@@ -144,7 +176,7 @@ void NotifyOne(std::condition_variable* condition) __asm__("_ZNSt18condition_var
 void NotifyOne(std::condition_variable* condition) {
   Batcher* const batcher = Batcher::Find(condition->native_handle());
   if (batcher != nullptr) {
-    if (is_instance_thread) instance_thread.Notify(batcher);
+    if (pytriton::guard::is_instance_thread) pytriton::guard::instance_thread.Notify(batcher);
     if (batcher->PutOff()) return;
   }
   pthread_cond_signal(condition->native_handle());
@@ -153,6 +185,7 @@ void NotifyOne(std::condition_variable* condition) {
 void Wait(std::condition_variable* condition,
           std::unique_lock<std::mutex>& lock) __asm__("_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE");
 void Wait(std::condition_variable* condition, std::unique_lock<std::mutex>& lock) {
-  if (is_instance_thread) instance_thread.BeginWait();
+  pytriton::guard::has_waited = true;
+  if (pytriton::guard::is_instance_thread) pytriton::guard::instance_thread.BeginWait();
   pthread_cond_wait(condition->native_handle(), lock.mutex()->native_handle());
 }

@@ -378,14 +378,15 @@ __attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_MetricNewWithArgs(TRITONS
 // steps of an ensemble. Missing in servers that run without the guard.
 __attribute__((weak)) uint64_t PYTRITON_ArrivalNs(const TRITONBACKEND_Request* request);
 
-// The guard's own: what becomes of a batch, from the thread of its instance; see `guard/batching.cc`. If all
-// `instance_count` instances of the model are in batches, none of them takes another one before it has the results; 0
-// if it may. Missing likewise.
+// The guard's own: what becomes of a batch, from the thread of its instance; see `guard/batching.cc`. `instance_count` is
+// how many instances the model has, if each takes one batch at a time; 0 if an instance may take several. Missing
+// likewise.
 __attribute__((weak)) void PYTRITON_BatchBegins(int instance_count);
 __attribute__((weak)) void PYTRITON_BatchHasResults();
 __attribute__((weak)) void PYTRITON_BatchEnds();
 
-// The guard's own: has instances that begin to wait wake their batchers. Missing likewise.
+// The guard's own: from now on, an instance that begins to wait wakes its batcher, and batchers end their waits early.
+// Missing likewise.
 __attribute__((weak)) void PYTRITON_ExpectLostWakeUps();
 
 // Implemented by the backend.
