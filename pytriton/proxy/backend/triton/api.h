@@ -378,8 +378,8 @@ __attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_MetricNewWithArgs(TRITONS
 // steps of an ensemble. Missing in servers that run without the guard.
 __attribute__((weak)) uint64_t PYTRITON_ArrivalNs(const TRITONBACKEND_Request* request);
 
-// The guard's own: what becomes of a batch, from the thread of its instance; see `guard/batching.cc`. `instance_count` is
-// how many instances the model has, if each takes one batch at a time; 0 if an instance may take several. Missing
+// The guard's own: what becomes of a batch, from the thread of its instance; see `guard/batching.cc`. `instance_count`
+// is how many instances the model has, if each takes one batch at a time; 0 if an instance may take several. Missing
 // likewise.
 __attribute__((weak)) void PYTRITON_BatchBegins(int instance_count);
 __attribute__((weak)) void PYTRITON_BatchHasResults();
