@@ -1,18 +1,12 @@
 from __future__ import annotations
 
-import contextlib
-import pathlib
-import re
-import statistics
 import threading
-import time
 
 import numpy as np
 import pytest
 from serving import (
     FLOATS_IN,
     FLOATS_OUT,
-    Background,
     InferenceServerException,
     at_once,
     bind_floats,
@@ -22,7 +16,6 @@ from serving import (
     metrics_of,
     request_json,
     send_floats,
-    server_of,
     statistics_of,
     wait_until,
 )
@@ -31,7 +24,6 @@ from pytriton.decorators import batch
 from pytriton.model_config import DynamicBatcher, ModelConfig, QueuePolicy, Tensor, TimeoutAction
 from pytriton.proxy.tensors.batch import stack_requests
 
-COUNT = 50
 PATIENT = ModelConfig(max_batch_size=16, batcher=DynamicBatcher(max_queue_delay_microseconds=300_000))
 
 
@@ -75,81 +67,6 @@ def test_concurrent_requests_are_gathered_into_batches(triton, grpc_client, name
     assert {each["batch_size"]: each["compute_infer"]["count"] for each in statistics["batch_stats"]} == {
         size: batches.count(size) for size in batches
     }
-
-
-def send_back(requests):
-    return [[request["x"]] for request in requests]
-
-
-def sleeps_of(process):
-    """How often each thread of a process has gone to sleep, by its ID."""
-    counts = {}
-    for thread in pathlib.Path(f"/proc/{process.pid}/task").iterdir():
-        with contextlib.suppress(OSError):  # it has just ended
-            (count,) = re.findall(r"^voluntary_ctxt_switches:\s+(\d+)", (thread / "status").read_text(), re.M)
-            counts[thread.name] = int(count)
-    return counts
-
-
-def test_requests_do_not_wake_the_batcher_while_the_function_is_busy(triton, client, name):
-    bind_floats(triton, f"{name}_other", send_back)  # what the server starts with its first model runs now
-    gate = Gate()
-    gate.opened.set()
-    server = server_of(triton)
-    others = sleeps_of(server)
-    bind_floats(triton, name, gate, config=ModelConfig(max_batch_size=COUNT))
-    client.infer(name, {"x": row(0)})
-    gate.opened.clear()
-    gate.entered.clear()
-    busy = Background(lambda: client.infer(name, {"x": row(1)}))
-    assert gate.entered.wait(30)
-
-    def sleeps_since(before):
-        return {thread: count - before.get(thread, count) for thread, count in sleeps_of(server).items()}
-
-    before = {thread: count for thread, count in sleeps_of(server).items() if thread not in others}
-    # The thread of the instance looks 20 times a second whether the worker is still there.
-    since = wait_until(lambda: (found := sleeps_since(before)) and max(found.values()) > 3 and found)
-    instance = max(since, key=since.get)
-    waiting = []
-    for _ in range(COUNT):
-        waiting.append(Background(lambda: infer_json(triton, name, [json_floats([2])])))
-        wait_until(lambda: is_pending(triton, name, len(waiting)))
-    batcher = max(sleeps_since(before)[thread] for thread in before if thread != instance)
-    gate.opened.set()
-    for request in (busy, *waiting):
-        request.finish()
-
-    assert batcher < COUNT / 2, "it looks twice a second by itself"
-    assert sum(len(each) for each in gate.batches) == COUNT + 2
-
-
-def test_an_idle_instance_takes_requests_while_another_one_is_busy(triton, grpc_client, name):
-    entered, opened = threading.Event(), threading.Event()
-
-    def infer(requests):
-        if requests[0]["x"].item() == 1:
-            entered.set()
-            assert opened.wait(30)
-        return [[request["x"]] for request in requests]
-
-    def send(number):
-        start = time.monotonic()
-        assert grpc_client.infer(name, {"x": row(number)})["y"].item() == number
-        return time.monotonic() - start
-
-    bind_floats(triton, name, [infer, infer], config=ModelConfig(max_batch_size=1))
-    for _ in range(10):
-        send(0)
-    busy = Background(lambda: send(1))
-    assert entered.wait(30)
-
-    durations = [send(number) for number in range(2, 13)]
-    opened.set()
-    busy.finish()
-
-    assert busy.error is None
-    assert statistics.median(durations) < 0.2, "they wait for no batcher that looks by itself"
 
 
 def test_each_request_gets_its_own_rows(triton, grpc_client, name):

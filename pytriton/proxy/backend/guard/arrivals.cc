@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/clock.h"
+#include "guard/address_hash.h"
 
 namespace pytriton::guard {
 
@@ -20,11 +21,7 @@ struct Place {
 
 std::array<Place, size_t{1} << kPlaceBits> places;
 
-// Fibonacci hashing: allocated addresses differ in some of their middle bits.
-Place& PlaceOf(const void* request) {
-  const auto address = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(request));
-  return places[(address * 0x9E3779B97F4A7C15) >> (64 - kPlaceBits)];
-}
+Place& PlaceOf(const void* request) { return places[AddressHash(request, kPlaceBits)]; }
 
 }  // namespace
 

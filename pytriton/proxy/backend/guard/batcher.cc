@@ -3,6 +3,8 @@
 #include <array>
 #include <cstddef>
 
+#include "guard/address_hash.h"
+
 namespace pytriton::guard {
 
 namespace {
@@ -18,16 +20,10 @@ struct alignas(64) Bucket {
 std::array<Bucket, size_t{1} << kBucketBits> buckets;
 std::array<Batcher, kBucketSize << kBucketBits> batchers;
 
-// Fibonacci hashing: allocated addresses differ in some of their middle bits.
-size_t BucketOf(const pthread_cond_t* condition) {
-  const auto address = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(condition));
-  return (address * 0x9E3779B97F4A7C15) >> (64 - kBucketBits);
-}
-
 }  // namespace
 
 Batcher* Batcher::Find(const pthread_cond_t* condition) {
-  const size_t bucket = BucketOf(condition);
+  const size_t bucket = AddressHash(condition, kBucketBits);
   for (size_t i = 0; i < kBucketSize; ++i) {
     if (buckets[bucket].conditions[i].load(std::memory_order_acquire) == condition) {
       return &batchers[bucket * kBucketSize + i];
@@ -37,7 +33,7 @@ Batcher* Batcher::Find(const pthread_cond_t* condition) {
 }
 
 Batcher* Batcher::Begin(pthread_cond_t* condition) {
-  const size_t bucket = BucketOf(condition);
+  const size_t bucket = AddressHash(condition, kBucketBits);
   for (size_t i = 0; i < kBucketSize; ++i) {
     const pthread_cond_t* none = nullptr;
     if (!buckets[bucket].conditions[i].compare_exchange_strong(none, condition)) continue;
