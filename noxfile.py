@@ -23,6 +23,7 @@ _PLAIN_TOOLS = ("env", "sh", "uname", "ldconfig")
 
 _FUZZERS = (
     "tests/native/test_wire.py",
+    "tests/native/test_wire_fuzzing.py",
     "tests/native/test_service_wire.py",
     "tests/native/test_control_channel.py",
     "tests/integration/test_fuzz.py",

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "data_path.h"
-#include "fake_server.h"
+#include "fake_metrics.h"
 
 namespace data_path {
 
@@ -257,7 +257,7 @@ void AProcessThatIsBeingStartedAgainIsWaitedFor() {
   Model model("restarted", 1, true, Echo);
   model.Bind(4);
   model.Load();
-  const auto restart_counter = [] { return fake_server::MetricOf("pytriton_worker_restarts_total"); };
+  const auto restart_counter = [] { return fake_metrics::ValueOf("pytriton_worker_restarts_total"); };
   CHECK(restart_counter() == 0);  // the instance has seen none of them
   model.EndProcess("its process is being restarted");
   auto waiting = BatchOf(model.Request(&random));
@@ -268,7 +268,7 @@ void AProcessThatIsBeingStartedAgainIsWaitedFor() {
   Model::CheckEchoed(*waiting[0]);
   CHECK(restart_counter() == 2);
   model.Unload();
-  CHECK(std::isnan(fake_server::MetricOf("pytriton_worker_restarts_total")));
+  CHECK(std::isnan(fake_metrics::ValueOf("pytriton_worker_restarts_total")));
 }
 
 void NobodyWaitsForAProcessWhoseRequestsAreCancelled() {

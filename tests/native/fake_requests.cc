@@ -2,8 +2,6 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <cstdio>
-#include <cstdlib>
 #include <mutex>
 #include <utility>
 
@@ -11,16 +9,12 @@
 
 namespace {
 
+using fake_triton::Require;
+
 std::function<void()> response_hook;
 
 std::mutex state_mutex;  // of what has come of requests and instances
 std::condition_variable state_changed;
-
-void Require(bool condition, const char* rule) {
-  if (condition) return;
-  std::fprintf(stderr, "the backend breaks a rule of Triton's API: %s\n", rule);
-  std::abort();
-}
 
 // The address of a buffer; that of a GPU's memory can be used by `fake_cuda.cc` alone.
 void* AddressOf(const void* data, TRITONSERVER_MemoryType type) {

@@ -1,10 +1,10 @@
 #include "fake_server.h"
 
-#include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <mutex>
+
+#include "fake_metrics.h"
+#include "fake_triton.h"
 
 struct TRITONSERVER_ResponseAllocator {
   TRITONSERVER_ResponseAllocatorAllocFn_t allocate;
@@ -23,23 +23,6 @@ struct TRITONSERVER_InferenceResponse {
   TRITONSERVER_Error* error = nullptr;
   TRITONSERVER_ResponseAllocator* allocator = nullptr;
   std::vector<Buffer> outputs;
-};
-
-struct TRITONSERVER_Parameter {
-  std::string name;
-  std::string value;
-};
-
-struct TRITONSERVER_MetricFamily {
-  TRITONSERVER_MetricKind kind;
-  std::string name;
-  int metrics = 0;
-};
-
-struct TRITONSERVER_Metric {
-  TRITONSERVER_MetricFamily* family;
-  std::string labels;
-  double value = 0;
 };
 
 namespace {
@@ -70,14 +53,7 @@ void Walk(TRITONSERVER_InferenceTrace* trace) {
 
 std::mutex mutex;
 std::map<std::string, fake_server::Serve> models;
-std::map<std::pair<std::string, std::string>, TRITONSERVER_Metric*> metrics;  // by family, and values of labels
 std::atomic<int64_t> requests{0};
-
-void Require(bool condition, const char* rule) {
-  if (condition) return;
-  std::fprintf(stderr, "the backend breaks a rule of Triton's API: %s\n", rule);
-  std::abort();
-}
 
 TRITONSERVER_Error* ErrorOf(TRITONSERVER_Error_Code code, const std::string& message) {
   return TRITONSERVER_ErrorNew(code, message.c_str());
@@ -136,14 +112,6 @@ void Release(TRITONSERVER_InferenceRequest* request) {
 
 int64_t Requests() { return requests; }
 
-double MetricOf(const std::string& family) {
-  const std::lock_guard<std::mutex> lock(mutex);
-  for (const auto& [key, metric] : metrics) {
-    if (key.first == family) return metric->value;
-  }
-  return std::nan("");
-}
-
 }  // namespace fake_server
 
 extern "C" {
@@ -177,7 +145,7 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestNew(TRITONSERVER_InferenceReque
 }
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestDelete(TRITONSERVER_InferenceRequest* request) {
-  Require(!request->at_server, "a request that the server has is its own");
+  fake_triton::Require(!request->at_server, "a request that the server has is its own");
   delete request;
   --requests;
   return nullptr;
@@ -309,7 +277,7 @@ TRITONSERVER_Error* TRITONSERVER_InferenceTraceNew(TRITONSERVER_InferenceTrace**
 }
 
 TRITONSERVER_Error* TRITONSERVER_InferenceTraceSetContext(TRITONSERVER_InferenceTrace*, const char* context) {
-  Require(*context == '{', "a trace context is JSON");
+  fake_triton::Require(*context == '{', "a trace context is JSON");
   return nullptr;
 }
 
@@ -388,17 +356,6 @@ TRITONSERVER_Error* TRITONSERVER_InferenceResponseOutput(TRITONSERVER_InferenceR
   return nullptr;
 }
 
-TRITONSERVER_Parameter* TRITONSERVER_ParameterNew(const char* name, const TRITONSERVER_ParameterType,
-                                                  const void* value) {
-  return new TRITONSERVER_Parameter{name, static_cast<const char*>(value)};
-}
-
-TRITONSERVER_Parameter* TRITONSERVER_ParameterBytesNew(const char* name, const void* data, const uint64_t size) {
-  return new TRITONSERVER_Parameter{name, std::string(static_cast<const char*>(data), size)};
-}
-
-void TRITONSERVER_ParameterDelete(TRITONSERVER_Parameter* parameter) { delete parameter; }
-
 TRITONSERVER_Error* TRITONSERVER_ServerLoadModelWithParameters(TRITONSERVER_Server*, const char* model_name,
                                                                const TRITONSERVER_Parameter** parameters,
                                                                const uint64_t parameter_count) {
@@ -417,55 +374,6 @@ TRITONSERVER_Error* TRITONSERVER_ServerModelIsReady(TRITONSERVER_Server*, const 
   // As current servers do; older ones have no error, and say that it is not ready.
   if (models.find(name) == models.end()) return ErrorOf(TRITONSERVER_ERROR_NOT_FOUND, "unknown model");
   *ready = true;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONSERVER_MetricFamilyNew(TRITONSERVER_MetricFamily** family, const TRITONSERVER_MetricKind kind,
-                                                 const char* name, const char*) {
-  *family = new TRITONSERVER_MetricFamily{kind, name};
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONSERVER_MetricFamilyDelete(TRITONSERVER_MetricFamily* family) {
-  Require(family->metrics == 0, "a family is deleted after its metrics");
-  delete family;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONSERVER_MetricNew(TRITONSERVER_Metric** metric, TRITONSERVER_MetricFamily* family,
-                                           const TRITONSERVER_Parameter** labels, const uint64_t label_count) {
-  std::string joined;
-  for (uint64_t i = 0; i < label_count; ++i) joined += (i > 0 ? "/" : "") + labels[i]->value;
-  const std::lock_guard<std::mutex> lock(mutex);
-  *metric = new TRITONSERVER_Metric{family, joined};
-  ++family->metrics;
-  metrics[std::pair(family->name, joined)] = *metric;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONSERVER_MetricDelete(TRITONSERVER_Metric* metric) {
-  const std::lock_guard<std::mutex> lock(mutex);
-  --metric->family->metrics;
-  metrics.erase(std::pair(metric->family->name, metric->labels));
-  delete metric;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONSERVER_MetricValue(TRITONSERVER_Metric* metric, double* value) {
-  const std::lock_guard<std::mutex> lock(mutex);
-  *value = metric->value;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONSERVER_MetricIncrement(TRITONSERVER_Metric* metric, double value) {
-  const std::lock_guard<std::mutex> lock(mutex);
-  metric->value += value;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONSERVER_MetricSet(TRITONSERVER_Metric* metric, double value) {
-  const std::lock_guard<std::mutex> lock(mutex);
-  metric->value = value;
   return nullptr;
 }
 }

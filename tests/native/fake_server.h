@@ -1,4 +1,4 @@
-// More of the stand-in for the server: requests of the backend's own to models, metrics, loading.
+// More of the stand-in for the server: requests of the backend's own to models, and loading.
 //
 // It aborts where the backend breaks a rule: deletes a request that the server has, reads a response that it has
 // deleted. The leak checker finds what it does not delete.
@@ -63,7 +63,5 @@ void Release(TRITONSERVER_InferenceRequest* request);
 
 // Requests that the backend has made and not deleted.
 int64_t Requests();
-// The value of a metric whose family has that name; NaN where there is none.
-double MetricOf(const std::string& family);
 
 }  // namespace fake_server

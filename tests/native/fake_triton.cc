@@ -1,5 +1,6 @@
 #include "fake_triton.h"
 
+#include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <utility>
@@ -24,6 +25,12 @@ void SetApiVersion(uint32_t major, uint32_t minor) {
 std::string TakeLog() {
   const std::lock_guard<std::mutex> lock(log_mutex);
   return std::exchange(log_text, {});
+}
+
+void Require(bool keeps, const char* rule) {
+  if (keeps) return;
+  std::fprintf(stderr, "the backend breaks a rule of Triton's API: %s\n", rule);
+  std::abort();
 }
 
 }  // namespace fake_triton

@@ -153,4 +153,7 @@ void SetResponseHook(std::function<void()> hook);
 // What was logged since the last call, one entry a line.
 std::string TakeLog();
 
+// Ends the program unless the backend keeps a rule of the API.
+void Require(bool keeps, const char* rule);
+
 }  // namespace fake_triton

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "fake_metrics.h"
 #include "fake_server.h"
 #include "fake_triton.h"
 #include "service_client.h"
@@ -223,12 +224,12 @@ void MetricsGoWithTheLastThatHasThem() {
     message.value = 2;
     Do(client, message);
   }
-  CHECK(fake_server::MetricOf("hits") == 2);
+  CHECK(fake_metrics::ValueOf("hits") == 2);
   other.Call("held", "data");  // a call in flight holds the channel
   TRITONSERVER_InferenceRequest* request = held.Take();
   one.HangUp();
   other.Retire();
-  CHECK(ComesTrue([] { return std::isnan(fake_server::MetricOf("hits")); }));
+  CHECK(ComesTrue([] { return std::isnan(fake_metrics::ValueOf("hits")); }));
   Echo(request);
 }
 

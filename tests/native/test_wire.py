@@ -5,23 +5,19 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import math
-import shutil
 import struct
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from message_strategies import LEAST, MOST, admissions, integers, parameters, texts
+from message_strategies import LEAST, MOST, batches, integers, messages, responses, results
 from peer_codecs import decode_batch, decode_responses, decode_result, encode_batch, encode_registration
 
 from pytriton.proxy.wire.encoding import (
     ABSENT,
     ALIGNMENT,
-    DEVICE_LOCATION_SIZE,
     MessageReader,
     ParameterValue,
     ProtocolError,
@@ -32,9 +28,6 @@ from pytriton.proxy.wire.inference import (
     BatchMessage,
     RequestFailure,
     RequestMetadata,
-    RequestOptions,
-    ResponseEntry,
-    ResponseOutput,
     ResponsesMessage,
     ResultMessage,
     encode_responses,
@@ -56,89 +49,6 @@ settings = hypothesis.settings(deadline=None, max_examples=150, suppress_health_
 
 KINDS = [BatchMessage, ResultMessage, RegistrationMessage, AdmissionMessage, ResponsesMessage]
 WITH_DATA = {0: decode_batch, 1: decode_result, 4: decode_responses}
-
-unsigned = st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([0, 1, 2**63, 2**64 - 1]))
-numbers = [unsigned] * (len(RequestOptions._fields) - 2)
-options = st.builds(RequestOptions, unsigned | texts.filter(bool), *numbers, texts)
-metadata = st.builds(
-    RequestMetadata,
-    texts,
-    st.none() | st.lists(integers, max_size=4),
-    parameters,
-    st.just(RequestOptions()) | options,
-)
-failures = st.builds(RequestFailure, integers, integers, texts, texts)
-registrations = st.builds(RegistrationMessage, texts, texts, integers, texts, texts)
-
-
-@st.composite
-def tensors(draw: st.DrawFn, data_size: int) -> TensorLocation:
-    if draw(st.booleans()):
-        return draw(st.just(ABSENT) | st.builds(TensorLocation, st.integers(LEAST, -1), integers, st.tuples(integers)))
-    offset = draw(st.integers(0, data_size))
-    return TensorLocation(offset, draw(st.integers(0, data_size - offset)), tuple(draw(st.lists(integers, max_size=6))))
-
-
-def on_a_device(data_size: int) -> st.SearchStrategy[TensorLocation]:
-    offsets = st.integers(0, data_size - DEVICE_LOCATION_SIZE)
-    return st.builds(TensorLocation, offsets, integers, st.lists(integers, max_size=6).map(tuple))
-
-
-@st.composite
-def columns(draw: st.DrawFn, request_count: int, data_size: int) -> list[TensorColumn]:
-    drawn = []
-    for _ in range(draw(st.integers(0, 4))):
-        stacked = draw(st.booleans())
-        count = 1 if stacked else request_count
-        on_device = stacked and data_size >= DEVICE_LOCATION_SIZE and draw(st.booleans())
-        one = on_a_device(data_size) if on_device else tensors(data_size)
-        each = draw(st.lists(one, min_size=count, max_size=count))
-        in_batch = stacked and not on_device and draw(st.booleans())
-        drawn.append(TensorColumn(draw(integers), draw(integers), stacked, each, in_batch, on_device))
-    return drawn
-
-
-def each_request(strategy: st.SearchStrategy[Any], count: int) -> st.SearchStrategy[list[Any]]:
-    return st.lists(strategy, min_size=count, max_size=count)
-
-
-@st.composite
-def batches(draw: st.DrawFn, data_size: int) -> BatchMessage:
-    count = draw(st.integers(0, 5))
-    rows = draw(st.just([]) | each_request(integers, count))
-    some_details = draw(st.just([]) | each_request(metadata, count))
-    is_traced = any(each.options.trace_context for each in some_details)
-    return BatchMessage(count, rows, draw(columns(count, data_size)), some_details, is_traced, draw(st.booleans()))
-
-
-@st.composite
-def results(draw: st.DrawFn, data_size: int) -> ResultMessage:
-    count = draw(st.integers(0, 5))
-    some_failures = draw(st.lists(failures, max_size=4))
-    some_columns = draw(columns(count, data_size))
-    some_parameters = draw(st.dictionaries(integers, parameters, max_size=3))
-    return ResultMessage(count, draw(integers), draw(integers), some_failures, some_columns, some_parameters)
-
-
-@st.composite
-def responses(draw: st.DrawFn, data_size: int) -> ResponsesMessage:
-    drawn = []
-    for _ in range(draw(st.integers(0, 4))):
-        request = draw(integers)
-        failure = draw(st.none() | st.builds(RequestFailure, st.just(request), integers, texts, texts))
-        outputs = draw(st.lists(st.builds(ResponseOutput, integers, integers, tensors(data_size)), max_size=4))
-        flags = draw(st.booleans()), draw(st.booleans())
-        times = draw(integers), draw(integers)
-        drawn.append(ResponseEntry(draw(integers), request, *flags, *times, failure, outputs, draw(parameters)))
-    return ResponsesMessage(drawn)
-
-
-@st.composite
-def messages(draw: st.DrawFn) -> tuple[Any, int]:
-    """A message, and the size of its data: the data itself is never looked at."""
-    data_size = draw(st.sampled_from([0, 1, 100, 2**40, 2**62]))
-    message = draw(st.one_of(batches(data_size), results(data_size), responses(data_size), registrations, admissions))
-    return message, data_size if isinstance(message, BatchMessage | ResultMessage | ResponsesMessage) else 0
 
 
 def encode(message: Any) -> bytes:
@@ -424,53 +334,3 @@ def test_tensors_outside_of_a_message_are_refused_by_cpp(library: ctypes.CDLL) -
         data = encode(BatchMessage(1, [], [TensorColumn(0, 11, True, [TensorLocation(offset, size, (1,))])], []))
         with pytest.raises(ProtocolError, match="a tensor lies outside its message"):
             recode(library, 0, data, 100)
-
-
-def test_the_cpp_reader_touches_nothing_outside_of_a_message(native: Any) -> None:
-    (program,) = native.build("wire_fuzz_address")
-    done = native.run(program, "20000")
-    assert done.returncode == 0, done.stdout
-    accepted, refused = (int(part.split()[1]) for part in done.stdout.split(", "))
-    assert accepted > 1000 and refused > 1000
-
-
-@pytest.fixture(scope="module")
-def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The decoders of C++ with libFuzzer, which only clang has."""
-    compiler = shutil.which("clang++")
-    if compiler is None:
-        pytest.skip("clang++ is not installed")
-    program = tmp_path_factory.mktemp("fuzzer") / "wire_libfuzzer"
-    here = Path(__file__).parent
-    backend = here.parents[1] / "pytriton" / "proxy" / "backend"
-    names = ("wire_libfuzzer.cc", "messages.cc", "peer_codecs.cc")
-    sources = map(str, [*(here / name for name in names), *(backend / "wire").glob("*.cc")])
-    flags = ["-std=c++17", "-O1", "-g", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"]
-    command = [compiler, *flags, f"-I{backend}", f"-I{here}", *sources, "-o", str(program)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if "libclang_rt.fuzzer" in done.stdout:
-        pytest.skip("clang++ is installed without libFuzzer")
-    assert done.returncode == 0, done.stdout
-    return program
-
-
-@pytest.mark.timeout(700)
-@pytest.mark.parametrize("seconds", [10, pytest.param(600, marks=pytest.mark.slow)])
-def test_libfuzzer_finds_no_message_that_the_cpp_reader_gets_wrong(fuzzer: Path, tmp_path: Path, seconds: int) -> None:
-    corpus = tmp_path / "corpus"
-    corpus.mkdir()
-    subprocess.run([fuzzer, "--corpus", corpus], check=True)
-    # Not by its peak of memory, to which that of the process that starts it counts.
-    limits = ["-timeout=10", "-malloc_limit_mb=1024", "-rss_limit_mb=0"]
-    command = [fuzzer, f"-max_total_time={seconds}", "-max_len=4096", *limits, corpus]
-    done = subprocess.run(
-        command,
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-5000:]
-    assert "Done " in done.stdout
