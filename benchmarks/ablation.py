@@ -49,6 +49,12 @@ _OPTIMIZATIONS = {
         {"PYTRITON_ALLOCATOR": "0"},
         ("http/tiny/1", "http/tiny/64", "http/tiny/256", "http/image/1", "http/image/64", "grpc/image/1"),
     ),
+    "purge": Optimization(
+        # The allocator's default.
+        "keeping freed memory for 10 s rather than 1 s",
+        {"MIMALLOC_PURGE_DELAY": "1000"},
+        ("http/tiny/64", "http/image/1", "http/image/64", "http/image/256"),
+    ),
     "malloc": Optimization(
         # Any tunable of malloc leaves the allocator and its settings to the user; this one has its default value.
         "the allocator, and malloc settings",
@@ -81,6 +87,7 @@ _SCENARIOS = (
     "grpc/tiny/1",
     "http/image/1",
     "http/image/64",
+    "http/image/256",
     "grpc/image/1",
 )
 _WARM_UP_S = 1

@@ -172,7 +172,7 @@ def _bundled_baseline(places: Places) -> Server:
     ours = _our_environment(places, "bundled", "")
     guard = _server_file(ours, "libpytriton_guard.so")
     preload = shlex.quote(f"{guard}:{_server_file(ours, 'libmimalloc.so')}")
-    tuned = f"env LD_PRELOAD={preload} MIMALLOC_ALLOW_THP=0"
+    tuned = f"env LD_PRELOAD={preload} MIMALLOC_ALLOW_THP=0 MIMALLOC_PURGE_DELAY=10000"
     return _baseline_in(_plain_server(ours, tuned), "bundled", "Triton alone, in the bundled server", places)
 
 

@@ -34,6 +34,15 @@ def test_the_bundled_server_has_an_allocator_of_its_own(server):
 
 
 @needs_bundled_server
+@pytest.mark.parametrize("delay_ms", ["10000", "50"])
+def test_the_environment_says_how_long_freed_memory_is_kept(server, monkeypatch, delay_ms):
+    if delay_ms != "10000":  # which is the default
+        monkeypatch.setenv("MIMALLOC_PURGE_DELAY", delay_ms)
+    environment = pathlib.Path(f"/proc/{server().pid}/environ").read_bytes().split(b"\0")
+    assert f"MIMALLOC_PURGE_DELAY={delay_ms}".encode() in environment
+
+
+@needs_bundled_server
 @pytest.mark.parametrize(
     ("variable", "value"),
     [("PYTRITON_ALLOCATOR", "0"), ("MALLOC_TOP_PAD_", "65536"), ("GLIBC_TUNABLES", "glibc.malloc.perturb=0")],

@@ -87,6 +87,8 @@ void Preload(const std::string& launcher, const std::string& program) {
   if (!pytriton::IsSwitchedOff("PYTRITON_ALLOCATOR") && !pytriton::IsHeapConfigured() && IsReadable(allocator)) {
     preload += ":" + allocator;
     setenv("MIMALLOC_ALLOW_THP", "0", 0);  // 2 MB for each piece of a heap is too much for an idle server
+    // Under load, what is freed is needed again within seconds. An idle server returns it by itself.
+    setenv("MIMALLOC_PURGE_DELAY", "10000", 0);
   }
   setenv("LD_PRELOAD", preload.c_str(), 1);
 }
