@@ -301,13 +301,21 @@ class ServerSession:
             PyTritonUnrecoverableError: An inference callable raised it.
             PyTritonRuntimeError: The server failed, or requests were lost when it was stopped.
         """
-        if self._unrecoverable is not None:
-            error, self._unrecoverable = self._unrecoverable, None
-            raise error
+        self.check_unrecoverable()
         if failed:
             raise PyTritonRuntimeError(server.exit_report())
         if self._lost:
             raise PyTritonRuntimeError(self._loss())
+
+    def check_unrecoverable(self) -> None:
+        """Raises what has ended the server, if that was an inference callable, once.
+
+        Raises:
+            PyTritonUnrecoverableError: An inference callable raised it.
+        """
+        error, self._unrecoverable = self._unrecoverable, None
+        if error is not None:
+            raise error
 
     def _loss(self) -> str:
         names = ", ".join(map(repr, self._lost))
@@ -380,6 +388,7 @@ class ServerSession:
 
     def _start(self) -> None:
         follow_environment()  # the program may have configured logging since
+        self._unrecoverable = None
         self.workspace.create()
         self.woken.clear()
         sockets = self.workspace.path / "sockets"

@@ -310,6 +310,7 @@ class TritonBase:
                 they took longer than the exit timeout.
             PyTritonUnrecoverableError: An inference callable raised it.
         """
+        self._session.check_unrecoverable()
         gateway = run_options().note_serve(gateway)
         if gateway is not None:
             self._listen_on_loopback()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -12,6 +13,11 @@ from pytriton.decorators.ordering import InferFunc, Stage, names_of
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.proxy.worker.execution_mode import is_deferred
+
+LOGGER = logging.getLogger(__name__)
+
+# What a parameter for a list of requests is called; an input may have that name, too.
+_LIST_NAMES = frozenset({"args", "batch", "data", "input", "inputs", "request", "requests", "samples"})
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -98,6 +104,18 @@ def _check_arrays(decorated: _Decorated, parameters: list[inspect.Parameter], sp
     takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters)
     unknown = [name for name in required if name not in given]
     ignored = [] if takes_any else [name for name in (*inputs, *sorted(decorated.keywords)) if name not in takes]
+    optional = {str(tensor.name) for tensor in spec.inputs if tensor.optional}
+    unused = [name for name in ignored if name in optional]
+    ignored = [name for name in ignored if name not in optional]
+    if unused and not (unknown or ignored or by_position):
+        LOGGER.warning(
+            "Model %r: %s below @%s has no parameter for the optional input %s, and fails for requests that have it. "
+            "Add one, or take the inputs as **inputs.",
+            spec.name,
+            _label(decorated.function),
+            decorated.joined_by,
+            names_of(unused),
+        )
     if not (unknown or ignored or by_position):
         return
     where = f"Model {spec.name!r}: {_label(decorated.function)} below @{decorated.joined_by}"
@@ -125,7 +143,7 @@ def _check_requests(decorated: _Decorated, parameters: list[inspect.Parameter], 
     takes_any = any(each.kind is each.VAR_POSITIONAL for each in parameters)
     inputs = {tensor.name for tensor in spec.inputs}
     fits = len(required) <= 1 and all(each.kind in _POSITIONAL for each in required) and (positional or takes_any)
-    if fits and not (positional and positional[0].name in inputs):
+    if fits and not (positional and positional[0].name in inputs - _LIST_NAMES):
         return
     raise PyTritonBadParameterError(
         f"Model {spec.name!r}: {_label(decorated.function)} takes {names_of(each.name for each in parameters)}, and is "

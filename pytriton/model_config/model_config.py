@@ -56,7 +56,7 @@ class ModelConfig:
             PyTritonBadParameterError: A field has a value that cannot work.
             PyTritonModelConfigError: Two fields contradict each other.
         """
-        check_integer("ModelConfig.max_batch_size", self.max_batch_size, 1, MAX_INT32)
+        check_integer("ModelConfig.max_batch_size", self.max_batch_size, 1 if self.batching else 0, MAX_INT32)
         self.max_batch_size = int(self.max_batch_size)
         if self.max_in_flight is not None:
             check_integer("ModelConfig.max_in_flight", self.max_in_flight, 1, MAX_INT32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import queue
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from typing import Any
 
 from pytriton.exceptions import PyTritonInvalidRequestError
@@ -13,6 +13,7 @@ from pytriton.proxy.tensors.batch import BatchRequest
 from pytriton.proxy.tensors.failure import RequestError, Rescheduled, failure_of
 from pytriton.proxy.tensors.signature import Signature
 from pytriton.python_backend.errors import TritonError, TritonModelException
+from pytriton.python_backend.outputs import DeclaredOutputs
 from pytriton.python_backend.response import InferenceResponse
 from pytriton.python_backend.sender import Respond, Responder, item_of
 from pytriton.python_backend.served_request import ServedRequest
@@ -40,14 +41,13 @@ class ServedModel:
         self.name = signature.model
         self.decoupled = signature.spec.decoupled
         self.output_names = [output.name for output in signature.outputs]
-        self.outputs = frozenset(self.output_names)
+        self.outputs = DeclaredOutputs(self.name, self.output_names)
         self.device = device
         self._instance_name = instance_name or self.name
 
     def requests(self, requests: Sequence[BatchRequest], respond: Respond | None = None) -> list[ServedRequest]:
         """Converts requests for ``execute``; with ``respond``, each has a responder."""
-        if self.device is not None:
-            select_device(self.device)
+        self.select_device()
         batch = requests[0]._batch
         return [
             ServedRequest(
@@ -59,6 +59,11 @@ class ServedModel:
             )
             for index in range(len(requests))
         ]
+
+    def select_device(self) -> None:
+        """Selects the instance's GPU, if it has one, for the thread that calls this."""
+        if self.device is not None:
+            select_device(self.device)
 
     def items(self, returned: Any, requests: list[ServedRequest]) -> list[Any]:
         """Converts what ``execute`` returned for the worker; None for requests whose response is sent otherwise.
@@ -93,12 +98,23 @@ class ServedModel:
             )
         return item_of(response, self.outputs)
 
-    def check_nothing(self, returned: object) -> None:
-        """Checks what ``execute`` of a decoupled model returned.
+    def deferred_items(self, returned: Any, requests: list[ServedRequest]) -> list[Any] | None:
+        """Converts what ``execute`` returned where all requests have responders; None if these send all responses.
 
         Raises:
-            RequestError: It is something.
+            RequestError: It does not fit the model.
         """
+        if self.decoupled:
+            self._check_nothing(returned)
+            _reschedule(requests)
+            return None
+        items = self.items(returned, requests)
+        for request, item in zip(requests, items):
+            if item is not None and request.responder is not None:
+                request.responder.close()
+        return items
+
+    def _check_nothing(self, returned: object) -> None:
         if returned is not None:
             raise self.error(
                 f"model {self.name!r} is decoupled, and its execute() returned {type(returned).__name__}: return None, "
@@ -124,20 +140,35 @@ class Sequential:
     def __init__(self, model: ServedModel) -> None:
         self._model = model
 
-    def __call__(self, requests: Sequence[BatchRequest]) -> list[Any]:
-        """Calls ``execute`` with a batch."""
+    def __call__(self, requests: Sequence[BatchRequest]) -> list[Any] | Coroutine[Any, Any, list[Any]]:
+        """Calls ``execute`` with a batch; if it returns an awaitable, the worker waits for that on its event loop."""
         served = self._model.requests(requests)
         senders = Senders(self._model, served)
         try:
-            items = self._model.items(self._model.execute(list(served)), served)
+            returned = self._model.execute(list(served))
+            if type(returned) is not list and inspect.isawaitable(returned):
+                return self._await(returned, served, senders)
+            items = self._model.items(returned, served)
         except _FAILURES as error:
             raise self._model.error_of(error) from None
         if senders.were_used or None in items:
-            open_ = {index for index, item in enumerate(items) if item is None or served[index].has_response}
-            taken = {index for index in open_ if served[index].responder is not None}
+            open_ = senders.open_requests(items, served)
             del served  # so that a dropped sender is noticed
-            for index in open_:
-                items[index] = senders.wait(index) if index in taken else self._model.error(_UNANSWERED)
+            senders.complete(items, open_)
+        return items
+
+    async def _await(self, returned: Awaitable[Any], served: list[ServedRequest], senders: Senders) -> list[Any]:
+        import asyncio
+
+        self._model.select_device()
+        try:
+            items = self._model.items(await returned, served)
+        except _FAILURES as error:
+            raise self._model.error_of(error) from None
+        if senders.were_used or None in items:
+            open_ = senders.open_requests(items, served)
+            del served, returned
+            await asyncio.get_running_loop().run_in_executor(None, senders.complete, items, open_)
         return items
 
 
@@ -164,8 +195,20 @@ class Senders:
         self.were_used = True
         return Responder(self._respond, index, self._model.outputs, False)
 
-    def wait(self, index: int) -> object:
-        """Waits for the response to a request."""
+    def open_requests(self, items: list[Any], requests: list[ServedRequest]) -> dict[int, bool]:
+        """Returns which requests get no response from the list of items, and whether they have a sender."""
+        return {
+            index: request.responder is not None
+            for index, (item, request) in enumerate(zip(items, requests))
+            if item is None or request.has_response
+        }
+
+    def complete(self, items: list[Any], open_requests: dict[int, bool]) -> None:
+        """Waits for what the senders of open requests send, and puts it into the list of items."""
+        for index, has_sender in open_requests.items():
+            items[index] = self._wait(index) if has_sender else self._model.error(_UNANSWERED)
+
+    def _wait(self, index: int) -> object:
         while index not in self._responses:
             self._responses.setdefault(*self._sent.get())
         return self._responses[index]
@@ -175,27 +218,41 @@ class Senders:
 
 
 class Deferred:
-    """``execute`` of a decoupled model, which is called for one batch after the other."""
+    """``execute`` that is called for one batch after the other, and whose responses may follow later.
 
-    deferred = True
+    It may return an awaitable: then the next call does not wait for that.
+    """
+
+    _pytriton_deferred = True
 
     def __init__(self, model: ServedModel) -> None:
         self._model = model
 
-    def __call__(self, requests: Sequence[BatchRequest], respond: Respond) -> None:
-        """Calls ``execute`` with a batch; responses may follow later."""
+    def __call__(
+        self, requests: Sequence[BatchRequest], respond: Respond
+    ) -> list[Any] | Coroutine[Any, Any, list[Any] | None] | None:
+        """Calls ``execute`` with a batch; if it returns an awaitable, the worker awaits that on its event loop."""
         served = self._model.requests(requests, respond)
         try:
-            self._model.check_nothing(self._model.execute(list(served)))
-            _reschedule(served)
+            returned = self._model.execute(list(served))
+            if returned is not None and inspect.isawaitable(returned):
+                return self._await(returned, served)
+            return self._model.deferred_items(returned, served)
+        except _FAILURES as error:
+            raise self._model.error_of(error) from None
+
+    async def _await(self, returned: Awaitable[Any], served: list[ServedRequest]) -> list[Any] | None:
+        self._model.select_device()
+        try:
+            return self._model.deferred_items(await returned, served)
         except _FAILURES as error:
             raise self._model.error_of(error) from None
 
 
-class Coroutine:
+class Concurrent:
     """``async execute``, which is called for many batches at a time."""
 
-    deferred = True
+    _pytriton_deferred = True
 
     def __init__(self, model: ServedModel) -> None:
         self._model = model
@@ -204,27 +261,21 @@ class Coroutine:
         """Calls ``execute`` with a batch; responses may follow later."""
         served = self._model.requests(requests, respond)
         try:
-            return self._items(await self._model.execute(list(served)), served)
+            return self._model.deferred_items(await self._model.execute(list(served)), served)
         except _FAILURES as error:
             raise self._model.error_of(error) from None
 
-    def _items(self, returned: Any, served: list[ServedRequest]) -> list[Any] | None:
-        if self._model.decoupled:
-            self._model.check_nothing(returned)
-            _reschedule(served)
-            return None
-        items = self._model.items(returned, served)
-        for request, item in zip(served, items):
-            if item is not None and request.responder is not None:
-                request.responder.close()
-        return items
 
+def callable_of(model: ServedModel) -> Sequential | Deferred | Concurrent:
+    """Returns the inference callable of a model.
 
-def callable_of(model: ServedModel) -> Sequential | Deferred | Coroutine:
-    """Returns the inference callable of a model."""
+    A function that wraps a coroutine function may return its coroutine, or run that and return its result, which it
+    cannot do in an event loop.
+    """
     if inspect.iscoroutinefunction(model.execute):
-        return Coroutine(model)
-    return Deferred(model) if model.decoupled else Sequential(model)
+        return Concurrent(model)
+    wraps_coroutine = inspect.iscoroutinefunction(inspect.unwrap(model.execute))
+    return Deferred(model) if model.decoupled or wraps_coroutine else Sequential(model)
 
 
 def select_device(device: int) -> None:

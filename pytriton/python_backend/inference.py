@@ -22,7 +22,7 @@ _FAILURES = (PyTritonError, ArenaError)
 def infer(call: InferenceCall) -> InferenceResponse:
     """Sends a request and waits for its only response."""
     try:
-        return _response_of(server_client().infer(call))
+        return _response_of(server_client().infer(call, for_several="exec(decoupled=True)"))
     except _FAILURES as error:
         raise TritonModelException(str(error)) from error
 
@@ -30,7 +30,7 @@ def infer(call: InferenceCall) -> InferenceResponse:
 async def ainfer(call: InferenceCall) -> InferenceResponse:
     """`infer` for event loops."""
     try:
-        return _response_of(await server_client().ainfer(call))
+        return _response_of(await server_client().ainfer(call, for_several="async_exec(decoupled=True)"))
     except _FAILURES as error:
         raise TritonModelException(str(error)) from error
 

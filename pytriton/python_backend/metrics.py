@@ -52,11 +52,12 @@ class MetricFamily:
             buckets: Upper bounds of a histogram's buckets, ascending.
 
         Raises:
-            TritonModelException: The server cannot make it; a histogram lacks buckets, or another kind has some.
+            TritonModelException: The server cannot make it; a label is no text; a histogram lacks buckets, or another
+                kind has some.
         """
         if (buckets is not None) != (self._kind == self.HISTOGRAM):
             raise TritonModelException("buckets are for metrics of a HISTOGRAM, which need them")
-        return Metric(self, labels or {}, buckets)
+        return Metric(self, _checked(labels or {}), buckets)
 
     def __del__(self) -> None:
         number = getattr(self, "_number", None)
@@ -122,6 +123,14 @@ class Metric:
         if number is not None:
             with contextlib.suppress(PyTritonError):
                 self._server_client.delete_metric(number)
+
+
+def _checked(labels: Mapping[Any, Any]) -> dict[str, str]:
+    """Returns labels as texts, which may be given as bytes."""
+    try:
+        return {text_of(name, "a label's name"): text_of(value, f"label {name!r}") for name, value in labels.items()}
+    except (TypeError, ValueError) as error:
+        raise TritonModelException(str(error)) from None
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from pytriton.proxy.tensors.failure import RequestError, Rescheduled
 from pytriton.proxy.types import Response
 from pytriton.python_backend.errors import TritonError, TritonModelException
 from pytriton.python_backend.flags import TRITONSERVER_RESPONSE_COMPLETE_FINAL
+from pytriton.python_backend.outputs import DeclaredOutputs
 from pytriton.python_backend.response import InferenceResponse
 from pytriton.python_backend.tensor import texts_of
 
@@ -28,13 +29,13 @@ class Responder:
     Args:
         respond: Sends an item.
         index: The request's number.
-        outputs: Names of the model's outputs.
+        outputs: The model's outputs.
         decoupled: Whether there may be any number of responses.
     """
 
     __slots__ = ("__weakref__", "_closed", "_decoupled", "_index", "_lock", "_outputs", "_respond", "_responded")
 
-    def __init__(self, respond: Respond, index: int, outputs: frozenset[str], decoupled: bool) -> None:
+    def __init__(self, respond: Respond, index: int, outputs: DeclaredOutputs, decoupled: bool) -> None:
         self._respond = respond
         self._index = index
         self._outputs = outputs
@@ -155,17 +156,13 @@ def _checked_flags(flags: Any) -> int:
     return number
 
 
-def item_of(response: InferenceResponse, outputs: frozenset[str]) -> Any:
+def item_of(response: InferenceResponse, outputs: DeclaredOutputs) -> Any:
     """Converts a response for the worker: to a dictionary, a `Response` or an exception."""
     error = response._error
     if error is not None:
         return RequestError(error.code(), error.message())
-    arrays = {tensor._name: texts_of(tensor._array) for tensor in response._tensors}
-    if not outputs.issuperset(arrays):
-        unknown = ", ".join(repr(name) for name in arrays if name not in outputs)
-        return RequestError(
-            TritonError.INTERNAL,
-            f"the model returned an output that its configuration lacks: {unknown}; its outputs are "
-            f"{', '.join(map(repr, sorted(outputs)))}",
-        )
+    tensors, names = response._tensors, outputs.names
+    arrays = {tensor._name: texts_of(tensor._array) for tensor in tensors if tensor._name in names}
+    if len(arrays) < len(tensors):
+        outputs.warn_of_others(tensor._name for tensor in tensors)
     return Response(arrays, parameters=response._parameters) if response._parameters else arrays

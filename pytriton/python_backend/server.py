@@ -22,4 +22,7 @@ def server_client() -> ServerClient:
     try:
         return current_client()
     except PyTritonError as error:
-        raise TritonModelException(f"there is no server to send requests to from here: {error}") from error
+        raise TritonModelException(
+            "there is no server to send requests to from here: do so in the model's process, not in one that it has "
+            "started"
+        ) from error

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config.datatypes import CODE_BY_DTYPE
 from pytriton.proxy.cuda.driver import CudaError
 from pytriton.proxy.tensors.gpu_tensor import GpuTensor
@@ -28,7 +29,7 @@ class Tensor:
 
     Raises:
         TypeError: ``name`` is no string, or ``numpy_array`` no array.
-        PyTritonBadParameterError: Triton has no such dtype.
+        TritonModelException: Triton has no such dtype.
 
     Examples:
         >>> from pytriton.python_backend import triton_python_backend_utils as pb_utils
@@ -47,7 +48,10 @@ class Tensor:
                 f"tensor {name!r} is made from {type(numpy_array).__name__}, not from a NumPy array: use np.asarray "
                 "or Tensor.from_dlpack"
             )
-        CODE_BY_DTYPE[numpy_array.dtype]
+        try:
+            CODE_BY_DTYPE[numpy_array.dtype]
+        except PyTritonBadParameterError as error:
+            raise TritonModelException(f"tensor {name!r}: {error}") from None
         self._name = name
         self._array = numpy_array
 

@@ -40,7 +40,8 @@ class TritonConfig:
         log_verbose: Level of verbose logging; 0 is off.
         log_file: File for the server's log.
         exit_timeout_secs: How long the server waits for requests in flight when it stops, in seconds.
-        exit_on_error: The server ends when something fails at its start.
+        exit_on_error: The server ends when something fails at its start, such as loading a model of
+            `model_repository`; by default it does. If false, the failure is logged, and the other models are served.
         strict_readiness: The server is ready only when all models are.
         allow_http: Serve HTTP.
         http_address: Address to serve HTTP at.

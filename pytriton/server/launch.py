@@ -25,6 +25,8 @@ from pytriton.server.version import ServerVersion
 # Triton.stop waits for requests in flight before it ends the server, which then takes up to a second. It must not wait
 # again for clients that keep idle connections open.
 _SERVER_EXIT_TIMEOUT_S = 0
+# Has the server write a message of several lines as one, as it does by default; models print to the same output.
+_ESCAPES = "TRITON_SERVER_ESCAPE_LOG_MESSAGES"
 
 
 def command_line(
@@ -93,6 +95,8 @@ def environment_variables(
         variables["PYTRITON_LIBZMQ"] = libzmq
     limit = default_memory_limit() if config.memory_limit is None else config.memory_limit
     variables["PYTRITON_MEMORY_LIMIT"] = str(limit)
+    if config.log_file is None:
+        variables[_ESCAPES] = "1"
     variables[workarounds.VARIABLE] = workarounds.needed(version)
     # What the backend "python" starts worker processes with.
     folder = workspace / "python"

@@ -283,13 +283,15 @@ class LocalServer:
     def load_repository(self) -> None:
         """Loads the models of ``TritonConfig.model_repository``: the user's own, if any.
 
+        With ``TritonConfig(exit_on_error=False)``, those that the server cannot load are logged, and left out.
+
         Raises:
             PyTritonInvalidOperationError: The server cannot load one.
         """
         if self._own_models is not None or self.config.model_repository is None:
             return
         self._own_models = []
-        failure: PyTritonInvalidOperationError | None = None
+        failures = []
         with concurrent.futures.ThreadPoolExecutor(_LOADING_THREADS) as pool:
             loads = {name: pool.submit(self.control.load, name) for name in self.repository_models()}
         for name, load in loads.items():
@@ -297,14 +299,21 @@ class LocalServer:
                 load.result()
                 self._own_models.append(name)
             except PyTritonRuntimeError as error:
-                reason = f"The server cannot load model {name!r} from {self.config.model_repository}: {error}"
-                if failure is not None:
-                    LOGGER.error(reason)
-                    continue
-                failure = PyTritonInvalidOperationError(reason)
+                failure = PyTritonInvalidOperationError(
+                    f"The server cannot load model {name!r} from {self.config.model_repository}: {error}"
+                )
                 failure.__cause__ = error
-        if failure is not None:
-            raise failure
+                failures.append(failure)
+        if failures:
+            self._report(failures)
+
+    def _report(self, failures: Sequence[PyTritonInvalidOperationError]) -> None:
+        """Logs which models cannot be loaded; raises the first failure instead, unless the others are to be served."""
+        goes_on = self.config.exit_on_error is False and not self.notice_end()
+        for failure in failures if goes_on else failures[1:]:
+            LOGGER.error("%s", failure)
+        if not goes_on:
+            raise failures[0]
 
     def _log_urls(self) -> None:
         LOGGER.info("Serving on %s with Triton %s.", ", ".join(self.urls()), self._version or "of an unknown version")

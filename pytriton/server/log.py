@@ -26,7 +26,9 @@ _HARMLESS = re.compile(
     "Failed to set config modification time|Failed to insert key .* was nullptr"
     "|failed to stop server: Internal - Exit timeout expired"
 )
-_TABLE = ("+-", "| ")  # of settings, and of models
+_TABLE = ("+-", "| ")  # how rows begin of what the server prints below a line without a text
+_TRACEBACK = "Traceback (most recent call last):"
+_BACKEND = "pytriton"  # where the lines of the proxy backend are from
 _FRAME = re.compile(r" ?\d+# ")  # of the stack of a server that crashes
 _TAIL_LINES = 20
 
@@ -34,43 +36,86 @@ _TAIL_LINES = 20
 class ServerLog:
     """Logs the server's output line by line.
 
-    Records go to the logger ``pytriton.server.tritonserver`` at the server's level, with its source file and line.
+    Records go to the logger ``pytriton.server.tritonserver`` at the server's level, with its source file and line. What
+    models print is INFO: it shares the output with the server.
     """
 
     def __init__(self) -> None:
         """Starts without lines."""
         self._tail: collections.deque[str] = collections.deque(maxlen=_TAIL_LINES)
-        self._level = logging.INFO
+        self._is_table = False
+        self._traceback = _Traceback()
 
     def write(self, line: str) -> None:
         """Logs one line."""
         line = line.rstrip("\n")
-        if not line:
+        match = _LINE.fullmatch(line)
+        begins_table = match is not None and not match["text"]
+        self._is_table = begins_table or (self._is_table and line.startswith(_TABLE))
+        if not line or begins_table:
             return
-        if not line.startswith(_TABLE) and not _FRAME.match(line):
+        if not self._is_table and not _FRAME.match(line):
             self._tail.append(line)
         if is_record(line):  # of a worker process, whose output is the server's
-            relay(line, LOGGER, self._level)
-            return
-        match = _LINE.fullmatch(line)
-        file, number, process = "", 0, None
-        if match is not None:
-            self._level = _LEVELS[match["level"] or match["iso_level"]]
-            file, number, process = match["file"], int(match["number"]), int(match["process"])
-            line = _unquoted(match["text"])
-        level = self._level
-        if line.startswith(_TABLE) or _HARMLESS.match(line):
-            level = logging.DEBUG
-        elif not line.startswith(_OF_BACKEND) and any(word in line for word in _NO_GPU):
-            level = min(level, logging.INFO)
-        if line and LOGGER.isEnabledFor(level):
-            record = LOGGER.makeRecord(LOGGER.name, level, file, number, "%s", (line,), None)
-            record.process = process or record.process
-            LOGGER.handle(record)
+            relay(line, LOGGER, logging.INFO)
+        elif match is not None:
+            self._traceback.begin(match)
+            _log_own(match)
+        else:
+            level = self._traceback.level_of(line)
+            _log(logging.DEBUG if self._is_table else level, line)
 
     def tail(self) -> str:
         """Returns the last lines, for an error message."""
         return "\n".join(self._tail)
+
+
+class _Traceback:
+    """Finds the traceback below a line of the proxy backend that is not quoted.
+
+    Older servers than the bundled one may write a message of several lines as it is; others quote it, in one line.
+    """
+
+    def __init__(self) -> None:
+        """Starts outside of one."""
+        self._level = logging.INFO
+        self._may_begin = self._is_inside = False
+
+    def begin(self, match: re.Match[str]) -> None:
+        """Notes a line of the server."""
+        self._level = _level_of(match)
+        self._is_inside = match["file"] == _BACKEND and match["text"] == _TRACEBACK
+        self._may_begin = match["file"] == _BACKEND and not match["text"].startswith('"')
+
+    def level_of(self, line: str) -> int:
+        """Returns the level of a line that does not say which it has."""
+        belongs = self._is_inside or (self._may_begin and line == _TRACEBACK)
+        self._is_inside = belongs and (line == _TRACEBACK or line.startswith(" "))
+        self._may_begin = False
+        return self._level if belongs else logging.INFO
+
+
+def _log_own(match: re.Match[str]) -> None:
+    """Logs a line of the server itself, or of a model that logs through it."""
+    text, level = _unquoted(match["text"]), _level_of(match)
+    if not match["file"].endswith(".py"):  # a model means what it says
+        if _HARMLESS.match(text):
+            level = logging.DEBUG
+        elif not text.startswith(_OF_BACKEND) and any(word in text for word in _NO_GPU):
+            level = min(level, logging.INFO)
+    if text:
+        _log(level, text, match["file"], int(match["number"]), int(match["process"]))
+
+
+def _log(level: int, text: str, file: str = "", number: int = 0, process: int | None = None) -> None:
+    if LOGGER.isEnabledFor(level):
+        record = LOGGER.makeRecord(LOGGER.name, level, file, number, "%s", (text,), None)
+        record.process = process or record.process
+        LOGGER.handle(record)
+
+
+def _level_of(match: re.Match[str]) -> int:
+    return _LEVELS[match["level"] or match["iso_level"]]
 
 
 def _unquoted(text: str) -> str:

@@ -16,6 +16,7 @@ from serving import (
     connection_to,
     infer_json,
     json_floats,
+    running_triton,
     send_floats,
     wait_until,
 )
@@ -82,6 +83,15 @@ def test_an_exception_reaches_the_client_as_a_sentence_and_the_log_as_a_tracebac
     assert "in explode" in message
     assert 'raise ZeroDivisionError("the sky fell")' in message
     assert len(message.splitlines()) > 3
+
+
+def test_a_traceback_is_one_record_whatever_the_environment_says_of_messages_of_several_lines(monkeypatch, caplog):
+    monkeypatch.setenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES", "0")
+    with running_triton() as triton:
+        bind_floats(triton, "model", fails_once(explode))
+        triton.run()
+        assert error_then_success(triton, "model") == "ZeroDivisionError: the sky fell"
+        assert wait_until(lambda: logged(caplog, "model", "Traceback", "in explode", "ZeroDivisionError: the sky fell"))
 
 
 def test_the_client_of_each_protocol_gets_the_error(triton, client, name):

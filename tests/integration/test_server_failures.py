@@ -168,3 +168,27 @@ def test_serve_raises_the_unrecoverable_error():
     assert isinstance(serving.error, PyTritonUnrecoverableError)
     assert str(serving.error) == "the GPU fell off the bus"
     assert not servers()
+
+
+def test_serve_raises_an_unrecoverable_error_that_came_before_it():
+    triton = running_triton()
+    bind_floats(triton, "broken", give_up)
+    triton.run()
+    send_floats(triton, "broken", [1])
+    wait_until(lambda: not servers())
+    with pytest.raises(PyTritonUnrecoverableError, match="the GPU fell off the bus"):
+        triton.serve()
+    assert not servers()
+
+
+def test_a_server_that_is_started_again_has_no_unrecoverable_error():
+    triton = running_triton()
+    bind_floats(triton, "broken", give_up)
+    triton.run()
+    send_floats(triton, "broken", [1])
+    wait_until(lambda: not servers())
+    triton.run()
+    serving = Background(triton.serve)
+    triton.stop()
+    serving.finish()
+    assert serving.error is None

@@ -54,6 +54,7 @@ SERVICE_FD = 4
 """The file descriptor of a worker process's service channel, if it has one."""
 
 _RAW_CODE = 2  # the code of bytes that are laid out already
+_FOR_SEVERAL = "stream() or astream()"
 
 
 Caller = tuple["ServerClient | None", int]
@@ -115,12 +116,15 @@ class ServerClient:
         """Whether the channel is known to be closed."""
         return self._dispatcher.closed
 
-    def infer(self, call: InferenceCall, timeout_s: float | None = None) -> InferenceReply:
+    def infer(
+        self, call: InferenceCall, timeout_s: float | None = None, *, for_several: str = _FOR_SEVERAL
+    ) -> InferenceReply:
         """Sends a request to a model and waits for its only response.
 
         Args:
             call: The request. Inputs are copied into shared memory once, where the model reads them.
             timeout_s: How long to wait. After that the request is cancelled, and the reply has an error.
+            for_several: What the error names where there are several responses.
 
         Returns:
             The response. Errors of the server, such as an unknown model, are in its ``error``, and so is a decoupled
@@ -131,11 +135,13 @@ class ServerClient:
             PyTritonBadParameterError: An input is not an array, or has a dtype that Triton lacks.
             ArenaError: There is no room for the inputs.
         """
-        return only_reply(self.stream(call, timeout_s), call)
+        return only_reply(self.stream(call, timeout_s), call, for_several)
 
-    async def ainfer(self, call: InferenceCall, timeout_s: float | None = None) -> InferenceReply:
+    async def ainfer(
+        self, call: InferenceCall, timeout_s: float | None = None, *, for_several: str = _FOR_SEVERAL
+    ) -> InferenceReply:
         """`infer` for event loops. Cancelling the task cancels the request."""
-        return await only_reply_async(self.astream(call, timeout_s), call)
+        return await only_reply_async(self.astream(call, timeout_s), call, for_several)
 
     def stream(self, call: InferenceCall, timeout_s: float | None = None, *, with_end: bool = False) -> ReplyStream:
         """Sends a request to a model, decoupled or not, and iterates over the responses as they arrive.
@@ -340,7 +346,7 @@ class ServerClient:
         return result
 
 
-def only_reply(stream: ReplyStream, call: InferenceCall) -> InferenceReply:
+def only_reply(stream: ReplyStream, call: InferenceCall, for_several: str = _FOR_SEVERAL) -> InferenceReply:
     """Waits for the only response of a stream; see `ServerClient.infer`."""
     try:
         first = next(stream, None)
@@ -349,10 +355,12 @@ def only_reply(stream: ReplyStream, call: InferenceCall) -> InferenceReply:
         second = next(stream, None)
     finally:
         stream.cancel()
-    return _only_reply([reply for reply in (first, second) if reply is not None], call)
+    return _only_reply([reply for reply in (first, second) if reply is not None], call, for_several)
 
 
-async def only_reply_async(stream: AsyncReplyStream, call: InferenceCall) -> InferenceReply:
+async def only_reply_async(
+    stream: AsyncReplyStream, call: InferenceCall, for_several: str = _FOR_SEVERAL
+) -> InferenceReply:
     """Waits for the only response of a stream, in the running event loop."""
     replies: list[InferenceReply] = []
     try:
@@ -364,15 +372,15 @@ async def only_reply_async(stream: AsyncReplyStream, call: InferenceCall) -> Inf
                 break
     finally:
         stream.cancel()
-    return _only_reply(replies, call)
+    return _only_reply(replies, call, for_several)
 
 
-def _only_reply(replies: list[InferenceReply], call: InferenceCall) -> InferenceReply:
+def _only_reply(replies: list[InferenceReply], call: InferenceCall, for_several: str) -> InferenceReply:
     if len(replies) == 1:
         return replies[0]
     if replies and replies[1].error is not None:
         return replies[1]
-    found = "several responses: use stream() or astream()" if replies else "no response"
+    found = f"several responses: use {for_several}" if replies else "no response"
     message = f"model {call.model!r} is decoupled, and sent {found}"
     return InferenceReply(error=PyTritonInferenceError(message, ErrorCode.UNSUPPORTED))
 

@@ -256,6 +256,8 @@ class ConcurrentExecutor:
             returned = self._call(in_flight) if in_flight.is_wanted else None
             if inspect.isawaitable(returned) or hasattr(returned, "__aiter__"):
                 self._loop.call_soon_threadsafe(self._go_on_async, in_flight, returned)
+                if self._deferred:
+                    self._responses.notify_returned(in_flight)
                 return
             if hasattr(returned, "__next__"):
                 self._stream(in_flight, returned)
@@ -347,7 +349,9 @@ class ConcurrentExecutor:
         if self._deferred and error is None and in_flight.is_wanted:
             if in_flight.batch.spans is not None:
                 in_flight.batch.spans.end_call()
-            self._responses.mark_returned(in_flight, notify=self._threads is not None)  # so that it sends the next
+            # The server sends the next batch; if a task has gone on with this one, it has been notified before.
+            notify = self._threads is not None and in_flight.task is None
+            self._responses.mark_returned(in_flight, notify=notify)
             self._complete(in_flight)
             return
         failure = self._failure(in_flight, error)

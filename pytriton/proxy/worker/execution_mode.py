@@ -86,13 +86,13 @@ def check_callable(infer_func: object, spec: ModelSpec) -> None:
 def is_deferred(infer_func: Callable[..., Any]) -> bool:
     """Returns whether an inference callable may send responses after it, or its coroutine, has returned.
 
-    Such a callable has the attribute ``deferred``. It is called with the requests and a function that sends responses
-    from any thread at any time: ``respond(request, item, final)``, with the number of the request and a response, an
-    exception or, to end the request, None. It returns None, or a list with one of these for each request, where None
-    stands for a request that is still open. For a request that has ended, ``respond`` does nothing. With
+    Such a callable has the attribute ``_pytriton_deferred``. It is called with the requests and a function that sends
+    responses from any thread at any time: ``respond(request, item, final)``, with the number of the request and a
+    response, an exception or, to end the request, None. It returns None, or a list with one of these for each request,
+    where None stands for a request that is still open. For a request that has ended, ``respond`` does nothing. With
     ``later=True`` it takes no lock, so that a destructor may call it.
     """
-    return bool(getattr(infer_func, "deferred", False))
+    return getattr(infer_func, "_pytriton_deferred", None) is True
 
 
 def requests_for(infer_func: Callable[..., Any]) -> Callable[[Batch], Sequence[Request]]:

@@ -142,9 +142,18 @@ class ResponseWriter:
         """Marks that the callable has returned while requests may be open; ``notify`` notifies the server."""
         with self._lock:
             in_flight.has_returned = True
-            if notify and not in_flight.has_ended and not self._closed:
-                with contextlib.suppress(OSError):  # the instance has gone, which the loop will notice
-                    self._channel.send(Notification(NotificationKind.RETURNED, in_flight.sequence, 0, 0))
+            if notify and not in_flight.has_ended:
+                self._notify_returned(in_flight)
+
+    def notify_returned(self, in_flight: InFlightBatch) -> None:
+        """Notifies the server that the callable takes the next batch, while an awaitable that it returned goes on."""
+        with self._lock:
+            self._notify_returned(in_flight)
+
+    def _notify_returned(self, in_flight: InFlightBatch) -> None:
+        if not self._closed:
+            with contextlib.suppress(OSError):  # the instance has gone, which the loop will notice
+                self._channel.send(Notification(NotificationKind.RETURNED, in_flight.sequence, 0, 0))
 
     def retry(self) -> None:
         """Sends errors for which there was no room, if there is room by now."""

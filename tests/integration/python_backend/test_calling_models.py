@@ -157,6 +157,14 @@ return [y(*values)]
         load((execute if kind == "plain" else asynchronous)(body))
         assert send_floats(triton, name, [1]) == [0, 1, 2]
 
+    @pytest.mark.parametrize("call", ["exec", "async_exec"])
+    def test_a_decoupled_model_that_sends_several_responses_is_called_as_such(self, triton, name, load, call):
+        wait = "" if call == "exec" else "await "
+        body = f'return [text([(error := ({wait}ask("count", 3).{call}()).error()).code(), error.message()])]'
+        load((execute if call == "exec" else asynchronous)(body), whole=TEXT)
+        message = f"model 'count' is decoupled, and sent several responses: use {call}(decoupled=True)"
+        assert text_of(triton, name) == [5, message]
+
     @pytest.mark.parametrize("kind", ["plain", "async"])
     def test_a_final_flag_alone_is_a_response_without_tensors(self, triton, name, load, kind):
         call = 'ask("count", 2).exec(decoupled=True)' if kind == "plain" else ASYNC_COUNT
@@ -365,6 +373,25 @@ def execute(self, requests):
         assert f'{name}_total{{model="{name}"}} 2' in text
         assert f'{name}_gauge{{model="{name}"}} 2.5' in text
         assert re.search(rf'{name}_histogram_bucket{{model="{name}",le="10"}} 2', text)
+
+    def test_labels_of_metrics_are_texts(self, triton, name, load):
+        body = f"""
+family = pb_utils.MetricFamily("{name}_total", "Requests", pb_utils.MetricFamily.COUNTER)
+family.Metric(labels={{b"a": b"1"}}).increment(1)
+told = []
+for labels in ({{"a": 1}}, {{1: "a"}}, {{"a": None}}):
+    try:
+        family.Metric(labels=labels)
+    except pb_utils.TritonModelException as error:
+        told.append(str(error))
+return [text(told)]
+"""
+        load(execute(body), whole=TEXT)
+        assert text_of(triton, name) == [
+            "label 'a' is 1, of type int: use a string",
+            "a label's name is 1, of type int: use a string",
+            "label 'a' is None, of type NoneType: use a string",
+        ]
 
     def test_models_are_loaded_and_unloaded(self, triton, name, load, repository):
         write_model(repository, f"{name}_other")

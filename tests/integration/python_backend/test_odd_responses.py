@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 
 import pytest
-from pb_models import HEAD, TEXT, execute, write
-from serving import client_of, infer_json, json_floats, send_floats
-from streaming import row
+from pb_models import DECOUPLED, HEAD, TEXT, asynchronous, execute, write
+from serving import client_of, infer_json, json_floats, send_floats, wait_until
+from streaming import row, streamed
 from worker_models import command, write_model
 
 from pytriton.model_config import Tensor
@@ -29,7 +30,6 @@ def load(triton, repository, name):
         ("[]", "returned 0 responses to 1 requests: return one for each"),
         ("[y(1), y(2)]", "returned 2 responses to 1 requests: return one for each"),
         ("[1]", "Expected an InferenceResponse object in the execute return, found int"),
-        ("[pb_utils.InferenceResponse([pb_utils.Tensor('z', np.ones(1))])]", "its configuration lacks: 'z'"),
         ("[pb_utils.InferenceResponse({'y': np.ones(1)})]", "has output_tensors of type dict"),
         ("[pb_utils.InferenceResponse([pb_utils.Tensor('y', [1])])]", "TypeError: tensor 'y' is made from list"),
         ("[pb_utils.InferenceResponse(error=pb_utils.TritonError(ValueError()))]", "TypeError: the message of a"),
@@ -40,8 +40,92 @@ def test_what_is_no_answer_is_an_error_that_says_why(triton, name, load, respons
     load(execute(f"import sys\nreturn {response}"))
     error = send_floats(triton, name, [1])
     assert message in error
-    if "configuration lacks" not in message:
-        assert error.startswith(f"Failed to process the request(s) for model '{name}_0', message: ")
+    assert error.startswith(f"Failed to process the request(s) for model '{name}_0', message: ")
+
+
+MORE = """
+def more(*values):
+    tensors = [pb_utils.Tensor(name, np.array([values], np.float32)) for name in ("debug", "y", "w", "z")]
+    return pb_utils.InferenceResponse(tensors)
+
+
+class TritonPythonModel:
+"""
+MORE = HEAD.replace("class TritonPythonModel:\n", MORE)
+SECOND = "output [{name: 'w', data_type: TYPE_FP32, dims: [-1]}]"
+BY_SENDER = "for request in requests:\n    request.get_response_sender().send(more(*x(request)), FINAL)"
+
+
+class TestUndeclaredOutputs:
+    """Outputs that the configuration does not declare, or that were not requested, are left out."""
+
+    @pytest.mark.parametrize("body", ["return [more(*x(request)) for request in requests]", BY_SENDER])
+    @pytest.mark.parametrize("define", [execute, asynchronous])
+    def test_the_others_reach_the_client(self, triton, repository, name, body, define):
+        write(triton, repository, name, MORE, define(body), config=SECOND)
+        with client_of(triton, "grpc") as client:
+            outputs = client.infer(name, {"x": row(3)})
+            assert {output: array.tolist() for output, array in outputs.items()} == {"y": [[3]], "w": [[3]]}
+        for wanted in ("y", "w"):
+            _, response = infer_json(triton, name, [json_floats([4])], outputs=[{"name": wanted}])
+            assert [(each["name"], each["data"]) for each in response["outputs"]] == [(wanted, [4])]
+
+    def test_they_are_left_out_of_a_stream(self, triton, repository, name):
+        body = """
+sender = requests[0].get_response_sender()
+for value in range(3):
+    sender.send(more(value))
+sender.send(flags=FINAL)
+"""
+        write(triton, repository, name, MORE, execute(body), config=DECOUPLED)
+        assert streamed(triton, name, 1) == ([0, 1, 2, None], [False, False, False, True])
+
+    def test_one_that_is_missing_is_as_before(self, triton, repository, name):
+        code = MORE.replace('"y", ', "")
+        write(triton, repository, name, code, execute("return [more(*x(request)) for request in requests]"))
+        status, response = infer_json(triton, name, [json_floats([4])])
+        assert (status, response["outputs"]) == (200, [])
+
+    def test_each_is_said_once(self, triton, repository, name, caplog):
+        write(triton, repository, name, MORE, execute("return [more(*x(request)) for request in requests]"))
+        with caplog.at_level(logging.INFO):
+            for _ in range(3):
+                assert send_floats(triton, name, [1]) == [1]
+            send_floats(triton, name, [1])
+
+            def said(output):
+                begin = f"Model '{name}' returned an output '{output}' that its configuration does not declare"
+                return sum(begin in message for message in caplog.messages)
+
+            wait_until(lambda: said("z") > 0)
+            assert [said(output) for output in ("debug", "w", "z", "y")] == [1, 1, 1, 0]
+
+    def test_a_model_that_asks_gets_what_it_has_requested(self, triton, repository, name):
+        answer = execute("return [more(*x(request)) for request in requests]")
+        write(triton, repository, f"{name}_asked", MORE, answer, config=SECOND)
+        body = f"""
+request = pb_utils.InferenceRequest(
+    model_name="{name}_asked", requested_output_names=["w"], inputs=[pb_utils.Tensor("x", np.ones((1, 1), np.float32))]
+)
+response = request.exec()
+return [text([tensor.name() for tensor in response.output_tensors()])]
+"""
+        write(triton, repository, name, HEAD, execute(body), whole=TEXT)
+        _, response = infer_json(triton, name, [json_floats([1])])
+        assert json.loads(response["outputs"][0]["data"][0]) == ["w"]
+
+    def test_the_state_of_a_sequence_is_left_out(self, triton, repository, name):
+        config = """
+sequence_batching {
+  state [{input_name: "state", output_name: "z", data_type: TYPE_FP32, dims: [1]}]
+}
+"""
+        write(
+            triton, repository, name, MORE, execute("return [more(*x(request)) for request in requests]"), config=config
+        )
+        with client_of(triton, "grpc") as client:
+            outputs = client.infer(name, {"x": row(3)}, sequence_id=1, sequence_start=True, sequence_end=True)
+        assert {output: array.tolist() for output, array in outputs.items()} == {"y": [[3]]}
 
 
 def test_an_error_needs_no_outputs(triton, name, load):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import os
@@ -9,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 
 import psutil
@@ -112,6 +114,47 @@ def test_a_model_that_does_not_load_ends_the_command(tmp_path):
     with Command(tmp_path, tmp_path / "models") as command:
         assert command.process.wait(30) == 1
         assert re.search(r"pytriton: The server cannot load model 'model' .* ValueError: no weights", command.log)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_the_other_models_are_served_if_an_error_is_no_reason_to_exit(tmp_path, strict):
+    write_model(tmp_path / "models", "good")
+    write_model(tmp_path / "models", "bad", start="raise ValueError('no weights')")
+    flags = ["--exit-on-error=false", f"--strict-readiness={str(strict).lower()}"]
+    with Command(tmp_path, tmp_path / "models", *flags) as command:
+        command.wait_until_serving()
+        assert command.request("/v2/models/good/infer", BODY) == 200
+        assert re.search(r"ERROR The server cannot load model 'bad' .* ValueError: no weights", command.log)
+        wait_until(lambda: "Model good v1: " in command.log)
+        assert "Model bad" not in command.log
+        with pytest.raises(urllib.error.HTTPError, match="400") if strict else contextlib.nullcontext():
+            command.request("/v2/health/ready", None)
+        command.process.send_signal(signal.SIGTERM)
+        assert command.process.wait(20) == 0
+
+
+PRINTS_AND_FAILS = """
+import sys
+
+class TritonPythonModel:
+    def execute(self, requests):
+        print("+---+", "| a |", "| --- | --- |", sep="\\n", flush=True)
+        print("a word of warning", file=sys.stderr)
+        raise ValueError("no luck")
+"""
+
+
+def test_all_that_a_model_prints_is_information_also_after_an_error(tmp_path):
+    write_model(tmp_path / "models", "model", code=PRINTS_AND_FAILS)
+    with Command(tmp_path, tmp_path / "models") as command:
+        command.wait_until_serving()
+        for number in (1, 2):
+            with pytest.raises(urllib.error.HTTPError, match="500"):
+                command.request("/v2/models/model/infer", BODY)
+            wait_until(lambda number=number: command.log.count("\nValueError: no luck\n") == number)
+        assert command.log.count(" ERROR model 'model'") == 2
+        for line in ("+---+", "| a |", "| --- | --- |", "a word of warning"):
+            wait_until(lambda line=line: command.log.count(f" INFO {line}\n") == 2)
 
 
 def test_what_is_wrong_is_said_in_one_line(tmp_path, capsys):

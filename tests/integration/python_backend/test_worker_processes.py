@@ -17,6 +17,7 @@ from serving import (
     Background,
     Script,
     at_once,
+    is_ready,
     is_running,
     metrics_of,
     running_triton,
@@ -315,6 +316,33 @@ def test_all_that_do_not_load_are_named(tmp_path, caplog):
     assert "model 'bad' from" in str(raised.value)
     assert "ValueError: one" in str(raised.value)
     assert "The server cannot load model 'worse'" in caplog.text
+
+
+def test_the_others_are_served_if_an_error_is_no_reason_to_exit_also_after_a_restart(tmp_path, caplog):
+    write_model(tmp_path, "good")
+    write_model(tmp_path, "bad", start="raise ValueError('one')")
+    write_model(tmp_path, "worse", start="raise ValueError('two')")
+    with running_triton(model_repository=tmp_path, exit_on_error=False) as triton:
+        triton.run()
+        assert send_request(triton, "good", 1)[0] == 2
+        errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+        for name, reason in (("bad", "one"), ("worse", "two")):
+            pattern = f"The server cannot load model '{name}' from .* ValueError: {reason}"
+            assert len([each for each in errors if re.match(pattern, each)]) == 1
+        server = server_of(triton)
+        server.kill()
+        wait_until(lambda: not is_running(server) and is_ready(triton))
+        assert send_request(triton, "good", 1)[0] == 2
+
+
+def test_a_server_that_ends_as_it_loads_is_a_reason_to_exit_in_any_case(tmp_path):
+    write_model(tmp_path, "fatal", start="import os; os.kill(os.getppid(), 9)")
+    with (
+        running_triton(model_repository=tmp_path, exit_on_error=False) as triton,
+        pytest.raises(PyTritonInvalidOperationError, match="cannot load model 'fatal'"),
+    ):
+        triton.run()
+    assert not triton.is_alive()
 
 
 def test_settings_that_have_no_effect_are_said_to_have_none_once(tmp_path, caplog):

@@ -148,7 +148,7 @@ def test_what_fits(kind):
 def test_responses_that_are_deferred():
     def infer(requests, respond): ...
 
-    infer.deferred = True
+    infer._pytriton_deferred = True
     check_parameters(infer, AB)
 
 
@@ -222,9 +222,13 @@ def test_what_does_not_fit(kind):
         check_parameters(infer_func, AB)
 
 
-def test_an_optional_input_that_nobody_takes():
-    with pytest.raises(PyTritonBadParameterError, match="'b' is no parameter"):
-        check_parameters(group_by_keys(batch(lambda a: None)), WITH_OPTIONAL)
+def test_an_optional_input_that_nobody_takes_is_warned_of(caplog):
+    check_parameters(group_by_keys(batch(lambda a: None)), WITH_OPTIONAL)
+    assert "below @batch has no parameter for the optional input 'b'" in caplog.text
+
+
+def test_an_input_may_be_called_as_a_list_of_requests_is():
+    check_parameters(lambda inputs: None, model("inputs"))
 
 
 UNDECORATED = {

@@ -89,6 +89,12 @@ def test_without_batching_the_preferred_batch_sizes_have_no_meaning():
     ModelConfig(batching=False, max_batch_size=4, batcher=DynamicBatcher(preferred_batch_size=[8]))
 
 
+def test_without_batching_the_largest_batch_may_be_written_as_triton_does():
+    assert ModelConfig(batching=False, max_batch_size=0).max_batch_size == 0
+    with pytest.raises(PyTritonBadParameterError, match="max_batch_size is 0; use an integer from 1"):
+        ModelConfig(max_batch_size=0)
+
+
 def test_a_response_cache_for_decoupled_responses_is_refused():
     with pytest.raises(PyTritonModelConfigError, match="both decoupled and response_cache"):
         ModelConfig(decoupled=True, response_cache=True)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import unittest.mock
 
 import pytest
 import wrapt
@@ -15,6 +16,7 @@ from pytriton.proxy.worker.execution_mode import (
     CallableKind,
     callable_kind,
     execution_mode,
+    is_deferred,
     requests_for,
 )
 
@@ -175,3 +177,11 @@ def decorated_by_a_user(requests):
 )
 def test_all_other_callables_are_given_a_list_of_requests(other):
     assert requests_for(other) is Batch.requests
+
+
+def test_no_attribute_of_a_users_callable_is_taken_for_ours():
+    class Model:
+        deferred = True
+
+    assert not is_deferred(Model())
+    assert not is_deferred(unittest.mock.Mock())

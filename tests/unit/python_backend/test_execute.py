@@ -98,10 +98,6 @@ def test_an_exception_fails_the_batch_and_shows_the_models_own_lines(serve):
         ("[]", "returned 0 responses to 1 requests"),
         ("['y']", "Expected an InferenceResponse object in the execute return, found str"),
         ("[None]", "returned None for a request"),
-        (
-            "[pb_utils.InferenceResponse([pb_utils.Tensor('z', np.zeros(1))])]",
-            "output that its configuration lacks: 'z'",
-        ),
         ("[pb_utils.InferenceResponse([np.zeros(1)])]", "has ndarray among its output_tensors"),
     ],
 )
@@ -134,6 +130,47 @@ def test_an_output_may_be_left_out(serve):
     instance = serve(model(body), config_of(outputs=[tensor("y"), tensor("z")]))
     result, outputs = response(instance, x(5))
     assert (result.failures, list(outputs)) == ([], ["z"])
+
+
+UNDECLARED = """
+x = requests[0].inputs()[0].as_numpy()
+tensors = [pb_utils.Tensor(name, x) for name in ("z", "y", "debug")]
+response = pb_utils.InferenceResponse(tensors, parameters={"a": 1})
+"""
+
+
+@pytest.mark.parametrize("send", ["return [response]", "requests[0].get_response_sender().send(response)"])
+def test_outputs_that_are_not_declared_are_left_out(serve, caplog, send):
+    instance = serve(model(UNDECLARED + send))
+    for value in range(3):
+        result, outputs = response(instance, x(value))
+        assert (result.failures, result.parameters) == ([], {0: {"a": 1}})
+        assert {name: arrays[0].tolist() for name, arrays in outputs.items()} == {"y": [[value]]}
+    warnings = [each.getMessage() for each in caplog.records]
+    assert len(warnings) == 2, "one for each name"
+    assert (
+        "Model 'm' returned an output 'z' that its configuration does not declare: its outputs are 'y'." in warnings[0]
+    )
+    assert "'debug'" in warnings[1]
+
+
+def test_a_response_of_undeclared_outputs_alone_is_one_without_outputs(serve):
+    body = "return [pb_utils.InferenceResponse([pb_utils.Tensor('z', np.zeros(1))])]"
+    result, outputs = response(serve(model(body)), x(1))
+    assert (result.failures, outputs) == ([], {})
+
+
+def test_undeclared_outputs_need_not_be_sendable(serve):
+    body = """
+class Nameless:
+    def __str__(self):
+        raise ValueError
+
+tensors = [pb_utils.Tensor("z", np.array([[Nameless()]], object)), pb_utils.Tensor("y", np.ones((1, 1), "f"))]
+return [pb_utils.InferenceResponse(tensors)]
+"""
+    _, outputs = response(serve(model(body)), x(1))
+    assert outputs["y"][0].tolist() == [[1]]
 
 
 def test_bytes_are_arrays_of_objects(serve):

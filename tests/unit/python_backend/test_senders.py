@@ -146,6 +146,22 @@ sender.send(flags=FINAL)
         assert instance.stream(instance.notify(x(1))) == [[[0]], [[1]], [[2]]]
 
 
+def test_outputs_that_are_not_declared_are_left_out(serve, caplog):
+    for source in (model, asynchronous):
+        instance = serve(
+            source("""
+sender = requests[0].get_response_sender()
+for value in range(3):
+    sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("z", np.zeros(1)), *y(value).output_tensors()]))
+sender.send(flags=FINAL)
+"""),
+            DECOUPLED,
+        )
+        assert instance.stream(instance.notify(x(1))) == [[[0]], [[1]], [[2]]]
+        assert [each.getMessage().count("an output 'z'") for each in caplog.records] == [1]
+        caplog.clear()
+
+
 def test_an_error_is_sent_like_a_response(serve):
     instance = serve(
         model("""

@@ -8,7 +8,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config.datatypes import CODE_BY_DTYPE, DTYPE_BY_CODE
 from pytriton.python_backend import triton_python_backend_utils as pb_utils
 from pytriton.python_backend.datatypes import BF16, OPAQUE, allow_bf16
@@ -42,12 +41,17 @@ def test_a_tensor_tells_what_it_is():
     [
         ((1, np.zeros(1)), TypeError),
         (("y", [1.0]), TypeError),
-        (("y", np.zeros(1, np.complex64)), PyTritonBadParameterError),
+        (("y", np.zeros(1, np.complex64)), pb_utils.TritonModelException),
     ],
 )
 def test_what_is_no_tensor_is_refused(arguments, error):
     with pytest.raises(error):
         pb_utils.Tensor(*arguments)
+
+
+def test_a_dtype_that_there_is_not_is_named_with_its_tensor():
+    with pytest.raises(pb_utils.TritonModelException, match=r"tensor 'y': .*complex64"):
+        pb_utils.Tensor("y", np.zeros(1, np.complex64))
 
 
 @pytest.mark.parametrize("dtype", NUMBERS)

@@ -7,6 +7,7 @@ import pytest
 from pytriton.server.log import ServerLog
 
 NAME = "pytriton.server.tritonserver"
+SERVER_TABLE = ["I1121 09:41:00.123456 77 server.cc:674] ", "+-------+", "| Model |", "+-------+"]
 
 
 @pytest.fixture
@@ -35,17 +36,57 @@ def test_a_line_has_the_level_that_the_server_gave_it(log, caplog, letter, level
     assert records(caplog) == [(level, "text of it")]
 
 
-def test_a_line_without_a_head_has_the_level_of_the_line_before(log, caplog):
-    log.write("W1121 09:41:00.123456 77 server.cc:12] first\n")
-    log.write("second\n")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "hello",
+        "  indented",
+        '{"timestamp": and no record',
+        "Failed to insert key 1, which was nullptr",
+        "Traceback (most recent call last):",
+    ],
+)
+@pytest.mark.parametrize(
+    "before", ["", 'E1121 09:41:00.123456 77 server.cc:12] "it failed"', "E1121 09:41:00.1 77 a.cc:1] b"]
+)
+def test_what_a_model_prints_is_information_whatever_the_server_said_before(log, caplog, before, line):
+    log.write(f"{before}\n")
+    caplog.clear()
+    log.write(f"{line}\n")
 
-    assert records(caplog) == [(logging.WARNING, "first"), (logging.WARNING, "second")]
+    assert records(caplog) == [(logging.INFO, line)]
 
 
-def test_a_line_before_all_others_is_information(log, caplog):
-    log.write("hello\n")
+@pytest.mark.parametrize("rows", [["+---+", "| a |", "+---+"], ["| a | b |", "| --- | --- |", "| 1 | 2 |"]])
+def test_tables_that_a_model_prints_are_information_and_in_the_tail(log, caplog, rows):
+    for line in (*SERVER_TABLE, "", *rows):
+        log.write(f"{line}\n")
 
-    assert records(caplog) == [(logging.INFO, "hello")]
+    assert [text for level, text in records(caplog) if level == logging.INFO] == rows
+    assert log.tail().splitlines() == rows
+
+
+def test_a_table_that_a_model_prints_below_a_message_of_the_server_is_information(log, caplog):
+    log.write('I1121 09:41:00.123456 77 model_lifecycle.cc:839] "successfully loaded"\n')
+    log.write("| a |\n")
+
+    assert records(caplog)[1:] == [(logging.INFO, "| a |")]
+
+
+@pytest.mark.parametrize("head", [["model 'm': the inference callable failed"], []])
+def test_a_traceback_of_the_backend_has_its_level_with_servers_that_write_it_in_lines(log, caplog, head):
+    traceback = [
+        "Traceback (most recent call last):",
+        '  File "a.py", line 1, in f',
+        "    1 / 0",
+        "ZeroDivisionError: no",
+    ]
+    first, *more = [*head, *traceback]
+    for line in (f"E1121 09:41:00.123456 77 pytriton:0] {first}", *more, "printed", *traceback):
+        log.write(f"{line}\n")
+
+    errors = [(logging.ERROR, line) for line in (first, *more)]
+    assert records(caplog) == [*errors, *((logging.INFO, line) for line in ("printed", *traceback))]
 
 
 def test_lines_within_a_quoted_message_are_lines_again(log, caplog):
@@ -68,10 +109,11 @@ def test_text_that_only_looks_quoted_survives(log, caplog):
 
 
 def test_tables_of_settings_are_for_debugging(log, caplog):
-    log.write("+-----+\n")
-    log.write("| a | b |\n")
+    for line in SERVER_TABLE:
+        log.write(f"{line}\n")
 
-    assert {level for level, _ in records(caplog)} == {logging.DEBUG}
+    assert records(caplog) == [(logging.DEBUG, line) for line in SERVER_TABLE[1:]]
+    assert log.tail() == ""
 
 
 def test_the_lack_of_a_gpu_is_no_warning(log, caplog):
@@ -83,6 +125,13 @@ def test_the_lack_of_a_gpu_is_no_warning(log, caplog):
 def test_an_error_of_a_callable_that_speaks_of_cuda_stays_an_error(log, caplog):
     text = "model 'm': the inference callable failed: CUDA out of memory"
     log.write(f'E1121 09:41:00.1 77 instance.cc:1] "{text}"')
+
+    assert records(caplog) == [(logging.ERROR, text)]
+
+
+@pytest.mark.parametrize("text", ["CUDA out of memory", "Failed to insert key: it was nullptr"])
+def test_what_a_model_logs_keeps_its_level_whatever_it_speaks_of(log, caplog, text):
+    log.write(f'E1121 09:41:00.1 77 model.py:1] "{text}"')
 
     assert records(caplog) == [(logging.ERROR, text)]
 
@@ -110,12 +159,12 @@ def test_the_tail_has_the_last_lines_as_they_came(log):
 )
 def test_the_source_of_a_line_is_that_of_the_record_in_every_format_of_the_server(log, caplog, head):
     log.write(f'{head} "text of it"\n')
-    log.write("and more of it\n")
+    log.write("printed by a model\n")
 
     first, second = (record for record in caplog.records if record.name == NAME)
     assert (first.getMessage(), first.levelno) == ("text of it", logging.WARNING)
     assert (first.filename, first.lineno, first.process) == ("a.cc", 12, 77)
-    assert (second.filename, second.lineno, second.levelno) == ("", 0, logging.WARNING)
+    assert (second.filename, second.lineno, second.levelno) == ("", 0, logging.INFO)
 
 
 def test_a_record_of_a_worker_process_is_as_it_was(log, caplog):

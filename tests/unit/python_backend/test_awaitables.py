@@ -1,0 +1,220 @@
+"""``execute`` that is no coroutine function, and returns something to await."""
+
+from __future__ import annotations
+
+import pytest
+from declared import config_of
+from test_senders import DECOUPLED, DROPPED, HEAD, failure, x
+from wiring import next_notification
+
+from pytriton.proxy.wire.notification import NotificationKind
+from pytriton.proxy.wire.registration import ExecutionMode
+from pytriton.proxy.worker.worker import Worker
+from pytriton.python_backend import loader
+
+PASSING_ON = """
+def decorated(function):
+    @functools.wraps(function)
+    def call(*args):
+        return function(*args)
+    return call
+"""
+RUNNING = """
+def decorated(function):
+    @functools.wraps(function)
+    def call(*args):
+        return asyncio.run(function(*args))
+    return call
+"""
+RUNNING_IN_ITS_LOOP = """
+LOOP = asyncio.new_event_loop()
+
+def decorated(function):
+    @functools.wraps(function)
+    def call(*args):
+        return LOOP.run_until_complete(function(*args))
+    return call
+"""
+DECORATED = "@decorated\n    async def execute(self, requests):"
+RETURNED = "def execute(self, requests):\n        return self.answer(requests)\n\n    async def answer(self, requests):"
+FUTURE = """def execute(self, requests):
+        return Wrapped(self.answer(requests))
+
+    async def answer(self, requests):"""
+WRAPPED = """
+class Wrapped:
+    def __init__(self, coroutine):
+        self.coroutine = coroutine
+    def __await__(self):
+        return self.coroutine.__await__()
+"""
+KINDS = {
+    "decorated": (PASSING_ON, DECORATED),
+    "runs": (RUNNING, DECORATED),
+    "runs in a loop of its own": (RUNNING_IN_ITS_LOOP, DECORATED),
+    "returned": ("", RETURNED),
+    "awaitable": (WRAPPED, FUTURE),
+}
+ANSWERS = """
+await asyncio.sleep(0)
+return [y(request.inputs()[0].as_numpy()[0, 0] * 2) for request in requests]
+"""
+SENDS = """
+await asyncio.sleep(0)
+for request in requests:
+    sender = request.get_response_sender()
+    for value in range(3):
+        sender.send(y(value))
+    sender.send(flags=FINAL)
+"""
+MEETING = """
+self.arrived = getattr(self, "arrived", 0) + 1
+self.gate = getattr(self, "gate", None) or asyncio.Event()
+if self.arrived == 3:
+    self.gate.set()
+await self.gate.wait()
+"""
+
+every_kind = pytest.mark.parametrize("kind", KINDS)
+passed_on = pytest.mark.parametrize("kind", ["decorated", "returned", "awaitable"])
+
+
+def source(kind, body):
+    before, head = KINDS[kind]
+    lines = "\n".join("        " + line for line in body.strip("\n").splitlines())
+    class_head = f"import functools\n{before}\nclass TritonPythonModel:\n"
+    return HEAD.replace("class TritonPythonModel:\n", class_head) + f"    {head}\n{lines}\n"
+
+
+def is_deferred(kind):
+    return KINDS[kind][1] is DECORATED
+
+
+def answers(instance, kind, *requests):
+    """The answers to one batch of a model that is not decoupled."""
+    sequence = instance.notify(*requests)
+    if is_deferred(kind):
+        return [instance.stream(sequence, index)[0] for index in range(len(requests))]
+    result, outputs = instance.response([1] * len(requests))
+    assert result.failures == []
+    return [array.tolist() for array in outputs["y"]]
+
+
+@every_kind
+def test_it_answers_each_request(serve, kind):
+    instance = serve(source(kind, ANSWERS))
+    for value in range(3):
+        assert answers(instance, kind, x(value), x(1)) == [[[2 * value]], [[2]]]
+
+
+@every_kind
+def test_it_sends_responses(serve, kind):
+    instance = serve(source(kind, SENDS), DECOUPLED)
+    for _ in range(2):
+        sequence = instance.notify(x(1), x(2))
+        assert [instance.stream(sequence, index) for index in range(2)] == [[[[0]], [[1]], [[2]]]] * 2
+
+
+@pytest.mark.parametrize("kind", ["decorated", "returned"])
+def test_many_batches_of_a_decoupled_model_are_in_flight(serve, kind):
+    instance = serve(source(kind, MEETING + SENDS), DECOUPLED)
+    sequences = [instance.notify(x(1)) for _ in range(3)]
+    assert [instance.stream(sequence) for sequence in sequences] == [[[[0]], [[1]], [[2]]]] * 3
+
+
+def test_many_batches_of_a_decorated_coroutine_are_in_flight(serve):
+    instance = serve(source("decorated", MEETING + ANSWERS))
+    sequences = [instance.notify(x(value)) for value in range(3)]
+    assert [instance.stream(sequence) for sequence in sequences] == [[[[0]]], [[[2]]], [[[4]]]]
+
+
+def test_the_server_is_told_once_that_the_next_batch_is_taken(serve):
+    instance = serve(source("decorated", "await asyncio.sleep(0.2)\nreturn [y(1)]"))
+    sequences = [instance.notify(x(1)) for _ in range(3)]
+    for sequence in sequences:
+        notification = next_notification(instance.channel)
+        assert (notification.kind, notification.sequence) == (NotificationKind.RETURNED, sequence)
+    assert [instance.stream(sequence) for sequence in sequences] == [[[[1]]]] * 3
+    assert instance.returned == []
+
+
+@passed_on
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_what_it_raises_fails_the_batch(serve, kind, decoupled):
+    body = 'await asyncio.sleep(0)\nraise ValueError("no weights")'
+    instance = serve(source(kind, body), config_of(decoupled=decoupled))
+    sequence = instance.notify(x(1))
+    if decoupled or is_deferred(kind):
+        (item,) = instance.stream(sequence)
+    else:
+        result, _ = instance.response([1])
+        (item,) = result.failures
+    assert item.message == "Failed to process the request(s) for model 'm_0_0', message: ValueError: no weights"
+    assert "/model.py" in item.detail
+
+
+@passed_on
+def test_a_list_of_a_decoupled_model_is_refused(serve, kind):
+    instance = serve(source(kind, "return [y(1)]"), DECOUPLED)
+    (item,) = instance.stream(instance.notify(x(1)))
+    assert "is decoupled, and its execute() returned list: return None" in item.message
+
+
+@passed_on
+def test_a_request_may_be_answered_by_its_sender_later(serve, kind):
+    body = """
+async def answer(sender):
+    await asyncio.sleep(0.05)
+    sender.send(y(7), FINAL)
+
+self.task = asyncio.ensure_future(answer(requests[0].get_response_sender()))
+return [None, y(8)]
+"""
+    instance = serve(source(kind, body))
+    sequence = instance.notify(x(1), x(2))
+    if is_deferred(kind):
+        assert (instance.stream(sequence, 1), instance.stream(sequence, 0)) == ([[[8]]], [[[7]]])
+    else:
+        _, outputs = instance.response([1, 1])
+        assert [array.tolist() for array in outputs["y"]] == [[[7]], [[8]]]
+
+
+@passed_on
+def test_a_request_whose_sender_is_dropped_fails(serve, kind):
+    instance = serve(source(kind, "request = requests.pop()\nrequest.get_response_sender()\nreturn [None]"))
+    sequence = instance.notify(x(1))
+    if is_deferred(kind):
+        item = failure(instance.stream(sequence)[0])
+    else:
+        item = failure(instance.response([1])[0].failures[0])
+    assert item == (1, DROPPED)
+
+
+def test_a_call_that_nobody_waits_for_is_cancelled(serve, tmp_path):
+    body = f"""
+try:
+    await asyncio.sleep(60)
+except asyncio.CancelledError:
+    open({str(tmp_path / "cancelled")!r}, "w").close()
+    raise
+"""
+    instance = serve(source("decorated", body))
+    sequence = instance.notify(x(1))
+    assert next_notification(instance.channel).kind == NotificationKind.RETURNED
+    instance.cancel(sequence)
+    assert instance.stream(sequence) == []
+    assert (tmp_path / "cancelled").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "decoupled", "mode"),
+    [
+        ("decorated", False, ExecutionMode.DEFERRED),
+        ("runs", False, ExecutionMode.DEFERRED),
+        ("returned", False, ExecutionMode.SEQUENTIAL),
+        ("returned", True, ExecutionMode.DEFERRED),
+    ],
+)
+def test_the_execution_mode_depends_on_what_is_decorated(repository, kind, decoupled, mode):
+    loaded = loader.load(repository(source(kind, ANSWERS), config_of(decoupled=decoupled)))
+    assert Worker(loaded.infer_func, loaded.signature).mode is mode
