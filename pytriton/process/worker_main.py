@@ -5,7 +5,7 @@ from __future__ import annotations
 from pytriton.process.payload import created
 from pytriton.proxy.tensors.signature import Signature
 from pytriton.proxy.wire.control import CommandMessage
-from pytriton.proxy.worker.loaded_model import LoadedModel
+from pytriton.proxy.worker.loaded_model import LoadedModel, reference_to
 from pytriton.proxy.worker.process_main import run_worker
 
 
@@ -26,7 +26,8 @@ def load(command: CommandMessage) -> LoadedModel:
     """
     spec, infer_func = created(command.payload)
     close = getattr(infer_func, "close", None)
-    return LoadedModel(infer_func, Signature(spec), close if callable(close) else _nothing)
+    finalize = close if callable(close) else _nothing
+    return LoadedModel(infer_func, Signature(spec), finalize, model=reference_to(infer_func))
 
 
 def _nothing() -> None:

@@ -21,3 +21,8 @@ if __name__ == "__main__":
     from pytriton.python_backend.loader import complete, load
 
     run_worker(load, complete)
+
+elif __name__ == "__mp_main__":
+    # A process of multiprocessing that the model has started, which imports model.py. A folder of bytecode in the
+    # repository would look to a server that watches it like a change of the model.
+    sys.dont_write_bytecode = True

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from pytriton.proxy.wire.control import CommandMessage
-from pytriton.proxy.worker.loaded_model import LoadedModel
+from pytriton.proxy.worker.loaded_model import LoadedModel, reference_to
 from pytriton.python_backend import c_python_backend_utils, models, triton_python_backend_utils
 from pytriton.python_backend.config import ModelConfig
 from pytriton.python_backend.declaration import signature_of
@@ -22,6 +22,8 @@ from pytriton.python_backend.readiness import ReadinessCheck
 
 _CLASS = "TritonPythonModel"
 _FILE = "model.py"
+_IMPORTABLE = str(pathlib.Path(__file__).with_name("importable"))
+"""A folder with the modules that worker processes have, for the processes that a model starts."""
 
 _imported: dict[pathlib.Path, ModuleType] = {}
 
@@ -89,7 +91,7 @@ def load(command: CommandMessage) -> LoadedModel:
 
     infer_func = callable_of(ServedModel(instance, signature, device, command.instance))
     is_ready = ReadinessCheck(instance.is_ready, command.model) if hasattr(instance, "is_ready") else None
-    return LoadedModel(infer_func, signature, finalize, is_ready, loop)
+    return LoadedModel(infer_func, signature, finalize, is_ready, loop, reference_to(instance))
 
 
 def _set_event_loop() -> Any:
@@ -131,6 +133,8 @@ def _import(path: pathlib.Path, command: CommandMessage) -> ModuleType:
     models.set_model_dir(str(_version_folder(command)))
     sys.path.insert(0, str(path.parent))
     sys.path.append(command.repository)
+    if _IMPORTABLE not in sys.path:
+        sys.path.append(_IMPORTABLE)
     # A folder of bytecode in the repository would look to a server that watches it like a change of the model.
     sys.dont_write_bytecode, write = True, sys.dont_write_bytecode
     try:

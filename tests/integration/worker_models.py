@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import pathlib
 import signal
+import sysconfig
 import textwrap
+import venv
 
 import psutil
 from serving import infer_json, is_running, request_json, server_of, token_of, wait_until
@@ -79,6 +81,18 @@ def write_model(repository, name, *, config="", code=MODEL, start=None):
     if start is not None:
         (folder / "start.py").write_text(textwrap.dedent(start))
     return folder
+
+
+def environment_in(folder):
+    """An environment of this Python, with the packages of this one."""
+    venv.create(folder, symlinks=True)
+    packages = next(folder.glob("lib/python*/site-packages"))
+    (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib"))
+    return folder
+
+
+def execution_environment(path):
+    return f'parameters {{key: "EXECUTION_ENV_PATH" value {{string_value: "{path}"}}}}'
 
 
 def send_request(triton, model, *values, **fields):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +21,8 @@ class LoadedModel(NamedTuple):
         finalize: Called once when the process shuts down.
         is_ready: The model's readiness check, called at any time; None if it has none.
         loop: The event loop that the model has known from its start; None if it is to get one of its own.
+        model: A reference to the object that is the model, which tells whether it has been deleted; None if it cannot
+            have one.
     """
 
     infer_func: Callable[..., Any]
@@ -27,3 +30,12 @@ class LoadedModel(NamedTuple):
     finalize: Callable[[], None]
     is_ready: Callable[[], bool] | None = None
     loop: asyncio.AbstractEventLoop | None = None
+    model: weakref.ReferenceType[Any] | None = None
+
+
+def reference_to(model: Any) -> weakref.ReferenceType[Any] | None:
+    """Returns a weak reference to a model, or None if its class does not allow that."""
+    try:
+        return weakref.ref(model)
+    except TypeError:
+        return None

@@ -33,6 +33,7 @@ from pytriton.proxy.wire.control import (
 from pytriton.proxy.worker.execution_mode import callable_kind
 from pytriton.proxy.worker.listener import WorkerListener
 from pytriton.proxy.worker.loaded_model import LoadedModel
+from pytriton.proxy.worker.process_exit import exit_process
 from pytriton.proxy.worker.threads import EventLoop, MainThread
 from pytriton.proxy.worker.worker import ENDED, Worker
 
@@ -166,6 +167,13 @@ class CommandHandler:
         if self._loaded is not None:
             self._main_thread.call(self._loaded.finalize, _FINALIZE_TIMEOUT_S)
 
+    def release(self) -> bool:
+        """Drops all references to the model, once `run` has returned; returns whether it has been deleted."""
+        model = self._loaded.model if self._loaded is not None else None
+        self._selector.close()
+        self._listener = self._worker = self._loop = self._loaded = None
+        return model is not None and model() is None
+
 
 def run_worker(
     load: Callable[[CommandMessage], LoadedModel],
@@ -196,12 +204,14 @@ def run_worker(
     use_environment()
     main_thread = MainThread()
     handler = CommandHandler(control, load, complete_config, main_thread)
-    threading.Thread(target=_handle_commands, args=(handler,), name="pytriton-commands", daemon=True).start()
+    threading.Thread(
+        target=_handle_commands, args=(handler, main_thread), name="pytriton-commands", daemon=True
+    ).start()
     main_thread.run()
 
 
-def _handle_commands(handler: CommandHandler) -> None:
-    """Handles commands, and then ends the process: threads of the model must not keep it alive."""
+def _handle_commands(handler: CommandHandler, main_thread: MainThread) -> None:
+    """Handles commands, and then ends the process."""
     try:
         handler.run()
     except (EOFError, OSError):
@@ -211,9 +221,7 @@ def _handle_commands(handler: CommandHandler) -> None:
         sys.stderr.flush()
         os._exit(1)
     flush()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    exit_process(main_thread, handler.release)
 
 
 def _end_process_that_hangs(hangs: bool) -> None:

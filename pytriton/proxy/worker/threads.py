@@ -165,15 +165,18 @@ class MainThread:
         if (wake := self.wake) is not None:
             wake()
 
-    def call(self, function: Callable[[], _Result], timeout_s: float | None = None) -> _Result:
+    def call(
+        self, function: Callable[[], _Result], timeout_s: float | None = None, limit_s: float | None = None
+    ) -> _Result:
         """Runs a function, and returns its result or raises its exception.
 
         Args:
             function: The function.
             timeout_s: How long the thread may be busy with others before.
+            limit_s: How long the function may run.
 
         Raises:
-            TimeoutError: The thread is still busy; the function will not run.
+            TimeoutError: The thread is still busy, and the function will not run; or the function has not returned.
         """
         outcome: list[tuple[_Result | None, BaseException | None]] = []
         taken, done = threading.Lock(), threading.Event()  # whoever acquires the lock decides
@@ -192,7 +195,8 @@ class MainThread:
         self.submit(run)
         if not begun.wait(timeout_s) and taken.acquire(blocking=False):
             raise TimeoutError("the main thread is busy")
-        done.wait()
+        if not done.wait(limit_s):
+            raise TimeoutError(f"the main thread has not finished after {limit_s:g} s")
         result, error = outcome[0]
         if error is not None:
             raise error

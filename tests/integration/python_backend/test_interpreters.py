@@ -11,16 +11,23 @@ import signal
 import socket
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import tempfile
 import urllib.request
-import venv
 
 import psutil
 import pytest
 from serving import HOST, Script, running_triton, wait_until
-from worker_models import SERVE, none_runs, send_request, workers, workers_of, write_model
+from worker_models import (
+    SERVE,
+    environment_in,
+    execution_environment,
+    none_runs,
+    send_request,
+    workers,
+    workers_of,
+    write_model,
+)
 
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.server.files import find_server
@@ -40,14 +47,6 @@ def seen(repository, model):
     return (repository / model / "seen").read_text().splitlines()
 
 
-def environment_in(folder):
-    """An environment of this Python, with the packages of this one."""
-    venv.create(folder, symlinks=True)
-    packages = next(folder.glob("lib/python*/site-packages"))
-    (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib"))
-    return folder
-
-
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
     return environment_in(tmp_path_factory.mktemp("environment"))
@@ -60,10 +59,6 @@ def archive(environment, tmp_path_factory):
     with tarfile.open(path, "w:gz") as tar:
         tar.add(environment, ".")
     return path
-
-
-def execution_environment(path):
-    return f'parameters {{key: "EXECUTION_ENV_PATH" value {{string_value: "{path}"}}}}'
 
 
 def infer_at(port, model, *values):

@@ -23,7 +23,7 @@ from pytriton.python_backend.declaration import signature_of
 PACKAGE = pathlib.Path(pytriton.__file__).parent
 FILES = [
     PACKAGE / "exceptions.py",
-    *sorted((PACKAGE / "python_backend").glob("*.py")),
+    *sorted((PACKAGE / "python_backend").rglob("*.py")),
     *sorted((PACKAGE / "model_config").glob("*.py")),
     *sorted((PACKAGE / "proxy").rglob("*.py")),
 ]

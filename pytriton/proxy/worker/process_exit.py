@@ -1,0 +1,107 @@
+"""The end of a worker process: what Python does when it exits, without waiting for threads of the model."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import fcntl
+import functools
+import gc
+import io
+import os
+import pathlib
+import stat
+import sys
+import threading
+from collections.abc import Callable
+from typing import NoReturn
+
+from pytriton.proxy.worker.threads import MainThread
+
+HANDLERS_TIMEOUT_S = 5.0
+"""How long exit handlers and finalizers may take, in seconds."""
+
+_POOLS_TIMEOUT_S = 1.0
+_BUSY_TIMEOUT_S = 1.0  # for the main thread to get free, if a call did not end in time
+_STDERR_FD = 2
+_FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
+
+
+def exit_process(main_thread: MainThread, release: Callable[[], bool]) -> NoReturn:
+    """Ends this process in order: exit handlers run, finalizers run, and buffered files are written.
+
+    A handler that raises, or does not return in time, does not keep the process alive. Neither does a thread.
+
+    Args:
+        main_thread: Runs the handlers, as when Python exits.
+        release: Drops the references to the model, after the exit handlers; returns whether it has been deleted.
+    """
+    try:
+        _flush_streams()
+        _end_pools()
+        main_thread.call(functools.partial(_run_handlers, release), _BUSY_TIMEOUT_S, HANDLERS_TIMEOUT_S)
+        _flush_streams()
+    except TimeoutError as error:
+        _tell(f"Exit handlers of the model did not run to their end: {error}.\n")
+    finally:
+        os._exit(0)
+
+
+def _end_pools() -> None:
+    """Has the pools of concurrent.futures finish their work: they do so before exit handlers are called."""
+    thread = threading.Thread(target=_run_pool_handlers, name="pytriton-pools", daemon=True)
+    thread.start()
+    thread.join(_POOLS_TIMEOUT_S)
+
+
+def _run_pool_handlers() -> None:
+    for handler in reversed(getattr(threading, "_threading_atexits", [])):
+        with contextlib.suppress(Exception):
+            handler()
+
+
+def _run_handlers(release: Callable[[], bool]) -> None:
+    with contextlib.suppress(BaseException):  # it has been printed
+        atexit._run_exitfuncs()
+    # To look through all objects takes a while, so there has to be a reason.
+    if not release():
+        gc.collect()
+    if _has_files_to_write():
+        _flush_files()
+    ctypes.CDLL(None).fflush(None)  # what libraries in C have printed
+
+
+def _has_files_to_write() -> bool:
+    """Returns whether files or pipes are open for writing, beside the standard streams."""
+    return any(_is_file_to_write(int(entry.name)) for entry in pathlib.Path("/proc/self/fd").iterdir())
+
+
+def _is_file_to_write(fd: int) -> bool:
+    try:
+        status = os.fstat(fd)
+        access = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE
+    except OSError:  # it is closed
+        return False
+    is_file = stat.S_ISREG(status.st_mode) and status.st_nlink > 0  # shared memory has no name
+    return fd > _STDERR_FD and access != os.O_RDONLY and (is_file or stat.S_ISFIFO(status.st_mode))
+
+
+def _flush_files() -> None:
+    """Writes what is left in buffers: Python does so when it clears modules, which threads may still be using here."""
+    for each in gc.get_objects():
+        if type(each) in _FILES:
+            with contextlib.suppress(Exception):  # it may be closed
+                each.flush()
+
+
+def _flush_streams() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # the model may have replaced it
+            stream.flush()
+
+
+def _tell(text: str) -> None:
+    """Writes to stderr past its buffer, whose lock a handler that hangs may hold."""
+    with contextlib.suppress(OSError):
+        os.write(_STDERR_FD, text.encode())

@@ -1,0 +1,121 @@
+"""The end of a worker process, here of one without a model."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+# Ends a process after a test's code, with short limits.
+PROGRAM = """
+import atexit, ctypes, gc, sys, threading, time
+from pytriton.proxy.worker import process_exit
+from pytriton.proxy.worker.threads import MainThread
+
+
+class Cycle:
+    def __init__(self):
+        self.itself = self
+
+    def __del__(self):
+        print("collected")
+
+
+def release():
+    print("released")
+    return is_deleted
+
+
+process_exit.HANDLERS_TIMEOUT_S = process_exit._BUSY_TIMEOUT_S = process_exit._POOLS_TIMEOUT_S = 0.3
+main_thread = MainThread()
+is_deleted = True
+gc.disable()  # nothing is collected by chance
+exec(sys.argv[1])
+threading.Thread(target=process_exit.exit_process, args=(main_thread, release)).start()
+main_thread.run()
+"""
+
+
+def exit_after(code):
+    """What the process prints, to both streams."""
+    command = [sys.executable, "-c", PROGRAM, code]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return process.stdout, process.stderr
+
+
+def test_the_model_is_released_after_the_exit_handlers():
+    assert exit_after("atexit.register(print, 'handler')") == ("handler\nreleased\n", "")
+
+
+def test_a_model_that_is_not_deleted_then_is_collected():
+    assert exit_after("Cycle(); is_deleted = False")[0] == "released\ncollected\n"
+
+
+def test_objects_are_looked_through_only_if_there_is_a_reason():
+    assert exit_after("Cycle()")[0] == "released\n"
+
+
+@pytest.mark.parametrize("mode", ["w", "wb", "r+b", "a"])
+def test_files_that_are_open_are_written(tmp_path, mode):
+    path = tmp_path / "file"
+    path.touch()
+    content = b"content" if "b" in mode else "content"
+    exit_after(f"file = open({str(path)!r}, {mode!r}); file.write({content!r})")
+    assert path.read_text() == "content"
+
+
+def test_pipes_that_are_open_are_written():
+    code = """
+import subprocess
+reader = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+reader.stdin.write(b"content")
+"""
+    assert "content" in exit_after(code)[0]
+
+
+def test_a_handler_that_raises_is_told_and_passed_over():
+    output, errors = exit_after("atexit.register(print, 'first')\natexit.register(lambda: 1 / 0)")
+    assert output == "first\nreleased\n"
+    assert "ZeroDivisionError" in errors
+
+
+@pytest.mark.parametrize("code", ["sys.exit(3)", "raise KeyboardInterrupt"])
+def test_a_handler_that_ends_the_process_does_not_keep_others_from_running(code):
+    output, _ = exit_after(f"def end():\n    {code}\natexit.register(print, 'first')\natexit.register(end)")
+    assert output == "first\nreleased\n"
+
+
+def test_a_handler_that_hangs_is_given_up():
+    output, errors = exit_after("print('before')\natexit.register(time.sleep, 1000)")
+    assert output == "before\n"
+    assert errors == (
+        "Exit handlers of the model did not run to their end: the main thread has not finished after 0.3 s.\n"
+    )
+
+
+def test_a_main_thread_that_is_busy_is_given_up():
+    output, errors = exit_after("main_thread.submit(lambda: time.sleep(1000))\natexit.register(print, 'handler')")
+    assert output == ""
+    assert errors == "Exit handlers of the model did not run to their end: the main thread is busy.\n"
+
+
+def test_a_pool_that_does_not_finish_is_given_up():
+    code = """
+from concurrent.futures import ThreadPoolExecutor
+pool = ThreadPoolExecutor(2)
+pool.submit(print, "finished")
+pool.submit(time.sleep, 1000)
+atexit.register(print, "handler")
+"""
+    assert exit_after(code)[0] == "finished\nhandler\nreleased\n"
+
+
+@pytest.mark.parametrize("code", ["sys.stdout = None", "sys.stdout.close()", "sys.stdout = 7"])
+def test_a_stream_that_is_gone_does_not_keep_the_process(code):
+    code += "\nrelease = lambda: print('released', file=sys.stderr)"
+    assert exit_after(code) == ("", "released\n")
+
+
+def test_what_libraries_in_c_have_printed_is_written():
+    assert "in C\n" in exit_after("atexit.register(ctypes.CDLL(None).printf, b'in C\\n')")[0]
