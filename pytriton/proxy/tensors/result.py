@@ -207,7 +207,7 @@ def _stackable(arrays: list[Array | None], batch: Batch) -> bool:
         first is not None
         and bool(batch.rows)
         and all(
-            array is not None and array.shape[0] == rows and array.shape[1:] == first.shape[1:]
+            array is not None and array.shape[:1] == (rows,) and array.shape[1:] == first.shape[1:]
             for array, rows in zip(arrays, batch.rows)
         )
     )

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 from pb_models import DECOUPLED, HEAD, TEXT, asynchronous, execute, write
-from serving import client_of, infer_json, json_floats, send_floats, wait_until
+from serving import Background, client_of, infer_json, json_floats, send_floats, wait_until
 from streaming import row, streamed
 from worker_models import command, write_model
 
@@ -211,6 +211,16 @@ def test_outputs_without_dimensions_stay_so(triton, name, load, method):
     with client_of(triton, "grpc") as client:
         output = client.infer(name, {"x": row(1)})["y"]
         assert (output.shape, output.item()) == ((), 7)
+
+
+def test_outputs_without_dimensions_stay_so_in_a_batch(triton, name, load):
+    body = execute(
+        "return [pb_utils.InferenceResponse([pb_utils.Tensor('y', np.array(x(r)[0], 'f'))]) for r in requests]"
+    )
+    load(body, config="dynamic_batching {preferred_batch_size: [2], max_queue_delay_microseconds: 20000000}")
+    requests = [Background(lambda each=each: infer_json(triton, name, [json_floats([each])])) for each in (3, 4)]
+    outputs = [request.finish().result[1]["outputs"][0] for request in requests]
+    assert [(output["shape"], output["data"]) for output in outputs] == [([], [3]), ([], [4])]
 
 
 def test_an_exception_while_loading_is_named_as_in_execute(triton, repository, name):
