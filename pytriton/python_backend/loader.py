@@ -17,7 +17,7 @@ from pytriton.python_backend import c_python_backend_utils, models, triton_pytho
 from pytriton.python_backend.config import ModelConfig
 from pytriton.python_backend.declaration import signature_of
 from pytriton.python_backend.errors import TritonModelException
-from pytriton.python_backend.execution import ServedModel, callable_of, select_device
+from pytriton.python_backend.execution import Concurrent, ServedModel, callable_of, select_device
 from pytriton.python_backend.readiness import ReadinessCheck
 
 _CLASS = "TritonPythonModel"
@@ -70,7 +70,8 @@ def load(command: CommandMessage) -> LoadedModel:
     device = int(command.device_id or 0) if command.instance_kind == "GPU" else None
     if device is not None:
         select_device(device)
-    loop = _set_event_loop() if inspect.iscoroutinefunction(model_class.execute) else None
+    is_coroutine = inspect.iscoroutinefunction(inspect.unwrap(model_class.execute))
+    loop = _set_event_loop() if is_coroutine else None
     instance = model_class()
     if hasattr(instance, "initialize"):
         instance.initialize(
@@ -91,6 +92,8 @@ def load(command: CommandMessage) -> LoadedModel:
 
     infer_func = callable_of(ServedModel(instance, signature, device, command.instance))
     is_ready = ReadinessCheck(instance.is_ready, command.model) if hasattr(instance, "is_ready") else None
+    if not isinstance(infer_func, Concurrent):
+        loop = None  # a function that wraps the coroutine may run it there by itself
     return LoadedModel(infer_func, signature, finalize, is_ready, loop, reference_to(instance))
 
 

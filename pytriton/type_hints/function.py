@@ -308,7 +308,7 @@ def _config(hinted: ModelConfig, config: ModelConfig | None, max_batch_size: int
     """Returns the settings, with what the type hints say."""
     given = config or ModelConfig()
     size = given.max_batch_size if max_batch_size is None else max_batch_size
-    if not hinted.batching and (max_batch_size is not None or size != ModelConfig().max_batch_size):
+    if not hinted.batching and size and (max_batch_size is not None or size != ModelConfig().max_batch_size):
         raise PyTritonModelConfigError(
             f"max_batch_size is {size}, but no argument has {BATCH!r} as its first dimension; write one like "
             f'Float32[np.ndarray, "{BATCH} n"], or leave max_batch_size out.'

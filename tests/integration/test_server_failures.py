@@ -188,7 +188,9 @@ def test_a_server_that_is_started_again_has_no_unrecoverable_error():
     send_floats(triton, "broken", [1])
     wait_until(lambda: not servers())
     triton.run()
+    triton.stop()
     serving = Background(triton.serve)
+    wait_until(lambda: is_ready(triton))
     triton.stop()
     serving.finish()
     assert serving.error is None

@@ -44,6 +44,8 @@ def exit_process(main_thread: MainThread, release: Callable[[], bool]) -> NoRetu
         _flush_streams()
     except TimeoutError as error:
         _tell(f"Exit handlers of the model did not run to their end: {error}.\n")
+    except Exception as error:
+        _tell(f"Exit handlers of the model were not run: {error!r}.\n")
     finally:
         os._exit(0)
 

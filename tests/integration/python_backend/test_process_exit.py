@@ -42,7 +42,7 @@ def load(triton, repository, name):
         assert command(triton, name, "load") == (200, None)
         process = psutil.Process(pid_of(triton, name))
 
-        def unload(timeout_s=4):
+        def unload(timeout_s=20):
             start = time.monotonic()
             assert command(triton, name, "unload")[0] == 200
             wait_until(lambda: not is_running(process), timeout_s=30)

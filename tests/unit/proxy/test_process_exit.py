@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-# Ends a process after a test's code, with short limits.
+# Ends a process after a test's code.
 PROGRAM = """
 import atexit, ctypes, gc, sys, threading, time
 from pytriton.proxy.worker import process_exit
@@ -27,7 +27,7 @@ def release():
     return is_deleted
 
 
-process_exit.HANDLERS_TIMEOUT_S = process_exit._BUSY_TIMEOUT_S = process_exit._POOLS_TIMEOUT_S = 0.3
+process_exit.HANDLERS_TIMEOUT_S = process_exit._BUSY_TIMEOUT_S = process_exit._POOLS_TIMEOUT_S = 30
 main_thread = MainThread()
 is_deleted = True
 gc.disable()  # nothing is collected by chance
@@ -87,7 +87,8 @@ def test_a_handler_that_ends_the_process_does_not_keep_others_from_running(code)
 
 
 def test_a_handler_that_hangs_is_given_up():
-    output, errors = exit_after("print('before')\natexit.register(time.sleep, 1000)")
+    code = "print('before')\natexit.register(time.sleep, 1000)\nprocess_exit.HANDLERS_TIMEOUT_S = 0.3"
+    output, errors = exit_after(code)
     assert output == "before\n"
     assert errors == (
         "Exit handlers of the model did not run to their end: the main thread has not finished after 0.3 s.\n"
@@ -95,7 +96,8 @@ def test_a_handler_that_hangs_is_given_up():
 
 
 def test_a_main_thread_that_is_busy_is_given_up():
-    output, errors = exit_after("main_thread.submit(lambda: time.sleep(1000))\natexit.register(print, 'handler')")
+    code = "main_thread.submit(lambda: time.sleep(1000))\natexit.register(print, 'handler')"
+    output, errors = exit_after(f"{code}\nprocess_exit._BUSY_TIMEOUT_S = 0.3")
     assert output == ""
     assert errors == "Exit handlers of the model did not run to their end: the main thread is busy.\n"
 
@@ -103,6 +105,7 @@ def test_a_main_thread_that_is_busy_is_given_up():
 def test_a_pool_that_does_not_finish_is_given_up():
     code = """
 from concurrent.futures import ThreadPoolExecutor
+process_exit._POOLS_TIMEOUT_S = 0.3
 pool = ThreadPoolExecutor(2)
 pool.submit(print, "finished")
 pool.submit(time.sleep, 1000)

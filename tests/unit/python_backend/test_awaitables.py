@@ -128,12 +128,20 @@ def test_many_batches_of_a_decorated_coroutine_are_in_flight(serve):
     assert [instance.stream(sequence) for sequence in sequences] == [[[[0]]], [[[2]]], [[[4]]]]
 
 
-def test_the_server_is_told_once_that_the_next_batch_is_taken(serve):
-    instance = serve(source("decorated", "await asyncio.sleep(0.2)\nreturn [y(1)]"))
+def test_the_server_is_notified_once_that_the_next_batch_is_taken(serve, tmp_path):
+    gate = tmp_path / "gate"
+    body = f"""
+while not os.path.exists({str(gate)!r}):
+    await asyncio.sleep(0.001)
+asyncio.get_running_loop().call_later(0.01, requests[0].get_response_sender().send, y(1), FINAL)
+return [None]
+"""
+    instance = serve(source("decorated", body).replace("import functools", "import functools, os"))
     sequences = [instance.notify(x(1)) for _ in range(3)]
     for sequence in sequences:
         notification = next_notification(instance.channel)
         assert (notification.kind, notification.sequence) == (NotificationKind.RETURNED, sequence)
+    gate.touch()
     assert [instance.stream(sequence) for sequence in sequences] == [[[[1]]]] * 3
     assert instance.returned == []
 

@@ -363,6 +363,7 @@ def test_a_batch_size_needs_the_dimension():
             PyTritonModelConfigError, match=r"max_batch_size is 8, but no argument has 'batch'.*Float32"
         ):
             define(double, **settings)
+    assert not define(double, config=ModelConfig(batching=False, max_batch_size=0)).config.batching
 
 
 def test_wrong_values_name_the_input_or_the_output():

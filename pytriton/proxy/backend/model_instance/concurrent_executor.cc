@@ -132,7 +132,7 @@ void ConcurrentExecutor::Listen() {
 void ConcurrentExecutor::Receive(const Notification& notification) {
   if (notification.kind == static_cast<int64_t>(NotificationKind::kReturned)) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    returned_ = notification.sequence;
+    returned_ = std::max(returned_, notification.sequence);
     room_.notify_one();
     return;
   }
