@@ -23,6 +23,7 @@ HANDLERS_TIMEOUT_S = 5.0
 """How long exit handlers and finalizers may take, in seconds."""
 
 _POOLS_TIMEOUT_S = 1.0
+_FILES_TIMEOUT_S = 1.0  # for files to be written, if a handler did not return
 _BUSY_TIMEOUT_S = 1.0  # for the main thread to get free, if a call did not end in time
 _STDERR_FD = 2
 _FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
@@ -39,25 +40,26 @@ def exit_process(main_thread: MainThread, release: Callable[[], bool]) -> NoRetu
     """
     try:
         _flush_streams()
-        _end_pools()
+        _run_for(_POOLS_TIMEOUT_S, _run_pool_handlers)
         main_thread.call(functools.partial(_run_handlers, release), _BUSY_TIMEOUT_S, HANDLERS_TIMEOUT_S)
         _flush_streams()
     except TimeoutError as error:
         _tell(f"Exit handlers of the model did not run to their end: {error}.\n")
+        _run_for(_FILES_TIMEOUT_S, _flush_files)
     except Exception as error:
         _tell(f"Exit handlers of the model were not run: {error!r}.\n")
     finally:
         os._exit(0)
 
 
-def _end_pools() -> None:
-    """Has the pools of concurrent.futures finish their work: they do so before exit handlers are called."""
-    thread = threading.Thread(target=_run_pool_handlers, name="pytriton-pools", daemon=True)
+def _run_for(timeout_s: float, function: Callable[[], None]) -> None:
+    thread = threading.Thread(target=function, name="pytriton-exit", daemon=True)
     thread.start()
-    thread.join(_POOLS_TIMEOUT_S)
+    thread.join(timeout_s)
 
 
 def _run_pool_handlers() -> None:
+    """Lets the pools of concurrent.futures finish their work: they do so before exit handlers are called."""
     for handler in reversed(getattr(threading, "_threading_atexits", [])):
         with contextlib.suppress(Exception):
             handler()

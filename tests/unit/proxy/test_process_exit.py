@@ -95,6 +95,13 @@ def test_a_handler_that_hangs_is_given_up():
     )
 
 
+def test_files_are_written_although_a_handler_hangs(tmp_path):
+    path = tmp_path / "file"
+    code = f"file = open({str(path)!r}, 'w'); file.write('content')\natexit.register(time.sleep, 1000)"
+    exit_after(f"{code}\nprocess_exit.HANDLERS_TIMEOUT_S = 0.3; process_exit._FILES_TIMEOUT_S = 30")
+    assert path.read_text() == "content"
+
+
 def test_a_main_thread_that_is_busy_is_given_up():
     code = "main_thread.submit(lambda: time.sleep(1000))\natexit.register(print, 'handler')"
     output, errors = exit_after(f"{code}\nprocess_exit._BUSY_TIMEOUT_S = 0.3")
