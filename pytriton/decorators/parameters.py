@@ -103,22 +103,19 @@ def _check_arrays(decorated: _Decorated, parameters: list[inspect.Parameter], sp
     takes = [each.name for each in parameters if each.kind in _NAMED]
     takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters)
     unknown = [name for name in required if name not in given]
-    ignored = [] if takes_any else [name for name in (*inputs, *sorted(decorated.keywords)) if name not in takes]
+    missing = [] if takes_any else [name for name in (*inputs, *sorted(decorated.keywords)) if name not in takes]
     optional = {str(tensor.name) for tensor in spec.inputs if tensor.optional}
-    unused = [name for name in ignored if name in optional]
-    ignored = [name for name in ignored if name not in optional]
-    if unused and not (unknown or ignored or by_position):
-        LOGGER.warning(
-            "Model %r: %s below @%s has no parameter for the optional input %s, and fails for requests that have it. "
-            "Add one, or take the inputs as **inputs.",
-            spec.name,
-            _label(decorated.function),
-            decorated.joined_by,
-            names_of(unused),
-        )
-    if not (unknown or ignored or by_position):
-        return
+    ignored = [name for name in missing if name not in optional]
     where = f"Model {spec.name!r}: {_label(decorated.function)} below @{decorated.joined_by}"
+    if not (unknown or ignored or by_position):
+        if missing:
+            LOGGER.warning(
+                "%s has no parameter for the optional input %s, and fails for requests that have it. Add one, or take "
+                "the inputs as **inputs.",
+                where,
+                names_of(missing),
+            )
+        return
     if by_position:
         raise PyTritonBadParameterError(
             f"{where} takes {names_of(by_position)} by position only, and inputs are passed by name; remove the '/'."

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 
 from pytriton.exceptions import PyTritonError
 from pytriton.model_config.datatypes import DTYPE_BY_CODE
+from pytriton.proxy.services.client import only_reply, only_reply_async
 from pytriton.proxy.services.messages import InferenceCall, InferenceReply, ServiceTensor
 from pytriton.proxy.services.reply_stream import AsyncReplyStream, ReplyStream
 from pytriton.proxy.tensors.gpu_tensor import GpuTensor
@@ -22,7 +23,7 @@ _FAILURES = (PyTritonError, ArenaError)
 def infer(call: InferenceCall) -> InferenceResponse:
     """Sends a request and waits for its only response."""
     try:
-        return _response_of(server_client().infer(call, for_several="exec(decoupled=True)"))
+        return _response_of(only_reply(server_client().stream(call), call, "exec(decoupled=True)"))
     except _FAILURES as error:
         raise TritonModelException(str(error)) from error
 
@@ -30,7 +31,8 @@ def infer(call: InferenceCall) -> InferenceResponse:
 async def ainfer(call: InferenceCall) -> InferenceResponse:
     """`infer` for event loops."""
     try:
-        return _response_of(await server_client().ainfer(call, for_several="async_exec(decoupled=True)"))
+        reply = await only_reply_async(server_client().astream(call), call, "async_exec(decoupled=True)")
+        return _response_of(reply)
     except _FAILURES as error:
         raise TritonModelException(str(error)) from error
 

@@ -170,27 +170,28 @@ def test_serve_raises_the_unrecoverable_error():
     assert not servers()
 
 
-def test_serve_raises_an_unrecoverable_error_that_came_before_it():
+@pytest.fixture
+def given_up():
+    """A `Triton` whose server a callable has ended."""
     triton = running_triton()
     bind_floats(triton, "broken", give_up)
     triton.run()
     send_floats(triton, "broken", [1])
     wait_until(lambda: not servers())
+    return triton
+
+
+def test_serve_raises_an_unrecoverable_error_that_came_before_it(given_up):
     with pytest.raises(PyTritonUnrecoverableError, match="the GPU fell off the bus"):
-        triton.serve()
+        given_up.serve()
     assert not servers()
 
 
-def test_a_server_that_is_started_again_has_no_unrecoverable_error():
-    triton = running_triton()
-    bind_floats(triton, "broken", give_up)
-    triton.run()
-    send_floats(triton, "broken", [1])
-    wait_until(lambda: not servers())
-    triton.run()
-    triton.stop()
-    serving = Background(triton.serve)
-    wait_until(lambda: is_ready(triton))
-    triton.stop()
+def test_a_server_that_is_started_again_has_no_unrecoverable_error(given_up):
+    given_up.run()
+    given_up.stop()
+    serving = Background(given_up.serve)
+    wait_until(lambda: is_ready(given_up))
+    given_up.stop()
     serving.finish()
     assert serving.error is None

@@ -116,15 +116,12 @@ class ServerClient:
         """Whether the channel is known to be closed."""
         return self._dispatcher.closed
 
-    def infer(
-        self, call: InferenceCall, timeout_s: float | None = None, *, for_several: str = _FOR_SEVERAL
-    ) -> InferenceReply:
+    def infer(self, call: InferenceCall, timeout_s: float | None = None) -> InferenceReply:
         """Sends a request to a model and waits for its only response.
 
         Args:
             call: The request. Inputs are copied into shared memory once, where the model reads them.
             timeout_s: How long to wait. After that the request is cancelled, and the reply has an error.
-            for_several: What the error names where there are several responses.
 
         Returns:
             The response. Errors of the server, such as an unknown model, are in its ``error``, and so is a decoupled
@@ -135,13 +132,11 @@ class ServerClient:
             PyTritonBadParameterError: An input is not an array, or has a dtype that Triton lacks.
             ArenaError: There is no room for the inputs.
         """
-        return only_reply(self.stream(call, timeout_s), call, for_several)
+        return only_reply(self.stream(call, timeout_s), call)
 
-    async def ainfer(
-        self, call: InferenceCall, timeout_s: float | None = None, *, for_several: str = _FOR_SEVERAL
-    ) -> InferenceReply:
+    async def ainfer(self, call: InferenceCall, timeout_s: float | None = None) -> InferenceReply:
         """`infer` for event loops. Cancelling the task cancels the request."""
-        return await only_reply_async(self.astream(call, timeout_s), call, for_several)
+        return await only_reply_async(self.astream(call, timeout_s), call)
 
     def stream(self, call: InferenceCall, timeout_s: float | None = None, *, with_end: bool = False) -> ReplyStream:
         """Sends a request to a model, decoupled or not, and iterates over the responses as they arrive.
@@ -347,7 +342,10 @@ class ServerClient:
 
 
 def only_reply(stream: ReplyStream, call: InferenceCall, for_several: str = _FOR_SEVERAL) -> InferenceReply:
-    """Waits for the only response of a stream; see `ServerClient.infer`."""
+    """Waits for the only response of a stream; see `ServerClient.infer`.
+
+    If there are several, the error names what is for them: ``for_several``.
+    """
     try:
         first = next(stream, None)
         if first is not None and first.final:
