@@ -79,4 +79,4 @@ def test_the_models_folders_come_first_on_the_import_path(triton, repository, na
     folder = write(triton, repository, name, HEAD, execute(body), whole=TEXT)
     first, last = text_of(triton, name)
     assert first == str(folder)
-    assert {"triton_python_backend_utils.py", "c_python_backend_utils.py"} >= set(last) - {"__pycache__"}
+    assert set(last) - {"__pycache__"} == {"triton_python_backend_utils.py", "c_python_backend_utils.py"}
