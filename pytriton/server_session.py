@@ -354,7 +354,12 @@ class ServerSession:
     def deploy(self, server: LocalServer | RemoteServer, registry: Registry) -> None:
         """Deploys all models to the server."""
         store = (
-            FolderStore(server.repository, server.control, lambda: server.state not in _DOWN)
+            FolderStore(
+                server.repository,
+                server.control,
+                lambda: server.state not in _DOWN,
+                builds_batches=server.builds_batches,
+            )
             if isinstance(server, LocalServer)
             else UploadStore(server.control)
         )

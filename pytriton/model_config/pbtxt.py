@@ -10,7 +10,11 @@ from pytriton.model_config.triton_config import EnumValue, Message, MessageMap, 
 
 
 def model_config_pbtxt(
-    spec: ModelSpec, parameters: Mapping[str, str] | None = None, versions: Sequence[int] = ()
+    spec: ModelSpec,
+    parameters: Mapping[str, str] | None = None,
+    versions: Sequence[int] = (),
+    *,
+    builds_batches: bool = False,
 ) -> str:
     """Writes the model configuration that Triton reads, in protobuf's text format.
 
@@ -18,11 +22,12 @@ def model_config_pbtxt(
         spec: The model.
         parameters: What the backend is to know beside it.
         versions: Which versions of the model are served; none leaves it to Triton, which serves the latest.
+        builds_batches: Whether the backend can build the batches, see `triton_model_config`.
 
     Returns:
         The text of ``config.pbtxt``.
     """
-    return _message(triton_model_config(spec, parameters or {}, versions))
+    return _message(triton_model_config(spec, parameters or {}, versions, builds_batches=builds_batches))
 
 
 def _message(message: Message, indent: str = "") -> str:

@@ -12,6 +12,8 @@ from pytriton.model_config.tensor import Tensor
 from pytriton.model_config.triton_model_config import media_type_parameter
 
 BACKEND_NAME = "pytriton"
+BUILDS_BATCHES = "pytriton_builds_batches"
+"""The parameter of a model whose batches the backend builds. Twin of ``backend/guard/model_config.cc``."""
 
 Message = dict[str, Any]
 """A protobuf message: values are numbers, booleans, strings, messages, or lists and maps of these."""
@@ -30,7 +32,11 @@ class MessageMap(dict[Any, Message]):
 
 
 def triton_model_config(
-    spec: ModelSpec, parameters: Mapping[str, str] = _NO_PARAMETERS, versions: Sequence[int] = ()
+    spec: ModelSpec,
+    parameters: Mapping[str, str] = _NO_PARAMETERS,
+    versions: Sequence[int] = (),
+    *,
+    builds_batches: bool = False,
 ) -> Message:
     """Builds the model configuration that Triton reads; it can be serialized to JSON.
 
@@ -42,6 +48,8 @@ def triton_model_config(
         spec: The model.
         parameters: What the backend is to know beside it.
         versions: Which versions of the model are served; none leaves it to Triton, which serves the latest.
+        builds_batches: Whether the backend can build the batches. It does so for a batcher with default settings, and
+            Triton, which needs no batcher then, hands over each request as it comes.
 
     Returns:
         The configuration.
@@ -58,7 +66,9 @@ def triton_model_config(
         message["input"] = [_tensor(tensor, config.batching, optional=bool(tensor.optional)) for tensor in spec.inputs]
     message["output"] = [_tensor(tensor, config.batching, optional=False) for tensor in spec.outputs]
     message["instance_group"] = [{"count": int(spec.instances), "kind": EnumValue("KIND_CPU")}]
-    if config.batching and config.batcher is not None:
+    if config.batching and builds_batches and config.batcher == DynamicBatcher():
+        parameters = {**parameters, BUILDS_BATCHES: "yes"}
+    elif config.batching and config.batcher is not None:
         message["dynamic_batching"] = _dynamic_batching(config.batcher)
     if config.response_cache:
         message["response_cache"] = {"enable": True}

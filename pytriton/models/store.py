@@ -49,16 +49,25 @@ class ModelStore(Protocol):
 class FolderStore:
     """A model repository on disk; a server that has not started yet loads all of it when it does."""
 
-    def __init__(self, repository: pathlib.Path, control: ServerControl, is_started: Callable[[], bool]) -> None:
-        """Writes to ``repository``."""
+    def __init__(
+        self,
+        repository: pathlib.Path,
+        control: ServerControl,
+        is_started: Callable[[], bool],
+        *,
+        builds_batches: bool = False,
+    ) -> None:
+        """Writes to ``repository``, for a server in which the backend can build batches or not."""
         self._repository = repository
         self._control = control
         self._is_started = is_started
+        self._builds_batches = builds_batches
 
     def put(self, spec: ModelSpec, versions: Sequence[int], files: Mapping[str, bytes]) -> None:
         """See `ModelStore`."""
         folder = self._repository / spec.name
-        contents = {**files, "config.pbtxt": model_config_pbtxt(spec, versions=versions).encode()}
+        config = model_config_pbtxt(spec, versions=versions, builds_batches=self._builds_batches)
+        contents = {**files, "config.pbtxt": config.encode()}
         is_new = not folder.exists()
         try:
             for name, content in contents.items():

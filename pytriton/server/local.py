@@ -152,6 +152,11 @@ class LocalServer:
         return os.environ.get("PYTRITON_GUARD") != "0" and (self._files.launcher.parent / _GUARD).exists()
 
     @property
+    def builds_batches(self) -> bool:
+        """Whether the backend can build batches: the guard calls it when Triton has no more requests for one."""
+        return self.is_guarded and os.environ.get("PYTRITON_BATCHING") != "0"
+
+    @property
     def process(self) -> ServerProcess:
         """The subprocess, after it was started."""
         assert self._process is not None

@@ -20,6 +20,7 @@
 #include "guard/interpose.h"
 #include "guard/limits.h"
 #include "guard/metrics.h"
+#include "guard/model_config.h"
 #include "guard/settling.h"
 
 namespace pytriton::guard {
@@ -80,6 +81,17 @@ TRITONSERVER_Error* Stopping() {
 void EndAtOnce(int status, void* /*unused*/) {
   std::fflush(nullptr);
   _exit(status);
+}
+
+// Replaces a model's configuration by what clients are to see of it.
+TRITONSERVER_Error* ShowBatcher(TRITONSERVER_Message** config) {
+  const char* json = nullptr;
+  size_t size = 0;
+  TRITONSERVER_Error* error = PYTRITON_NEXT(TRITONSERVER_MessageSerializeToJson)(*config, &json, &size);
+  if (error != nullptr) return error;
+  const std::string shown = WithBatcher({json, size});
+  PYTRITON_NEXT(TRITONSERVER_MessageDelete)(*config);
+  return PYTRITON_NEXT(TRITONSERVER_MessageNewFromSerializedJson)(config, shown.data(), shown.size());
 }
 
 // Starts to unload all models, unless there are requests in flight: those keep their models.
@@ -161,6 +173,14 @@ TRITONSERVER_Error* TRITONSERVER_ServerModelIsReady(TRITONSERVER_Server* server,
   TRITONSERVER_Error* error = PYTRITON_NEXT(TRITONSERVER_ServerModelIsReady)(server, model_name, model_version, ready);
   if (error == nullptr && PYTRITON_CALLED_BY_PROGRAM() && IsHanging(model_name)) *ready = false;
   return error;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerModelConfig(TRITONSERVER_Server* server, const char* model_name,
+                                                   const int64_t model_version, const uint32_t config_version,
+                                                   TRITONSERVER_Message** model_config) {
+  TRITONSERVER_Error* error =
+      PYTRITON_NEXT(TRITONSERVER_ServerModelConfig)(server, model_name, model_version, config_version, model_config);
+  return error == nullptr && PYTRITON_CALLED_BY_PROGRAM() ? ShowBatcher(model_config) : error;
 }
 
 TRITONSERVER_Error* TRITONSERVER_ServerMetrics(TRITONSERVER_Server* server, TRITONSERVER_Metrics** metrics) {

@@ -20,6 +20,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/switches.h"
@@ -132,6 +133,13 @@ class InstanceThread {
   uint32_t generation_ = 0;
 };
 
+// A call that is made once the thread has nothing else to do.
+struct IdleCall {
+  void (*function)(void*) = nullptr;
+  void* argument = nullptr;
+};
+
+thread_local IdleCall idle_call;
 thread_local bool has_waited = false;  // by `std::condition_variable::wait`
 thread_local bool is_instance_thread = false;
 thread_local InstanceThread instance_thread;
@@ -151,6 +159,15 @@ void PYTRITON_BatchBegins(int instance_count) {
   // A batcher is held only if the guard will notice when the instance is idle.
   const bool may_hold = is_on && pytriton::guard::has_waited;
   pytriton::guard::instance_thread.BeginBatch(may_hold ? instance_count : 0);
+}
+
+bool PYTRITON_CallWhenIdle(void (*function)(void*), void* argument) {
+  static const bool is_on = !pytriton::IsSwitchedOff("PYTRITON_BATCHING");
+  // Otherwise the guard would not notice.
+  if (!is_on || !pytriton::guard::has_waited) return false;
+  pytriton::guard::is_instance_thread = true;
+  pytriton::guard::idle_call = {function, argument};
+  return true;
 }
 
 void PYTRITON_BatchHasResults() { pytriton::guard::instance_thread.HaveResults(); }
@@ -186,6 +203,15 @@ void Wait(std::condition_variable* condition,
           std::unique_lock<std::mutex>& lock) __asm__("_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE");
 void Wait(std::condition_variable* condition, std::unique_lock<std::mutex>& lock) {
   pytriton::guard::has_waited = true;
-  if (pytriton::guard::is_instance_thread) pytriton::guard::instance_thread.BeginWait();
+  if (pytriton::guard::is_instance_thread) {
+    const auto call = std::exchange(pytriton::guard::idle_call, {});
+    if (call.function != nullptr) {
+      lock.unlock();
+      call.function(call.argument);
+      lock.lock();
+      return;  // the caller looks again whether something has come meanwhile
+    }
+    pytriton::guard::instance_thread.BeginWait();
+  }
   pthread_cond_wait(condition->native_handle(), lock.mutex()->native_handle());
 }

@@ -25,6 +25,7 @@ constexpr uint64_t kStartTimeoutNs = 30'000'000'000;
 constexpr std::chrono::milliseconds kRetryInterval(100);
 constexpr std::chrono::milliseconds kPause(10);
 constexpr int kNoService = -1;  // its process has one
+constexpr char kBuildsBatches[] = "pytriton_builds_batches";
 
 // The number of batches in the warm-up of each instance.
 int CountWarmups(const Json& config) {
@@ -33,6 +34,17 @@ int CountWarmups(const Json& config) {
     count += std::max(std::atoi(warmup["count"].text().c_str()), 1);
   }
   return count;
+}
+
+// The names of the inputs whose shapes may differ from request to request.
+std::vector<std::string> VariableInputs(const Json& config) {
+  std::vector<std::string> names;
+  for (const Json& input : config["input"].items()) {
+    const std::vector<Json>& dims = input["dims"].items();
+    const bool varies = std::any_of(dims.begin(), dims.end(), [](const Json& dim) { return dim.text() == "-1"; });
+    if (varies) names.push_back(input["name"].text());
+  }
+  return names;
 }
 
 // Whether the model's queue has limits, timeouts or priorities.
@@ -103,6 +115,10 @@ Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, S
   }
   const Json config = Json::Parse(identity_.config);
   if (PYTRITON_ExpectLostWakeUps != nullptr && HasQueuePolicy(config)) PYTRITON_ExpectLostWakeUps();
+  if (!config["parameters"][kBuildsBatches].is_missing()) {
+    builder_ =
+        std::make_unique<BatchBuilder>(std::atoi(config["max_batch_size"].text().c_str()), VariableInputs(config));
+  }
   warmups_left_ = CountWarmups(config);
   warmup_ = std::make_unique<WarmupGuard>(warmups_left_);
   Connect(kLoadTimeoutMs, [] { return true; });
@@ -110,6 +126,7 @@ Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, S
 }
 
 Instance::~Instance() {
+  if (builder_ != nullptr) ExecuteBuilt();  // it has been removed from its model before it was idle
   instance_count_->fetch_sub(1);
   if (is_shared_) pool_->Remove(&worker_);
 }
@@ -224,6 +241,33 @@ std::optional<WorkerPool::Lease> Instance::TakeLiveWorker() {
 WorkerPool::Lease Instance::TakeOwnWorker() { return is_shared_ ? pool_->Take(&worker_) : WorkerPool::Lease(&worker_); }
 
 void Instance::Execute(TRITONBACKEND_Request** requests, uint32_t request_count) {
+  if (builder_ == nullptr || warmups_left_ > 0) return ExecuteBatch(requests, request_count);
+  for (uint32_t i = 0; i < request_count; ++i) AddToBatch(requests[i]);
+}
+
+void Instance::AddToBatch(TRITONBACKEND_Request* request) {
+  if (!builder_->Add(request)) {
+    ExecuteBuilt();
+    builder_->Add(request);
+  }
+  const auto execute = [](void* instance) noexcept { static_cast<Instance*>(instance)->ExecuteBuilt(); };
+  if (builder_->is_full() || PYTRITON_CallWhenIdle == nullptr || !PYTRITON_CallWhenIdle(execute, this)) ExecuteBuilt();
+}
+
+void Instance::ExecuteBuilt() {
+  std::vector<TRITONBACKEND_Request*> requests = builder_->Take();
+  const auto has_left = [this](TRITONBACKEND_Request* request) {
+    if (!IsCancelled(request)) return false;
+    metrics_->CountCancelled(Cancellation::kByClient);
+    Reject(request, Code(Cancellation::kByClient),
+           "model '" + identity_.model + "': " + Reason(Cancellation::kByClient));
+    return true;
+  };
+  requests.erase(std::remove_if(requests.begin(), requests.end(), has_left), requests.end());
+  if (!requests.empty()) ExecuteBatch(requests.data(), static_cast<uint32_t>(requests.size()));
+}
+
+void Instance::ExecuteBatch(TRITONBACKEND_Request** requests, uint32_t request_count) {
   const uint64_t start = MonotonicNs();
   const ReportedBatch reported(executor_ == nullptr ? instance_count_->load() : 0);
   const NotificationKind kind = warmups_left_ > 0 ? NotificationKind::kWarmup : NotificationKind::kBatch;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "model_instance/batch.h"
+#include "model_instance/batch_builder.h"
 #include "model_instance/client_process_watch.h"
 #include "model_instance/concurrent_executor.h"
 #include "model_instance/responses.h"
@@ -38,8 +39,8 @@ class Instance {
   Instance(const Instance&) = delete;
   Instance& operator=(const Instance&) = delete;
 
-  // Executes a batch and responds to all of its requests, whatever happens; in concurrent mode, possibly later. Takes
-  // ownership of the requests.
+  // Executes a batch and responds to all of its requests, whatever happens; in concurrent mode, or if the instance
+  // builds its batches, possibly later. Takes ownership of the requests.
   void Execute(TRITONBACKEND_Request** requests, uint32_t request_count);
 
   // Throws TritonError if the supervisor's worker cannot infer; from any thread.
@@ -59,6 +60,10 @@ class Instance {
   // Takes a worker that is alive, which may be another instance's; none if this instance has to connect to its own.
   std::optional<WorkerPool::Lease> TakeLiveWorker();
   WorkerPool::Lease TakeOwnWorker();
+  void ExecuteBatch(TRITONBACKEND_Request** requests, uint32_t request_count);
+  // Adds a request to the batch that is being built. It is executed once it is full, or Triton has no more requests.
+  void AddToBatch(TRITONBACKEND_Request* request);
+  void ExecuteBuilt();
   void ExecuteOne(NotificationKind kind, ConnectedWorker* worker, TRITONBACKEND_Request** requests,
                   uint32_t request_count);
   std::vector<Outcome> Infer(NotificationKind kind, ConnectedWorker* worker, Batch* batch, Timing* timing);
@@ -88,6 +93,7 @@ class Instance {
   std::shared_ptr<ClientProcessWatch> client_process_;  // null if there is a supervisor
   std::unique_ptr<RestartCounter> restart_counter_;     // of a bound model whose worker has its own process
   int64_t restarts_seen_ = 0;
+  std::unique_ptr<BatchBuilder> builder_;  // null if Triton makes the batches
 };
 
 }  // namespace pytriton

@@ -119,6 +119,9 @@ TRITONSERVER_Error* TRITONSERVER_MessageNewFromSerializedJson(TRITONSERVER_Messa
                                                               size_t size);
 TRITONSERVER_Error* TRITONSERVER_MessageSerializeToJson(TRITONSERVER_Message* message, const char** base, size_t* size);
 TRITONSERVER_Error* TRITONSERVER_MessageDelete(TRITONSERVER_Message* message);
+TRITONSERVER_Error* TRITONSERVER_ServerModelConfig(TRITONSERVER_Server* server, const char* model_name,
+                                                   const int64_t model_version, const uint32_t config_version,
+                                                   TRITONSERVER_Message** model_config);
 
 TRITONSERVER_Error* TRITONBACKEND_ApiVersion(uint32_t* major, uint32_t* minor);
 TRITONSERVER_Error* TRITONBACKEND_BackendName(TRITONBACKEND_Backend* backend, const char** name);
@@ -384,6 +387,10 @@ __attribute__((weak)) uint64_t PYTRITON_ArrivalNs(const TRITONBACKEND_Request* r
 __attribute__((weak)) void PYTRITON_BatchBegins(int instance_count);
 __attribute__((weak)) void PYTRITON_BatchHasResults();
 __attribute__((weak)) void PYTRITON_BatchEnds();
+
+// The guard's own: calls a function from the thread of an instance, this one, before it waits for its next request.
+// Returns false if the guard does not notice when the thread waits. Missing likewise.
+__attribute__((weak)) bool PYTRITON_CallWhenIdle(void (*function)(void*), void* argument);
 
 // The guard's own: from now on, an instance that begins to wait wakes its batcher, and batchers end their waits early.
 // Missing likewise.
