@@ -12,7 +12,7 @@ import time
 from serving import Background, bind_floats, infer_json, json_floats, server_of, wait_until
 from test_batching import Gate, is_pending, row
 
-from pytriton.model_config import ModelConfig
+from pytriton.model_config import DynamicBatcher, ModelConfig
 
 COUNT = 50
 
@@ -37,7 +37,9 @@ def test_requests_do_not_wake_the_batcher_while_the_function_is_busy(triton, cli
     gate.opened.set()
     server = server_of(triton)
     others = sleeps_of(server)
-    bind_floats(triton, name, gate, config=ModelConfig(max_batch_size=COUNT))
+    # With settings of its own: the backend would build the batches in place of a batcher with default ones.
+    batcher = DynamicBatcher(preferred_batch_size=[COUNT])
+    bind_floats(triton, name, gate, config=ModelConfig(max_batch_size=COUNT, batcher=batcher))
     client.infer(name, {"x": row(0)})
     gate.opened.clear()
     gate.entered.clear()

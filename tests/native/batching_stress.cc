@@ -1,6 +1,7 @@
-// The guard's half of dynamic batching under stress: a queue with a batcher and instances as Triton's core has them,
-// with and without batches made in advance, and clients that wait for their responses. Models come and go. Prints how
-// many batches began late, with an idle instance at hand, and how often the batcher went to sleep per batch.
+// The guard's half of batching under stress: a queue with a batcher and instances as Triton's core has them, with and
+// without batches made in advance, or without a batcher and with instances that build their batches, and clients that
+// wait for their responses. Models come and go. Prints how many batches began late, with an idle instance at hand, how
+// often the batcher went to sleep per batch, and how many requests a batch had that an instance has built.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include <mutex>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "guard/interpose.h"
@@ -45,6 +47,8 @@ constexpr std::chrono::milliseconds kLate(250);
 std::atomic<int64_t> batches = 0;
 std::atomic<int64_t> late = 0;
 std::atomic<int64_t> sleeps = 0;
+std::atomic<int64_t> built_batches = 0;
+std::atomic<int64_t> built_requests = 0;
 
 struct Request {
   std::mutex mutex;
@@ -204,13 +208,80 @@ class Model {
   std::thread batcher_;
 };
 
-void Serve(int instance_count, bool makes_in_advance, bool is_slow) {
-  Model model(instance_count, makes_in_advance, is_slow);
+// A model without a batcher: its requests are in the instances' queue.
+class BuildingModel {
+ public:
+  explicit BuildingModel(int instance_count) {
+    for (int i = 0; i < instance_count; ++i) instances_.emplace_back([this, i] { Execute(i); });
+  }
+  BuildingModel(const BuildingModel&) = delete;
+  BuildingModel& operator=(const BuildingModel&) = delete;
+
+  ~BuildingModel() {
+    {
+      const Lock lock(mutex_);
+      is_closed_ = true;
+    }
+    come_.notify_all();
+    for (std::thread& instance : instances_) instance.join();
+  }
+
+  void Send(Request* request) {
+    {
+      const Lock lock(mutex_);
+      queue_.push_back(request);
+    }
+    come_.notify_one();
+  }
+
+ private:
+  struct Building {
+    explicit Building(int number) : random(number) {}
+
+    void Execute() {
+      if (batch.empty()) return;
+      if (Clock::now() - std::max(idle, batch[0]->sent) > kLate) ++late;
+      ++built_batches;
+      built_requests += static_cast<int64_t>(batch.size());
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
+      for (Request* request : std::exchange(batch, {})) request->Finish();
+      idle = Clock::now();
+    }
+
+    std::mt19937 random;
+    Clock::time_point idle = Clock::now();
+    Batch batch;
+  };
+
+  void Execute(int number) {
+    Building building(number);
+    while (true) {
+      {
+        Lock lock(mutex_);
+        come_.wait(lock, [this] { return is_closed_ || !queue_.empty(); });
+        if (queue_.empty()) return;
+        building.batch.push_back(queue_.front());
+        queue_.pop_front();
+      }
+      const auto execute = [](void* built) { static_cast<Building*>(built)->Execute(); };
+      if (building.batch.size() == kMaxBatchSize || !PYTRITON_CallWhenIdle(execute, &building)) building.Execute();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable come_;
+  std::deque<Request*> queue_;
+  bool is_closed_ = false;
+  std::vector<std::thread> instances_;
+};
+
+template <typename AnyModel>
+void Serve(AnyModel& model, int rounds) {
   std::vector<std::thread> clients;
   for (int client = 0; client < kClients; ++client) {
-    clients.emplace_back([&model, client, is_slow] {
+    clients.emplace_back([&model, client, rounds] {
       std::mt19937 random(client);
-      for (int i = 0; i < (is_slow ? kSlowRounds : kRounds); ++i) {
+      for (int i = 0; i < rounds; ++i) {
         std::deque<Request> sent(1 + random() % 3);
         for (Request& request : sent) model.Send(&request);
         for (Request& request : sent) request.Wait();
@@ -222,16 +293,29 @@ void Serve(int instance_count, bool makes_in_advance, bool is_slow) {
 }
 
 void ServeAll(bool makes_in_advance) {
-  for (int i = 0; i < kModels; ++i) Serve(1 + i % 3, makes_in_advance, false);
-  Serve(1, makes_in_advance, true);
+  for (int i = 0; i < kModels; ++i) {
+    Model model(1 + i % 3, makes_in_advance, false);
+    Serve(model, kRounds);
+  }
+  Model slow(1, makes_in_advance, true);
+  Serve(slow, kSlowRounds);
+}
+
+void BuildAll() {
+  for (int i = 0; i < kModels; ++i) {
+    BuildingModel model(1 + i % 3);
+    Serve(model, kRounds);
+  }
 }
 
 }  // namespace
 
 int main() {
+  BuildAll();
   ServeAll(true);
   PYTRITON_ExpectLostWakeUps();  // as where Triton makes no batch in advance
   ServeAll(false);
-  std::printf("late=%lld sleeps_per_batch=%.2f\n", static_cast<long long>(late),
-              static_cast<double>(sleeps) / static_cast<double>(batches));
+  std::printf("late=%lld sleeps_per_batch=%.2f requests_per_built_batch=%.2f\n", static_cast<long long>(late),
+              static_cast<double>(sleeps) / static_cast<double>(batches),
+              static_cast<double>(built_requests) / static_cast<double>(built_batches));
 }

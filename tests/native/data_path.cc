@@ -127,6 +127,11 @@ void Model::TakeGpuTensors() {
   Bind();
 }
 
+void Model::BuildBatches(int max_batch_size, bool varies) {
+  model_.config = R"({"max_batch_size": )" + std::to_string(max_batch_size) + R"(, "input": [{"name": "A", "dims": [)" +
+                  (varies ? "-1" : "3") + R"(]}], "parameters": {"pytriton_builds_batches": {"string_value": "yes"}}})";
+}
+
 void Model::EndProcess(const std::string& reason) {
   {
     const std::lock_guard<std::mutex> lock(pytriton::replies_mutex);

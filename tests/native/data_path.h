@@ -100,6 +100,9 @@ class Model {
   // The worker takes tensors in the memory of GPUs; before it is loaded.
   void TakeGpuTensors();
 
+  // The backend builds the batches; before it is loaded. The shapes of input A vary if `varies`.
+  void BuildBatches(int max_batch_size, bool varies = false);
+
   // As the server does it.
   void Load();
   void Unload();

@@ -128,7 +128,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelBackend(TRITONBACKEND_Model* model, TRITO
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelConfig(TRITONBACKEND_Model* model, uint32_t, TRITONSERVER_Message** config) {
-  *config = new TRITONSERVER_Message{"{\"name\": \"" + model->name + "\"}"};
+  *config = new TRITONSERVER_Message{model->config};
   return nullptr;
 }
 

@@ -39,6 +39,7 @@ struct TRITONBACKEND_Model {
   std::string name;
   TRITONBACKEND_Backend* backend = nullptr;
   std::string folder;
+  std::string config = "{}";
   uint64_t version = 1;
   void* state = nullptr;
 };

@@ -159,6 +159,32 @@ def test_dynamic_batching_is_on_by_default():
     assert message.dynamic_batching == model_config_pb2.ModelDynamicBatching()
 
 
+def test_a_backend_that_builds_batches_needs_no_batcher():
+    spec = ModelSpec.create("Model", [], [Tensor((1,), float)])
+
+    message = text_format.Parse(model_config_pbtxt(spec, builds_batches=True), model_config_pb2.ModelConfig())
+
+    assert not message.HasField("dynamic_batching")
+    assert message.parameters["pytriton_builds_batches"].string_value == "yes"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        ModelConfig(batching=False),
+        ModelConfig(batcher=DynamicBatcher(max_queue_delay_microseconds=1)),
+        ModelConfig(batcher=DynamicBatcher(preferred_batch_size=[2])),
+        ModelConfig(batcher=DynamicBatcher(preserve_ordering=True)),
+        ModelConfig(batcher=DynamicBatcher(priority_levels=2, default_priority_level=1)),
+        ModelConfig(batcher=DynamicBatcher(default_queue_policy=QueuePolicy())),
+    ],
+)
+def test_a_backend_builds_no_batches_where_a_batcher_has_settings_of_its_own(config):
+    spec = ModelSpec.create("Model", [], [Tensor((1,), float)], config=config)
+
+    assert model_config_pbtxt(spec, builds_batches=True) == model_config_pbtxt(spec)
+
+
 def test_ordering_is_preserved_when_asked_for():
     config = ModelConfig(batcher=DynamicBatcher(preserve_ordering=True))
 

@@ -1,0 +1,122 @@
+"""Batches of models whose batcher has default settings: the backend builds them, and Triton has no batcher."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+from serving import Background, bind_floats, request_json, running_triton, send_floats, server_of, wait_until
+from test_batcher import sleeps_of
+from test_batching import Gate, gathers, is_pending, row
+
+from pytriton.decorators import batch
+from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
+
+
+def of_shape(number, *shape):
+    return np.full(shape, number, np.float32)
+
+
+def batches_behind_a_busy_callable(triton, client, name, sent, config):
+    """The shapes of the requests in each batch: the first request is served while the others come in this order."""
+    gate = Gate()
+    shapes = []
+
+    def infer(requests):
+        shapes.append([request["x"].shape for request in requests])
+        return gate(requests)
+
+    bind_floats(triton, name, infer, config=config)
+    requests = []
+    for each in sent:
+        requests.append(Background(lambda x=each: client.infer(name, {"x": x})["y"]))
+        if len(requests) == 1:
+            assert gate.entered.wait(30)
+        wait_until(lambda: is_pending(triton, name, len(requests) - 1))
+    gate.opened.set()
+    for request, x in zip(requests, sent, strict=True):
+        request.finish()
+        assert np.array_equal(request.result, x)
+    return shapes
+
+
+def test_requests_are_batched_in_their_order_up_to_the_largest_batch(triton, grpc_client, name):
+    sent = [of_shape(number, rows, 3) for number, rows in enumerate([1, 3, 2, 1, 4, 1, 1])]
+
+    def batches():
+        shapes = batches_behind_a_busy_callable(triton, grpc_client, name, sent, ModelConfig(max_batch_size=4))
+        return [[shape[0] for shape in each] for each in shapes]
+
+    assert gathers([[1], [3], [2, 1], [4], [1, 1]], batches)
+
+
+def test_requests_of_different_shapes_are_in_different_batches(triton, grpc_client, name):
+    sent = [of_shape(number, 1, size) for number, size in enumerate([1, 2, 2, 3, 3, 2])]
+
+    def batches():
+        shapes = batches_behind_a_busy_callable(triton, grpc_client, name, sent, ModelConfig(max_batch_size=16))
+        return [[shape[1] for shape in each] for each in shapes]
+
+    assert gathers([[1], [2, 2], [3, 3], [2]], batches)
+
+
+def test_requests_that_wait_for_a_coroutine_become_one_batch(triton, grpc_client, name):
+    sizes = []
+    entered, opened = threading.Event(), threading.Event()
+
+    @batch
+    async def infer(x):
+        sizes.append(len(x))
+        if len(sizes) == 1:
+            entered.set()
+            assert opened.wait(30)  # the loop takes no other batch meanwhile
+        await asyncio.sleep(0)
+        return {"y": x}
+
+    bind_floats(triton, name, infer, config=ModelConfig(max_batch_size=16))
+    requests = [Background(lambda: grpc_client.infer(name, {"x": row(0)}))]
+    assert entered.wait(30)
+    for number in range(1, 9):
+        requests.append(Background(lambda number=number: grpc_client.infer(name, {"x": row(number)})))
+    wait_until(lambda: is_pending(triton, name, 6))
+    opened.set()
+    for number, request in enumerate(requests):
+        request.finish()
+        assert request.result["y"].item() == number
+
+    assert sum(sizes) == 9
+    assert len(sizes) < 5
+
+
+def test_the_server_starts_no_batcher(triton, name):
+    def threads_of(model, config):
+        before = sleeps_of(server_of(triton)).keys()
+        bind_floats(triton, model, lambda requests: [[request["x"]] for request in requests], config=config)
+        assert send_floats(triton, model, [4]) == [4]
+        return len(sleeps_of(server_of(triton)).keys() - before)
+
+    threads_of(f"{name}_other", ModelConfig())  # what the server starts with its first model and request runs now
+    batcher = DynamicBatcher(preferred_batch_size=[4])
+
+    with_batcher = threads_of(f"{name}_preferred", ModelConfig(max_batch_size=16, batcher=batcher))
+
+    assert threads_of(name, ModelConfig(max_batch_size=16)) == with_batcher - 1
+
+
+@pytest.mark.parametrize("media_types", [{}, {"x": "image/*"}, {"a": "image/png", "x": "image/*", "z": "audio/wav"}])
+def test_the_configuration_is_the_one_of_a_model_with_a_batcher(triton, monkeypatch, name, media_types):
+    def configuration_in(server):
+        inputs = [Tensor(name=each, shape=(1,), dtype=bytes, media_type=media_types.get(each)) for each in "axz"]
+        server.bind(name, lambda requests: requests, inputs, [Tensor(name="y", shape=(1,), dtype=bytes)])
+        server.run()
+        status, configuration = request_json(server, "GET", f"/v2/models/{name}/config")
+        assert status == 200
+        return configuration
+
+    built = configuration_in(triton)
+    monkeypatch.setenv("PYTRITON_BATCHING", "0")
+    with running_triton() as other:
+        assert configuration_in(other) == built
+    assert built["dynamic_batching"]["preferred_batch_size"] == [4]

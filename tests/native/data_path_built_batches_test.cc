@@ -1,0 +1,176 @@
+// Batches that an instance builds of the requests which Triton hands over one by one: `data_path_built_batches_test
+// BEHAVIOUR`, or `--list`. Its sockets go to the current folder.
+#include <cstdint>
+#include <mutex>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "data_path.h"
+
+namespace {
+
+// What the guard would call when Triton has no more requests.
+void (*idle_function)(void*) = nullptr;
+void* idle_argument = nullptr;
+bool can_call = true;
+
+void BeIdle() {
+  if (idle_function != nullptr) std::exchange(idle_function, nullptr)(idle_argument);
+}
+
+}  // namespace
+
+bool PYTRITON_CallWhenIdle(void (*function)(void*), void* argument) {
+  if (!can_call) return false;
+  idle_function = function;
+  idle_argument = argument;
+  return true;
+}
+
+namespace data_path {
+
+namespace {
+
+using Counts = std::vector<int64_t>;
+
+// A model that echoes, and the rows of each request in the batches that it has had.
+class BuiltBatches {
+ public:
+  explicit BuiltBatches(int max_batch_size, bool varies = false)
+      : model_("built", 1, true, [this](const auto& batch, const char* data) { return Serve(batch, data); }) {
+    model_.BuildBatches(max_batch_size, varies);
+    model_.Load();
+  }
+
+  // The server hands over a request.
+  Sent* Send(std::vector<int64_t> shape) {
+    requests_.push_back(model_.Request({Numbers("A", TRITONSERVER_TYPE_FP32, std::move(shape), &random_)}));
+    TRITONBACKEND_Request* request = &requests_.back()->request;
+    CHECK(TRITONBACKEND_ModelInstanceExecute(model_.instance(), &request, 1) == nullptr);
+    return requests_.back().get();
+  }
+
+  void CheckAllEchoed() const {
+    Model::Wait(requests_);
+    for (const auto& sent : requests_) Model::CheckEchoed(*sent);
+  }
+
+  std::vector<Counts> batches() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return batches_;
+  }
+  const Requests& requests() const { return requests_; }
+  Model& model() { return model_; }
+
+ private:
+  fake_worker::Served Serve(const pytriton::BatchMessage& batch, const char* data) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    batches_.push_back(batch.rows);
+    return fake_worker::Echo(batch, data);
+  }
+
+  std::mt19937_64 random_{1};
+  std::mutex mutex_;
+  std::vector<Counts> batches_;
+  Requests requests_;
+  Model model_;
+};
+
+void RequestsBecomeABatchWhenTheServerHasNoMore() {
+  BuiltBatches built(8);
+  for (int64_t rows : {1, 3, 2}) built.Send({rows, 3});
+  CHECK(built.batches().empty());
+  BeIdle();
+  built.CheckAllEchoed();
+  built.Send({1, 3});
+  BeIdle();
+  built.CheckAllEchoed();
+  CHECK((built.batches() == std::vector<Counts>{{1, 3, 2}, {1}}));
+}
+
+void AFullBatchIsExecutedAtOnce() {
+  BuiltBatches built(4);
+  built.Send({1, 3});
+  built.Send({3, 3});
+  CHECK(Model::IsDone(built.requests()));
+  built.Send({4, 3});
+  built.CheckAllEchoed();
+  BeIdle();
+  CHECK((built.batches() == std::vector<Counts>{{1, 3}, {4}}));
+}
+
+void ARequestWithTooManyRowsBeginsAnotherBatch() {
+  BuiltBatches built(4);
+  built.Send({3, 3});
+  CHECK(built.batches().empty());
+  built.Send({2, 3});
+  CHECK((built.batches() == std::vector<Counts>{{3}}));
+  built.Send({1, 3});
+  BeIdle();
+  built.CheckAllEchoed();
+  CHECK((built.batches() == std::vector<Counts>{{3}, {2, 1}}));
+}
+
+void ARequestWithOtherShapesBeginsAnotherBatch() {
+  BuiltBatches built(8, true);
+  for (int64_t size : {3, 3, 5, 5, 3}) built.Send({1, size});
+  BeIdle();
+  built.CheckAllEchoed();
+  CHECK((built.batches() == std::vector<Counts>{{1, 1}, {1, 1}, {1}}));
+}
+
+void RequestsOfClientsThatHaveGoneAreLeftOut() {
+  BuiltBatches built(8);
+  built.Send({1, 3});
+  Sent* const gone = built.Send({2, 3});
+  built.Send({3, 3});
+  gone->request.cancelled = true;
+  BeIdle();
+  CHECK(Model::IsDone(built.requests()));
+  CHECK(gone->failed_with(TRITONSERVER_ERROR_CANCELLED, "was cancelled"));
+  CHECK((built.batches() == std::vector<Counts>{{1, 3}}));
+
+  built.Send({1, 3})->request.cancelled = true;
+  BeIdle();
+  CHECK(Model::IsDone(built.requests()));
+  CHECK(built.batches().size() == 1);
+}
+
+void AnInstanceThatIsRemovedExecutesItsLastBatch() {
+  BuiltBatches built(8);
+  built.Send({1, 3});
+  built.Send({1, 3});
+  built.model().Unload();
+  built.CheckAllEchoed();
+  CHECK((built.batches() == std::vector<Counts>{{1, 1}}));
+}
+
+void EachRequestIsABatchWhereTheGuardCannotCall() {
+  can_call = false;
+  BuiltBatches built(8);
+  built.Send({1, 3});
+  built.Send({2, 3});
+  built.CheckAllEchoed();
+  CHECK((built.batches() == std::vector<Counts>{{1}, {2}}));
+}
+
+}  // namespace
+
+}  // namespace data_path
+
+int main(int argc, char** argv) {
+  using namespace data_path;  // NOLINT: the behaviours of this file
+  return Run(
+      {
+          {"requests_become_a_batch_when_the_server_has_no_more", RequestsBecomeABatchWhenTheServerHasNoMore},
+          {"a_full_batch_is_executed_at_once", AFullBatchIsExecutedAtOnce},
+          {"a_request_with_too_many_rows_begins_another_batch", ARequestWithTooManyRowsBeginsAnotherBatch},
+          {"a_request_with_other_shapes_begins_another_batch", ARequestWithOtherShapesBeginsAnotherBatch},
+          {"requests_of_clients_that_have_gone_are_left_out", RequestsOfClientsThatHaveGoneAreLeftOut},
+          {"an_instance_that_is_removed_executes_its_last_batch", AnInstanceThatIsRemovedExecutesItsLastBatch},
+          {"each_request_is_a_batch_where_the_guard_cannot_call", EachRequestIsABatchWhereTheGuardCannotCall},
+      },
+      argc, argv);
+}
