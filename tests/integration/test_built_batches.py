@@ -7,7 +7,17 @@ import threading
 
 import numpy as np
 import pytest
-from serving import Background, bind_floats, request_json, running_triton, send_floats, server_of, wait_until
+from serving import (
+    FLOATS_IN,
+    FLOATS_OUT,
+    Background,
+    bind_floats,
+    request_json,
+    running_triton,
+    send_floats,
+    server_of,
+    wait_until,
+)
 from test_batcher import sleeps_of
 from test_batching import Gate, gathers, is_pending, row
 
@@ -60,6 +70,32 @@ def test_requests_of_different_shapes_are_in_different_batches(triton, grpc_clie
         return [[shape[1] for shape in each] for each in shapes]
 
     assert gathers([[1], [2, 2], [3, 3], [2]], batches)
+
+
+def test_requests_without_an_optional_input_are_in_another_batch(triton, grpc_client, name):
+    def batches():
+        gate = Gate()
+        received = []
+
+        def infer(requests):
+            received.append([sorted(request) for request in requests])
+            return gate(requests)
+
+        optional = Tensor(name="w", shape=(1,), dtype=np.float32, optional=True)
+        inputs, config = [*FLOATS_IN, optional], ModelConfig(max_batch_size=16)
+        triton.bind(name, infer, inputs=inputs, outputs=FLOATS_OUT, config=config)
+        first = Background(lambda: grpc_client.infer(name, {"x": row(0)}))
+        assert gate.entered.wait(30)
+        waiting = []
+        for names in ("x", "xw", "xw", "x"):
+            waiting.append(Background(lambda names=names: grpc_client.infer(name, {each: row(1) for each in names})))
+            wait_until(lambda: is_pending(triton, name, len(waiting)))
+        gate.opened.set()
+        for request in (first, *waiting):
+            request.finish()
+        return received
+
+    assert gathers([[["x"]], [["x"]], [["w", "x"], ["w", "x"]], [["x"]]], batches)
 
 
 def test_requests_that_wait_for_a_coroutine_become_one_batch(triton, grpc_client, name):

@@ -39,14 +39,16 @@ using Counts = std::vector<int64_t>;
 class BuiltBatches {
  public:
   explicit BuiltBatches(int max_batch_size, bool varies = false)
-      : model_("built", 1, true, [this](const auto& batch, const char* data) { return Serve(batch, data); }) {
+      : model_("built", 2, true, [this](const auto& batch, const char* data) { return Serve(batch, data); }) {
     model_.BuildBatches(max_batch_size, varies);
     model_.Load();
   }
 
-  // The server hands over a request.
-  Sent* Send(std::vector<int64_t> shape) {
-    requests_.push_back(model_.Request({Numbers("A", TRITONSERVER_TYPE_FP32, std::move(shape), &random_)}));
+  // The server hands over a request, with a second input like the first if `has_second`.
+  Sent* Send(const std::vector<int64_t>& shape, bool has_second = false) {
+    std::vector<TRITONBACKEND_Input> inputs = {Numbers("A", TRITONSERVER_TYPE_FP32, shape, &random_)};
+    if (has_second) inputs.push_back(Numbers("B", TRITONSERVER_TYPE_FP32, shape, &random_));
+    requests_.push_back(model_.Request(std::move(inputs)));
     TRITONBACKEND_Request* request = &requests_.back()->request;
     CHECK(TRITONBACKEND_ModelInstanceExecute(model_.instance(), &request, 1) == nullptr);
     return requests_.back().get();
@@ -121,6 +123,17 @@ void ARequestWithOtherShapesBeginsAnotherBatch() {
   CHECK((built.batches() == std::vector<Counts>{{1, 1}, {1, 1}, {1}}));
 }
 
+void ARequestWithOtherInputsBeginsAnotherBatch() {
+  BuiltBatches built(8, true);
+  built.Send({1, 3});
+  built.Send({1, 3}, true);
+  built.Send({2, 3}, true);
+  built.Send({1, 3});
+  BeIdle();
+  built.CheckAllEchoed();
+  CHECK((built.batches() == std::vector<Counts>{{1}, {1, 2}, {1}}));
+}
+
 void RequestsOfClientsThatHaveGoneAreLeftOut() {
   BuiltBatches built(8);
   built.Send({1, 3});
@@ -168,6 +181,7 @@ int main(int argc, char** argv) {
           {"a_full_batch_is_executed_at_once", AFullBatchIsExecutedAtOnce},
           {"a_request_with_too_many_rows_begins_another_batch", ARequestWithTooManyRowsBeginsAnotherBatch},
           {"a_request_with_other_shapes_begins_another_batch", ARequestWithOtherShapesBeginsAnotherBatch},
+          {"a_request_with_other_inputs_begins_another_batch", ARequestWithOtherInputsBeginsAnotherBatch},
           {"requests_of_clients_that_have_gone_are_left_out", RequestsOfClientsThatHaveGoneAreLeftOut},
           {"an_instance_that_is_removed_executes_its_last_batch", AnInstanceThatIsRemovedExecutesItsLastBatch},
           {"each_request_is_a_batch_where_the_guard_cannot_call", EachRequestIsABatchWhereTheGuardCannotCall},

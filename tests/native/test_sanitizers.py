@@ -31,6 +31,7 @@ BEHAVIOURS = {
         "a_full_batch_is_executed_at_once",
         "a_request_with_too_many_rows_begins_another_batch",
         "a_request_with_other_shapes_begins_another_batch",
+        "a_request_with_other_inputs_begins_another_batch",
         "requests_of_clients_that_have_gone_are_left_out",
         "an_instance_that_is_removed_executes_its_last_batch",
         "each_request_is_a_batch_where_the_guard_cannot_call",

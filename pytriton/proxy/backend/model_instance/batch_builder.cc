@@ -36,7 +36,7 @@ uint32_t InputCount(TRITONBACKEND_Request* request) {
 
 bool BatchBuilder::Add(TRITONBACKEND_Request* request) {
   const int64_t rows = RowsOf(request);
-  Shapes shapes = ShapesOf(request);
+  Shapes shapes = has_variable_inputs_ ? ShapesOf(request) : Shapes();
   if (requests_.empty()) {
     shapes_ = std::move(shapes);
   } else if (rows_ + rows > max_rows_ || shapes != shapes_) {
@@ -58,15 +58,11 @@ int64_t BatchBuilder::RowsOf(TRITONBACKEND_Request* request) {
   return first.rank > 0 ? first.shape[0] : 1;
 }
 
-BatchBuilder::Shapes BatchBuilder::ShapesOf(TRITONBACKEND_Request* request) const {
-  Shapes shapes;
-  if (variable_inputs_.empty()) return shapes;
-  const uint32_t count = InputCount(request);
-  for (uint32_t i = 0; i < count; ++i) {
+BatchBuilder::Shapes BatchBuilder::ShapesOf(TRITONBACKEND_Request* request) {
+  Shapes shapes(InputCount(request));
+  for (uint32_t i = 0; i < shapes.size(); ++i) {
     const Properties input = PropertiesOf(request, i);
-    if (std::find(variable_inputs_.begin(), variable_inputs_.end(), input.name) == variable_inputs_.end()) continue;
-    const std::vector<int64_t> dims(input.shape + std::min<uint32_t>(1, input.rank), input.shape + input.rank);
-    shapes.emplace_back(input.name, dims);
+    shapes[i] = {input.name, {input.shape + std::min<uint32_t>(1, input.rank), input.shape + input.rank}};
   }
   std::sort(shapes.begin(), shapes.end());
   return shapes;

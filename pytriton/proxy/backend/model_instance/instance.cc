@@ -36,15 +36,14 @@ int CountWarmups(const Json& config) {
   return count;
 }
 
-// The names of the inputs whose shapes may differ from request to request.
-std::vector<std::string> VariableInputs(const Json& config) {
-  std::vector<std::string> names;
-  for (const Json& input : config["input"].items()) {
+// Whether requests may have other inputs than others have, or other shapes.
+bool HasVariableInputs(const Json& config) {
+  const std::vector<Json>& inputs = config["input"].items();
+  return std::any_of(inputs.begin(), inputs.end(), [](const Json& input) {
     const std::vector<Json>& dims = input["dims"].items();
-    const bool varies = std::any_of(dims.begin(), dims.end(), [](const Json& dim) { return dim.text() == "-1"; });
-    if (varies) names.push_back(input["name"].text());
-  }
-  return names;
+    return input["optional"].text() == "true" ||
+           std::any_of(dims.begin(), dims.end(), [](const Json& dim) { return dim.text() == "-1"; });
+  });
 }
 
 // Whether the model's queue has limits, timeouts or priorities.
@@ -117,7 +116,7 @@ Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, S
   if (PYTRITON_ExpectLostWakeUps != nullptr && HasQueuePolicy(config)) PYTRITON_ExpectLostWakeUps();
   if (!config["parameters"][kBuildsBatches].is_missing()) {
     builder_ =
-        std::make_unique<BatchBuilder>(std::atoi(config["max_batch_size"].text().c_str()), VariableInputs(config));
+        std::make_unique<BatchBuilder>(std::atoi(config["max_batch_size"].text().c_str()), HasVariableInputs(config));
   }
   warmups_left_ = CountWarmups(config);
   warmup_ = std::make_unique<WarmupGuard>(warmups_left_);
