@@ -68,7 +68,7 @@ _OPTIMIZATIONS = {
         ("http/tiny/1", "http/tiny/64", "http/tiny/256", "grpc/tiny/1", "http/image/1"),
     ),
     "batching": Optimization(
-        "leaving batchers alone while the function is busy",
+        "batches that the backend builds",
         {"PYTRITON_BATCHING": "0"},
         ("http/tiny/1", "http/tiny/64", "http/tiny/256", "grpc/tiny/1", "http/image/1", "http/image/64"),
     ),

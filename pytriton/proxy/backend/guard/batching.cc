@@ -1,4 +1,5 @@
-// Decides when dynamic batchers look at their queues.
+// Calls instances that build batches when Triton has no more requests for them, and decides when dynamic batchers look
+// at their queues.
 //
 // Triton wakes a model's batcher for each request, and at the end of each batch. While the model's instances are busy,
 // that takes the processor away from the function, and gains nothing. So what would wake a batcher then is put off
