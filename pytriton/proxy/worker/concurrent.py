@@ -246,6 +246,8 @@ class ConcurrentExecutor:
         self._turns.begin(in_flight)
         MODEL.set(self._signature.spec)
         CURRENT_CALLER.set((self._server_client, in_flight.sequence))
+        returned: Any = None
+        is_awaited = False
         error: BaseException | None = None
         if self._watchdog is not None:
             self._watchdog.begin(in_flight)
@@ -254,14 +256,10 @@ class ConcurrentExecutor:
             spans.enter()
         try:
             returned = self._call(in_flight) if in_flight.is_wanted else None
-            if inspect.isawaitable(returned) or hasattr(returned, "__aiter__"):
-                self._loop.call_soon_threadsafe(self._go_on_async, in_flight, returned)
-                if self._deferred:
-                    self._responses.notify_returned(in_flight)
-                return
-            if hasattr(returned, "__next__"):
+            is_awaited = inspect.isawaitable(returned) or hasattr(returned, "__aiter__")
+            if hasattr(returned, "__next__") and not is_awaited:
                 self._stream(in_flight, returned)
-            elif in_flight.is_wanted:
+            elif in_flight.is_wanted and not is_awaited:
                 self._send_all(in_flight, returned)
         except BaseException as caught:
             error = caught
@@ -270,6 +268,15 @@ class ConcurrentExecutor:
                 spans.exit()
             if self._watchdog is not None:
                 self._watchdog.end(in_flight)
+        if is_awaited:
+            try:
+                self._loop.call_soon_threadsafe(self._go_on_async, in_flight, returned)
+            except RuntimeError as closed:  # the loop, with the worker
+                error = closed
+            else:
+                if self._deferred:
+                    self._responses.notify_returned(in_flight)
+                return
         self._finish(in_flight, error)
         del error  # its traceback refers to this frame, which refers to the batch
 

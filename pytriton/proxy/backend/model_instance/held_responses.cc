@@ -27,6 +27,10 @@ HeldResponses::HeldResponses(const Batch& batch, const std::string& cached_outpu
   if (active_) held = this;
 }
 
+HeldResponses::HeldResponses(const std::string& cached_output) : active_(cached_output.empty() && held == nullptr) {
+  if (active_) held = this;
+}
+
 HeldResponses::~HeldResponses() {
   if (!active_) return;
   held = nullptr;

@@ -255,15 +255,25 @@ void Instance::AddToBatch(TRITONBACKEND_Request* request) {
 
 void Instance::ExecuteBuilt() {
   std::vector<TRITONBACKEND_Request*> requests = builder_->Take();
-  const auto has_left = [this](TRITONBACKEND_Request* request) {
+  std::vector<TRITONBACKEND_Request*> cancelled;
+  const auto moves = [&cancelled](TRITONBACKEND_Request* request) {
     if (!IsCancelled(request)) return false;
-    metrics_->CountCancelled(Cancellation::kByClient);
-    Reject(request, Code(Cancellation::kByClient),
-           "model '" + identity_.model + "': " + Reason(Cancellation::kByClient));
+    cancelled.push_back(request);
     return true;
   };
-  requests.erase(std::remove_if(requests.begin(), requests.end(), has_left), requests.end());
+  requests.erase(std::remove_if(requests.begin(), requests.end(), moves), requests.end());
+  RejectCancelled(cancelled);
   if (!requests.empty()) ExecuteBatch(requests.data(), static_cast<uint32_t>(requests.size()));
+}
+
+void Instance::RejectCancelled(const std::vector<TRITONBACKEND_Request*>& requests) const {
+  if (requests.empty()) return;
+  constexpr Cancellation kByClient = Cancellation::kByClient;
+  metrics_->CountCancelled(kByClient, requests.size());
+  const HeldResponses held(cached_output_);
+  for (TRITONBACKEND_Request* request : requests) {
+    Reject(request, Code(kByClient), "model '" + identity_.model + "': " + Reason(kByClient));
+  }
 }
 
 void Instance::ExecuteBatch(TRITONBACKEND_Request** requests, uint32_t request_count) {

@@ -64,6 +64,7 @@ class Instance {
   // Adds a request to the batch that is being built. It is executed once it is full, or Triton has no more requests.
   void AddToBatch(TRITONBACKEND_Request* request);
   void ExecuteBuilt();
+  void RejectCancelled(const std::vector<TRITONBACKEND_Request*>& requests) const;
   void ExecuteOne(NotificationKind kind, ConnectedWorker* worker, TRITONBACKEND_Request** requests,
                   uint32_t request_count);
   std::vector<Outcome> Infer(NotificationKind kind, ConnectedWorker* worker, Batch* batch, Timing* timing);
