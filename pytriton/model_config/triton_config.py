@@ -13,7 +13,10 @@ from pytriton.model_config.triton_model_config import media_type_parameter
 
 BACKEND_NAME = "pytriton"
 BUILDS_BATCHES = "pytriton_builds_batches"
-"""The parameter of a model whose batches the backend builds. Twin of ``backend/guard/model_config.cc``."""
+"""The parameter of a model whose batches the backend builds.
+
+Twin of ``backend/model_instance/instance.cc`` and ``backend/guard/model_config.cc``.
+"""
 
 Message = dict[str, Any]
 """A protobuf message: values are numbers, booleans, strings, messages, or lists and maps of these."""
@@ -66,10 +69,12 @@ def triton_model_config(
         message["input"] = [_tensor(tensor, config.batching, optional=bool(tensor.optional)) for tensor in spec.inputs]
     message["output"] = [_tensor(tensor, config.batching, optional=False) for tensor in spec.outputs]
     message["instance_group"] = [{"count": int(spec.instances), "kind": EnumValue("KIND_CPU")}]
-    if config.batching and builds_batches and config.batcher == DynamicBatcher():
-        parameters = {**parameters, BUILDS_BATCHES: "yes"}
-    elif config.batching and config.batcher is not None:
-        message["dynamic_batching"] = _dynamic_batching(config.batcher)
+    if config.batching and config.batcher is not None:
+        batcher = _dynamic_batching(config.batcher)
+        if builds_batches and batcher == _dynamic_batching(DynamicBatcher()):
+            parameters = {**parameters, BUILDS_BATCHES: "yes"}
+        else:
+            message["dynamic_batching"] = batcher
     if config.response_cache:
         message["response_cache"] = {"enable": True}
     if config.decoupled:

@@ -80,7 +80,8 @@ def test_an_idle_instance_takes_requests_while_another_one_is_busy(triton, grpc_
         assert grpc_client.infer(name, {"x": row(number)})["y"].item() == number
         return time.monotonic() - start
 
-    bind_floats(triton, name, [infer, infer], config=ModelConfig(max_batch_size=1))
+    config = ModelConfig(max_batch_size=1, batcher=DynamicBatcher(preferred_batch_size=[1]))
+    bind_floats(triton, name, [infer, infer], config=config)
     for _ in range(10):
         send(0)
     busy = Background(lambda: send(1))

@@ -7,6 +7,7 @@ import threading
 
 import numpy as np
 import pytest
+import tritonclient.grpc as grpc
 from serving import (
     FLOATS_IN,
     FLOATS_OUT,
@@ -14,6 +15,7 @@ from serving import (
     bind_floats,
     request_json,
     running_triton,
+    samples_of,
     send_floats,
     server_of,
     wait_until,
@@ -99,31 +101,54 @@ def test_requests_without_an_optional_input_are_in_another_batch(triton, grpc_cl
 
 
 def test_requests_that_wait_for_a_coroutine_become_one_batch(triton, grpc_client, name):
-    sizes = []
-    entered, opened = threading.Event(), threading.Event()
+    def batches():
+        entered, opened = threading.Event(), threading.Event()
+        sizes = []
 
-    @batch
-    async def infer(x):
-        sizes.append(len(x))
-        if len(sizes) == 1:
+        @batch
+        async def infer(x):
+            sizes.append(len(x))
             entered.set()
             assert opened.wait(30)  # the loop takes no other batch meanwhile
-        await asyncio.sleep(0)
-        return {"y": x}
+            await asyncio.sleep(0)
+            return {"y": x}
 
-    bind_floats(triton, name, infer, config=ModelConfig(max_batch_size=16))
-    requests = [Background(lambda: grpc_client.infer(name, {"x": row(0)}))]
-    assert entered.wait(30)
-    for number in range(1, 9):
+        bind_floats(triton, name, infer, config=ModelConfig(max_batch_size=16))
+        requests = [Background(lambda: grpc_client.infer(name, {"x": row(0)}))]
+        assert entered.wait(30)
+        requests.append(Background(lambda: grpc_client.infer(name, {"x": row(1)})))
+        wait_until(lambda: samples_of(triton, "pytriton_requests_in_flight", model=name, version="1") == {(): 2})
+        for number in range(2, 9):
+            requests.append(Background(lambda number=number: grpc_client.infer(name, {"x": row(number)})))
+        wait_until(lambda: is_pending(triton, name, 7))
+        opened.set()
+        for number, request in enumerate(requests):
+            request.finish()
+            assert request.result["y"].item() == number
+        return sizes
+
+    assert gathers([1, 1, 7], batches)
+
+
+def test_instances_build_batches_of_their_own(triton, grpc_client, name):
+    gates = [Gate(), Gate()]
+    bind_floats(triton, name, gates, config=ModelConfig(max_batch_size=4))
+    requests = []
+    for number, gate in enumerate(gates):
         requests.append(Background(lambda number=number: grpc_client.infer(name, {"x": row(number)})))
-    wait_until(lambda: is_pending(triton, name, 6))
-    opened.set()
+        wait_until(lambda number=number: sum(gate.entered.is_set() for gate in gates) == number + 1)
+    for number in range(2, 10):
+        requests.append(Background(lambda number=number: grpc_client.infer(name, {"x": row(number)})))
+    wait_until(lambda: is_pending(triton, name, 8))
+    for gate in gates:
+        gate.opened.set()
     for number, request in enumerate(requests):
         request.finish()
         assert request.result["y"].item() == number
 
-    assert sum(sizes) == 9
-    assert len(sizes) < 5
+    batches = [each for gate in gates for each in gate.batches]
+    assert sorted(number for each in batches for (number,) in each) == list(range(10))
+    assert len(batches) < 10
 
 
 def test_the_server_starts_no_batcher(triton, name):
@@ -155,4 +180,8 @@ def test_the_configuration_is_the_one_of_a_model_with_a_batcher(triton, monkeypa
     monkeypatch.setenv("PYTRITON_BATCHING", "0")
     with running_triton() as other:
         assert configuration_in(other) == built
+    with grpc.InferenceServerClient(f"127.0.0.1:{triton.config.grpc_port}") as client:
+        shown = client.get_model_config(name).config
+    assert list(shown.dynamic_batching.preferred_batch_size) == [4]
+    assert "pytriton_builds_batches" not in shown.parameters
     assert built["dynamic_batching"]["preferred_batch_size"] == [4]

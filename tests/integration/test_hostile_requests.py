@@ -93,8 +93,9 @@ def send_bytes(triton, model, shape, data):
         return response.status, json.loads(response.read())
 
 
-def test_a_batch_of_no_samples_with_data_fails_alone(triton, name):
-    config = ModelConfig(max_batch_size=16, batcher=DynamicBatcher(max_queue_delay_microseconds=20_000))
+@pytest.mark.parametrize("batcher", [DynamicBatcher(), DynamicBatcher(max_queue_delay_microseconds=20_000)])
+def test_a_batch_of_no_samples_with_data_fails_alone(triton, name, batcher):
+    config = ModelConfig(max_batch_size=16, batcher=batcher)
     shapes = set()
 
     @batch

@@ -192,6 +192,14 @@ def test_an_idle_instance_gets_what_is_queued(
 
 
 @pytest.mark.parametrize("sanitizer", SANITIZERS)
+@pytest.mark.parametrize("program", ["model_config"])
+def test_clients_see_the_batcher_whose_work_the_backend_does(
+    native: Any, programs: dict[str, Path], program: str, sanitizer: str
+) -> None:
+    assert "passed" in output_of(native, programs[f"{program}_{sanitizer}"])
+
+
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
 @pytest.mark.parametrize("program", ["event_loop_stress"])
 def test_the_event_loop_serves_clients_of_all_kinds(
     native: Any, programs: dict[str, Path], program: str, sanitizer: str

@@ -257,9 +257,11 @@ class ConcurrentExecutor:
         try:
             returned = self._call(in_flight) if in_flight.is_wanted else None
             is_awaited = inspect.isawaitable(returned) or hasattr(returned, "__aiter__")
-            if hasattr(returned, "__next__") and not is_awaited:
+            if is_awaited:
+                pass  # below
+            elif hasattr(returned, "__next__"):
                 self._stream(in_flight, returned)
-            elif in_flight.is_wanted and not is_awaited:
+            elif in_flight.is_wanted:
                 self._send_all(in_flight, returned)
         except BaseException as caught:
             error = caught
@@ -268,11 +270,13 @@ class ConcurrentExecutor:
                 spans.exit()
             if self._watchdog is not None:
                 self._watchdog.end(in_flight)
-        if is_awaited:
+        if is_awaited and error is None:
             try:
                 self._loop.call_soon_threadsafe(self._go_on_async, in_flight, returned)
             except RuntimeError as closed:  # the loop, with the worker
                 error = closed
+                if inspect.iscoroutine(returned):
+                    returned.close()
             else:
                 if self._deferred:
                     self._responses.notify_returned(in_flight)

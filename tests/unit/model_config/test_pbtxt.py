@@ -159,8 +159,11 @@ def test_dynamic_batching_is_on_by_default():
     assert message.dynamic_batching == model_config_pb2.ModelDynamicBatching()
 
 
-def test_a_backend_that_builds_batches_needs_no_batcher():
-    spec = ModelSpec.create("Model", [], [Tensor((1,), float)])
+@pytest.mark.parametrize(
+    "batcher", [DynamicBatcher(), DynamicBatcher(preferred_batch_size=[], priority_queue_policy={})]
+)
+def test_a_backend_that_builds_batches_needs_no_batcher(batcher):
+    spec = ModelSpec.create("Model", [], [Tensor((1,), float)], config=ModelConfig(batcher=batcher))
 
     message = text_format.Parse(model_config_pbtxt(spec, builds_batches=True), model_config_pb2.ModelConfig())
 

@@ -12,7 +12,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "base/workarounds.h"
 #include "guard/arrivals.h"
@@ -88,10 +90,11 @@ TRITONSERVER_Error* ShowBatcher(TRITONSERVER_Message** config) {
   const char* json = nullptr;
   size_t size = 0;
   TRITONSERVER_Error* error = PYTRITON_NEXT(TRITONSERVER_MessageSerializeToJson)(*config, &json, &size);
+  const std::optional<std::string> shown = error == nullptr ? WithBatcher({json, size}) : std::nullopt;
+  if (error == nullptr && !shown.has_value()) return nullptr;
+  PYTRITON_NEXT(TRITONSERVER_MessageDelete)(std::exchange(*config, nullptr));
   if (error != nullptr) return error;
-  const std::string shown = WithBatcher({json, size});
-  PYTRITON_NEXT(TRITONSERVER_MessageDelete)(*config);
-  return PYTRITON_NEXT(TRITONSERVER_MessageNewFromSerializedJson)(config, shown.data(), shown.size());
+  return PYTRITON_NEXT(TRITONSERVER_MessageNewFromSerializedJson)(config, shown->data(), shown->size());
 }
 
 // Starts to unload all models, unless there are requests in flight: those keep their models.

@@ -142,6 +142,7 @@ struct IdleCall {
 
 thread_local IdleCall idle_call;
 thread_local bool has_waited = false;  // by `std::condition_variable::wait`
+std::atomic<bool> any_has_waited{false};
 thread_local bool is_instance_thread = false;
 thread_local InstanceThread instance_thread;
 thread_local bool is_batcher_thread = false;
@@ -165,7 +166,7 @@ void PYTRITON_BatchBegins(int instance_count) {
 bool PYTRITON_CallWhenIdle(void (*function)(void*), void* argument) {
   static const bool is_on = !pytriton::IsSwitchedOff("PYTRITON_BATCHING");
   // Otherwise the guard would not notice.
-  if (!is_on || !pytriton::guard::has_waited) return false;
+  if (!is_on || !pytriton::guard::any_has_waited.load(std::memory_order_relaxed)) return false;
   pytriton::guard::is_instance_thread = true;
   pytriton::guard::idle_call = {function, argument};
   return true;
@@ -203,6 +204,7 @@ void NotifyOne(std::condition_variable* condition) {
 void Wait(std::condition_variable* condition,
           std::unique_lock<std::mutex>& lock) __asm__("_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE");
 void Wait(std::condition_variable* condition, std::unique_lock<std::mutex>& lock) {
+  if (!pytriton::guard::has_waited) pytriton::guard::any_has_waited.store(true, std::memory_order_relaxed);
   pytriton::guard::has_waited = true;
   if (pytriton::guard::is_instance_thread) {
     const auto call = std::exchange(pytriton::guard::idle_call, {});

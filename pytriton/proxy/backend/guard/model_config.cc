@@ -21,22 +21,21 @@ std::string DefaultBatcher(int max_batch_size) {
 
 }  // namespace
 
-std::string WithBatcher(std::string config) {
-  size_t start = config.find(kBuildsBatches);
-  const size_t size_key = config.find(kMaxBatchSize);
-  const size_t place = config.find(kInstanceGroup);
-  if (start == std::string::npos || size_key == std::string::npos || place == std::string::npos) return config;
-  const int max_batch_size = std::atoi(config.c_str() + size_key + std::strlen(kMaxBatchSize));
-  size_t length = std::strlen(kBuildsBatches);
-  if (config[start + length] == ',') {
-    ++length;
-  } else if (config[start - 1] == ',') {
-    --start;
-    ++length;
+std::optional<std::string> WithBatcher(std::string_view config) {
+  const size_t parameter = config.find(kBuildsBatches);
+  const size_t size = config.find(kMaxBatchSize);
+  if (parameter == std::string_view::npos || size == std::string_view::npos ||
+      config.find(kInstanceGroup) == std::string_view::npos) {
+    return std::nullopt;
   }
-  config.erase(start, length);
-  config.insert(start < place ? place - length : place, DefaultBatcher(max_batch_size));
-  return config;
+  std::string shown(config);
+  const int max_batch_size = std::atoi(shown.c_str() + size + std::strlen(kMaxBatchSize));
+  const size_t end = parameter + std::strlen(kBuildsBatches);
+  const bool is_followed = shown[end] == ',';
+  const bool is_last = !is_followed && shown[parameter - 1] == ',';
+  shown.erase(is_last ? parameter - 1 : parameter, std::strlen(kBuildsBatches) + (is_followed || is_last ? 1 : 0));
+  shown.insert(shown.find(kInstanceGroup), DefaultBatcher(max_batch_size));
+  return shown;
 }
 
 }  // namespace pytriton::guard

@@ -197,7 +197,7 @@ Batch::Batch(const AdmissionMessage& model, const std::vector<uint32_t>& ranks, 
       requests_.push_back(requests[i]);
     } catch (const TritonError& error) {
       rejections_.push_back({requests[i], error.code(), error.what()});
-    } catch (const cuda::CudaError& error) {
+    } catch (const std::exception& error) {
       rejections_.push_back({requests[i], TRITONSERVER_ERROR_INTERNAL, error.what()});
     }
     views_.resize(requests_.size() * model.inputs.size());

@@ -1,6 +1,8 @@
 #include "model_instance/batch_builder.h"
 
 #include <algorithm>
+#include <cstring>
+#include <utility>
 
 #include "triton/error.h"
 
@@ -32,15 +34,33 @@ uint32_t InputCount(TRITONBACKEND_Request* request) {
   return count;
 }
 
+// Whether an input has this name, and these dimensions beyond the first, along which a batch is stacked.
+bool IsAlike(const Properties& input, const Properties& other) {
+  return input.rank == other.rank && std::strcmp(input.name, other.name) == 0 &&
+         (input.rank == 0 || std::equal(input.shape + 1, input.shape + input.rank, other.shape + 1));
+}
+
+bool HaveSameInputs(TRITONBACKEND_Request* request, TRITONBACKEND_Request* other) {
+  const uint32_t count = InputCount(request);
+  if (InputCount(other) != count) return false;
+  for (uint32_t i = 0; i < count; ++i) {
+    const Properties input = PropertiesOf(request, i);
+    bool is_found = false;
+    for (uint32_t j = 0; j < count && !is_found; ++j) {
+      is_found = IsAlike(input, PropertiesOf(other, (i + j) % count));  // clients mostly keep an order
+    }
+    if (!is_found) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 bool BatchBuilder::Add(TRITONBACKEND_Request* request) {
   const int64_t rows = RowsOf(request);
-  Shapes shapes = has_variable_inputs_ ? ShapesOf(request) : Shapes();
-  if (requests_.empty()) {
-    shapes_ = std::move(shapes);
-  } else if (rows_ + rows > max_rows_ || shapes != shapes_) {
-    return false;
+  if (!requests_.empty()) {
+    if (rows_ + rows > max_rows_) return false;
+    if (has_variable_inputs_ && !HaveSameInputs(request, requests_.front())) return false;
   }
   requests_.push_back(request);
   rows_ += rows;
@@ -52,20 +72,11 @@ std::vector<TRITONBACKEND_Request*> BatchBuilder::Take() {
   return std::exchange(requests_, {});
 }
 
-int64_t BatchBuilder::RowsOf(TRITONBACKEND_Request* request) {
+int64_t BatchBuilder::RowsOf(TRITONBACKEND_Request* request) const {
   if (InputCount(request) == 0) return 1;
   const Properties first = PropertiesOf(request, 0);
-  return first.rank > 0 ? first.shape[0] : 1;
-}
-
-BatchBuilder::Shapes BatchBuilder::ShapesOf(TRITONBACKEND_Request* request) {
-  Shapes shapes(InputCount(request));
-  for (uint32_t i = 0; i < shapes.size(); ++i) {
-    const Properties input = PropertiesOf(request, i);
-    shapes[i] = {input.name, {input.shape + std::min<uint32_t>(1, input.rank), input.shape + input.rank}};
-  }
-  std::sort(shapes.begin(), shapes.end());
-  return shapes;
+  // Triton removes the first dimension of a request of no rows, so that another one is first.
+  return first.rank == 0 ? 1 : std::clamp<int64_t>(first.shape[0], 1, max_rows_);
 }
 
 }  // namespace pytriton

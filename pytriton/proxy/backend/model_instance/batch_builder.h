@@ -2,8 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "triton/api.h"
@@ -24,17 +22,12 @@ class BatchBuilder {
   std::vector<TRITONBACKEND_Request*> Take();
 
  private:
-  // The inputs of a request by name, with their dimensions beyond the first, along which a batch is stacked.
-  using Shapes = std::vector<std::pair<std::string, std::vector<int64_t>>>;
-
-  static int64_t RowsOf(TRITONBACKEND_Request* request);
-  static Shapes ShapesOf(TRITONBACKEND_Request* request);
+  int64_t RowsOf(TRITONBACKEND_Request* request) const;
 
   const int64_t max_rows_;
   const bool has_variable_inputs_;
   std::vector<TRITONBACKEND_Request*> requests_;
   int64_t rows_ = 0;
-  Shapes shapes_;  // of each request in the batch, if they vary
 };
 
 }  // namespace pytriton

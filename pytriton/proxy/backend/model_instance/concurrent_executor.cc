@@ -98,7 +98,7 @@ bool ConcurrentExecutor::Submit(NotificationKind kind, TRITONBACKEND_Request** r
     // The receiving thread notices, and fails all requests in flight.
   }
   const bool deferred = connection_->model().mode == ExecutionMode::kDeferred;
-  // A busy worker takes batches late. What arrives meanwhile had better become one batch in Triton's queue than many.
+  // A busy worker takes batches late. What arrives meanwhile had better wait in Triton's queue, and become one.
   if (!deferred && in_flight() > 1) {
     while (alive() && !connection_->AwaitTaken()) continue;
   }

@@ -20,7 +20,7 @@ class HeldResponses {
   // Does nothing unless the batch is traced, or if the model has a response cache (`cached_output` is not empty): that
   // may look at the request when the response is sent.
   HeldResponses(const Batch& batch, const std::string& cached_output);
-  // For requests that may be traced.
+  // For requests that may be traced; does nothing if the model has a response cache.
   explicit HeldResponses(const std::string& cached_output);
   ~HeldResponses();
   HeldResponses(const HeldResponses&) = delete;

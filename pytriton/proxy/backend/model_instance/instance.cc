@@ -249,11 +249,22 @@ void Instance::AddToBatch(TRITONBACKEND_Request* request) {
     ExecuteBuilt();
     builder_->Add(request);
   }
-  const auto execute = [](void* instance) noexcept { static_cast<Instance*>(instance)->ExecuteBuilt(); };
-  if (builder_->is_full() || PYTRITON_CallWhenIdle == nullptr || !PYTRITON_CallWhenIdle(execute, this)) ExecuteBuilt();
+  if (builder_->is_full() || !ExecutesWhenIdle()) ExecuteBuilt();
 }
 
-void Instance::ExecuteBuilt() {
+bool Instance::ExecutesWhenIdle() {
+  const auto execute = [](void* instance) { static_cast<Instance*>(instance)->ExecuteBuilt(); };
+  if (PYTRITON_CallWhenIdle != nullptr && PYTRITON_CallWhenIdle(execute, this)) return true;
+  if (!is_warned_) {
+    Log(TRITONSERVER_LOG_WARN, "model '" + identity_.model +
+                                   "': each request is a batch, as the guard does not notice when the server is idle; "
+                                   "set PYTRITON_BATCHING=0");
+  }
+  is_warned_ = true;
+  return false;
+}
+
+void Instance::ExecuteBuilt() noexcept {
   std::vector<TRITONBACKEND_Request*> requests = builder_->Take();
   std::vector<TRITONBACKEND_Request*> cancelled;
   const auto moves = [&cancelled](TRITONBACKEND_Request* request) {
@@ -262,18 +273,17 @@ void Instance::ExecuteBuilt() {
     return true;
   };
   requests.erase(std::remove_if(requests.begin(), requests.end(), moves), requests.end());
-  RejectCancelled(cancelled);
   if (!requests.empty()) ExecuteBatch(requests.data(), static_cast<uint32_t>(requests.size()));
+  RejectCancelled(cancelled);
 }
 
+// Last, as Triton may still be handling a client's departure (late-responses).
 void Instance::RejectCancelled(const std::vector<TRITONBACKEND_Request*>& requests) const {
   if (requests.empty()) return;
-  constexpr Cancellation kByClient = Cancellation::kByClient;
-  metrics_->CountCancelled(kByClient, requests.size());
+  metrics_->CountCancelled(Cancellation::kByClient, requests.size());
+  const std::string reason = "model '" + identity_.model + "': " + Reason(Cancellation::kByClient);
   const HeldResponses held(cached_output_);
-  for (TRITONBACKEND_Request* request : requests) {
-    Reject(request, Code(kByClient), "model '" + identity_.model + "': " + Reason(kByClient));
-  }
+  for (TRITONBACKEND_Request* request : requests) Reject(request, Code(Cancellation::kByClient), reason);
 }
 
 void Instance::ExecuteBatch(TRITONBACKEND_Request** requests, uint32_t request_count) {

@@ -63,7 +63,10 @@ class Instance {
   void ExecuteBatch(TRITONBACKEND_Request** requests, uint32_t request_count);
   // Adds a request to the batch that is being built. It is executed once it is full, or Triton has no more requests.
   void AddToBatch(TRITONBACKEND_Request* request);
-  void ExecuteBuilt();
+  // Whether the batch will be executed when Triton has no more requests.
+  bool ExecutesWhenIdle();
+  // Does not throw: the server, which is started again, does not go on with requests that nobody has.
+  void ExecuteBuilt() noexcept;
   void RejectCancelled(const std::vector<TRITONBACKEND_Request*>& requests) const;
   void ExecuteOne(NotificationKind kind, ConnectedWorker* worker, TRITONBACKEND_Request** requests,
                   uint32_t request_count);
@@ -95,6 +98,7 @@ class Instance {
   std::unique_ptr<RestartCounter> restart_counter_;     // of a bound model whose worker has its own process
   int64_t restarts_seen_ = 0;
   std::unique_ptr<BatchBuilder> builder_;  // null if Triton makes the batches
+  bool is_warned_ = false;                 // that it cannot build any
 };
 
 }  // namespace pytriton

@@ -1,6 +1,6 @@
 // The workers of a model's instances: an instance that executes a batch uses the idle one that was busy last.
 //
-// Triton hands batches to instances in turn. If each used its own worker, then under little load each worker would
+// Triton hands requests to instances in turn. If each used its own worker, then under little load each worker would
 // sleep for as long as all others take together, and would have to be woken for each batch; the one that was busy last
 // may still be spinning, and its code and data are in the processor's caches.
 #pragma once
