@@ -145,9 +145,12 @@ void RequestsOfClientsThatHaveGoneAreLeftOut() {
   CHECK(gone->failed_with(TRITONSERVER_ERROR_CANCELLED, "was cancelled"));
   CHECK((built.batches() == std::vector<Counts>{{1, 3}}));
 
-  built.Send({1, 3})->request.cancelled = true;
+  Sent* const traced = built.Send({1, 3});
+  traced->request.cancelled = traced->request.with_traced = true;
+  traced->request.trace = 7;
   BeIdle();
   CHECK(Model::IsDone(built.requests()));
+  CHECK(traced->failed_with(TRITONSERVER_ERROR_CANCELLED, "was cancelled"));
   CHECK(built.batches().size() == 1);
 }
 

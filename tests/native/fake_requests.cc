@@ -331,7 +331,8 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportStatistics(TRITONBACKEND_Mo
                                                                 uint64_t, uint64_t, uint64_t) {
   const std::lock_guard<std::mutex> lock(state_mutex);
   Require(!request->released, "a released request belongs to the server");
-  Require(success != request->failed, "statistics say what came of a request");
+  const bool is_held = request->with_traced && !request->answered;
+  Require(is_held || success != request->failed, "statistics say what came of a request");
   ++(success ? instance->succeeded : instance->failed);
   state_changed.notify_all();
   return nullptr;

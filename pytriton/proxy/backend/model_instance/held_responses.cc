@@ -1,5 +1,7 @@
 #include "model_instance/held_responses.h"
 
+#include <algorithm>
+
 #include "triton/error.h"
 
 namespace pytriton {
@@ -7,6 +9,14 @@ namespace pytriton {
 namespace {
 
 thread_local HeldResponses* held = nullptr;
+
+bool IsTraced(TRITONBACKEND_Request* request) {
+  if (TRITONBACKEND_RequestTrace == nullptr) return false;
+  TRITONSERVER_InferenceTrace* trace = nullptr;
+  TRITONSERVER_Error* untraced = TRITONBACKEND_RequestTrace(request, &trace);
+  if (untraced != nullptr) TRITONSERVER_ErrorDelete(untraced);  // a server that was built without traces
+  return trace != nullptr;
+}
 
 void SendNow(TRITONBACKEND_Response* response, TRITONSERVER_Error* error) {
   LogIfError(TRITONBACKEND_ResponseSend(response, TRITONSERVER_RESPONSE_COMPLETE_FINAL, error),
@@ -23,11 +33,13 @@ void SendNow(TRITONBACKEND_ResponseFactory* factory) {
 }  // namespace
 
 HeldResponses::HeldResponses(const Batch& batch, const std::string& cached_output)
-    : active_(batch.is_traced() && cached_output.empty() && held == nullptr) {
-  if (active_) held = this;
-}
+    : HeldResponses(batch.is_traced(), cached_output) {}
 
-HeldResponses::HeldResponses(const std::string& cached_output) : active_(cached_output.empty() && held == nullptr) {
+HeldResponses::HeldResponses(const std::vector<TRITONBACKEND_Request*>& requests, const std::string& cached_output)
+    : HeldResponses(std::any_of(requests.begin(), requests.end(), IsTraced), cached_output) {}
+
+HeldResponses::HeldResponses(bool is_traced, const std::string& cached_output)
+    : active_(is_traced && cached_output.empty() && held == nullptr) {
   if (active_) held = this;
 }
 

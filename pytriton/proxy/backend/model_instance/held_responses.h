@@ -20,13 +20,15 @@ class HeldResponses {
   // Does nothing unless the batch is traced, or if the model has a response cache (`cached_output` is not empty): that
   // may look at the request when the response is sent.
   HeldResponses(const Batch& batch, const std::string& cached_output);
-  // For requests that may be traced; does nothing if the model has a response cache.
-  explicit HeldResponses(const std::string& cached_output);
+  // Likewise, for requests that become no batch.
+  HeldResponses(const std::vector<TRITONBACKEND_Request*>& requests, const std::string& cached_output);
   ~HeldResponses();
   HeldResponses(const HeldResponses&) = delete;
   HeldResponses& operator=(const HeldResponses&) = delete;
 
  private:
+  HeldResponses(bool is_traced, const std::string& cached_output);
+
   friend void SendFinal(TRITONBACKEND_Response* response, TRITONSERVER_Error* error);
   friend void SendFinal(TRITONBACKEND_ResponseFactory* factory);
 

@@ -282,7 +282,7 @@ void Instance::RejectCancelled(const std::vector<TRITONBACKEND_Request*>& reques
   if (requests.empty()) return;
   metrics_->CountCancelled(Cancellation::kByClient, requests.size());
   const std::string reason = "model '" + identity_.model + "': " + Reason(Cancellation::kByClient);
-  const HeldResponses held(cached_output_);
+  const HeldResponses held(requests, cached_output_);
   for (TRITONBACKEND_Request* request : requests) Reject(request, Code(Cancellation::kByClient), reason);
 }
 
