@@ -16,8 +16,12 @@ void (*idle_function)(void*) = nullptr;
 void* idle_argument = nullptr;
 bool can_call = true;
 
-void BeIdle() {
+void LookForMore() {
   if (idle_function != nullptr) std::exchange(idle_function, nullptr)(idle_argument);
+}
+
+void BeIdle() {
+  while (idle_function != nullptr) LookForMore();
 }
 
 }  // namespace
@@ -90,6 +94,22 @@ void RequestsBecomeABatchWhenTheServerHasNoMore() {
   BeIdle();
   built.CheckAllEchoed();
   CHECK((built.batches() == std::vector<Counts>{{1, 3, 2}, {1}}));
+}
+
+void AnInstanceLooksForMoreOnceIfTheLastBatchWasLarger() {
+  BuiltBatches built(8);
+  for (int i = 0; i < 3; ++i) built.Send({1, 3});
+  LookForMore();
+  built.Send({1, 3});
+  LookForMore();
+  CHECK(built.batches().size() == 1);
+  built.Send({1, 3});
+  LookForMore();
+  CHECK(built.batches().size() == 2);
+  for (int i = 0; i < 2; ++i) built.Send({1, 3});
+  LookForMore();
+  built.CheckAllEchoed();
+  CHECK((built.batches() == std::vector<Counts>{{1, 1, 1}, {1, 1}, {1, 1}}));
 }
 
 void AFullBatchIsExecutedAtOnce() {
@@ -181,6 +201,8 @@ int main(int argc, char** argv) {
   return Run(
       {
           {"requests_become_a_batch_when_the_server_has_no_more", RequestsBecomeABatchWhenTheServerHasNoMore},
+          {"an_instance_looks_for_more_once_if_the_last_batch_was_larger",
+           AnInstanceLooksForMoreOnceIfTheLastBatchWasLarger},
           {"a_full_batch_is_executed_at_once", AFullBatchIsExecutedAtOnce},
           {"a_request_with_too_many_rows_begins_another_batch", ARequestWithTooManyRowsBeginsAnotherBatch},
           {"a_request_with_other_shapes_begins_another_batch", ARequestWithOtherShapesBeginsAnotherBatch},

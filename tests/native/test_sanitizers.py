@@ -28,6 +28,7 @@ BEHAVIOURS = {
     ],
     "data_path_built_batches": [
         "requests_become_a_batch_when_the_server_has_no_more",
+        "an_instance_looks_for_more_once_if_the_last_batch_was_larger",
         "a_full_batch_is_executed_at_once",
         "a_request_with_too_many_rows_begins_another_batch",
         "a_request_with_other_shapes_begins_another_batch",

@@ -69,6 +69,8 @@ bool BatchBuilder::Add(TRITONBACKEND_Request* request) {
 
 std::vector<TRITONBACKEND_Request*> BatchBuilder::Take() {
   rows_ = 0;
+  last_size_ = requests_.size();
+  has_expected_more_ = false;
   return std::exchange(requests_, {});
 }
 

@@ -1,7 +1,9 @@
 // The requests of the next batch, for models to which Triton hands over one request at a time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "triton/api.h"
@@ -17,6 +19,8 @@ class BatchBuilder {
   // Adds a request to the batch. Returns false if it does not fit there: too many rows, other inputs, or other shapes.
   // Any request fits in an empty batch.
   bool Add(TRITONBACKEND_Request* request);
+  // Whether more requests are likely to come at once, since the last batch had more; true only once for a batch.
+  bool ExpectsMore() { return requests_.size() < last_size_ && !std::exchange(has_expected_more_, true); }
   bool is_full() const { return rows_ >= max_rows_; }
   // Returns the requests, and begins with a new batch.
   std::vector<TRITONBACKEND_Request*> Take();
@@ -28,6 +32,8 @@ class BatchBuilder {
   const bool has_variable_inputs_;
   std::vector<TRITONBACKEND_Request*> requests_;
   int64_t rows_ = 0;
+  size_t last_size_ = 0;
+  bool has_expected_more_ = false;
 };
 
 }  // namespace pytriton

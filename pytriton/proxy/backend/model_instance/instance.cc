@@ -253,7 +253,7 @@ void Instance::AddToBatch(TRITONBACKEND_Request* request) {
 }
 
 bool Instance::ExecutesWhenIdle() {
-  const auto execute = [](void* instance) { static_cast<Instance*>(instance)->ExecuteBuilt(); };
+  const auto execute = [](void* instance) { static_cast<Instance*>(instance)->ExecuteIdle(); };
   if (PYTRITON_CallWhenIdle != nullptr && PYTRITON_CallWhenIdle(execute, this)) return true;
   if (!is_warned_) {
     Log(TRITONSERVER_LOG_WARN, "model '" + identity_.model +
@@ -262,6 +262,14 @@ bool Instance::ExecutesWhenIdle() {
   }
   is_warned_ = true;
   return false;
+}
+
+void Instance::ExecuteIdle() {
+  if (builder_->ExpectsMore() && ExecutesWhenIdle()) {
+    std::this_thread::yield();  // to threads that are reading them
+  } else {
+    ExecuteBuilt();
+  }
 }
 
 void Instance::ExecuteBuilt() noexcept {

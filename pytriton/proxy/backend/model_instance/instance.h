@@ -65,6 +65,8 @@ class Instance {
   void AddToBatch(TRITONBACKEND_Request* request);
   // Whether the batch will be executed when Triton has no more requests.
   bool ExecutesWhenIdle();
+  // Executes the batch now that Triton has no more requests, or lets Triton look for more first.
+  void ExecuteIdle();
   // Does not throw: the server, which is started again, does not go on with requests that nobody has.
   void ExecuteBuilt() noexcept;
   void RejectCancelled(const std::vector<TRITONBACKEND_Request*>& requests) const;
