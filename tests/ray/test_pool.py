@@ -101,8 +101,9 @@ def test_a_pool_is_found_by_its_name_and_goes_to_other_processes(pool, cluster):
 
 
 def test_the_status_shows_replicas_nodes_models_and_load(pool, cluster):
-    status = pool.status()
-    assert (status.state, status.replica_states) == ("RUNNING", {"RUNNING": 2})
+    # Ray publishes what it knows of the replicas a moment after they are ready.
+    status = wait_until(lambda: (found := pool.status()).replica_states == {"RUNNING": 2} and found, 30.0)
+    assert status.state == "RUNNING"
     assert {replica.node for replica in status.replicas} <= {node.node_id for node in cluster.list_all_nodes()}
     assert all(replica.models == ("Multiply",) and replica.load["pending"] == 0 for replica in status.replicas)
     assert all(replica.http in str(status) for replica in status.replicas)
