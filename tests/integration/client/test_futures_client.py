@@ -80,13 +80,14 @@ def test_a_full_queue_makes_others_wait(triton, name, url):
         assert third.finish().result.result(30)["y"] == [2]
 
 
-def test_waiting_for_room_ends(url):
-    with FuturesModelClient(url, "no-such-model", max_workers=1, max_queue_size=1, inference_timeout_s=0.3) as client:
-        waiting = [client.infer_sample([number]) for number in range(2)]
+def test_waiting_for_room_ends(triton, name, url):
+    _, gate = held_model(triton, name)
+    with FuturesModelClient(url, name, max_workers=1, max_queue_size=1, inference_timeout_s=0.3) as client:
+        waiting = [client.infer_sample([number], timeout_s=30) for number in range(2)]
         with pytest.raises(PyTritonClientQueueFullError, match=r"within 0\.3 s"):
             client.infer_sample([2])
-        for future in waiting:
-            future.cancel()
+        gate.set()
+        assert [future.result(30)["y"][0] for future in waiting] == [0, 1]
 
 
 def test_a_callback_that_finds_the_queue_full_does_not_wait_for_itself(triton, name, url):
