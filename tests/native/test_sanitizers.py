@@ -175,10 +175,14 @@ def test_the_arena_under_stress(native: Any, programs: dict[str, Path], sanitize
 
 
 @pytest.mark.parametrize("sanitizer", SANITIZERS)
-@pytest.mark.parametrize("program", ["response_queue_stress"])
-def test_the_queue_of_responses_loses_none(
-    native: Any, programs: dict[str, Path], program: str, sanitizer: str
-) -> None:
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param("response_queue_stress", id="the queue of responses loses none"),
+        pytest.param("model_config", id="clients see the batcher whose work the backend does"),
+    ],
+)
+def test_the_guard(native: Any, programs: dict[str, Path], program: str, sanitizer: str) -> None:
     assert "passed" in output_of(native, programs[f"{program}_{sanitizer}"])
 
 
@@ -190,14 +194,6 @@ def test_an_idle_instance_gets_what_is_queued(
     late, _, built = output_of(native, programs[f"{program}_{sanitizer}"]).split()
     assert late == "late=0"
     assert float(built.removeprefix("requests_per_built_batch=")) > 1.1
-
-
-@pytest.mark.parametrize("sanitizer", SANITIZERS)
-@pytest.mark.parametrize("program", ["model_config"])
-def test_clients_see_the_batcher_whose_work_the_backend_does(
-    native: Any, programs: dict[str, Path], program: str, sanitizer: str
-) -> None:
-    assert "passed" in output_of(native, programs[f"{program}_{sanitizer}"])
 
 
 @pytest.mark.parametrize("sanitizer", SANITIZERS)

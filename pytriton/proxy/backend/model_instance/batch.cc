@@ -106,11 +106,8 @@ std::string ContextOf(TRITONSERVER_InferenceTrace* trace) {
 }
 
 void ReadTrace(TRITONBACKEND_Request* request, RequestOptions* options) {
-  if (TRITONBACKEND_RequestTrace == nullptr || TRITONSERVER_InferenceTraceId == nullptr) return;
-  TRITONSERVER_InferenceTrace* trace = nullptr;
-  TRITONSERVER_Error* untraced = TRITONBACKEND_RequestTrace(request, &trace);
-  if (untraced != nullptr) TRITONSERVER_ErrorDelete(untraced);  // a server that was built without traces
-  if (trace == nullptr) return;
+  TRITONSERVER_InferenceTrace* trace = TraceOf(request);
+  if (trace == nullptr || TRITONSERVER_InferenceTraceId == nullptr) return;
   uint64_t number = 0;
   Check(TRITONSERVER_InferenceTraceId(trace, &number));
   options->trace = static_cast<int64_t>(number);
@@ -175,6 +172,14 @@ size_t Find(const std::vector<std::string>& names, const char* name, size_t gues
 }
 
 }  // namespace
+
+TRITONSERVER_InferenceTrace* TraceOf(TRITONBACKEND_Request* request) {
+  if (TRITONBACKEND_RequestTrace == nullptr) return nullptr;
+  TRITONSERVER_InferenceTrace* trace = nullptr;
+  TRITONSERVER_Error* untraced = TRITONBACKEND_RequestTrace(request, &trace);
+  if (untraced != nullptr) TRITONSERVER_ErrorDelete(untraced);  // a server that was built without traces
+  return trace;
+}
 
 void CopyTensor(char* target, const char* source, int64_t size, int64_t device) {
   if (size == 0) return;  // empty buffers may have no address

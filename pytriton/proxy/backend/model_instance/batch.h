@@ -19,6 +19,9 @@ constexpr int64_t kInMemory = -1;
 // Copies a tensor, or a part of one; `device` is the GPU if either is on one, otherwise kInMemory.
 void CopyTensor(char* target, const char* source, int64_t size, int64_t device);
 
+// The trace of a request; null if it is not traced.
+TRITONSERVER_InferenceTrace* TraceOf(TRITONBACKEND_Request* request);
+
 // A request's input in Triton's memory. Absent (optional) inputs have no `input`.
 struct InputView {
   TRITONBACKEND_Input* input = nullptr;

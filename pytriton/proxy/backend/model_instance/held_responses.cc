@@ -10,14 +10,6 @@ namespace {
 
 thread_local HeldResponses* held = nullptr;
 
-bool IsTraced(TRITONBACKEND_Request* request) {
-  if (TRITONBACKEND_RequestTrace == nullptr) return false;
-  TRITONSERVER_InferenceTrace* trace = nullptr;
-  TRITONSERVER_Error* untraced = TRITONBACKEND_RequestTrace(request, &trace);
-  if (untraced != nullptr) TRITONSERVER_ErrorDelete(untraced);  // a server that was built without traces
-  return trace != nullptr;
-}
-
 void SendNow(TRITONBACKEND_Response* response, TRITONSERVER_Error* error) {
   LogIfError(TRITONBACKEND_ResponseSend(response, TRITONSERVER_RESPONSE_COMPLETE_FINAL, error),
              "cannot send a response");
@@ -36,7 +28,8 @@ HeldResponses::HeldResponses(const Batch& batch, const std::string& cached_outpu
     : HeldResponses(batch.is_traced(), cached_output) {}
 
 HeldResponses::HeldResponses(const std::vector<TRITONBACKEND_Request*>& requests, const std::string& cached_output)
-    : HeldResponses(std::any_of(requests.begin(), requests.end(), IsTraced), cached_output) {}
+    : HeldResponses(std::any_of(requests.begin(), requests.end(), [](auto* each) { return TraceOf(each) != nullptr; }),
+                    cached_output) {}
 
 HeldResponses::HeldResponses(bool is_traced, const std::string& cached_output)
     : active_(is_traced && cached_output.empty() && held == nullptr) {
