@@ -22,6 +22,8 @@ for name in list(os.environ):
     if name.startswith("PYTRITON_") and name != "PYTRITON_SERVER_PATH":  # which has the tests run with another server
         del os.environ[name]
 
+# By default, an actor gets hardly any processor time while tests beside it compile.
+os.environ.update(RAY_worker_niceness="0")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a background job; scripts that tests run would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -285,7 +285,7 @@ def test_a_full_cluster_is_an_error_of_bind_that_says_what_there_is(triton, name
     with pytest.raises(PyTritonInvalidOperationError) as caught:
         bind_floats(triton, name, instance)
 
-    assert "has found no room in the Ray cluster within 0.5 s: it needs num_cpus=64, num_gpus=1" in str(caught.value)
+    assert "has not started in the Ray cluster within 0.5 s: it needs num_cpus=64, num_gpus=1" in str(caught.value)
     assert "CPU 1, a 100" in str(caught.value)
 
 

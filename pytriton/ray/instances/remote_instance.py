@@ -46,7 +46,8 @@ class RemoteInstance(ExternalInstance):
         num_cpus: CPUs that the actor holds in the cluster.
         num_gpus: GPUs that it holds; Ray sets ``CUDA_VISIBLE_DEVICES``.
         ray_actor_options: Other options of Ray's actors: ``resources``, ``runtime_env``, ``scheduling_strategy``, ...
-        placement_timeout_s: How long, in seconds, `Triton.bind` or `Triton.run` waits for room in the cluster.
+        placement_timeout_s: How long, in seconds, `Triton.bind` or `Triton.run` waits for room in the cluster, and
+            for the actor to start there.
         retries: How often a batch whose actor dies is sent to another actor. It may be executed again there; 0 is for
             functions that must not run twice.
 

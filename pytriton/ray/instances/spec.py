@@ -18,7 +18,7 @@ class InstanceSpec:
         number: The index of the instance, from 0.
         payload: The model, the factory and its arguments, pickled.
         options: The options of the actor.
-        placement_timeout_s: How long to wait for room in the cluster at first.
+        placement_timeout_s: How long to wait at first until the actor has found room in the cluster and started.
         retries: How often a batch whose actor dies is sent to another one.
     """
 

@@ -164,15 +164,16 @@ class ActorSupervisor:
             _kill(handle)
 
     def _place(self) -> str:
-        """Waits until the actor has a node, and returns its address."""
+        """Waits until the actor runs on a node, and returns the node's address."""
         spec = self._spec
         reference = self._handle.node.remote()
         try:
             node: str = self._wait(reference, spec.placement_timeout_s)
         except TimeoutError:
             failure = (
-                f"has found no room in the Ray cluster within {spec.placement_timeout_s:g} s: it needs "
-                f"{_in_words(spec.options)}, and {resources_of_cluster()}"
+                f"has not started in the Ray cluster within {spec.placement_timeout_s:g} s: it needs "
+                f"{_in_words(spec.options)}, and {resources_of_cluster()}; if that is enough, its node is busy "
+                "(RAY_worker_niceness=0 lets the processes of actors start sooner)"
             )
             if not self._settled.is_set():
                 raise _StartError(failure) from None
@@ -194,7 +195,7 @@ class ActorSupervisor:
 
 
 def _in_words(options: Any) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in options.items() if value)
+    return ", ".join(f"{name}={value!r}" for name, value in options.items() if value) or "no resources"
 
 
 def _kill(handle: Any) -> None:

@@ -141,8 +141,7 @@ struct IdleCall {
 };
 
 thread_local IdleCall idle_call;
-thread_local bool has_waited = false;  // by `std::condition_variable::wait`
-std::atomic<bool> any_has_waited{false};
+std::atomic<bool> has_waited{false};  // whether any thread has called `std::condition_variable::wait` here
 thread_local bool is_instance_thread = false;
 thread_local InstanceThread instance_thread;
 thread_local bool is_batcher_thread = false;
@@ -159,14 +158,14 @@ void PYTRITON_BatchBegins(int instance_count) {
   static const bool is_on = !pytriton::IsSwitchedOff("PYTRITON_BATCHING");
   pytriton::guard::is_instance_thread = true;
   // A batcher is held only if the guard will notice when the instance is idle.
-  const bool may_hold = is_on && pytriton::guard::has_waited;
+  const bool may_hold = is_on && pytriton::guard::has_waited.load(std::memory_order_relaxed);
   pytriton::guard::instance_thread.BeginBatch(may_hold ? instance_count : 0);
 }
 
 bool PYTRITON_CallWhenIdle(void (*function)(void*), void* argument) {
   static const bool is_on = !pytriton::IsSwitchedOff("PYTRITON_BATCHING");
   // Otherwise the guard would not notice.
-  if (!is_on || !pytriton::guard::any_has_waited.load(std::memory_order_relaxed)) return false;
+  if (!is_on || !pytriton::guard::has_waited.load(std::memory_order_relaxed)) return false;
   pytriton::guard::is_instance_thread = true;
   pytriton::guard::idle_call = {function, argument};
   return true;
@@ -204,8 +203,9 @@ void NotifyOne(std::condition_variable* condition) {
 void Wait(std::condition_variable* condition,
           std::unique_lock<std::mutex>& lock) __asm__("_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE");
 void Wait(std::condition_variable* condition, std::unique_lock<std::mutex>& lock) {
-  if (!pytriton::guard::has_waited) pytriton::guard::any_has_waited.store(true, std::memory_order_relaxed);
-  pytriton::guard::has_waited = true;
+  if (!pytriton::guard::has_waited.load(std::memory_order_relaxed)) {
+    pytriton::guard::has_waited.store(true, std::memory_order_relaxed);
+  }
   if (pytriton::guard::is_instance_thread) {
     const auto call = std::exchange(pytriton::guard::idle_call, {});
     if (call.function != nullptr) {
