@@ -1,4 +1,4 @@
-"""Reads the text in pictures on as many replicas as the load needs: ``python examples/ocr_on_ray/scale.py``.
+"""Reads the text in pictures on as many replicas as the load needs: ``python scale.py``.
 
 The load rises and falls; a line a second shows what is served, and by how many replicas.
 """

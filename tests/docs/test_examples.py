@@ -21,14 +21,14 @@ PROCESSES = ROOT / "examples" / "process_instances"
 FREE_PORTS = {f"PYTRITON_TRITON_CONFIG_{name}_PORT": "0" for name in ("HTTP", "GRPC", "METRICS")}
 
 
-def run(*command: str | Path) -> str:
+def run(*command: str | Path, folder: Path = ROOT) -> str:
     done = subprocess.run(
         [sys.executable, *map(str, command)],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
-        cwd=ROOT,
+        cwd=folder,
         env={**os.environ, **FREE_PORTS},
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -125,6 +125,6 @@ def test_readme_of_the_example_names_each_program(example: Path) -> None:
 @pytest.mark.timeout(180)
 def test_the_pool_of_ocr_reads_pictures_while_its_load_changes():
     pytest.importorskip("ray")
-    printed = run("examples/ocr_on_ray/scale.py", "--seconds", "8")
+    printed = run("scale.py", "--seconds", "8", folder=ROOT / "examples/ocr_on_ray")
     assert re.search(r"8 clients  [12] replicas  +\d+ ms in the queue +[\d.]+/s #", printed), printed
     assert "Pool ocr: RUNNING" in printed

@@ -85,8 +85,11 @@ def test_block_has_a_language_and_a_known_directive(block: Block) -> None:
 
 @pytest.mark.parametrize("block", SHELL_BLOCKS, ids=str)
 def test_commands_name_what_exists(block: Block) -> None:
+    folder = ROOT
     for command in _commands(block):
-        _check_command(command)
+        if command[:1] == ["cd"] and (folder / command[1]).is_dir():
+            folder /= command[1]
+        _check_command(command, folder)
 
 
 def test_readme_has_the_two_commands() -> None:
@@ -144,7 +147,7 @@ def _commands(block: Block) -> list[list[str]]:
     return commands
 
 
-def _check_command(words: list[str]) -> None:
+def _check_command(words: list[str], folder: Path) -> None:
     while words and re.fullmatch(r"\w+=.*", words[0]):
         words = words[1:]
     if not words:
@@ -158,7 +161,7 @@ def _check_command(words: list[str]) -> None:
     if program == "uv" and arguments[:1] == ["pip"]:
         program, arguments = "pip", arguments[1:]
     if program in ("python", "python3") and arguments[0].endswith(".py"):
-        _check_script(arguments[0], arguments[1:])
+        _check_script(folder / arguments[0], arguments[1:])
     elif program == "pip" and arguments[0] == "install":
         _check_extras(arguments[1:])
     elif program == "pytest":
@@ -167,14 +170,15 @@ def _check_command(words: list[str]) -> None:
         assert os.access(ROOT / program, os.X_OK)
 
 
-def _check_script(script: str, arguments: list[str]) -> None:
-    if not (ROOT / script).is_file():
-        assert script in ("server.py", "client.py", "app.py"), f"there is no {script}"  # the reader's own
+def _check_script(script: Path, arguments: list[str]) -> None:
+    if not script.is_file():
+        name = str(script.relative_to(ROOT))
+        assert name in ("server.py", "client.py", "app.py"), f"there is no {name}"  # the reader's own
         return
     flags = [argument for argument in arguments if argument.startswith("--")]
     if flags:
         usage = subprocess.run(
-            [sys.executable, str(ROOT / script), "--help"], capture_output=True, text=True, check=True, timeout=60
+            [sys.executable, str(script), "--help"], capture_output=True, text=True, check=True, timeout=60
         ).stdout
         for flag in flags:
             assert flag.split("=")[0] in usage, f"{script} knows no {flag}"
