@@ -111,7 +111,7 @@ def test_what_is_no_port_is_refused_by_setting(port):
     wanted = f"TritonConfig.grpc_port is {port!r}; use a port from 1 to 65535, or 0."
     with pytest.raises(PyTritonBadParameterError, match=wanted):
         TritonConfig(grpc_port=port)
-    changed = TritonConfig()
+    changed = free()
     changed.grpc_port = port
     with pytest.raises(PyTritonBadParameterError, match=wanted):
         with_ports(changed)
