@@ -51,8 +51,8 @@ class Deployment:
         control: Loads and unloads models.
         unloads_all: Whether the server stops when its models are undeployed, and knows `ALL_MODELS`.
         on_unrecoverable: Called with a PyTritonUnrecoverableError of an inference callable.
-        on_hang: Called with a model's name and True when a call of its callable takes too long, and with False at its
-            end.
+        on_hang: Called with a model's name and True for each call of its callable that takes too long, and with False
+            at its end.
     """
 
     store: ModelStore

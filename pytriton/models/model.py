@@ -112,7 +112,7 @@ class BoundModel:
         Args:
             folder: The folder of mode 0700 for sockets.
             on_unrecoverable: Called with a PyTritonUnrecoverableError that an inference callable raised.
-            on_hang: Called with the model's name and True when a call takes too long, and with False at its end.
+            on_hang: Called with the model's name and True for each call that takes too long, and with False at its end.
 
         Raises:
             PyTritonInvalidOperationError: An instance cannot be started.

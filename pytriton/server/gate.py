@@ -53,11 +53,11 @@ class Gate:
         self._memory[0] = GateState.STARTING
 
     def set_hanging(self, model: str, hangs: bool) -> None:
-        """Marks a model as not ready; each instance whose call hangs counts.
+        """Marks a model as not ready for as long as any of its calls hangs.
 
         Args:
             model: The model's name.
-            hangs: Whether a call of an instance has begun to hang, or no longer does.
+            hangs: Whether a call has begun to hang, or no longer does.
         """
         with self._lock:
             self._hanging[model] += 1 if hangs else -1

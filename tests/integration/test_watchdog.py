@@ -42,6 +42,17 @@ def hangs(triton):
         return float(re.search(r"\npytriton_hanging_calls_total (\S+)", metrics.read().decode())[1])
 
 
+def stream_numbers(triton, name):
+    """Reads a stream to its end; returns the number of its responses."""
+    request = urllib.request.Request(
+        f"http://{HOST}:{triton.config.http_port}/v2/models/{name}/generate_stream",
+        b'{"x": [1.0]}',
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=20) as response:
+        return response.read().count(b"data:")
+
+
 class Hanging:
     """A callable of any kind that hangs for as long as its gate is closed."""
 
@@ -84,6 +95,30 @@ def test_a_call_that_hangs_is_logged_with_its_stack_and_the_model_is_not_ready(t
     wait_until(lambda: is_ready(triton))
 
 
+def test_a_model_is_ready_once_the_last_of_the_calls_that_hang_has_ended(triton, name):
+    gates = [threading.Event(), threading.Event()]
+
+    async def wait_for_gate(requests):
+        while not gates[int(requests[0]["x"].item())].is_set():
+            await asyncio.sleep(0.01)
+        return [{"y": request["x"]} for request in requests]
+
+    bind_floats(triton, name, wait_for_gate, config=WATCHED)
+    before = hangs(triton)
+    requests = []
+    for number in range(2):
+        requests.append(Background(lambda number=number: send_floats(triton, name, [number])))
+        wait_until(lambda number=number: hangs(triton) == before + number + 1)
+
+    gates[0].set()
+    assert requests[0].finish().result == [0]
+    assert not is_model_ready(triton, name)
+    gates[1].set()
+    assert requests[1].finish().result == [1]
+    wait_until(lambda: is_model_ready(triton, name))
+    assert is_ready(triton)
+
+
 def test_calls_that_are_quick_are_not_reported(triton, name, caplog):
     bind_floats(triton, name, lambda requests: [{"y": request["x"]} for request in requests], config=WATCHED)
     end = time.monotonic() + 3 * PATIENCE_S
@@ -101,14 +136,31 @@ def test_a_stream_that_takes_its_steps_in_time_is_not_reported(triton, name, cap
 
     config = ModelConfig(decoupled=True, watchdog_secs=PATIENCE_S)
     bind_floats(triton, name, numbers, config=config)
-    client = urllib.request.Request(
-        f"http://{HOST}:{triton.config.http_port}/v2/models/{name}/generate_stream",
-        b'{"x": [1.0]}',
-        {"Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(client, timeout=20) as response:
-        assert response.read().count(b"data:") == 6
+    assert stream_numbers(triton, name) == 6
     assert "has taken more than" not in caplog.text
+
+
+def test_a_stream_that_goes_on_hangs_no_more(triton, name):
+    gates = [threading.Event(), threading.Event()]
+    is_over = threading.Event()
+
+    async def numbers(requests):
+        for number, gate in enumerate(gates):
+            while not gate.is_set():
+                await asyncio.sleep(0.01)
+            yield responses(requests, number)
+        while not is_over.is_set():
+            await asyncio.sleep(0.01)
+            yield responses(requests, 2)
+
+    bind_floats(triton, name, numbers, config=ModelConfig(decoupled=True, watchdog_secs=PATIENCE_S))
+    request = Background(lambda: stream_numbers(triton, name))
+    for gate in gates:
+        wait_until(lambda: not is_model_ready(triton, name))
+        gate.set()
+        wait_until(lambda: is_model_ready(triton, name))
+    is_over.set()
+    assert request.finish().result > len(gates)
 
 
 def hang_on_negative():

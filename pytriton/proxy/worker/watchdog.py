@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ class Watchdog:
     Args:
         model: The model's name.
         timeout_s: Seconds that a call may take; of a stream, each of its steps.
-        on_hang: Called with True when a call takes too long, and with False once no such call is left.
+        on_hang: Called with True for each call that takes too long, and with False when that call ends, when its
+            stream takes a step, or at `close`.
         ends_process: End the process if not even this thread can run, because a call does not release the GIL.
     """
 
@@ -73,19 +74,34 @@ class Watchdog:
         call = self._calls.get(key)
         if call is not None:
             call.deadline = time.monotonic() + self._timeout_s
+            if call.is_late:
+                self._clear([call])
 
     def end(self, key: object) -> None:
         """Notes that a call has ended."""
         with self._lock:
             call = self._calls.pop(key, None)
-            is_last = call is not None and call.is_late and not any(each.is_late for each in self._calls.values())
-        if is_last:
-            LOGGER.warning("Model %r: no call of the inference callable hangs any more.", self._model)
-            self._on_hang(False)
+        if call is not None and call.is_late:
+            self._clear([call])
 
     def close(self) -> None:
-        """Stops looking."""
-        self._closed.set()
+        """Stops looking; what hangs does not count any more."""
+        with self._lock:
+            self._closed.set()
+            calls = list(self._calls.values())
+            self._calls.clear()
+        self._clear(calls)
+
+    def _clear(self, calls: Iterable[_Call]) -> None:
+        with self._lock:
+            late = [call for call in calls if call.is_late]
+            for call in late:
+                call.is_late = False
+            is_last = bool(late) and not any(call.is_late for call in self._calls.values())
+        for _ in late:
+            self._on_hang(False)
+        if is_last:
+            LOGGER.warning("Model %r: no call of the inference callable hangs any more.", self._model)
 
     def _run(self) -> None:
         pause_s = min(self._timeout_s / 4, _LONGEST_PAUSE_S)
@@ -100,7 +116,7 @@ class Watchdog:
                     call.is_late = True
             for call in late:
                 self._report(call)
-            if late:
+            for _ in late:
                 self._on_hang(True)
         faulthandler.cancel_dump_traceback_later()
 

@@ -69,8 +69,8 @@ class Worker:
         on_unrecoverable: Called with a PyTritonUnrecoverableError that the callable raised, after the responses.
         loop: The event loop of the model.
         owner_fd: A pidfd of the process on which the model depends, if it is not this one.
-        on_hang: Called with True when a call takes longer than ``ModelConfig.watchdog_secs``, and with False once no
-            such call is left.
+        on_hang: Called with True for each call, or step of a stream, that takes longer than
+            ``ModelConfig.watchdog_secs``, and with False when it hangs no more.
         main_thread: The thread in which the callable runs, unless it runs in several; one of its own by default.
     """
 
