@@ -53,7 +53,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Check the types."""
-    _install(session, ".[dev]")
+    _install(session, ".[dev,test]")
     session.run("mypy")
 
 
