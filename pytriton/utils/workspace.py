@@ -120,14 +120,17 @@ def sweep(folder: pathlib.Path) -> None:
     """Removes what a killed process left in a folder that it used as its workspace.
 
     Args:
-        folder: The folder; nothing happens when it is in use, or was never a workspace.
+        folder: The folder; nothing happens when it is in use, is another user's, or was never a workspace.
     """
     with contextlib.suppress(OSError):
         lock = os.open(folder, _FOLDER_FLAGS | os.O_NOFOLLOW)
         try:
+            # Another user's record may be a pipe, for example, of which a read never ends.
+            if os.fstat(lock).st_uid != os.getuid():
+                return
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             record = _read_record(folder)
-            if record is not None and os.fstat(lock).st_uid == os.getuid():
+            if record is not None:
                 LOGGER.info("Removing %s, which a killed process left behind.", folder)
                 _remove(folder, *record)
         finally:

@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import warnings
 
 import pytest
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError, PyTritonWorkspaceError
-from pytriton.utils.workspace import CleanupWarning, Workspace
+from pytriton.utils.workspace import CleanupWarning, Workspace, sweep
 
 KILL_ITSELF = """
 import os, pathlib, signal, sys
@@ -232,6 +233,21 @@ def test_a_folder_that_a_killed_process_made_is_removed_by_the_next(tmp_path):
     workspace.clean()
 
     assert not left.exists()
+
+
+def test_a_sweep_reads_nothing_of_another_user(home, monkeypatch):
+    folder = home / "pytriton-other"
+    folder.mkdir(parents=True)
+    record = folder / ".pytriton-owner"
+    os.mkfifo(record)
+    another = os.getuid() + 1
+    monkeypatch.setattr(os, "getuid", lambda: another)
+
+    sweeping = threading.Thread(target=sweep, args=(folder,), daemon=True)
+    sweeping.start()
+    sweeping.join(10)
+    assert not sweeping.is_alive()
+    assert record.exists()
 
 
 def test_a_sweep_leaves_what_is_in_use_and_what_is_no_workspace(home):
