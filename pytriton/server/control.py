@@ -105,7 +105,7 @@ class HttpControl:
             for name, content in (files or {}).items():
                 parameters[f"file:{name}"] = base64.b64encode(content).decode()
             body = json.dumps({"parameters": parameters}).encode()
-        self._post(f"/v2/repository/models/{urllib.parse.quote(model)}/load", body)
+        self._post(f"/v2/repository/models/{urllib.parse.quote(model, safe='')}/load", body)
 
     def unload(self, model: str, timeout_s: float | None = None) -> None:
         """See `ServerControl`."""
@@ -149,7 +149,7 @@ class HttpControl:
 
     def is_loaded(self, model: str) -> bool:
         """See `ServerControl`."""
-        path = f"/v2/models/{urllib.parse.quote(model)}/ready"
+        path = f"/v2/models/{urllib.parse.quote(model, safe='')}/ready"
         return self._request("GET", path, _TIMEOUT_S)[0] == http.HTTPStatus.OK
 
     def _post(self, path: str, body: bytes = b"", timeout_s: float | None = None) -> None:

@@ -232,12 +232,23 @@ def test_compressed_responses(encoding, compress):
         infer.read(api.Response(200, headers, body))
 
 
+def test_json_that_is_nested_too_deeply_is_not_tritons():
+    deep = b"[" * 200_000
+
+    with pytest.raises(ValueError, match="nested too deeply"):
+        api.call_of("infer", "m", []).read(api.Response(200, {}, deep))
+    with pytest.raises(ValueError, match="nested too deeply"):
+        api.call_of("get_model_config", "m").read(api.Response(200, {}, deep))
+    error = api.translated("http://localhost:8000", api.StatusError(api.Response(500, {}, deep)))
+    assert "does not respond like Triton" in str(error)
+
+
 def test_the_head_of_a_request():
     head = RequestHead(TritonUrl.from_url("http://[::1]:8000/behind"))
     call = api.call_of("load_model", "a b/c", config="{}")
 
     assert head.of(call, {}, 7) == (
-        b"POST /behind/v2/repository/models/a%20b/c/load HTTP/1.1\r\nHost: [::1]:8000\r\nUser-Agent: pytriton\r\n"
+        b"POST /behind/v2/repository/models/a%20b%2Fc/load HTTP/1.1\r\nHost: [::1]:8000\r\nUser-Agent: pytriton\r\n"
         b"Accept-Encoding: identity\r\n"
         b"Content-Type: application/json\r\nContent-Length: 7\r\n\r\n"
     )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pytriton.client.core import failures
-from pytriton.client.core.http.results import InferResult
+from pytriton.client.core.http.results import InferResult, json_of
 from pytriton.client.core.parameters import check_parameters
 from pytriton.client.core.tensors import Content, InferInput, InferRequestedOutput
 
@@ -178,8 +178,9 @@ def translated(url: str, error: StatusError) -> Exception:
     status = str(response.status)
     text = ""
     try:
-        text = bytes(_decoded(response)).decode()
-        message = json.loads(text)["error"] if text else "client received an empty response from the server."
+        body = bytes(_decoded(response))
+        text = body.decode()
+        message = json_of(body)["error"] if body else "client received an empty response from the server."
     except (ValueError, KeyError, TypeError, OSError, EOFError, zlib.error):  # not the JSON that Triton answers with
         return failures.no_answer_of_triton(url, status, text)
     return failures.http_failure(url, status, str(message))
@@ -191,12 +192,12 @@ def _post(path: str, message: Mapping[str, Any]) -> Call:
 
 @functools.lru_cache(maxsize=256)
 def _path_of(model: str, version: str) -> str:
-    path = f"v2/models/{urllib.parse.quote(model)}"
+    path = f"v2/models/{urllib.parse.quote(model, safe='')}"
     return f"{path}/versions/{version}" if version else path
 
 
 def _repository_path_of(model: str) -> str:
-    return f"v2/repository/models/{urllib.parse.quote(model)}"
+    return f"v2/repository/models/{urllib.parse.quote(model, safe='')}"
 
 
 def _region_path_of(name: str) -> str:
@@ -219,7 +220,7 @@ def _check(response: Response) -> None:
 
 def _json_of(response: Response) -> Any:
     _check(response)
-    return json.loads(bytes(_decoded(response)))
+    return json_of(_decoded(response))
 
 
 def _result_of(response: Response) -> InferResult:

@@ -12,6 +12,21 @@ from pytriton.client.core.inputs import Array
 from pytriton.client.core.tensors import Content, array_of, dtype_of
 
 
+def json_of(content: Content) -> Any:
+    """Decodes JSON.
+
+    Args:
+        content: The text.
+
+    Raises:
+        ValueError: It is not JSON, or nested too deeply.
+    """
+    try:
+        return json.loads(content if isinstance(content, bytes) else bytes(content))
+    except RecursionError:
+        raise ValueError("the JSON is nested too deeply") from None
+
+
 class InferResult:
     """The response to an inference request.
 
@@ -31,7 +46,7 @@ class InferResult:
     def __init__(self, body: Content, header_size: int | None) -> None:
         """Reads the JSON, and finds the outputs."""
         head = body if header_size is None else body[:header_size]
-        message = json.loads(head if isinstance(head, bytes) else bytes(head))
+        message = json_of(head)
         self._body = body
         self._places: list[tuple[dict[str, Any], int]] = []
         self.outputs: list[tuple[str, str, Sequence[int]]] = []
