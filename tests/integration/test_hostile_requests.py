@@ -59,7 +59,7 @@ def post(triton, body, model=ECHO, headers=None):
 
 
 @pytest.mark.parametrize(
-    "shape", [[2**62], [1, 2**62], [1, 2**36], [1, 2**32], [2**31, 2**31, 2**31], [1] * 300, [3, 2**61, 7]]
+    "shape", [[2**62], [1, 2**62], [1, 2**36], [1, 2**32], [2**31, 2**31, 2**31], [1] * 300, [3, 2**61, 7], [1, 0, 2**62, 2**62]]
 )
 def test_a_shape_that_no_data_can_have_is_refused(triton, shape):
     status, reply = infer_json(triton, ECHO, [{"name": "x", "shape": shape, "datatype": "FP32", "data": [1.0]}])
@@ -145,6 +145,17 @@ def test_an_error_without_a_text_is_reported(triton, name):
     bind_floats(triton, name, fail)
 
     assert "SilentError: <no text: RuntimeError in its __str__>" in send_floats(triton, name, [1])
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_a_client_cannot_say_which_models_wait_for_its_request(triton, protocol):
+    callers = {"pytriton_callers": f"x 0 1 {ECHO}\n"}
+
+    with (
+        client_of(triton, protocol) as client,
+        pytest.raises(InferenceServerException, match="'pytriton_callers' is the server's own"),
+    ):
+        client.infer(ECHO, {"x": np.float32([[1]])}, parameters=callers)
 
 
 def test_texts_are_not_classified(triton):

@@ -11,6 +11,7 @@
 #include "fake_server.h"
 #include "fake_triton.h"
 #include "service_client.h"
+#include "triton/reserved_parameters.h"
 
 namespace services_test {
 

@@ -24,6 +24,7 @@
 #include "guard/metrics.h"
 #include "guard/model_config.h"
 #include "guard/settling.h"
+#include "triton/reserved_parameters.h"
 
 namespace pytriton::guard {
 
@@ -54,16 +55,20 @@ TRITONSERVER_Error* TooMany(const char* what) {
   return Invalid("the request has more than " + std::to_string(kMaxTensors) + " " + what);
 }
 
-// The size of a tensor in bytes, or of the lengths of a BYTES tensor's elements; negative if it overflows.
+// The size of a tensor in bytes, or of the lengths of a BYTES tensor's elements; negative if it overflows. An empty
+// tensor's other dimensions count, too: NumPy refuses those that overflow.
 int64_t ByteSize(TRITONSERVER_DataType datatype, const int64_t* shape, uint64_t rank) {
   const uint32_t item = PYTRITON_NEXT(TRITONSERVER_DataTypeByteSize)(datatype);
   int64_t size = item == 0 ? 4 : item;
-  bool overflows = false;
+  bool is_empty = false;
   for (uint64_t i = 0; i < rank; ++i) {
-    if (shape[i] == 0) return 0;
-    overflows = overflows || __builtin_mul_overflow(size, shape[i], &size);
+    if (shape[i] == 0) {
+      is_empty = true;
+    } else if (__builtin_mul_overflow(size, shape[i], &size)) {
+      return -1;
+    }
   }
-  return overflows ? -1 : size;
+  return is_empty ? 0 : size;
 }
 
 std::string ShapeText(const int64_t* shape, uint64_t rank) {
@@ -248,6 +253,15 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddRequestedOutput(TRITONSERVER
                                                                     const char* name) {
   if (PYTRITON_CALLED_BY_PROGRAM() && ++counts.outputs > kMaxTensors) return TooMany("outputs");
   return PYTRITON_NEXT(TRITONSERVER_InferenceRequestAddRequestedOutput)(request, name);
+}
+
+// Only the backend says which batches have called for a request: a client that did could make others' requests fail.
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetStringParameter(TRITONSERVER_InferenceRequest* request,
+                                                                    const char* key, const char* value) {
+  if (PYTRITON_CALLED_BY_PROGRAM() && std::strcmp(key, pytriton::kCallersParameter) == 0) {
+    return Invalid("the parameter '" + std::string(key) + "' is the server's own; leave it out");
+  }
+  return PYTRITON_NEXT(TRITONSERVER_InferenceRequestSetStringParameter)(request, key, value);
 }
 
 // Workaround for Triton (classified-bytes): for the classification extension, the front ends divide by the size of the

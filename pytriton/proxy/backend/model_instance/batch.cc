@@ -9,6 +9,7 @@
 #include "triton/datatype.h"
 #include "triton/error.h"
 #include "triton/parameter.h"
+#include "triton/reserved_parameters.h"
 
 namespace pytriton {
 

@@ -12,9 +12,6 @@
 
 namespace pytriton {
 
-// The request parameter that carries the call chain; callables never see it.
-constexpr const char* kCallersParameter = "pytriton_callers";
-
 // A batch that is being served, and waits for a request.
 struct Caller {
   std::string place;     // the instance's slot that it occupies; unique in the server
@@ -27,8 +24,7 @@ struct Caller {
 
 using CallChain = std::vector<Caller>;
 
-// Converts from and to the value of the parameter, one batch per line. Parsing skips malformed lines, since a client
-// may have set the parameter.
+// Converts from and to the value of the parameter `kCallersParameter`, one batch per line. Parsing skips malformed lines.
 std::string ToText(const CallChain& call_chain);
 CallChain ParseCallChain(std::string_view text);
 
