@@ -5,14 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pytriton.constants import TRITON_CONTEXT_FIELD_NAME
-from pytriton.decorators.ordering import (
-    Arguments,
-    InferFunc,
-    Inputs,
-    are_requests,
-    stage_decorator,
-)
+from pytriton.decorators.ordering import Arguments, InferFunc, Inputs, are_requests, stage_decorator
 from pytriton.proxy.context import current_context
+from pytriton.proxy.tensors.batch import WholeBatch
 
 
 @stage_decorator("triton_context", None, None)
@@ -34,6 +29,6 @@ def triton_context(wrapped: InferFunc, instance: object, args: Arguments, kwargs
         ...     ...
     """
     context = current_context("@triton_context")
-    if args and are_requests(args[0]):
+    if args and type(args[0]) is not WholeBatch and are_requests(args[0]):
         context = context._of(args[0])
     return wrapped(*args, **kwargs | {TRITON_CONTEXT_FIELD_NAME: context})

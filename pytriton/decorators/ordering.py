@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar, overload
 import numpy as np
 import wrapt
 
+from pytriton.constants import TRITON_CONTEXT_FIELD_NAME
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.proxy.context import Requests
@@ -37,6 +38,7 @@ class Stage(wrapt.FunctionWrapper):  # type: ignore[type-arg]
     _self_takes: str | None
     _self_gives: str | None
     _self_joins_requests: bool
+    _self_passes_requests: bool
     _self_check: Callable[[ModelSpec], None] | None
     _self_settings: Mapping[str, Any]  # of the model, if it is bound without others
     _self_decorator: InferFunc
@@ -85,6 +87,7 @@ def stage_decorator(
         "_self_takes": takes,
         "_self_gives": gives,
         "_self_joins_requests": (takes, gives) == (REQUESTS, ARRAYS),
+        "_self_passes_requests": (takes, gives) == (REQUESTS, REQUESTS) or name == TRITON_CONTEXT_FIELD_NAME,
         "_self_check": None if check is None else staticmethod(check),
         "_self_origin": origin,
         "_self_settings": settings or {},
@@ -132,7 +135,7 @@ def check_infer_func(infer_func: InferFunc, spec: ModelSpec) -> None:
 def next_stage(function: Any) -> Stage | None:
     """Returns the outermost decorator of this package, apart from ``@triton_context``, which takes anything."""
     for stage in _stages(function, follow=False):
-        if stage._self_name != "triton_context":
+        if stage._self_name != TRITON_CONTEXT_FIELD_NAME:
             return stage
     return None
 

@@ -27,9 +27,9 @@ class Tensor:
             ``()`` is a scalar. Triton has no tensors without a dimension, so a client sends a scalar as shape ``(1,)``
             of a model without batching and as ``(batch, 1)`` of one with batching. The latter, Triton turns into
             ``(batch,)`` for the inference callable.
-        dtype: Type of the elements, as any of ``np.float32``, ``np.dtype("float32")``, ``"float32"``, Triton's own
-            name ``"FP32"`` or ``"fp32"``, ``bytes``, ``str``, ``object``, ``bool``, ``int``, ``float``,
-            ``ml_dtypes.bfloat16``. Bytes, strings and objects are all Triton's ``BYTES``.
+        dtype: Type of the elements, as any of ``np.float32``, ``np.dtype("float32")`` (kept as ``np.float32``),
+            ``"float32"``, Triton's own name ``"FP32"`` or ``"fp32"``, ``bytes``, ``str``, ``object``, ``bool``,
+            ``int``, ``float``, ``ml_dtypes.bfloat16``. Bytes, strings and objects are all Triton's ``BYTES``.
         name: Its name in requests and responses. Without one it is called by its position from 1: ``INPUT_1``,
             ``OUTPUT_1``.
         optional: A request may leave this input out. Has no meaning for an output.
@@ -64,6 +64,8 @@ class Tensor:
         except PyTritonBadParameterError as error:
             raise PyTritonBadParameterError(f"{self._label}: {error.message}") from error
         object.__setattr__(self, "_datatype", datatype)
+        if isinstance(self.dtype, np.dtype):
+            object.__setattr__(self, "dtype", self.dtype.type)
         if self.media_type is None:
             return
         if not (isinstance(self.media_type, str) and _MEDIA_TYPE.fullmatch(self.media_type)):

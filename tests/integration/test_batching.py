@@ -20,9 +20,8 @@ from serving import (
     wait_until,
 )
 
-from pytriton.decorators import batch
+from pytriton.decorators import batch, triton_context
 from pytriton.model_config import DynamicBatcher, ModelConfig, QueuePolicy, Tensor, TimeoutAction
-from pytriton.proxy.tensors.batch import stack_requests
 
 PATIENT = ModelConfig(max_batch_size=16, batcher=DynamicBatcher(max_queue_delay_microseconds=300_000))
 
@@ -107,11 +106,12 @@ def test_bytes_of_each_request_come_back_to_it(triton, grpc_client, name):
 def test_batch_gets_the_requests_side_by_side_and_nothing_is_concatenated(triton, grpc_client, name):
     stacked = []
 
-    def look(requests):
-        inputs, rows = stack_requests(requests)
-        views = [request["x"] for request in requests]
-        stacked.append((inputs["x"], rows, views))
-        return [[view] for view in views]
+    @batch
+    @triton_context
+    def look(x, triton_context):
+        views = [request["x"] for request in triton_context.requests]
+        stacked.append((x, list(map(len, views)), views))
+        return [x]
 
     bind_floats(triton, name, look, config=PATIENT)
 

@@ -88,6 +88,21 @@ def test_responses_are_edited(triton, name, place, edit):
     assert answer(triton, name, double[place](around(edit))) == {"y": [102, 102]}
 
 
+@pytest.mark.parametrize("place", ["batch", "group_by_keys", "fill_optionals", "triton_context"])
+def test_what_a_function_changes_in_place_is_not_changed_in_the_requests(triton, name, place):
+    def infer(x, **_):
+        x *= 2
+        return {"y": x}
+
+    def add_input(function, requests):
+        responses = function(requests)
+        return [{"y": response["y"] + request["x"]} for response, request in zip(responses, requests, strict=True)]
+
+    above = {"group_by_keys": group_by_keys, "fill_optionals": fill_optionals(), "triton_context": triton_context}
+    decorated = batch(infer)
+    assert answer(triton, name, around(add_input)(above.get(place, lambda each: each)(decorated))) == {"y": [3, 3]}
+
+
 def test_outputs_are_added(triton, name):
     infer = double["batch"](around(add_output))
     assert answer(triton, name, infer, Y + Z) == {"y": [2, 2], "z": [20, 20]}
@@ -137,6 +152,12 @@ def test_outputs_that_are_left_out_are_not_in_the_response(triton, name, caplog)
     assert answer(triton, name, infer, Y + Z) == {"y": [1, 1]}
     assert answer(triton, f"{name}_2", batch(lambda x: {"y": x}), Y + Z) == {"y": [1, 1]}
     assert "did not return the output 'z'. The response lacks it." in caplog.text
+
+
+@pytest.mark.parametrize("infer", [lambda requests: [{} for _ in requests], batch(lambda x: {})], ids=["list", "batch"])
+def test_all_outputs_may_be_left_out(triton, name, infer, caplog):
+    assert answer(triton, name, infer) == {}
+    assert "did not return the output 'y'. The response lacks it." in caplog.text
 
 
 def test_a_model_without_outputs(triton, name):

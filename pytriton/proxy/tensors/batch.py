@@ -280,7 +280,7 @@ class BatchRequest(Request):
 class WholeBatch(Sequence[Request]):
     """The requests of a batch for a decorator that joins them; the objects are created on first access.
 
-    Only decorators of this package receive it; they pass lists on.
+    Only decorators of this package receive it. They pass it on to each other, and lists to anything else.
     """
 
     __slots__ = ("_requests", "batch")
@@ -321,7 +321,8 @@ def batch_of(requests: Sequence[Request]) -> Batch:
 def stack_requests(requests: Sequence[Mapping[str, Array]]) -> tuple[dict[str, Array], list[int]]:
     """Joins the inputs of requests along their first dimension.
 
-    Unmodified requests that came from the server as one batch are joined without a copy.
+    Unmodified requests that came from the server as one batch are joined without a copy if nobody else has them. A
+    caller who passes a list may look at its arrays again, so that the function may change none of them in place.
 
     Args:
         requests: Requests of one batch, or dictionaries of arrays.
@@ -336,7 +337,7 @@ def stack_requests(requests: Sequence[Mapping[str, Array]]) -> tuple[dict[str, A
     if batch is not None:
         inputs = batch.stacked()
         if inputs is not None:
-            return inputs, batch.rows
+            return inputs if type(requests) is WholeBatch else _copies(inputs), batch.rows
     names = list(requests[0])
     for request in requests:
         if set(request) != set(names):
@@ -354,10 +355,17 @@ def stack_requests(requests: Sequence[Mapping[str, Array]]) -> tuple[dict[str, A
                 "clients send one shape, use @sample in place of @batch, or set max_batch_size=1"
             )
         stacked[name] = np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
+    if len(requests) == 1:
+        stacked = _copies(stacked)
     if type(requests[0]) is BatchRequest and not requests[0]._batch.rows:
         return stacked, []  # the model does not batch
     first = names[0] if names else None
     return stacked, [len(request[first]) if first is not None else 1 for request in requests]
+
+
+def _copies(inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Copies arrays, but no tensors on a GPU."""
+    return {name: array.copy() if isinstance(array, np.ndarray) else array for name, array in inputs.items()}
 
 
 def common_inputs(requests: Sequence[Mapping[str, Array]]) -> KeysView[str] | None:

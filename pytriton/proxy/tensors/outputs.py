@@ -164,7 +164,7 @@ def _check_requested(
     for index in range(len(signature.outputs)) if requested is None else requested:
         if index not in by_index:
             problem = f"the inference callable did not return the output {signature.outputs[index].name!r}"
-            if signature.strict or not by_index or not isinstance(outputs, Mapping):
+            if signature.strict or not isinstance(outputs, Mapping):
                 raise PyTritonValidationError(problem)
             signature.warn(f"{problem}. The response lacks it.")
             return

@@ -99,11 +99,19 @@ def requests_for(infer_func: Callable[..., Any]) -> Callable[[Batch], Sequence[R
     """Returns what makes the argument of an inference callable of a batch: a list of requests, or a `WholeBatch`.
 
     The latter is for decorators that turn a batch's requests into arguments: functions and methods below ``@batch`` and
-    ``@sample``, whose types have ``_self_joins_requests``.
+    ``@sample``, whose types have ``_self_joins_requests``. Decorators directly above them, whose types have
+    ``_self_passes_requests``, pass it on. A user's own wrapper gets a list.
     """
-    bound_from = getattr(infer_func, "_self_parent", None)  # if it is a bound method
-    decorator = infer_func if bound_from is None else bound_from
+    decorator = _unbound(infer_func)
+    while getattr(type(decorator), "_self_passes_requests", False):
+        decorator = _unbound(decorator.__wrapped__)
     return WholeBatch if getattr(type(decorator), "_self_joins_requests", False) else Batch.requests
+
+
+def _unbound(decorator: Any) -> Any:
+    """Returns the decorator that a bound method was bound from; anything else as it is."""
+    bound_from = getattr(decorator, "_self_parent", None)
+    return decorator if bound_from is None else bound_from
 
 
 def execution_mode(

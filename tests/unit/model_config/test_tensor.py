@@ -77,6 +77,11 @@ def test_a_shape_that_is_no_sequence_of_integers_is_refused(shape):
         Tensor(shape, float)
 
 
+def test_a_dtype_object_is_kept_as_its_class():
+    assert Tensor((1,), np.dtype("float32")).dtype is np.float32
+    assert Tensor((1,), np.dtype("S8")).dtype is np.bytes_
+
+
 def test_a_dtype_that_triton_lacks_is_refused_by_the_name_of_the_tensor():
     with pytest.raises(PyTritonBadParameterError, match=r"Tensor 'a': dtype complex64 is not one that Triton has"):
         Tensor((1,), np.complex64, "a")

@@ -44,16 +44,26 @@ def test_a_request_looks_like_a_dictionary(wire):
 
 
 def test_requests_lie_side_by_side_and_are_joined_without_a_copy(wire):
-    batch = wire().batch({"x": floats(2)}, {"x": floats(1)}, {"x": floats(3)})
-    requests = batch.requests()
+    whole = WholeBatch(wire().batch({"x": floats(2)}, {"x": floats(1)}, {"x": floats(3)}))
 
-    inputs, rows = stack_requests(requests)
+    inputs, rows = stack_requests(whole)
 
     assert rows == [2, 1, 3]
     assert inputs["x"].shape == (6, 3)
     assert inputs["x"].flags.c_contiguous
-    assert all(np.shares_memory(inputs["x"], request["x"]) for request in requests)
+    assert all(np.shares_memory(inputs["x"], request["x"]) for request in whole)
     assert inputs["x"].ctypes.data % 64 == 0
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_requests_in_a_list_keep_their_arrays_for_their_owner(wire, count):
+    requests = wire().batch(*[{"x": floats(2)}] * count).requests()
+
+    inputs, rows = stack_requests(requests)
+    inputs["x"][:] = 100
+
+    assert rows == [2] * count
+    assert all(request["x"].tolist() == floats(2).tolist() for request in requests)
 
 
 def test_a_whole_batch_is_joined_without_making_its_requests(wire):
@@ -195,7 +205,8 @@ def test_without_batching_a_request_has_no_batch_dimension(plain_wire):
     assert batch.rows == []
     (request,) = batch.requests()
     assert request["x"].shape == (2,)
-    assert stack_requests([request]) == ({"x": request["x"]}, [])
+    inputs, rows = stack_requests([request])
+    assert (inputs["x"].tolist(), rows) == ([1, 2], [])
 
 
 def test_scalars_without_batching_have_no_dimension(wire):

@@ -7,7 +7,7 @@ import unittest.mock
 import pytest
 import wrapt
 
-from pytriton.decorators import batch, group_by_keys, sample, triton_context
+from pytriton.decorators import batch, fill_optionals, group_by_keys, sample, triton_context
 from pytriton.proxy.tensors.batch import Batch, WholeBatch
 from pytriton.proxy.wire.registration import ExecutionMode
 from pytriton.proxy.worker.execution_mode import (
@@ -162,8 +162,18 @@ class Decorated:
         return [x]
 
 
-@pytest.mark.parametrize("decorated", [batch(function), sample(function), Decorated().infer])
-def test_batch_and_sample_are_given_requests_that_are_not_made_yet(decorated):
+@pytest.mark.parametrize(
+    "decorated",
+    [
+        batch(function),
+        sample(function),
+        Decorated().infer,
+        group_by_keys(batch(function)),
+        triton_context(fill_optionals()(group_by_keys(sample(function)))),
+        group_by_keys(Decorated().infer),
+    ],
+)
+def test_batch_and_sample_and_what_is_directly_above_them_are_given_requests_that_are_not_made_yet(decorated):
     assert requests_for(decorated) is WholeBatch
 
 
@@ -173,7 +183,14 @@ def decorated_by_a_user(requests):
 
 
 @pytest.mark.parametrize(
-    "other", [function, group_by_keys(batch(function)), triton_context(batch(function)), decorated_by_a_user]
+    "other",
+    [
+        function,
+        group_by_keys(function),
+        triton_context(function),
+        decorated_by_a_user,
+        group_by_keys(decorated_by_a_user),
+    ],
 )
 def test_all_other_callables_are_given_a_list_of_requests(other):
     assert requests_for(other) is Batch.requests

@@ -14,6 +14,7 @@ from pytriton.decorators import batch as batched
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config import Tensor
 from pytriton.proxy.tensors import result as result_module
+from pytriton.proxy.tensors.batch import WholeBatch
 from pytriton.proxy.tensors.stacked_outputs import StackedOutputs
 from pytriton.proxy.transport.arena import PeerArena
 from pytriton.proxy.wire.inference import RequestMetadata
@@ -45,7 +46,7 @@ def in_batch(result):
 def test_inputs_that_are_returned_as_they_came_stay_where_they_lie(large, infer):
     connection, batch = large
 
-    result, outputs = result_of(connection, batch, infer(batch.requests()))
+    result, outputs = result_of(connection, batch, infer(WholeBatch(batch)))
 
     assert in_batch(result) == [True]
     assert listed(outputs)["y"] == [floats(2, LARGE).tolist(), floats(1, LARGE, start=50).tolist()]
@@ -104,7 +105,7 @@ def test_a_batch_that_a_result_lies_in_is_held_until_the_result_is_released(wire
     connection = wire(outputs=[ONE])
     for _ in range(2):
         batch = connection.batch({"x": floats(1, LARGE)})
-        returned = infer(batch.requests())
+        returned = infer(WholeBatch(batch))
 
         offset, _ = connection.writer.write(returned, batch, TIMES, connection.results)
         del batch, returned
