@@ -6,10 +6,12 @@ import asyncio
 import functools
 import threading
 
+import numpy as np
 import pytest
 from serving import bind_floats, infer_json, json_floats
 from streaming import bind_stream, count, count_async, number_of, one_by_one, responses, stream_to, streamed, values_of
 
+from pytriton.client import DecoupledModelClient
 from pytriton.exceptions import PyTritonModelConfigError
 from pytriton.proxy.types import Response
 
@@ -149,3 +151,16 @@ def test_a_function_that_returns_a_generator_on_a_model_that_is_not_decoupled_is
     status, response = infer_json(triton, name, [json_floats([1])])
     assert status >= 400
     assert response["error"].startswith(f"model '{name}': the inference callable returned a generator")
+
+
+def test_a_step_may_leave_out_all_outputs(triton, name):
+    def steps(requests):
+        yield responses(requests, 1)
+        yield [{} for _ in requests]
+        yield responses(requests, 2)
+
+    bind_stream(triton, name, steps)
+
+    with DecoupledModelClient(f"grpc://127.0.0.1:{triton.config.grpc_port}", name) as client:
+        received = [{key: value.item() for key, value in each.items()} for each in client.infer_sample(np.float32([1]))]
+    assert received == [{"y": 1}, {}, {"y": 2}]
