@@ -46,7 +46,7 @@ def torch_model(
         max_batch_size: Samples that a batch may have.
 
     Raises:
-        PyTritonBadParameterError: The module fails for the example, or an argument has a value that cannot work.
+        PyTritonBadParameterError: The module fails for the example, or an argument has an invalid value.
         ImportError: PyTorch is not installed.
 
     Examples:

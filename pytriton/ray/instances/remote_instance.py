@@ -52,7 +52,7 @@ class RemoteInstance(ExternalInstance):
             functions that must not run twice.
 
     Raises:
-        PyTritonBadParameterError: An argument has a value that cannot work.
+        PyTritonBadParameterError: An argument has an invalid value.
 
     Examples:
         >>> def make(scale):
