@@ -43,23 +43,23 @@ class PyTritonError(Exception):
 
 
 class PyTritonValidationError(PyTritonError):
-    """Data that crosses the inference callable does not fit what was declared."""
+    """Data of an inference callable does not fit the declaration of its inputs or outputs."""
 
 
 class PyTritonInvalidOperationError(PyTritonError):
-    """An operation was asked for at a moment when it cannot be done."""
+    """An operation is not possible at this moment, or the server refused it."""
 
 
 class PyTritonBadParameterError(PyTritonError):
-    """An argument has a value that cannot work."""
+    """An argument has an invalid value."""
 
 
 class PyTritonBindError(PyTritonBadParameterError, PyTritonValidationError):
-    """A model cannot have such a name or such an inference callable."""
+    """A model's name or its inference callable is invalid."""
 
 
 class PyTritonWorkspaceError(PyTritonBadParameterError, FileExistsError):
-    """A workspace cannot be made there: a file has this path, or another Triton uses the folder.
+    """The folder cannot be a workspace: a file has this path, or another Triton uses the folder.
 
     It is a FileExistsError too, because nvidia-pytriton raises that.
     """
@@ -70,11 +70,11 @@ class PyTritonModelConfigError(PyTritonError):
 
 
 class PyTritonUnrecoverableError(PyTritonError):
-    """Raised by an inference callable that can serve no further request; the server shuts down."""
+    """Raised by an inference callable that can serve no further requests: the server stops, and `serve` raises it."""
 
 
 class PyTritonRuntimeError(PyTritonError):
-    """Something outside of the program's own arguments failed while it ran."""
+    """Something failed at run time that is not a wrong argument: the server, the disk, the network."""
 
 
 class PyTritonInvalidRequestError(PyTritonError):
@@ -107,11 +107,12 @@ class PyTritonInvalidRequestError(PyTritonError):
 
 
 class PyTritonInferenceError(PyTritonError):
-    """The server answered what an inference callable asked of it, another model's inference say, with an error.
+    """A request that an inference callable has sent to the server failed, such as a call of another model.
 
     Args:
         message: The server's message.
-        code: Of ``TRITONSERVER_Error_Code``: 2 is not found, 3 an invalid argument, 4 unavailable, 7 cancelled, ...
+        code: The code of ``TRITONSERVER_Error_Code``: 0 is unknown, 1 internal, 2 not found, 3 an invalid argument, 4
+            unavailable, 5 unsupported, 6 already exists, 7 cancelled.
 
     Attributes:
         code: As above.

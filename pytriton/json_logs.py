@@ -54,13 +54,13 @@ def is_collecting() -> bool:
 
 
 class JSONFormatter(logging.Formatter):
-    """Formats a record as one line of JSON, whatever is in it.
+    """Formats any record as one line of JSON.
 
     The keys are ``timestamp`` (UTC, ISO 8601, with milliseconds), ``level``, ``logger``, ``message``, ``file``,
-    ``line`` and ``process``; ``exception`` is a whole traceback, and ``stack`` that of ``stack_info``. Within a
-    request, there are ``model``, ``model_version``, ``request_id`` or, for a batch of several, ``request_ids``; within
-    a span of OpenTelemetry, ``trace_id`` and ``span_id``. What a call of the logger names by ``extra`` has keys of its
-    own.
+    ``line`` and ``process``; ``exception`` is a whole traceback, and ``stack`` that of ``stack_info``. Within an
+    inference callable, there are ``model``, ``model_version``, and ``request_id`` or, for a batch of several requests,
+    ``request_ids``; within a span of OpenTelemetry, ``trace_id`` and ``span_id``. The items of a logging call's
+    ``extra`` are keys, too.
 
     Examples:
         >>> handler = logging.StreamHandler()
@@ -100,14 +100,14 @@ class JSONFormatter(logging.Formatter):
 
 
 def log_as_json(level: int | str | None = None) -> None:
-    """Has the program log as JSON on standard error, and the processes that it starts as well.
+    """Makes the program, and the processes that it starts, log as JSON on standard error.
 
     Handlers that write to the console, of any logger, get a `JSONFormatter`; if the program has not configured logging,
     it gets a handler, and the level ``INFO``. Warnings and exceptions that nobody catches are logged, too. The
     environment variable ``PYTRITON_LOG_FORMAT=json`` has the same effect, when a server is started.
 
     Args:
-        level: The level of the root logger; by default, what ``PYTRITON_LOG_LEVEL`` says, or what it is.
+        level: The level of the root logger; by default, that in ``PYTRITON_LOG_LEVEL``, or as it is.
 
     Raises:
         PyTritonBadParameterError: There is no such level.

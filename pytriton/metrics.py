@@ -1,7 +1,7 @@
 """Metrics of your own, on the server's metrics endpoint.
 
-Define them where you define the function, and use them wherever its code runs: in threads, coroutines, and
-[processes of instances](processes.md). The names are those of Prometheus' own client.
+Define them where you define the function, and use them wherever its code runs: in threads, coroutines, and processes of
+instances. The names are those of Prometheus' own client.
 
 Examples:
     >>> from pytriton.metrics import Counter, Histogram
@@ -34,7 +34,7 @@ DEFAULT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2
 
 
 class _Metric:
-    """What counters, gauges and histograms share."""
+    """The common base of counters, gauges and histograms."""
 
     _KIND: ClassVar[MetricKind]
 
@@ -52,10 +52,19 @@ class _Metric:
             self._value = SENDER.families.value(self._spec, ())
 
     def labels(self, *values: object, **by_name: object) -> Self:
-        """Returns the metric for values of its labels, in their order or by name. Values become strings.
+        """Returns the metric for values of its labels.
+
+        Args:
+            *values: A value for each label, in the order of the labels. Values are converted to strings.
+            **by_name: In place of these, the values by the names of the labels.
 
         Raises:
-            PyTritonBadParameterError: A label has no value, or there are others.
+            PyTritonBadParameterError: A label has no value, or there is no such label.
+
+        Examples:
+            >>> REQUESTS = Counter("labelled_requests", "Requests by language", ["language"])
+            >>> REQUESTS.labels("de").inc()
+            >>> REQUESTS.labels(language="en").inc()
         """
         names = self._spec.labelnames
         if by_name and not values and by_name.keys() == set(names):
@@ -130,6 +139,9 @@ class Counter(_Metric):
     def inc(self, amount: float = 1) -> None:
         """Adds to the counter.
 
+        Args:
+            amount: How much, from 0.
+
         Raises:
             PyTritonBadParameterError: The amount is negative or not finite.
         """
@@ -167,6 +179,9 @@ class Gauge(_Metric):
     def set(self, value: float) -> None:
         """Sets the gauge.
 
+        Args:
+            value: The new value, also for all other processes with this gauge.
+
         Raises:
             PyTritonBadParameterError: The value is not finite.
         """
@@ -190,7 +205,13 @@ class Gauge(_Metric):
 
     @contextlib.contextmanager
     def track_inprogress(self) -> Iterator[None]:
-        """Counts how often a block of code is running: up at its start, down at its end."""
+        """Counts the executions of a block of code that are in progress: 1 more at its start, 1 less at its end.
+
+        Examples:
+            >>> DOWNLOADS = Gauge("downloads", "Downloads in progress")
+            >>> with DOWNLOADS.track_inprogress():
+            ...     pass
+        """
         self.inc()
         try:
             yield
@@ -228,7 +249,10 @@ class Histogram(_Metric):
         super().__init__(name, documentation, labelnames, bounds[:-1] if bounds[-1:] == (math.inf,) else bounds)
 
     def observe(self, value: float) -> None:
-        """Adds a number.
+        """Adds a number to the distribution.
+
+        Args:
+            value: The number, in the unit of the buckets.
 
         Raises:
             PyTritonBadParameterError: The value is not finite.
@@ -239,7 +263,13 @@ class Histogram(_Metric):
 
     @contextlib.contextmanager
     def time(self) -> Iterator[None]:
-        """Observes how long a block of code takes, in seconds."""
+        """Observes how long a block of code takes, in seconds.
+
+        Examples:
+            >>> QUERIES = Histogram("query_seconds", "Time of a query")
+            >>> with QUERIES.time():
+            ...     pass
+        """
         start = time.perf_counter()
         try:
             yield

@@ -15,7 +15,7 @@ NOT_RUNNING = "The server does not run: call run() or serve() first."
 
 
 class ServerReport:
-    """What a server reports. Made by `Triton.report`.
+    """A server's report of itself and of its models; `Triton.report` returns it.
 
     Args:
         models: The models that are bound.
@@ -49,11 +49,20 @@ class ServerReport:
         return [model for model, state in (states or {}).items() if state == "READY"]
 
     def configuration(self, model_name: str, model_version: int | None = None) -> Mapping[str, Any]:
-        """Returns a model's configuration as the server reports it; raises as `statistics` does."""
+        """Returns a model's configuration as the server reports it, the JSON form of ``config.pbtxt``.
+
+        Args:
+            model_name: The model's name.
+            model_version: Its version; None is the latest.
+
+        Raises:
+            PyTritonClientModelUnavailableError: The model is not ready.
+            PyTritonClientInferenceServerError: The server does not run.
+        """
         return self._from_server(lambda control: control.model_config(model_name, model_version), model_name)
 
     def statistics(self, model_name: str | None = None, model_version: int | None = None) -> Mapping[str, Any]:
-        """Returns the statistics of a model, or of all, as the server reports them.
+        """Returns the statistics of a model, or of all, as the server reports them: ``{"model_stats": [...]}``.
 
         Args:
             model_name: The model's name; None is every model.
@@ -70,9 +79,13 @@ class ServerReport:
         return next((model.description for model in self._models if model.spec.name == model_name), "")
 
     def instances(self, model_name: str) -> tuple[int, int] | None:
-        """Returns the number of instances of a bound model, and how often their processes were restarted.
+        """Returns the number of instances of a bound model, and the number of restarts of their processes.
 
-        None if no model of that name is bound.
+        Args:
+            model_name: The model's name.
+
+        Returns:
+            Both numbers; None if no model of that name is bound.
         """
         bound = [model for model in self._models if model.spec.name == model_name]
         return (sum(model.instances for model in bound), sum(model.restarts for model in bound)) if bound else None

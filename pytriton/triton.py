@@ -73,12 +73,12 @@ class Triton(TritonBase):
         triton_lifecycle_policy: When the server starts, and how it gets its models. With Vertex AI, it starts by
             default in `run` and `serve` with the models that are bound by then.
         security_config: Which endpoints of the server require a token; by default those that change the server or
-            reveal other clients: shared memory, model repository, statistics, trace and logging.
-        server_path: The folder of a server of your own, like ``/opt/tritonserver``, in place of the bundled one; also
-            by the environment variable ``PYTRITON_SERVER_PATH``.
+            reveal data of other clients: shared memory, model repository, statistics, trace and logging.
+        server_path: The folder of a server of your own, such as ``/opt/tritonserver``, in place of the bundled one. The
+            environment variable ``PYTRITON_SERVER_PATH`` sets it, too.
 
     Raises:
-        PyTritonBadParameterError: A setting of the access control has a value that cannot work. Other settings, and the
+        PyTritonBadParameterError: A setting of the access control has an invalid value. Other settings, and the
             ports, are checked when the server starts.
 
     Examples:
@@ -186,7 +186,7 @@ class RemoteTriton(TritonBase):
         access_token: The server's token, if its repository API requires one.
 
     Raises:
-        PyTritonBadParameterError: The URL is none.
+        PyTritonBadParameterError: The URL is invalid.
 
     Examples:
         >>> with RemoteTriton(url="localhost") as triton:  # doctest: +SKIP

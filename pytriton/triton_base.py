@@ -95,28 +95,29 @@ class TritonBase:
     ) -> None:
         """Binds an inference callable to a model name.
 
-        If the server is running, the model is loaded before this returns; otherwise `run` and `serve` load it. Within
-        ``with``, and before `run`, `serve` or `connect`, that applies to the first 16 models: these load further ones,
-        all at once, which is much faster. Binding the same name and version again replaces the model.
+        If the server is running, the model is loaded before this returns; otherwise `run`, `serve` or `connect` loads
+        it. In a ``with`` block before one of these calls, only the first 16 models are loaded immediately: it loads
+        all others together, which is much faster. Binding the same name and version again replaces the model.
 
         Args:
             model_name: The model's name, as in ``/v2/models/<model_name>/infer``. Or just a function with type hints,
                 after which the model is named.
-            infer_func: Takes the list of requests of a batch and returns a list of responses; decorators such as
-                `batch` adapt other functions, and so do type hints if inputs or outputs are not given. A list of
-                callables creates as many instances, which share the load. A `ProcessInstance` in place of a callable
-                creates an instance in a process of its own, a `pytriton.ray.RemoteInstance` one on another machine. A
-                `ModelDefinition`, which the adapters return, brings its inputs, outputs and settings with it.
-            inputs: The inputs, in order; those without a name are called ``INPUT_1``, ``INPUT_2``, … Given here, they
-                count in place of those of a `ModelDefinition` or of type hints, and so do outputs and ``config``.
+            infer_func: A callable that takes the list of requests of a batch and returns a list of responses.
+                Decorators such as `batch` adapt other functions, and so do type hints if inputs or outputs are not
+                given. A list of callables creates as many instances, which share the load. A `ProcessInstance` in place
+                of a callable creates an instance in a process of its own, a `pytriton.ray.RemoteInstance` one on
+                another machine. A `ModelDefinition`, which the adapters return, includes its inputs, outputs and
+                settings.
+            inputs: The inputs, in order; those without a name are called ``INPUT_1``, ``INPUT_2``, … They replace those
+                of a `ModelDefinition` or of type hints, and so do outputs and ``config``.
             outputs: The outputs, in order; those without a name are called ``OUTPUT_1``, ``OUTPUT_2``, …
             model_version: The model's version.
             config: Batching and more; ``ModelConfig()`` by default.
-            strict: Check the shapes of outputs against their declaration, besides dtype and number of dimensions.
+            strict: Check also the sizes of outputs against their declaration, not only dtype and number of dimensions.
             trace_config: Accepted for compatibility; use ``TritonConfig(trace_config=...)``.
 
         Raises:
-            PyTritonBadParameterError: An argument has a value that cannot work.
+            PyTritonBadParameterError: An argument has an invalid value.
             PyTritonModelConfigError: Arguments contradict each other, or another version of the model.
             PyTritonInvalidOperationError: The server refuses the model, or the factory of an instance fails.
             PyTritonRuntimeError: The model's files cannot be written, or the server has ended and stays down.
@@ -140,8 +141,8 @@ class TritonBase:
     def unbind(self, model_name: str, model_version: int | None = None) -> None:
         """Removes a model, and unloads it if the server runs; other models are not disturbed.
 
-        New requests to the model are refused from now on. This returns when those in flight have been served, or after
-        the exit timeout; an inference callable that calls this does not wait.
+        New requests to the model are refused from now on. The call returns when those in flight have been served, or
+        after the exit timeout. Within an inference callable, it does not wait.
 
         Args:
             model_name: The model's name.
@@ -302,8 +303,8 @@ class TritonBase:
                 server is noticed at once.
             gateway: Serve the models through a gateway, too: as JSON, for the internet. Triton's own ports then listen
                 on loopback alone, unless `TritonConfig` names their addresses.
-            announce: Say where each model is served: the logger ``pytriton.triton`` does as INFO or, in a program that
-                has not configured logging, a line on standard error.
+            announce: Report where each model is served: as INFO of the logger ``pytriton.triton`` or, in a program that
+                has not configured logging, on standard error.
 
         Raises:
             PyTritonRuntimeError: The server exited unexpectedly and stays down, or requests in flight were lost because
@@ -333,12 +334,13 @@ class TritonBase:
         session.check_end(server, failed)
 
     def stop(self) -> bool:
-        """Unloads the models, and stops a local server; running callables may finish within the exit timeout.
+        """Unloads the models, and stops a local server; requests in flight may finish within the exit timeout.
 
-        New requests are refused as unavailable from now on, and the server says that it is not ready. With
-        ``TritonConfig.drain_secs``, it only says so for that time, and still accepts requests.
+        From now on, the server reports that it is not ready, and refuses new requests with status 503. With
+        ``TritonConfig.drain_secs``, it still accepts requests for that time.
 
-        An inference callable may call this: it returns at once then, and the server stops when the callable is done.
+        An inference callable may call this. Then the call returns at once, and the server stops when the callable has
+        returned.
 
         Returns:
             Whether there was anything to stop.
@@ -368,7 +370,7 @@ class TritonBase:
         """Returns a client of a model, for this process: requests go through shared memory, without a network.
 
         Args:
-            model_name: The model's name: one that is bound, or another of the server's, provided that one is bound.
+            model_name: The model's name. Any model of the server will do, if at least one is bound here.
             model_version: Its version; None is the latest.
             inference_timeout_s: How long a response may take, in seconds.
             convert_dtypes: Convert arrays of another dtype if no value can change, such as int32 to int64.
@@ -376,7 +378,7 @@ class TritonBase:
         Raises:
             PyTritonClientModelUnavailableError: The model is not ready.
             PyTritonClientInferenceServerError: The server does not run.
-            PyTritonClientValueError: An argument has a value that cannot work.
+            PyTritonClientValueError: An argument has an invalid value.
 
         Examples:
             >>> triton.client("Double").infer_sample([1.0, 2.0])  # doctest: +SKIP
@@ -414,7 +416,7 @@ class TritonBase:
 
     @property
     def report(self) -> ServerReport:
-        """What the server reports of itself and of its models."""
+        """The server's own report: its version, its models and their statistics."""
         return self._session.report
 
     @property

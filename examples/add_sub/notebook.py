@@ -1,7 +1,7 @@
 # %% [markdown]
 # # A model served from a notebook
 #
-# Without a context manager and without `serve`, the server runs in the background and the notebook stays free.
+# Without a context manager and without `serve`, the server runs in the background, and other cells can run.
 # Editors open this file as a notebook: each `# %%` starts a cell.
 
 # %%
@@ -36,7 +36,7 @@ triton.bind(
 )
 
 # %%
-# Returns once the model can be asked.
+# Returns once the model is ready.
 triton.run()
 print(f"Serving on HTTP port {triton.config.http_port}")
 
@@ -54,5 +54,5 @@ print("add:", result.as_numpy("add").tolist())
 print("sub:", result.as_numpy("sub").tolist())
 
 # %%
-# A changed function takes the place of the first: bind it again under the same name. In the end:
+# To replace the function, bind another one under the same name. At the end:
 triton.stop()

@@ -1,4 +1,4 @@
-"""Starts the server, asks it over HTTP and over gRPC, and prints what to try next."""
+"""Starts the server, sends it a request over HTTP and over gRPC, and prints what to try next."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytriton.triton import Triton, TritonConfig
 
 
 def curl(http_port: int | None) -> str:
-    """The command that sends the same request by hand."""
+    """Returns a command that sends the same request."""
     inputs = [
         {"name": "a", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]},
         {"name": "b", "datatype": "FP32", "shape": [1, 3], "data": [10, 20, 30]},
@@ -26,14 +26,14 @@ def curl(http_port: int | None) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Serve a Python function and ask it over HTTP and over gRPC.")
+    parser = argparse.ArgumentParser(description="Serve a Python function, and send it requests over HTTP and gRPC.")
     parser.add_argument("--serve", action="store_true", help="keep serving afterwards, until Ctrl-C")
     parser.add_argument("--http-port", type=int, default=0, help="port to serve HTTP on; 0 is any free one")
     arguments = parser.parse_args()
 
     a = np.array([[1, 2, 3]], np.float32)
     b = np.array([[10, 20, 30]], np.float32)
-    # Port 0 takes any free one, so that nothing that runs on your machine is in the way.
+    # Port 0 is any free port, whatever else runs on your machine.
     with Triton(config=TritonConfig(http_port=arguments.http_port, grpc_port=0, metrics_port=0)) as triton:
         bind(triton)
         triton.run()

@@ -25,7 +25,7 @@ def bind(triton: Triton) -> None:
     triton.bind(
         model_name=MODEL_NAME,
         infer_func=add_sub,
-        # Shapes leave the batch dimension out; -1 is any size.
+        # Shapes are those of a sample, without the batch dimension; -1 is any size.
         inputs=[
             Tensor(name="a", dtype=np.float32, shape=(-1,)),
             Tensor(name="b", dtype=np.float32, shape=(-1,)),
@@ -34,7 +34,7 @@ def bind(triton: Triton) -> None:
             Tensor(name="add", dtype=np.float32, shape=(-1,)),
             Tensor(name="sub", dtype=np.float32, shape=(-1,)),
         ],
-        # A request waits at most 0.1 ms for others that it can share a batch with.
+        # A request waits at most 0.1 ms for others to form a batch.
         config=ModelConfig(max_batch_size=128, batcher=DynamicBatcher(max_queue_delay_microseconds=100)),
     )
 

@@ -15,7 +15,7 @@ from pytriton.client import ModelClient
 
 
 class GpuSender:
-    """Sends pictures that lie in the memory of a GPU, where the server reads them.
+    """Sends pictures that are in the memory of a GPU, where the server reads them.
 
     Args:
         url: The server's address.
@@ -39,7 +39,7 @@ class GpuSender:
         return labels.ravel()
 
     def close(self) -> None:
-        """Gives the memory back."""
+        """Releases the memory."""
         self._client.unregister_cuda_shared_memory("images")
         self._shared.destroy_shared_memory_region(self._region)
         self._client.close()

@@ -43,5 +43,5 @@ with Triton(config=config, security_config=security) as triton:
         ],
         config=ModelConfig(max_batch_size=1024, gpu_tensors=True),
     )
-    print(f"The known pictures lie in the memory of: {device}")
+    print(f"The known pictures are in the memory of: {device}")
     triton.serve(gateway=GatewayConfig())

@@ -8,17 +8,16 @@ import concurrent.futures
 import time
 
 import numpy as np
-import tritonclient.grpc
+
+from pytriton.client import ModelClient
 
 MODEL_NAME = "Primes"
 
 
-def count_primes(client: tritonclient.grpc.InferenceServerClient, limit: int) -> tuple[int, int]:
-    """Returns how many primes there are up to a number, and the process that has counted them."""
-    tensor = tritonclient.grpc.InferInput("limit", [1, 1], "INT64")
-    tensor.set_data_from_numpy(np.array([[limit]], np.int64))
-    result = client.infer(MODEL_NAME, [tensor])
-    return result.as_numpy("count").item(), result.as_numpy("process").item()
+def count_primes(client: ModelClient, limit: int) -> tuple[int, int]:
+    """Returns the number of primes up to a limit, and the process that has counted them."""
+    result = client.infer_sample(np.array([limit]))
+    return result["count"].item(), result["process"].item()
 
 
 def main() -> None:
@@ -28,14 +27,14 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=20_000, help="up to where to count")
     arguments = parser.parse_args()
 
-    with tritonclient.grpc.InferenceServerClient(arguments.grpc_url) as client:
+    with ModelClient(f"grpc://{arguments.grpc_url}", MODEL_NAME) as client:
         start = time.perf_counter()
         with concurrent.futures.ThreadPoolExecutor(16) as pool:
             responses = list(pool.map(lambda _: count_primes(client, arguments.limit), range(arguments.requests)))
         seconds = time.perf_counter() - start
     print(f"There are {responses[0][0]} primes up to {arguments.limit}.")
     for process, count in collections.Counter(process for _, process in responses).most_common():
-        print(f"Process {process} has served {count} requests.")
+        print(f"Process {process} served {count} requests.")
     print(f"{len(responses) / seconds:.1f} requests/s")
 
 

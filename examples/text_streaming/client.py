@@ -19,15 +19,15 @@ LINE_LENGTH = 72
 
 
 def stream(url: str, prompts: Sequence[str], **options: float) -> Generator[tuple[int, str], None, None]:
-    """Has texts written, all at the same time over one connection; to close it cancels what is not written yet.
+    """Streams several texts at the same time over one connection; closing the generator cancels those in progress.
 
     Args:
         url: Host and port of the server's gRPC endpoint, without a scheme.
-        prompts: What the texts go on from.
-        **options: ``max_tokens`` and ``temperature``, where the model's own defaults will not do.
+        prompts: The start of each text.
+        **options: ``max_tokens`` and ``temperature``, in place of the model's defaults.
 
     Yields:
-        The position of a prompt and the next piece of its text, as the pieces come.
+        The position of a prompt and the next piece of its text, as the pieces arrive.
 
     Raises:
         InferenceServerException: The server cannot be reached, or the model refused a request.
@@ -72,7 +72,7 @@ def inputs_of(prompt: str, **options: float) -> list[Any]:
 
 
 def show(url: str, prompts: Sequence[str], **options: float) -> None:
-    """Prints texts as they come: one of them piece by piece, several line by line."""
+    """Prints texts as they arrive: one of them piece by piece, several line by line."""
     with closing(stream(url, prompts, **options)) as pieces:
         if len(prompts) == 1:
             print(prompts[0], end="", flush=True)
@@ -92,10 +92,10 @@ def show(url: str, prompts: Sequence[str], **options: float) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Stream text from the model of server.py, over gRPC.")
-    parser.add_argument("prompts", nargs="*", default=["The "], help="what the texts go on from; several at once")
+    parser.add_argument("prompts", nargs="*", default=["The "], help="starts of texts, generated at the same time")
     parser.add_argument("--grpc-url", default="127.0.0.1:8001", help="host and port of the server's gRPC endpoint")
     parser.add_argument("--max-tokens", type=int, default=400, help="characters of each text")
-    parser.add_argument("--temperature", type=float, default=0.5, help="how much is left to chance")
+    parser.add_argument("--temperature", type=float, default=0.5, help="randomness, from 0 to 2")
     arguments = parser.parse_args()
     try:
         show(

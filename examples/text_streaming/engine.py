@@ -1,7 +1,7 @@
-"""Continuous batching: one step of the network for all texts that are being written.
+"""Continuous batching: one step of the network for all texts that are being generated.
 
-A text that is asked for joins at the next step, whatever the others are at; one that is finished, or that nobody reads
-any more, leaves before the next step.
+A new text joins at the next step, however long the others already are. One that is complete, or that nobody reads any
+more, leaves before the next step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ HIGHEST_TEMPERATURE = 2.0
 
 
 class _Text:
-    """A text that somebody reads while it is being written."""
+    """A text that is read while it is being generated."""
 
     def __init__(self, prompt: str, temperature: float, length: int) -> None:
         self.prompt = prompt
@@ -36,7 +36,7 @@ class _Text:
         self._news.set()
 
     async def read(self) -> str:
-        """All that is written and not read yet, as soon as there is something; nothing at the end."""
+        """Waits for new text, and returns all of it; returns an empty string at the end."""
         while not self._unread and self.missing:
             if self.error is not None:
                 raise self.error
@@ -47,10 +47,10 @@ class _Text:
 
 
 class Engine:
-    """Writes many texts at the same time. All of them are asked for in one event loop, which is that of one model.
+    """Generates many texts at the same time, all for tasks of one event loop, that of the model.
 
     Args:
-        network: What says which character is next.
+        network: Predicts the next character of each text.
     """
 
     def __init__(self, network: Network) -> None:
@@ -60,22 +60,22 @@ class Engine:
 
     @property
     def active(self) -> int:
-        """How many texts somebody waits for."""
+        """The number of texts that are being generated."""
         return len(self._texts)
 
     async def generate(self, prompt: str, length: int, temperature: float) -> AsyncGenerator[str, None]:
-        """Yields a text as it is written; once it is closed, no more of the text is written.
+        """Yields a text piece by piece as it is generated; closing the generator ends the text.
 
         Args:
-            prompt: What the text goes on from.
-            length: Number of characters.
-            temperature: How much is left to chance; at 0, always the likeliest character is next.
+            prompt: The start of the text.
+            length: Number of characters to generate.
+            temperature: The randomness; at 0, the next character is always the likeliest one.
 
         Raises:
             ValueError: The length or the temperature is out of range.
         """
         if not 1 <= length <= LONGEST_TEXT:
-            raise ValueError(f"A text of {length} characters is asked for; ask for 1 to {LONGEST_TEXT}.")
+            raise ValueError(f"A text of {length} characters is requested; request 1 to {LONGEST_TEXT}.")
         if not 0 <= temperature <= HIGHEST_TEMPERATURE:
             raise ValueError(f"The temperature is {temperature}; choose one from 0 to {HIGHEST_TEMPERATURE}.")
         text = _Text(prompt, temperature, length)

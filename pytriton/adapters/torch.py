@@ -29,24 +29,24 @@ def torch_model(
 ) -> ModelDefinition:
     """Serves a PyTorch module, in evaluation and inference mode; the first dimension of all tensors is the batch.
 
-    What inputs and outputs there are, the lists say, or an example. Inputs go to ``forward`` by their names if these
-    are those of its parameters, and else by their position. Outputs are picked from a dictionary or a dataclass by
-    their names, and from a tuple by their position.
+    The inputs and outputs are those of the two lists, or are learned from an example. Inputs are passed to ``forward``
+    by name if it has parameters of these names, and by position otherwise. Outputs are taken from a dictionary or a
+    dataclass by name, and from a tuple by position.
 
     Args:
-        module: The module. It is switched to evaluation, and moved to the device, as by its own methods.
+        module: The module. It is switched to evaluation mode, and moved to the device.
         inputs: The inputs, in order.
         outputs: The outputs, in order.
-        example: In place of both lists: a tensor, or a tuple or dictionary of tensors, for one call of the module. Its
-            sizes are the sizes that are served, but for the batch. float16 and bfloat16 results are sent as float32.
-        device: Where the module runs; by default where it is.
+        example: In place of both lists: a tensor, or a tuple or dictionary of tensors, for one call of the module. All
+            its sizes but the batch are those that are served. float16 and bfloat16 results are sent as float32.
+        device: Where the module runs, such as ``cuda``; by default where it is.
         dtype: Type to which the module's parameters and its floating-point inputs are converted, such as
             ``torch.float16``; by default they stay as they are.
         compile: Whether to call ``torch.compile``.
         max_batch_size: Samples that a batch may have.
 
     Raises:
-        PyTritonBadParameterError: The module fails for the example, or an argument has a value that cannot work.
+        PyTritonBadParameterError: The module fails for the example, or an argument has an invalid value.
         ImportError: PyTorch is not installed.
 
     Examples:

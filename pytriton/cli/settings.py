@@ -9,7 +9,7 @@ import re
 from collections.abc import Container
 from typing import Any
 
-_ATTRIBUTE = re.compile(r"^ +(?P<name>\w+): (?P<text>.+(?:\n {9,}.+)*)$", re.MULTILINE)
+_ATTRIBUTE = re.compile(r"^ +(?P<name>\w+): (?P<text>.+(?:\n {8,}.+)*)$", re.MULTILINE)
 _SPACES = re.compile(r"\s+")
 
 

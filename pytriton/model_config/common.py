@@ -54,12 +54,17 @@ class QueuePolicy:
 
     Args:
         timeout_action: What happens to a request after its timeout.
-        default_timeout_microseconds: Timeout of a request that names none, in microseconds; 0 is none.
-        allow_timeout_override: A request may name a timeout shorter than the default.
-        max_queue_size: Requests that may wait; more are refused. 0 is no limit.
+        default_timeout_microseconds: Timeout of a request without one of its own, in microseconds in the queue; 0 is
+            none.
+        allow_timeout_override: A request may set a timeout shorter than the default.
+        max_queue_size: The number of requests that may wait; further ones are refused as unavailable. 0 is no limit.
 
     Raises:
-        PyTritonBadParameterError: A field has a value that cannot work.
+        PyTritonBadParameterError: A field has an invalid value.
+
+    Examples:
+        >>> policy = QueuePolicy(max_queue_size=100, default_timeout_microseconds=2_000_000)
+        >>> batcher = DynamicBatcher(default_queue_policy=policy)
     """
 
     timeout_action: TimeoutAction = TimeoutAction.REJECT
@@ -88,12 +93,12 @@ class DynamicBatcher:
         preserve_ordering: Responses leave in the order in which requests came. Triton from 2.61 on keeps the order of
             each instance's requests alone, so a model whose order counts needs a single instance there.
         priority_levels: How many priorities there are, 1 being the highest; 0 is a queue without priorities.
-        default_priority_level: Priority of a request that names none; from 1 to `priority_levels`.
+        default_priority_level: Priority of a request without one of its own; from 1 to `priority_levels`.
         default_queue_policy: Policy of every queue without one of its own.
         priority_queue_policy: Policies by priority level, from 1 to `priority_levels`.
 
     Raises:
-        PyTritonBadParameterError: A field has a value that cannot work.
+        PyTritonBadParameterError: A field has an invalid value.
         PyTritonModelConfigError: Two fields contradict each other.
 
     Examples:
@@ -116,7 +121,7 @@ class DynamicBatcher:
         """Checks the fields.
 
         Raises:
-            PyTritonBadParameterError: A field has a value that cannot work.
+            PyTritonBadParameterError: A field has an invalid value.
             PyTritonModelConfigError: Two fields contradict each other.
         """
         check_integer("DynamicBatcher.max_queue_delay_microseconds", self.max_queue_delay_microseconds, 0, MAX_UINT64)
@@ -186,7 +191,7 @@ class WarmupInput:
             to it.
 
     Raises:
-        PyTritonBadParameterError: A field has a value that cannot work, or no source or more than one is set.
+        PyTritonBadParameterError: A field has an invalid value, or no source or more than one is set.
     """
 
     dtype: np.dtype[Any] | type[np.dtype[Any]] | type[object] | str
@@ -227,12 +232,12 @@ class ModelWarmup:
 
     Args:
         name: What Triton's log calls it.
-        batch_size: How many samples warm the model up together; 1 for a model without batching.
-        inputs: What each input holds, by name. Inputs may be left out if the callable can do without them.
+        batch_size: The number of samples in the request; 1 for a model without batching.
+        inputs: The data of each input, by name. Inputs may be left out if the callable can do without them.
         count: How often the request is sent; 0 is once, as in Triton.
 
     Raises:
-        PyTritonBadParameterError: A field has a value that cannot work.
+        PyTritonBadParameterError: A field has an invalid value.
 
     Examples:
         >>> warmup = ModelWarmup("zeros", 1, {"image": WarmupInput(np.uint8, (224, 224, 3), zero_data=True)}, 1)

@@ -14,21 +14,22 @@ class ModelConfig:
 
     Args:
         batching: Every input and output has the batch as its first dimension, and Triton gathers requests into batches.
-        max_batch_size: Samples that a batch may have; without meaning when `batching` is False.
-        batcher: How requests are gathered; None does not gather them. Without meaning when `batching` is False.
+        max_batch_size: The greatest number of samples in a batch. Ignored if `batching` is False.
+        batcher: How requests are gathered into batches; with None, they are not. Ignored if `batching` is False.
         response_cache: Triton serves repeated requests from its cache (`TritonConfig.cache_config`).
         decoupled: The inference callable may send any number of responses to a request.
         model_warmup: Requests that Triton sends before it reports the model ready.
-        max_in_flight: Batches that an instance of a coroutine function or of a generator takes at a time; by default
-            256 of those that are async, and 32 of plain generators, each in a thread. More wait in Triton's queue.
+        max_in_flight: The number of batches that an instance of a coroutine function or a generator takes at a time. By
+            default, it is 256 for async functions, and 32 for plain generators, which have a thread for each. Further
+            requests wait in Triton's queue.
         watchdog_secs: Seconds after which a call of the inference callable, or a step of a stream, counts as hanging.
             Its stack is logged, and the model is not ready; a process instance is ended and started again. Off by
             default.
-        gpu_tensors: Leave tensors that lie in the memory of a GPU there: inputs, which are of the type `GpuTensor`
-            then, and outputs where the client wants them there. By default, inputs are copied to memory.
+        gpu_tensors: Leave tensors that are on a GPU there. Such inputs are of the type `GpuTensor`; outputs stay there
+            if the client requests them there. By default, inputs are copied to memory.
 
     Raises:
-        PyTritonBadParameterError: A field has a value that cannot work.
+        PyTritonBadParameterError: A field has an invalid value.
         PyTritonModelConfigError: Two fields contradict each other.
 
     Examples:
@@ -53,7 +54,7 @@ class ModelConfig:
         """Checks the fields, which may have been set since the configuration was made.
 
         Raises:
-            PyTritonBadParameterError: A field has a value that cannot work.
+            PyTritonBadParameterError: A field has an invalid value.
             PyTritonModelConfigError: Two fields contradict each other.
         """
         check_integer("ModelConfig.max_batch_size", self.max_batch_size, 1 if self.batching else 0, MAX_INT32)

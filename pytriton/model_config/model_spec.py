@@ -33,7 +33,7 @@ class ModelSpec:
         strict: Outputs are checked against `outputs`.
 
     Raises:
-        PyTritonBadParameterError: A field has a value that cannot work.
+        PyTritonBadParameterError: A field has an invalid value.
         PyTritonModelConfigError: Two fields contradict each other.
 
     Examples:
@@ -77,7 +77,7 @@ class ModelSpec:
             The spec.
 
         Raises:
-            PyTritonBadParameterError: An argument has a value that cannot work.
+            PyTritonBadParameterError: An argument has an invalid value.
             PyTritonModelConfigError: Two arguments contradict each other.
         """
         return cls(

@@ -24,21 +24,20 @@ class Tensor:
 
     Args:
         shape: Size of each dimension **without the batch dimension**; -1 where it varies (it may then also be 0).
-            ``()`` is a scalar. Triton has no tensors without a dimension, so a client sends a scalar as shape ``(1,)``
-            of a model without batching and as ``(batch, 1)`` of one with batching. The latter, Triton turns into
-            ``(batch,)`` for the inference callable.
+            ``()`` is a scalar. Triton has no tensors without dimensions, so clients send a scalar with the shape
+            ``(1,)`` to a model without batching, and ``(batch, 1)`` to a model with batching. The inference callable
+            gets the latter as ``(batch,)``.
         dtype: Type of the elements, as any of ``np.float32``, ``np.dtype("float32")`` (kept as ``np.float32``),
             ``"float32"``, Triton's own name ``"FP32"`` or ``"fp32"``, ``bytes``, ``str``, ``object``, ``bool``,
             ``int``, ``float``, ``ml_dtypes.bfloat16``. Bytes, strings and objects are all Triton's ``BYTES``.
-        name: Its name in requests and responses. Without one it is called by its position from 1: ``INPUT_1``,
-            ``OUTPUT_1``.
-        optional: A request may leave this input out. Has no meaning for an output.
+        name: The name in requests and responses. By default, it is the position, from 1: ``INPUT_1``, ``OUTPUT_1``.
+        optional: A request may leave this input out. Ignored for an output.
         media_type: What bytes contain, such as ``image/*`` or ``audio/wav``. The gateway then takes files and base64
             for an input, sends an output as base64 or as it is, and shows both on its pages.
 
     Raises:
         PyTritonBadParameterError: A dimension is neither -1 nor a positive integer, Triton has no such dtype, the name
-            is empty, or the media type is none, or not one of bytes.
+            is empty, the media type is invalid, or the tensor has one but its dtype is not bytes.
 
     Examples:
         >>> Tensor(name="image", dtype=np.uint8, shape=(-1, -1, 3)).datatype.name

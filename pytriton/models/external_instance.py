@@ -71,5 +71,5 @@ class ExternalInstance(FactoryInstance, abc.ABC):
             number: The index of the instance, from 0.
 
         Raises:
-            PyTritonBadParameterError: It cannot work.
+            PyTritonBadParameterError: It is invalid.
         """

@@ -20,7 +20,7 @@ class FactoryInstance:
         kwargs: Keyword arguments of the factory.
 
     Raises:
-        PyTritonBadParameterError: An argument has a value that cannot work.
+        PyTritonBadParameterError: An argument has an invalid value.
     """
 
     factory: Callable[..., Callable[..., Any]]
@@ -62,7 +62,7 @@ class ProcessInstance(FactoryInstance):
         env: Environment variables of the process, in addition to those of this one.
 
     Raises:
-        PyTritonBadParameterError: An argument has a value that cannot work.
+        PyTritonBadParameterError: An argument has an invalid value.
 
     Examples:
         >>> def make(device):

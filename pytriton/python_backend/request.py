@@ -41,7 +41,7 @@ class InferenceRequest:
         parameters: Request parameters: strings, integers, booleans and floats by name.
 
     Raises:
-        TritonModelException: An argument has a value that cannot work.
+        TritonModelException: An argument has an invalid value.
         TypeError: An argument is of another type.
     """
 

@@ -32,52 +32,55 @@ def _own() -> Any:
 
 @dataclasses.dataclass
 class TritonConfig:
-    """Settings of tritonserver. Fields that are None have the server's defaults, or PyTriton's where it needs a value.
+    """Settings of tritonserver. Fields that are None have the defaults named here, or else those of the server.
 
     Args:
         model_repository: Folder with models of your own, served beside the bound ones.
         id: Identifier of the server.
-        log_verbose: Level of verbose logging; 0 is off.
-        log_file: File for the server's log.
-        exit_timeout_secs: How long the server waits for requests in flight when it stops, in seconds.
+        log_verbose: Level of verbose logging; 0, the default, is off.
+        log_file: File for the server's log; by default, it goes to Python's ``logging``.
+        exit_timeout_secs: Seconds that the server waits for requests in flight when it stops; 25 by default.
         exit_on_error: The server ends when something fails at its start, such as loading a model of
             `model_repository`; by default it does. If false, the failure is logged, and the other models are served.
-        strict_readiness: The server is ready only when all models are.
-        allow_http: Serve HTTP.
-        http_address: Address to serve HTTP at.
-        http_port: Port to serve HTTP at; 0 is any free one.
-        http_header_forward_pattern: Regular expression of the HTTP headers that become request parameters.
+        strict_readiness: The server is not ready while any model is being loaded, or after one could not be loaded; off
+            by default.
+        allow_http: Serve HTTP; on by default.
+        http_address: Address to serve HTTP at; every address of the host by default.
+        http_port: Port to serve HTTP at; 8000 by default, 0 is any free one.
+        http_header_forward_pattern: Regular expression of the HTTP headers that become request parameters; none by
+            default.
         http_thread_count: Threads that handle HTTP requests.
-        http_restricted_api: Endpoints that need a header, as ``<api>,<api>:<header>=<value>``.
-        allow_grpc: Serve gRPC.
-        grpc_address: Address to serve gRPC at.
-        grpc_port: Port to serve gRPC at; 0 is any free one.
-        grpc_header_forward_pattern: Regular expression of the gRPC headers that become request parameters.
+        http_restricted_api: Endpoints that require a header, as ``<api>,<api>:<header>=<value>``.
+        allow_grpc: Serve gRPC; on by default.
+        grpc_address: Address to serve gRPC at; every address of the host by default.
+        grpc_port: Port to serve gRPC at; 8001 by default, 0 is any free one.
+        grpc_header_forward_pattern: Regular expression of the gRPC headers that become request parameters; none by
+            default.
         grpc_infer_allocation_pool_size: Request and response objects kept for reuse.
-        grpc_use_ssl: Serve gRPC over TLS.
-        grpc_use_ssl_mutual: Serve gRPC over mutual TLS.
+        grpc_use_ssl: Serve gRPC over TLS; off by default.
+        grpc_use_ssl_mutual: Require certificates of clients, too; off by default.
         grpc_server_cert: PEM file with the server's certificate.
         grpc_server_key: PEM file with the server's key.
         grpc_root_cert: PEM file with the root certificate.
         grpc_infer_response_compression_level: ``none``, ``low``, ``medium`` or ``high``.
-        grpc_keepalive_time: Milliseconds until a keepalive ping is sent.
+        grpc_keepalive_time: Milliseconds without activity until a keepalive ping is sent.
         grpc_keepalive_timeout: Milliseconds that a ping waits for its acknowledgement.
         grpc_keepalive_permit_without_calls: Pings are sent without calls in flight, too.
         grpc_http2_max_pings_without_data: Pings that may be sent without data; 0 is no limit.
         grpc_http2_min_recv_ping_interval_without_data: Least milliseconds between two pings of a client without data.
         grpc_http2_max_ping_strikes: Bad pings until a connection is closed; 0 is no limit.
-        grpc_restricted_protocol: Endpoints that need a header, as ``<protocol>,<protocol>:<header>=<value>``.
-        allow_metrics: Serve metrics.
-        allow_gpu_metrics: Include GPUs in the metrics.
-        allow_cpu_metrics: Include the CPU in the metrics.
-        metrics_interval_ms: Milliseconds between two measurements.
-        metrics_port: Port to serve metrics at; 0 is any free one.
-        metrics_address: Address to serve metrics at.
-        allow_sagemaker: Serve SageMaker's API.
+        grpc_restricted_protocol: Endpoints that require a header, as ``<protocol>,<protocol>:<header>=<value>``.
+        allow_metrics: Serve metrics; on by default.
+        allow_gpu_metrics: Include GPUs in the metrics; by default, if there are any.
+        allow_cpu_metrics: Include the CPU in the metrics; on by default.
+        metrics_interval_ms: Milliseconds between two measurements of CPU and GPUs.
+        metrics_port: Port to serve metrics at; 8002 by default, 0 is any free one.
+        metrics_address: Address to serve metrics at; that of HTTP by default.
+        allow_sagemaker: Serve SageMaker's API; off by default.
         sagemaker_port: Port to serve it at.
         sagemaker_safe_port_range: Ports that other endpoints may have beside it, as ``<first>-<last>``.
         sagemaker_thread_count: Threads that handle its requests.
-        allow_vertex_ai: Serve Vertex AI's API.
+        allow_vertex_ai: Serve Vertex AI's API; by default, on Vertex AI only.
         vertex_ai_port: Port to serve it at.
         vertex_ai_thread_count: Threads that handle its requests.
         vertex_ai_default_model: Model that its requests without a model's name go to.
@@ -87,20 +90,20 @@ class TritonConfig:
         cache_directory: Folder with the caches' libraries.
         buffer_manager_thread_count: Threads that copy tensors within the server.
         backend_config: Settings of backends, each ``<backend>,<setting>=<value>``.
-        allow_client_shm: Let clients register shared memory. Servers from 2.69 on do not by default; older ones always
+        allow_client_shm: Let clients register shared memory. By default, servers from 2.69 on do not; older ones always
             do.
         http_max_input_size: Bytes that the body of an HTTP request may have, also after decompression; for servers that
             have the flag, whose default is 64 MiB.
         grpc_infer_thread_count: Threads that handle gRPC requests; for servers that have the flag.
         grpc_max_response_pool_size: Responses kept for reuse; for servers that have the flag.
-        restart: Start the server again when it ends by itself; by default it is. Bound functions and their processes
-            stay as they are meanwhile.
+        restart: Start the server again when it ends by itself; on by default. Bound functions and their processes stay
+            as they are meanwhile.
         restart_limit: Restarts within ten minutes after which the server stays down; 120 by default.
-        drain_secs: Seconds from the start of a stop, during which the server says that it is not ready and still
+        drain_secs: Seconds at the start of a stop, during which the server reports that it is not ready but still
             accepts requests, so that load balancers can notice; 0 by default.
-        memory_limit: Bytes of its own memory at which the server is ended, to be started again, before the system
-            runs out of it; by default 80 % of what the machine or the container has. 0 is no limit.
-        backend_directory: Folder with more backends, beside those of the server.
+        memory_limit: Bytes of the server's own memory at which it is ended, and started again, before the system runs
+            out of memory; by default 80 % of what the machine or the container has. 0 is no limit.
+        backend_directory: Folder with further backends, beside those of the server.
 
     Raises:
         PyTritonBadParameterError: A port is out of range.

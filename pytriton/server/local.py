@@ -55,7 +55,7 @@ class LocalServer:
 
     Raises:
         PyTritonRuntimeError: A port is in use, or the server cannot be started.
-        PyTritonBadParameterError: A setting has a value that cannot work.
+        PyTritonBadParameterError: A setting has an invalid value.
     """
 
     def __init__(

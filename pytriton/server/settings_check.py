@@ -35,7 +35,7 @@ def check_settings(config: TritonConfig) -> None:
         config: The server's settings.
 
     Raises:
-        PyTritonBadParameterError: A setting has a value that cannot work, or lacks another one that it needs.
+        PyTritonBadParameterError: A setting has an invalid value, or lacks another one that it needs.
     """
     _check_numbers(config)
     _check_log_file(config)

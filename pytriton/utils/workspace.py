@@ -40,14 +40,14 @@ class CleanupWarning(UserWarning):
 class Workspace:
     """The folder that PyTriton keeps its files in while it runs.
 
-    Whatever was in the folder before stays there; whatever comes into it later is removed by `clean`, at the latest
-    when the process ends. The next workspace removes what a killed process left behind in the same place.
+    Files that were in the folder before stay there. Files that were added later are removed by `clean`, at the latest
+    when the process ends. The next workspace in the same place removes what a killed process left behind.
 
     Args:
-        workspace_path: The folder. One that does not exist is made (for its owner alone) and removed again; one that
-            does keeps what it holds. None makes a folder ``pytriton-…`` for its owner alone, in the folder that the
-            environment variable ``PYTRITON_HOME`` names or, without it, in the system's folder for temporary files
-            (``TMPDIR``), unless the path of that is too long for sockets.
+        workspace_path: The folder. If it does not exist, it is created, readable by its owner alone, and removed at the
+            end. By default, a folder ``pytriton-…`` is created in the folder that the environment variable
+            ``PYTRITON_HOME`` names, or else in the system's folder for temporary files (``TMPDIR``), unless that path
+            is too long for sockets.
 
     Raises:
         PyTritonWorkspaceError: The path is not a folder, or another PyTriton uses it.

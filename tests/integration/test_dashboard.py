@@ -18,7 +18,9 @@ from streaming import bind_stream, responses
 from pytriton.decorators import batch
 from pytriton.process import ProcessInstance
 
-DEPLOY = pathlib.Path(__file__).parents[2] / "deploy"
+ROOT = pathlib.Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+PAGES = [ROOT / "docs" / page for page in ("metrics.md", "performance.md")]
 DASHBOARD = json.loads((DEPLOY / "grafana" / "pytriton.json").read_text())
 ALERTS = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())
 RULES = [rule for group in ALERTS["groups"] for rule in group["rules"]]
@@ -33,6 +35,16 @@ def queries():
         for target in panel.get("targets", ()):
             query = target["expr"].replace("$__rate_interval", "1m")
             found[f"panel {panel['title']} {target['refId']}"] = re.sub(r"\$\w+", ".*", query)
+    return found
+
+
+def queries_of_the_pages():
+    """The queries in blocks of text of the documentation."""
+    found = {}
+    for page in PAGES:
+        blocks = re.findall(r"^( *)```text\n(.*?)^\1```", page.read_text(), re.MULTILINE | re.DOTALL)
+        queries = [text for _, text in blocks if re.match(r" *(sum|histogram_quantile)\b", text)]
+        found |= {f"{page.name}, query {number}": query for number, query in enumerate(queries, 1)}
     return found
 
 
@@ -75,7 +87,8 @@ def labels_by_metric(triton):
 
 def test_each_query_parses_and_asks_for_metrics_that_there_are(labels_by_metric):
     assert len(queries()) > 30
-    for where, query in queries().items():
+    assert len(queries_of_the_pages()) == 3
+    for where, query in (queries() | queries_of_the_pages()).items():
         selectors = list(selectors_in(promql_parser.parse(query)))
         assert selectors, where
         for name, labels in selectors:
@@ -96,6 +109,11 @@ def test_each_alert_says_what_to_do():
         assert rule["labels"]["severity"] in {"page", "ticket"}, rule["alert"]
         assert rule["annotations"]["summary"], rule["alert"]
         assert rule["annotations"]["action"].endswith("."), rule["alert"]
+
+
+def test_the_page_lists_each_alert_with_its_severity():
+    listed = re.findall(r"^\| `(PyTriton\w+)` \| (\w+) \|", (ROOT / "docs" / "deploy.md").read_text(), re.MULTILINE)
+    assert dict(listed) == {rule["alert"]: rule["labels"]["severity"] for rule in RULES}
 
 
 def test_panels_do_not_overlap_and_have_numbers_of_their_own():

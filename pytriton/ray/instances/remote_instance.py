@@ -43,16 +43,16 @@ class RemoteInstance(ExternalInstance):
             has a method ``close``, it is called at the end.
         args: Positional arguments of the factory.
         kwargs: Keyword arguments of the factory.
-        num_cpus: CPUs that the actor holds in the cluster.
-        num_gpus: GPUs that it holds; Ray sets ``CUDA_VISIBLE_DEVICES``.
+        num_cpus: CPUs that Ray reserves for the actor.
+        num_gpus: GPUs that Ray reserves for it; Ray sets ``CUDA_VISIBLE_DEVICES``.
         ray_actor_options: Other options of Ray's actors: ``resources``, ``runtime_env``, ``scheduling_strategy``, ...
         placement_timeout_s: How long, in seconds, `Triton.bind` or `Triton.run` waits for room in the cluster, and
             for the actor to start there.
-        retries: How often a batch whose actor dies is sent to another actor. It may be executed again there; 0 is for
-            functions that must not run twice.
+        retries: How often a batch whose actor dies is sent to another actor, which may execute it a second time. Use 0
+            for functions that must not run twice.
 
     Raises:
-        PyTritonBadParameterError: An argument has a value that cannot work.
+        PyTritonBadParameterError: An argument has an invalid value.
 
     Examples:
         >>> def make(scale):

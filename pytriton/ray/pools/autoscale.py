@@ -34,7 +34,7 @@ class Autoscale:
         downscale_delay_s: How long it must be gone before one is removed, in seconds.
 
     Raises:
-        PyTritonBadParameterError: An argument has a value that cannot work.
+        PyTritonBadParameterError: An argument has an invalid value.
 
     Examples:
         >>> pool = deploy(build, name="double", autoscale=Autoscale(1, 10, queue_ms=50))  # doctest: +SKIP

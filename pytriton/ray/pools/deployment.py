@@ -52,7 +52,7 @@ def application(
     The arguments are those of `deploy`. The pool has the application's name, and `connect` finds it by that.
 
     Raises:
-        PyTritonBadParameterError: An argument has a value that cannot work.
+        PyTritonBadParameterError: An argument has an invalid value.
 
     Examples:
         >>> app = application(build, num_cpus=2)  # doctest: +SKIP
@@ -128,7 +128,7 @@ def deploy(
         The pool.
 
     Raises:
-        PyTritonBadParameterError: An argument has a value that cannot work.
+        PyTritonBadParameterError: An argument has an invalid value.
         PyTritonRuntimeError: The replicas did not become ready: with the error of `build` or of a model, or the
             resources that no node has. A new pool is removed then.
 

@@ -26,7 +26,7 @@ _HEAD = "node:__internal_head__"  # Ray's name of the node that a cluster cannot
 
 @dataclasses.dataclass(frozen=True)
 class ReplicaEntry:
-    """What a replica says of itself.
+    """A replica of a pool, as it reports itself.
 
     Attributes:
         id: The replica's name, as in Ray Serve.
@@ -36,7 +36,9 @@ class ReplicaEntry:
         metrics: ``host:port`` of its metrics; empty if it does not serve them.
         models: The names of its models.
         is_ready: Whether Triton says that it is ready.
-        load: Pending requests and the like, see `pytriton.ray.pools.load`.
+        load: Its load in the last second or so: ``pending``, the number of requests in the server; ``queue_ms``, how
+            long requests waited in Triton's queue, in milliseconds; ``busy``, the share of time that the instances of
+            the busiest model computed, from 0 to 1.
         server_restarts: How often its Triton was restarted.
         pid: The process of the actor.
     """

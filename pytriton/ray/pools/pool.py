@@ -74,8 +74,8 @@ class Pool:
     ) -> ModelClient:
         """Returns a client of a model, which sends its requests to the replicas directly and in turn.
 
-        It follows their coming and going. A request that a replica could not serve is sent to another one, for 30
-        seconds; so is one that was in flight when the replica died, which may be executed twice then. With
+        The client notices when replicas come and go. A request that a replica could not serve is sent to another one,
+        for up to 30 seconds. So is one that was in flight when the replica died, so it may be executed twice. With
         ``restart_timeout_s=0``, none is sent again.
 
         Args:
@@ -83,6 +83,13 @@ class Pool:
             model_version: Its version; the latest by default.
             protocol: ``http`` or ``grpc``.
             settings: Further arguments of `ModelClient`.
+
+        Raises:
+            PyTritonBadParameterError: The protocol is unknown.
+
+        Examples:
+            >>> with pool.client("Double") as client:  # doctest: +SKIP
+            ...     client.infer_sample(np.float32([1, 2]))
         """
         settings = {"restart_timeout_s": CLIENT_RESTART_TIMEOUT_S, **settings}
         return ModelClient(self.urls(protocol), model_name, model_version, **settings)
@@ -101,7 +108,7 @@ class Pool:
             protocol: ``http`` or ``grpc``.
 
         Raises:
-            PyTritonBadParameterError: It is another protocol.
+            PyTritonBadParameterError: The protocol is unknown.
 
         Examples:
             >>> client = DecoupledModelClient(pool.urls("grpc"), "Chat")  # doctest: +SKIP

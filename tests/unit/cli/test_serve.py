@@ -53,3 +53,15 @@ def test_the_token_is_hidden(command):
 def test_nothing_is_started(command, current_server):
     command("--server-path", str(current_server))
     assert (current_server / "runs").read_text().splitlines() == ["run"]  # for its flags
+
+
+@pytest.mark.parametrize("command_line", [["serve"], ["gateway"]])
+def test_help_has_the_whole_text_of_each_setting(command_line, capsys):
+    with pytest.raises(SystemExit):
+        main([*command_line, "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    wholes = {
+        "serve": "The server ends when something fails at its start, such as loading a model of model_repository; by",
+        "gateway": "Otherwise each one begins a trace, so that clients cannot decide what is recorded.",
+    }
+    assert wholes[command_line[0]] in shown
