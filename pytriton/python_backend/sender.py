@@ -33,7 +33,17 @@ class Responder:
         decoupled: Whether there may be any number of responses.
     """
 
-    __slots__ = ("__weakref__", "_closed", "_decoupled", "_index", "_lock", "_outputs", "_respond", "_responded")
+    __slots__ = (
+        "__weakref__",
+        "_closed",
+        "_decoupled",
+        "_index",
+        "_lock",
+        "_outputs",
+        "_respond",
+        "_responded",
+        "error_if_dropped",
+    )
 
     def __init__(self, respond: Respond, index: int, outputs: DeclaredOutputs, decoupled: bool) -> None:
         self._respond = respond
@@ -43,6 +53,7 @@ class Responder:
         self._lock = threading.Lock()
         self._closed = False
         self._responded = False
+        self.error_if_dropped: RequestError | None = None
 
     @property
     def is_closed(self) -> bool:
@@ -109,7 +120,8 @@ class Responder:
 
     def __del__(self) -> None:
         if not self._closed and (self._decoupled or not self._responded):
-            self._respond(self._index, RequestError(TritonError.INTERNAL, _DROPPED), True, later=True)
+            error = self.error_if_dropped or RequestError(TritonError.INTERNAL, _DROPPED)
+            self._respond(self._index, error, True, later=True)
 
 
 class InferenceResponseSender:

@@ -34,10 +34,11 @@ def load(triton, repository, name):
         ("[pb_utils.InferenceResponse([pb_utils.Tensor('y', [1])])]", "TypeError: tensor 'y' is made from list"),
         ("[pb_utils.InferenceResponse(error=pb_utils.TritonError(ValueError()))]", "TypeError: the message of a"),
         ("sys.exit(3)", "SystemExit: 3"),
+        ("signal.raise_signal(signal.SIGINT)", "KeyboardInterrupt: "),
     ],
 )
 def test_what_is_no_answer_is_an_error_that_says_why(triton, name, load, response, message):
-    load(execute(f"import sys\nreturn {response}"))
+    load(execute(f"import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\nreturn {response}"))
     error = send_floats(triton, name, [1])
     assert message in error
     assert error.startswith(f"Failed to process the request(s) for model '{name}_0', message: ")
@@ -162,6 +163,35 @@ return [pb_utils.InferenceResponse(request.exec().output_tensors())]
 def test_a_list_may_be_left_out_where_response_senders_have_answered(triton, name, load):
     load(execute("for request in requests:\n    request.get_response_sender().send(y(5), FINAL)"))
     assert send_floats(triton, name, [1]) == [5]
+
+
+QUEUE = """
+def initialize(self, args):
+    self.queue = queue.SimpleQueue()
+    threading.Thread(target=self.work, daemon=True).start()
+
+def work(self):
+    while True:
+        request = self.queue.get()
+        time.sleep(0.05)  # so that execute has returned
+        request.get_response_sender().send(y(x(request)[0] + 1), FINAL)
+        del request
+"""
+
+
+@pytest.mark.parametrize("define", [execute, asynchronous])
+@pytest.mark.parametrize("returned", ["None", "[None] * len(requests)"])
+def test_a_thread_that_has_a_request_gets_its_sender_when_execute_has_returned(
+    triton, repository, name, define, returned
+):
+    body = QUEUE + define(f"for request in requests:\n    self.queue.put(request)\nreturn {returned}")
+    write(triton, repository, name, HEAD.replace("import json", "import json\nimport queue"), body)
+    assert [send_floats(triton, name, [value]) for value in (1, 2)] == [[2], [3]]
+
+
+def test_a_request_without_an_answer_fails_although_a_cycle_of_references_has_it(triton, name, load):
+    load(execute("def recurse():\n    return recurse, requests\nimport gc\ngc.disable()"))
+    assert "Expected a list in the execute return, found NoneType" in send_floats(triton, name, [1])
 
 
 @pytest.mark.parametrize(

@@ -246,9 +246,11 @@ def test_completing_returns_a_configuration(repository):
         )
 
 
-def test_a_model_has_outputs(repository):
-    with pytest.raises(Exception, match=r"has no outputs in its config\.pbtxt"):
-        loader.load(repository(BARE, config_of(outputs=[])))
+def test_a_model_has_inputs_or_outputs(repository):
+    assert loader.load(repository(BARE, config_of(outputs=[]))).signature.outputs == []
+    assert len(loader.load(repository(BARE, config_of(inputs=[]))).signature.outputs) == 1
+    with pytest.raises(Exception, match=r"has neither inputs nor outputs in its config\.pbtxt"):
+        loader.load(repository(BARE, config_of(inputs=[], outputs=[])))
 
 
 def test_the_signature_is_that_of_the_configuration(repository):
