@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import json
 import pathlib
 import sys
@@ -136,6 +137,35 @@ def test_relative_imports_find_what_is_beside_the_model(repository):
 def test_a_versions_folder_may_be_a_package_of_its_own(repository):
     loader.load(repository("from . import VALUE as seen\n" + BARE, __init__="VALUE = 7"))
     assert seen() == 7
+
+
+WANDERING = """
+import os
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        os.chdir("/")
+        return config
+
+    def initialize(self, args):
+        import later
+        for folder in (args["model_repository"] + "/1", pb_utils.get_model_dir(), os.path.dirname(__file__)):
+            assert os.path.isfile(f"{folder}/later.py")
+
+    def execute(self, requests):
+        pass
+"""
+
+
+def test_paths_are_absolute_so_that_the_model_may_change_the_folder(repository, monkeypatch):
+    command = repository(WANDERING, later="")
+    folder = pathlib.Path(command.repository)
+    monkeypatch.chdir(folder.parent)
+    command = dataclasses.replace(command, repository=folder.name)
+    assert loader.complete(command) == command.config
+    loader.load(command)
 
 
 def test_the_folder_of_the_version_is_the_first_to_import_from(repository):
