@@ -72,7 +72,7 @@ class ServedRequest(InferenceRequest):
         if self._tensors is None:
             inputs = self._batch.inputs_of(self._index)
             self._tensors = [unchecked(name, array) for name, array in inputs.items()]
-        return self._tensors
+        return list(self._tensors)
 
     def requested_output_names(self) -> set[str]:
         """See `InferenceRequest.requested_output_names`."""

@@ -253,6 +253,29 @@ def test_outputs_without_dimensions_stay_so_in_a_batch(triton, name, load):
     assert [(output["shape"], output["data"]) for output in outputs] == [([], [3]), ([], [4])]
 
 
+@pytest.mark.parametrize("define", [execute, asynchronous])
+def test_outputs_of_one_batch_may_have_several_dtypes(triton, name, load, define):
+    body = """
+outputs, responses = [], []
+for request in requests:
+    value = x(request)[0]
+    array = {1: np.array([[1, 2]]), 2: np.array([[2.5]], "f"), 3: np.array([[]]), 4: np.array([["a"]])}[value]
+    outputs[:] = [pb_utils.Tensor("y", array)]
+    responses.append(pb_utils.InferenceResponse(outputs))
+outputs.clear()
+return responses
+"""
+    load(define(body), config="dynamic_batching {preferred_batch_size: [4], max_queue_delay_microseconds: 20000000}")
+    requests = [Background(lambda each=each: infer_json(triton, name, [json_floats([each])])) for each in (1, 2, 3, 4)]
+    outputs = [request.finish().result[1]["outputs"][0] for request in requests]
+    assert [(output["datatype"], output["shape"], output["data"]) for output in outputs] == [
+        ("INT64", [1, 2], [1, 2]),
+        ("FP32", [1, 1], [2.5]),
+        ("FP64", [1, 0], []),
+        ("BYTES", [1, 1], ["a"]),
+    ]
+
+
 def test_an_exception_while_loading_is_named_as_in_execute(triton, repository, name):
     code = f"{HEAD}    def initialize(self, args):\n        raise pb_utils.TritonModelException('no weights')\n"
     write_model(repository, name, code=code + "\n    def execute(self, requests):\n        pass\n")
