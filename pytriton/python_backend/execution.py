@@ -71,27 +71,27 @@ class ServedModel:
     def items(self, returned: Any, requests: list[ServedRequest]) -> list[Any]:
         """Converts what ``execute`` returned for the worker; None for requests whose response is sent otherwise.
 
-        It may return None in place of a list, and send all responses by response senders. A request without a response
-        fails when the model no longer refers to it.
+        It may return None in place of a list, and send all responses by response senders.
 
         Raises:
             RequestError: It is not one response for each request.
         """
-        unanswered = _UNANSWERED
         if returned is None:
             returned = [None] * len(requests)
-            unanswered = _NO_LIST.format("NoneType")
         if not isinstance(returned, (list, tuple)):
             raise self.error(_NO_LIST.format(type(returned).__name__))
         if len(returned) != len(requests):
             raise self.error(
                 f"execute() returned {len(returned)} responses to {len(requests)} requests: return one for each"
             )
-        items = [self._item(response, request) for response, request in zip(returned, requests)]
+        return [self._item(response, request) for response, request in zip(returned, requests)]
+
+    def await_senders(self, returned: Any, items: list[Any], requests: list[ServedRequest]) -> None:
+        """Fails requests without a response when the model no longer refers to them and has not used their senders."""
+        problem = _NO_LIST.format("NoneType") if returned is None else _UNANSWERED
         for item, request in zip(items, requests):
             if item is None and not request.has_sender:
-                request.await_sender(self.error(unanswered))
-        return items
+                request.await_sender(self.error(problem))
 
     def _item(self, response: Any, request: ServedRequest) -> Any:
         if request.is_rescheduled:
@@ -116,6 +116,8 @@ class ServedModel:
             _reschedule(requests)
             return None
         items = self.items(returned, requests)
+        if None in items:
+            self.await_senders(returned, items, requests)
         for request, item in zip(requests, items):
             if item is not None and request.responder is not None:
                 request.responder.close()
@@ -159,6 +161,7 @@ class Sequential:
         except BaseException as error:
             raise self._model.error_of(error) from None
         if senders.were_used or None in items:
+            self._model.await_senders(returned, items, served)
             unanswered = senders.unanswered(items, served)
             del served  # so that a dropped request is noticed
             senders.complete(items, unanswered)
@@ -169,10 +172,12 @@ class Sequential:
 
         self._model.select_device()
         try:
-            items = self._model.items(await returned, served)
+            result = await returned
+            items = self._model.items(result, served)
         except _FAILURES as error:
             raise self._model.error_of(error) from None
         if senders.were_used or None in items:
+            self._model.await_senders(result, items, served)
             unanswered = senders.unanswered(items, served)
             del served, returned
             await asyncio.get_running_loop().run_in_executor(None, senders.complete, items, unanswered)
