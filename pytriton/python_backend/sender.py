@@ -37,6 +37,7 @@ class Responder:
         "__weakref__",
         "_closed",
         "_decoupled",
+        "_failed",
         "_index",
         "_lock",
         "_outputs",
@@ -53,6 +54,7 @@ class Responder:
         self._lock = threading.Lock()
         self._closed = False
         self._responded = False
+        self._failed = False
         self.error_if_dropped: RequestError | None = None
 
     @property
@@ -81,7 +83,13 @@ class Responder:
             if response is None and self._responded and not self._decoupled:
                 self._closed = True
                 return  # its only response was the final one
+            if self._failed and response is not None:
+                self._outputs.warn_of_late_response()
+                if not final:
+                    return
+                response = None
             self._responded = True
+            self._failed = self._failed or (response is not None and response._error is not None)
             last = final or not self._decoupled
             self._closed = final
             try:
