@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 from typing import Any
 
 from pytriton.python_backend.errors import TritonModelException
@@ -51,14 +52,17 @@ class ModelConfig:
         """Sets whether the model is decoupled: ``{"decoupled": True}``.
 
         Raises:
-            TritonModelException: The dictionary has other keys.
+            TritonModelException: The dictionary has other keys, or ``config.pbtxt`` contradicts it.
         """
         for key in transaction_policy_dict:
             if key != "decoupled":
                 raise TritonModelException(
                     f"set_model_transaction_policy() has the key {key!r}: there is 'decoupled' alone"
                 )
-        self._config.setdefault("model_transaction_policy", {}).update(transaction_policy_dict)
+        known = self._config.setdefault("model_transaction_policy", {})
+        for key, wanted in transaction_policy_dict.items():
+            if known.setdefault(key, wanted) != wanted:
+                raise self._contradiction(key, known[key], wanted)
 
     def add_input(self, input: dict[str, Any]) -> None:
         """Adds an input: ``{"name": "x", "data_type": "TYPE_FP32", "dims": [-1], "optional": True}``.
@@ -83,13 +87,14 @@ class ModelConfig:
         for key in ("name", "data_type", "dims"):
             if key not in tensor:
                 raise TritonModelException(f"{kind} {tensor.get('name', tensor)!r} lacks the key {key!r}")
+        tensor = dict(tensor, dims=_dims(kind, tensor))
         tensors = self._config.setdefault(kind, [])
         known = next((each for each in tensors if each.get("name") == tensor["name"]), None)
         if known is None:
-            tensors.append(dict(tensor, dims=list(tensor["dims"])))
+            tensors.append(tensor)
             return
         for key, unset in (("data_type", "TYPE_INVALID"), ("dims", [])):
-            wanted = list(tensor[key]) if key == "dims" else tensor[key]
+            wanted = tensor[key]
             if known.get(key, unset) in (unset, wanted):
                 known[key] = wanted
             else:
@@ -102,3 +107,12 @@ class ModelConfig:
             f"auto_complete_config of model {self._config.get('name', '')!r}: {what} is {said!r} in config.pbtxt, and "
             f"cannot become {wanted!r}"
         )
+
+
+def _dims(kind: str, tensor: dict[str, Any]) -> list[int]:
+    try:
+        return [operator.index(dim) for dim in tensor["dims"]]
+    except TypeError:
+        raise TritonModelException(
+            f"{kind} {tensor['name']!r} has the dims {tensor['dims']!r}: use a list of integers"
+        ) from None

@@ -32,14 +32,17 @@ def allow_bf16() -> None:
         CODE_BY_DTYPE[OPAQUE] = BF16
 
 
-def triton_to_numpy_type(data_type: int) -> Any:
+def triton_to_numpy_type(data_type: int | str) -> Any:
     """Returns the NumPy type for the code of a Triton datatype: ``np.float32`` for 11 (FP32).
+
+    A datatype of a model's configuration, such as ``"TYPE_FP32"``, is taken as well.
 
     Raises:
         TritonModelException: No datatype has that code, or it is BF16 and ml_dtypes is not installed.
     """
     try:
-        dtype = datatype_by_code(int(data_type)).numpy_dtype
+        code = _BY_CONFIG_NAME.get(data_type, 0) if isinstance(data_type, str) else int(data_type)
+        dtype = datatype_by_code(code).numpy_dtype
     except PyTritonBadParameterError as error:
         raise TritonModelException(str(error)) from None
     return dtype.type

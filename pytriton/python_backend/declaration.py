@@ -23,17 +23,17 @@ def signature_of(config_json: str, version: int) -> Signature:
         version: The model's version.
 
     Raises:
-        PyTritonBadParameterError: The configuration declares no outputs, or something that cannot be.
+        PyTritonBadParameterError: The configuration declares neither inputs nor outputs, or something that cannot be.
     """
     config = json.loads(config_json)
     allow_bf16()
     max_batch_size = int(config.get("max_batch_size", 0))
     inputs = [_tensor(each) for each in config.get("input", ())]
     outputs = [_tensor(each) for each in config.get("output", ())]
-    if not outputs:
+    if not inputs and not outputs:
         raise PyTritonBadParameterError(
-            f"model {config.get('name')!r} has no outputs in its config.pbtxt: declare them there, or in "
-            "auto_complete_config"
+            f"model {config.get('name')!r} has neither inputs nor outputs in its config.pbtxt: declare them there, or "
+            "in auto_complete_config"
         )
     spec = ModelSpec.create(
         config["name"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import queue
 import sys
@@ -18,12 +19,14 @@ from pytriton.python_backend.response import InferenceResponse
 from pytriton.python_backend.sender import Respond, Responder, item_of
 from pytriton.python_backend.served_request import ServedRequest
 
+_NO_LIST = "Expected a list in the execute return, found {}: return a list with one InferenceResponse for each request"
 _UNANSWERED = "the model returned None for a request, and did not use its response sender"
 _BOTH = (
     "Expected a None object in the execute return for a rescheduled request, found a response: a request is either "
     "answered or rescheduled"
 )
-_FAILURES = (Exception, SystemExit)  # not the cancellation of a coroutine
+_FAILURES = (Exception, SystemExit)  # of a coroutine, and not its cancellation
+_COLLECT_AFTER_S = 1.0
 
 
 class ServedModel:
@@ -68,23 +71,27 @@ class ServedModel:
     def items(self, returned: Any, requests: list[ServedRequest]) -> list[Any]:
         """Converts what ``execute`` returned for the worker; None for requests whose response is sent otherwise.
 
-        It may return None in place of a list if response senders were used.
+        It may return None in place of a list, and send all responses by response senders.
 
         Raises:
             RequestError: It is not one response for each request.
         """
-        if returned is None and any(request.has_sender or request.is_rescheduled for request in requests):
+        if returned is None:
             returned = [None] * len(requests)
         if not isinstance(returned, (list, tuple)):
-            raise self.error(
-                f"Expected a list in the execute return, found {type(returned).__name__}: return a list with one "
-                "InferenceResponse for each request"
-            )
+            raise self.error(_NO_LIST.format(type(returned).__name__))
         if len(returned) != len(requests):
             raise self.error(
                 f"execute() returned {len(returned)} responses to {len(requests)} requests: return one for each"
             )
         return [self._item(response, request) for response, request in zip(returned, requests)]
+
+    def await_senders(self, returned: Any, items: list[Any], requests: list[ServedRequest]) -> None:
+        """Fails requests without a response when the model no longer refers to them and has not used their senders."""
+        problem = _NO_LIST.format("NoneType") if returned is None else _UNANSWERED
+        for item, request in zip(items, requests):
+            if item is None and not request.has_sender:
+                request.await_sender(self.error(problem))
 
     def _item(self, response: Any, request: ServedRequest) -> Any:
         if request.is_rescheduled:
@@ -109,6 +116,8 @@ class ServedModel:
             _reschedule(requests)
             return None
         items = self.items(returned, requests)
+        if None in items:
+            self.await_senders(returned, items, requests)
         for request, item in zip(requests, items):
             if item is not None and request.responder is not None:
                 request.responder.close()
@@ -126,7 +135,7 @@ class ServedModel:
         message = f"Failed to process the request(s) for model '{self._instance_name}', message: {text}"
         return RequestError(TritonError.INTERNAL, message, detail, name)
 
-    def error_of(self, error: Exception | SystemExit) -> Exception | SystemExit:
+    def error_of(self, error: BaseException) -> BaseException:
         """Converts what ``execute`` raised to an error, with the traceback for the server's log."""
         if isinstance(error, (RequestError, PyTritonInvalidRequestError)):
             return error
@@ -149,12 +158,13 @@ class Sequential:
             if type(returned) is not list and inspect.isawaitable(returned):
                 return self._await(returned, served, senders)
             items = self._model.items(returned, served)
-        except _FAILURES as error:
+        except BaseException as error:
             raise self._model.error_of(error) from None
         if senders.were_used or None in items:
-            open_ = senders.open_requests(items, served)
-            del served  # so that a dropped sender is noticed
-            senders.complete(items, open_)
+            self._model.await_senders(returned, items, served)
+            unanswered = senders.unanswered(items, served)
+            del served  # so that a dropped request is noticed
+            senders.complete(items, unanswered)
         return items
 
     async def _await(self, returned: Awaitable[Any], served: list[ServedRequest], senders: Senders) -> list[Any]:
@@ -162,13 +172,15 @@ class Sequential:
 
         self._model.select_device()
         try:
-            items = self._model.items(await returned, served)
+            result = await returned
+            items = self._model.items(result, served)
         except _FAILURES as error:
             raise self._model.error_of(error) from None
         if senders.were_used or None in items:
-            open_ = senders.open_requests(items, served)
+            self._model.await_senders(result, items, served)
+            unanswered = senders.unanswered(items, served)
             del served, returned
-            await asyncio.get_running_loop().run_in_executor(None, senders.complete, items, open_)
+            await asyncio.get_running_loop().run_in_executor(None, senders.complete, items, unanswered)
         return items
 
 
@@ -195,22 +207,25 @@ class Senders:
         self.were_used = True
         return Responder(self._respond, index, self._model.outputs, False)
 
-    def open_requests(self, items: list[Any], requests: list[ServedRequest]) -> dict[int, bool]:
-        """Returns which requests get no response from the list of items, and whether they have a sender."""
-        return {
-            index: request.responder is not None
-            for index, (item, request) in enumerate(zip(items, requests))
-            if item is None or request.has_response
-        }
+    def unanswered(self, items: list[Any], requests: list[ServedRequest]) -> list[int]:
+        """Returns the numbers of the requests that get no response from the list of items."""
+        return [
+            index for index, (item, request) in enumerate(zip(items, requests)) if item is None or request.has_response
+        ]
 
-    def complete(self, items: list[Any], open_requests: dict[int, bool]) -> None:
-        """Waits for what the senders of open requests send, and puts it into the list of items."""
-        for index, has_sender in open_requests.items():
-            items[index] = self._wait(index) if has_sender else self._model.error(_UNANSWERED)
+    def complete(self, items: list[Any], unanswered: list[int]) -> None:
+        """Waits for what the senders of requests send, and puts it into the list of items."""
+        for index in unanswered:
+            items[index] = self._wait(index)
 
     def _wait(self, index: int) -> object:
         while index not in self._responses:
-            self._responses.setdefault(*self._sent.get())
+            try:
+                sent = self._sent.get(timeout=_COLLECT_AFTER_S)
+            except queue.Empty:
+                gc.collect()  # a request in a cycle of references is dropped, and fails
+                sent = self._sent.get()
+            self._responses.setdefault(*sent)
         return self._responses[index]
 
     def _respond(self, index: int, item: object, final: bool, later: bool = False) -> None:
@@ -238,7 +253,7 @@ class Deferred:
             if returned is not None and inspect.isawaitable(returned):
                 return self._await(returned, served)
             return self._model.deferred_items(returned, served)
-        except _FAILURES as error:
+        except BaseException as error:
             raise self._model.error_of(error) from None
 
     async def _await(self, returned: Awaitable[Any], served: list[ServedRequest]) -> list[Any] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -41,6 +43,7 @@ def complete(command: CommandMessage) -> str:
         TritonModelException: There is no such model, or it did not return a configuration.
         Exception: Whatever the model raises.
     """
+    command = _with_absolute_paths(command)
     model_class = _class_of(command)
     if not hasattr(model_class, "auto_complete_config"):
         return command.config
@@ -63,6 +66,7 @@ def load(command: CommandMessage) -> LoadedModel:
         TritonModelException: There is no such model, or it lacks ``execute``.
         Exception: Whatever the model raises.
     """
+    command = _with_absolute_paths(command)
     model_class = _class_of(command)
     if not hasattr(model_class, "execute"):
         raise TritonModelException(f"{_CLASS} in {_path_of(command)} has no method 'execute': write one")
@@ -95,6 +99,18 @@ def load(command: CommandMessage) -> LoadedModel:
     if not isinstance(infer_func, Concurrent):
         loop = None  # a function that wraps the coroutine may run it there by itself
     return LoadedModel(infer_func, signature, finalize, is_ready, loop, reference_to(instance))
+
+
+def _with_absolute_paths(command: CommandMessage) -> CommandMessage:
+    """Returns the command with paths that are valid wherever the model goes by ``os.chdir``."""
+    return dataclasses.replace(
+        command, repository=_absolute(command.repository), backend=command.backend and _absolute(command.backend)
+    )
+
+
+@functools.cache
+def _absolute(path: str) -> str:
+    return str(pathlib.Path(path).absolute())  # in the folder in which the process was when it first got the path
 
 
 def _set_event_loop() -> Any:

@@ -91,7 +91,7 @@ class InferenceRequest:
 
     def inputs(self) -> list[Tensor]:
         """Returns the inputs."""
-        return self._inputs
+        return list(self._inputs)
 
     def requested_output_names(self) -> set[str]:
         """Returns the names of the requested outputs."""

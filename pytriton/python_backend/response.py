@@ -35,9 +35,8 @@ class InferenceResponse:
         error: TritonError | None = None,
         parameters: dict[str, Any] | None = None,
     ) -> None:
-        if type(output_tensors) is not list:
-            output_tensors = _sequence(output_tensors)
-        for tensor in output_tensors:
+        tensors = list(output_tensors if type(output_tensors) is list else _sequence(output_tensors))
+        for tensor in tensors:
             if type(tensor) is not Tensor and not isinstance(tensor, Tensor):
                 raise TritonModelException(
                     f"an InferenceResponse has {type(tensor).__name__} among its output_tensors: use pb_utils.Tensor"
@@ -46,7 +45,7 @@ class InferenceResponse:
             raise TritonModelException(f"an InferenceResponse has the error {error!r}: use pb_utils.TritonError")
         if parameters:
             parameters = checked_parameters(parameters)
-        self._tensors = output_tensors
+        self._tensors = tensors
         self._error = error
         self._parameters = parameters
 

@@ -33,7 +33,18 @@ class Responder:
         decoupled: Whether there may be any number of responses.
     """
 
-    __slots__ = ("__weakref__", "_closed", "_decoupled", "_index", "_lock", "_outputs", "_respond", "_responded")
+    __slots__ = (
+        "__weakref__",
+        "_closed",
+        "_decoupled",
+        "_failed",
+        "_index",
+        "_lock",
+        "_outputs",
+        "_respond",
+        "_responded",
+        "error_if_dropped",
+    )
 
     def __init__(self, respond: Respond, index: int, outputs: DeclaredOutputs, decoupled: bool) -> None:
         self._respond = respond
@@ -43,6 +54,8 @@ class Responder:
         self._lock = threading.Lock()
         self._closed = False
         self._responded = False
+        self._failed = False
+        self.error_if_dropped: RequestError | None = None
 
     @property
     def is_closed(self) -> bool:
@@ -70,7 +83,13 @@ class Responder:
             if response is None and self._responded and not self._decoupled:
                 self._closed = True
                 return  # its only response was the final one
+            if self._failed and response is not None:
+                self._outputs.warn_of_late_response()
+                if not final:
+                    return
+                response = None
             self._responded = True
+            self._failed = self._failed or (response is not None and response._error is not None)
             last = final or not self._decoupled
             self._closed = final
             try:
@@ -109,7 +128,8 @@ class Responder:
 
     def __del__(self) -> None:
         if not self._closed and (self._decoupled or not self._responded):
-            self._respond(self._index, RequestError(TritonError.INTERNAL, _DROPPED), True, later=True)
+            error = self.error_if_dropped or RequestError(TritonError.INTERNAL, _DROPPED)
+            self._respond(self._index, error, True, later=True)
 
 
 class InferenceResponseSender:

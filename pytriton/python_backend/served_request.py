@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 
 from pytriton.proxy.tensors.batch import Batch
+from pytriton.proxy.tensors.failure import RequestError
 from pytriton.proxy.wire.inference import RequestMetadata
 from pytriton.python_backend.errors import TritonModelException
 from pytriton.python_backend.flags import TRITONSERVER_REQUEST_RELEASE_ALL, TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
@@ -15,6 +17,7 @@ from pytriton.python_backend.sender import InferenceResponseSender, Responder
 from pytriton.python_backend.tensor import Tensor, unchecked
 from pytriton.python_backend.trace import InferenceTrace
 
+_CREATION = threading.Lock()  # of responders, by the model's thread and by others that have its requests
 _RELEASE_FLAGS = (TRITONSERVER_REQUEST_RELEASE_ALL, TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
 
 
@@ -69,7 +72,7 @@ class ServedRequest(InferenceRequest):
         if self._tensors is None:
             inputs = self._batch.inputs_of(self._index)
             self._tensors = [unchecked(name, array) for name, array in inputs.items()]
-        return self._tensors
+        return list(self._tensors)
 
     def requested_output_names(self) -> set[str]:
         """See `InferenceRequest.requested_output_names`."""
@@ -115,12 +118,25 @@ class ServedRequest(InferenceRequest):
 
     def get_response_sender(self) -> InferenceResponseSender:
         """See `InferenceRequest.get_response_sender`."""
-        if self.responder is None:
-            if self.find_responder is None:
-                raise TritonModelException("the request was answered when execute() returned")
-            self.responder = self.find_responder(self._index)
+        responder = self._responder()
+        if responder is None:
+            raise TritonModelException("the request was answered when execute() returned")
         self.has_sender = True
-        return InferenceResponseSender(self.responder, self.is_cancelled)
+        responder.error_if_dropped = None
+        return InferenceResponseSender(responder, self.is_cancelled)
+
+    def await_sender(self, error: RequestError) -> None:
+        """Fails the request with this error if the model drops it, and never gets its response sender."""
+        responder = self._responder()
+        if responder is not None:
+            responder.error_if_dropped = error
+
+    def _responder(self) -> Responder | None:
+        if self.responder is None and self.find_responder is not None:
+            with _CREATION:
+                if self.responder is None:
+                    self.responder = self.find_responder(self._index)
+        return self.responder
 
     def set_release_flags(self, flags: int) -> None:
         """See `InferenceRequest.set_release_flags`."""

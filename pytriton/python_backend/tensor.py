@@ -67,7 +67,8 @@ class Tensor:
         """
         if self._array.dtype is OPAQUE:
             raise TritonModelException(
-                f"tensor {self._name!r} is BF16, which NumPy lacks: install ml_dtypes, or use to_dlpack()"
+                f"tensor {self._name!r}: Tensor dtype is BF16 and cannot be converted to NumPy, which lacks it: "
+                "install ml_dtypes, or use to_dlpack()"
             )
         if not isinstance(self._array, GpuTensor):
             return self._array

@@ -5,6 +5,8 @@ There is nothing to copy: worker processes have this module under that name, wha
 
 from __future__ import annotations
 
+import numpy as np  # noqa: F401  (models use it as pb_utils.np)
+
 from pytriton.python_backend.byte_tensors import deserialize_bytes_tensor, serialize_byte_tensor
 from pytriton.python_backend.config import ModelConfig
 from pytriton.python_backend.datatypes import (

@@ -80,6 +80,30 @@ void DifferentShapesLieApart() {
                             model.Request({Bytes("A", {1, 3}, {"", "", "longer than a few bytes"})})));
 }
 
+void AnOutputMayHaveAColumnForEachDatatype() {
+  std::mt19937_64 random(24);
+  bool is_sent_twice = false;
+  Model model("mixed", 1, true, [&](const BatchMessage& batch, const char* data) {
+    ResultMessage result = EchoOf(batch);
+    pytriton::TensorColumn second = result.columns[0];
+    CHECK(!second.stacked);
+    result.columns[0].tensors[1] = {-1, 0, {}};
+    if (!is_sent_twice) second.tensors[0] = {-1, 0, {}};
+    result.columns.push_back(second);
+    return Served{Whole(result, DataOf(batch, data)), {}};
+  });
+  model.Load();
+  const auto batch = [&] {
+    return BatchOf(model.Request({Numbers("A", TRITONSERVER_TYPE_INT16, {2, 3}, &random)}),
+                   model.Request({Numbers("A", TRITONSERVER_TYPE_INT16, {2, 5}, &random)}));
+  };
+  model.CheckServed(batch());
+  is_sent_twice = true;
+  auto refused = batch();
+  model.Execute(refused);
+  for (const auto& sent : refused) CHECK(sent->request.failed && sent->request.outputs.empty());
+}
+
 void EveryDatatypeComesBack() {
   std::mt19937_64 random(3);
   Model model("datatypes", 1, true, Echo);
@@ -284,6 +308,7 @@ const Behaviours kBehaviours = {
     {"equal_shapes_are_stacked", EqualShapesAreStacked},
     {"outputs_may_lie_in_the_batch", OutputsMayLieInTheBatch},
     {"different_shapes_lie_apart", DifferentShapesLieApart},
+    {"an_output_may_have_a_column_for_each_datatype", AnOutputMayHaveAColumnForEachDatatype},
     {"every_datatype_comes_back", EveryDatatypeComesBack},
     {"bytes_come_back", BytesComeBack},
     {"missing_inputs_are_left_out", MissingInputsAreLeftOut},

@@ -15,6 +15,7 @@ BEHAVIOURS = {
         "equal_shapes_are_stacked",
         "outputs_may_lie_in_the_batch",
         "different_shapes_lie_apart",
+        "an_output_may_have_a_column_for_each_datatype",
         "every_datatype_comes_back",
         "bytes_come_back",
         "missing_inputs_are_left_out",

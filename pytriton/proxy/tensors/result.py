@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.datatypes import BYTES_CODE, CODE_BY_DTYPE
 from pytriton.proxy.tensors.batch import Batch
 from pytriton.proxy.tensors.layout import Layout, put
@@ -150,6 +149,8 @@ def write_result(
         ArenaError: The arena is full.
     """
     layout = Layout(arena.devices if batch.wants_gpu else None)
+    if signature.loose:
+        columns = [each for column in columns for each in _by_datatype(column)]
     laid_out = tuple([_lay_out(column, batch, signature, layout) for column in columns])
     if failures or parameters:
         writer = encode_result(ResultMessage(batch.request_count, *times_ns, failures, laid_out, parameters))
@@ -161,7 +162,7 @@ def write_result(
 
 def _lay_out(column: OutputColumn, batch: Batch, signature: Signature, layout: Layout) -> TensorColumn:
     position, stacked, arrays = column
-    code = _common_code(column, signature) if signature.loose else signature.outputs[position].code
+    code = _code_of(column) if signature.loose else signature.outputs[position].code
     if stacked is not None:
         return _lay_out_whole(position, code, [stacked], stacked.shape, batch, layout)
     if _stackable(arrays, batch):
@@ -189,14 +190,22 @@ def _lay_out_whole(
     return TensorColumn(position, code, True, (layout.add(arrays, shape, code),))
 
 
-def _common_code(column: OutputColumn, signature: Signature) -> int:
-    codes = {CODE_BY_DTYPE[array.dtype] for array in column.arrays if array is not None}
-    if len(codes) == 1:
-        return codes.pop()
-    dtypes = ", ".join(sorted({str(array.dtype) for array in column.arrays if array is not None}))
-    raise PyTritonValidationError(
-        f"output {signature.outputs[column.position].name!r} has several dtypes in the responses to one batch: {dtypes}"
-    )
+def _by_datatype(column: OutputColumn) -> list[OutputColumn]:
+    """Splits an output whose datatype differs among the responses into one column for each."""
+    codes = [None if array is None else CODE_BY_DTYPE[array.dtype] for array in column.arrays]
+    kinds = dict.fromkeys(code for code in codes if code is not None)
+    if len(kinds) < 2:
+        return [column]
+    return [
+        column._replace(arrays=[array if code == kind else None for array, code in zip(column.arrays, codes)])
+        for kind in kinds
+    ]
+
+
+def _code_of(column: OutputColumn) -> int:
+    """Returns the code of the datatype that all arrays of a column have."""
+    arrays = column.arrays if column.stacked is None else [column.stacked]
+    return next(CODE_BY_DTYPE[array.dtype] for array in arrays if array is not None)
 
 
 def _stackable(arrays: list[Array | None], batch: Batch) -> bool:

@@ -34,10 +34,11 @@ def load(triton, repository, name):
         ("[pb_utils.InferenceResponse([pb_utils.Tensor('y', [1])])]", "TypeError: tensor 'y' is made from list"),
         ("[pb_utils.InferenceResponse(error=pb_utils.TritonError(ValueError()))]", "TypeError: the message of a"),
         ("sys.exit(3)", "SystemExit: 3"),
+        ("signal.raise_signal(signal.SIGINT)", "KeyboardInterrupt: "),
     ],
 )
 def test_what_is_no_answer_is_an_error_that_says_why(triton, name, load, response, message):
-    load(execute(f"import sys\nreturn {response}"))
+    load(execute(f"import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\nreturn {response}"))
     error = send_floats(triton, name, [1])
     assert message in error
     assert error.startswith(f"Failed to process the request(s) for model '{name}_0', message: ")
@@ -164,6 +165,35 @@ def test_a_list_may_be_left_out_where_response_senders_have_answered(triton, nam
     assert send_floats(triton, name, [1]) == [5]
 
 
+QUEUE = """
+def initialize(self, args):
+    self.queue = queue.SimpleQueue()
+    threading.Thread(target=self.work, daemon=True).start()
+
+def work(self):
+    while True:
+        request = self.queue.get()
+        time.sleep(0.05)  # so that execute has returned
+        request.get_response_sender().send(y(x(request)[0] + 1), FINAL)
+        del request
+"""
+
+
+@pytest.mark.parametrize("define", [execute, asynchronous])
+@pytest.mark.parametrize("returned", ["None", "[None] * len(requests)"])
+def test_a_thread_that_has_a_request_gets_its_sender_when_execute_has_returned(
+    triton, repository, name, define, returned
+):
+    body = QUEUE + define(f"for request in requests:\n    self.queue.put(request)\nreturn {returned}")
+    write(triton, repository, name, HEAD.replace("import json", "import json\nimport queue"), body)
+    assert [send_floats(triton, name, [value]) for value in (1, 2)] == [[2], [3]]
+
+
+def test_a_request_without_an_answer_fails_although_a_cycle_of_references_has_it(triton, name, load):
+    load(execute("def recurse():\n    return recurse, requests\nimport gc\ngc.disable()"))
+    assert "Expected a list in the execute return, found NoneType" in send_floats(triton, name, [1])
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -221,6 +251,29 @@ def test_outputs_without_dimensions_stay_so_in_a_batch(triton, name, load):
     requests = [Background(lambda each=each: infer_json(triton, name, [json_floats([each])])) for each in (3, 4)]
     outputs = [request.finish().result[1]["outputs"][0] for request in requests]
     assert [(output["shape"], output["data"]) for output in outputs] == [([], [3]), ([], [4])]
+
+
+@pytest.mark.parametrize("define", [execute, asynchronous])
+def test_outputs_of_one_batch_may_have_several_dtypes(triton, name, load, define):
+    body = """
+outputs, responses = [], []
+for request in requests:
+    value = x(request)[0]
+    array = {1: np.array([[1, 2]]), 2: np.array([[2.5]], "f"), 3: np.array([[]]), 4: np.array([["a"]])}[value]
+    outputs[:] = [pb_utils.Tensor("y", array)]
+    responses.append(pb_utils.InferenceResponse(outputs))
+outputs.clear()
+return responses
+"""
+    load(define(body), config="dynamic_batching {preferred_batch_size: [4], max_queue_delay_microseconds: 20000000}")
+    requests = [Background(lambda each=each: infer_json(triton, name, [json_floats([each])])) for each in (1, 2, 3, 4)]
+    outputs = [request.finish().result[1]["outputs"][0] for request in requests]
+    assert [(output["datatype"], output["shape"], output["data"]) for output in outputs] == [
+        ("INT64", [1, 2], [1, 2]),
+        ("FP32", [1, 1], [2.5]),
+        ("FP64", [1, 0], []),
+        ("BYTES", [1, 1], ["a"]),
+    ]
 
 
 def test_an_exception_while_loading_is_named_as_in_execute(triton, repository, name):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import json
 import pathlib
 import sys
@@ -138,6 +139,35 @@ def test_a_versions_folder_may_be_a_package_of_its_own(repository):
     assert seen() == 7
 
 
+WANDERING = """
+import os
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        os.chdir("/")
+        return config
+
+    def initialize(self, args):
+        import later
+        for folder in (args["model_repository"] + "/1", pb_utils.get_model_dir(), os.path.dirname(__file__)):
+            assert os.path.isfile(f"{folder}/later.py")
+
+    def execute(self, requests):
+        pass
+"""
+
+
+def test_paths_are_absolute_so_that_the_model_may_change_the_folder(repository, monkeypatch):
+    command = repository(WANDERING, later="")
+    folder = pathlib.Path(command.repository)
+    monkeypatch.chdir(folder.parent)
+    command = dataclasses.replace(command, repository=folder.name)
+    assert loader.complete(command) == command.config
+    loader.load(command)
+
+
 def test_the_folder_of_the_version_is_the_first_to_import_from(repository):
     command = repository(
         "import sys\nimport triton_python_backend_utils as pb_utils\nseen = sys.path[0], pb_utils.get_model_dir()\n"
@@ -246,9 +276,11 @@ def test_completing_returns_a_configuration(repository):
         )
 
 
-def test_a_model_has_outputs(repository):
-    with pytest.raises(Exception, match=r"has no outputs in its config\.pbtxt"):
-        loader.load(repository(BARE, config_of(outputs=[])))
+def test_a_model_has_inputs_or_outputs(repository):
+    assert loader.load(repository(BARE, config_of(outputs=[]))).signature.outputs == []
+    assert len(loader.load(repository(BARE, config_of(inputs=[]))).signature.outputs) == 1
+    with pytest.raises(Exception, match=r"has neither inputs nor outputs in its config\.pbtxt"):
+        loader.load(repository(BARE, config_of(inputs=[], outputs=[])))
 
 
 def test_the_signature_is_that_of_the_configuration(repository):

@@ -177,6 +177,31 @@ sender.send(pb_utils.InferenceResponse(error=error), FINAL)
     assert failure(items[1]) == (4, "out of words")
 
 
+def test_responses_after_an_error_are_left_out_with_one_warning(serve, caplog):
+    for source in (model, asynchronous):
+        instance = serve(
+            source("""
+sender = requests[0].get_response_sender()
+sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError("out of words")))
+for number in range(2):
+    sender.send(y(number))
+sender.send(flags=FINAL)
+try:
+    sender.send(y(3))
+except pb_utils.TritonModelException as error:
+    assert "has been closed" in str(error)
+else:
+    raise AssertionError
+"""),
+            DECOUPLED,
+        )
+        items = instance.stream(instance.notify(x(1)))
+        assert (len(items), failure(items[0])) == (1, (1, "out of words"))
+        (record,) = caplog.records
+        assert "sent a response to a request after one with an error, which is the last one" in record.getMessage()
+        caplog.clear()
+
+
 def test_response_parameters_travel_with_each_response(serve):
     instance = serve(
         model("""

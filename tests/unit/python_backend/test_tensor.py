@@ -131,7 +131,7 @@ def test_without_ml_dtypes_bf16_is_carried_and_cannot_be_looked_at(monkeypatch):
     allow_bf16()
     tensor = unchecked("a", np.zeros(2, DTYPE_BY_CODE[BF16]))
     assert (tensor.triton_dtype(), tensor.shape()) == (14, [2])
-    with pytest.raises(pb_utils.TritonModelException, match="install ml_dtypes, or use to_dlpack"):
+    with pytest.raises(pb_utils.TritonModelException, match="Tensor dtype is BF16 and cannot be converted to NumPy"):
         tensor.as_numpy()
     del DTYPE_BY_CODE[BF16], CODE_BY_DTYPE[OPAQUE]
 
@@ -143,6 +143,7 @@ def test_datatypes_are_found_by_code_by_type_and_by_name():
         (13, np.object_, "TYPE_STRING"),
     ]:
         assert pb_utils.triton_to_numpy_type(code) is numpy_type
+        assert pb_utils.triton_to_numpy_type(name) is numpy_type
         assert pb_utils.numpy_to_triton_type(numpy_type) == code
         assert pb_utils.triton_string_to_numpy(name) is numpy_type
     assert pb_utils.numpy_to_triton_type(np.dtype("int8")) == 6
@@ -152,6 +153,7 @@ def test_datatypes_are_found_by_code_by_type_and_by_name():
     ("function", "argument"),
     [
         (pb_utils.triton_to_numpy_type, 99),
+        (pb_utils.triton_to_numpy_type, "FP32"),
         (pb_utils.numpy_to_triton_type, np.complex64),
         (pb_utils.triton_string_to_numpy, "FP32"),
     ],

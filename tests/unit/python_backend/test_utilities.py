@@ -79,6 +79,13 @@ class TestOtherNames:
         assert issubclass(c_utils.TritonModelException, Exception)
         assert all(hasattr(c_utils, name) for name in c_utils.__all__)
 
+    def test_the_second_module_has_the_constants(self):
+        names = [name for name in pb_utils.__all__ if name.startswith("TRITONSERVER_")]
+        assert [getattr(c_utils, name) for name in names] == [getattr(pb_utils, name) for name in names]
+
+    def test_the_module_has_numpy(self):
+        assert pb_utils.np is np
+
     def test_datatypes_of_a_configuration_have_numpy_types(self):
         assert pb_utils.TRITON_STRING_TO_NUMPY["TYPE_FP16"] is np.float16
         assert pb_utils.TRITON_STRING_TO_NUMPY["TYPE_STRING"] is np.object_
@@ -223,8 +230,15 @@ class TestModelConfig:
         config.add_output(tensor("y"))
         config.set_max_batch_size(8)
         config.set_dynamic_batching()
+        for _ in range(2):
+            config.set_model_transaction_policy({"decoupled": True})
         assert config.as_dict()["output"] == [tensor("y")]
         assert config.as_dict()["dynamic_batching"] == {"a": 1}
+
+    def test_dims_are_written_as_integers(self):
+        config = self.of()
+        config.add_output({"name": "y", "data_type": "TYPE_FP32", "dims": np.array([2, -1])})
+        assert json.dumps(config.as_dict()["output"][0]["dims"]) == "[2, -1]"
 
     def test_what_config_pbtxt_leaves_open_is_filled_in(self):
         config = self.of(output=[{"name": "y", "data_type": "TYPE_INVALID", "dims": []}])
@@ -245,6 +259,12 @@ class TestModelConfig:
             ({}, ("add_input", {"name": "x", "dims": [1]}), "input 'x' lacks the key 'data_type'"),
             ({}, ("add_output", tensor("y", optional=True)), "an output has the key 'optional'"),
             ({}, ("set_model_transaction_policy", {"coupled": 1}), "the key 'coupled'"),
+            (
+                {"model_transaction_policy": {"decoupled": False}},
+                ("set_model_transaction_policy", {"decoupled": True}),
+                "decoupled is False in config.pbtxt, and cannot become True",
+            ),
+            ({}, ("add_input", {**tensor("x"), "dims": -1}), "input 'x' has the dims -1: use a list of integers"),
         ],
     )
     def test_contradictions_are_refused(self, said, change, message):

@@ -134,13 +134,31 @@ class OutputReader {
   const char* end_ = nullptr;
 };
 
-// Checks that `position` is one of the model's outputs, and that it comes once.
-void CheckPosition(int64_t position, std::vector<bool>* seen) {
+// Checks that `position` is one of the model's outputs. Returns whether it comes for the first time.
+bool IsNew(int64_t position, std::vector<bool>* seen) {
   if (position < 0 || position >= static_cast<int64_t>(seen->size())) {
     throw ProtocolError("the worker sent an output that the model does not have");
   }
-  if ((*seen)[position]) throw ProtocolError("the worker sent an output twice");
+  const bool is_new = !(*seen)[position];
   (*seen)[position] = true;
+  return is_new;
+}
+
+void CheckPosition(int64_t position, std::vector<bool>* seen) {
+  if (!IsNew(position, seen)) throw ProtocolError("the worker sent an output twice");
+}
+
+// Checks that each response has an output once that comes in several columns, one for each of its datatypes.
+void CheckOnce(int64_t position, const ResultMessage& result) {
+  std::vector<bool> present(static_cast<size_t>(result.request_count), false);
+  for (const TensorColumn& column : result.columns) {
+    if (column.position != position) continue;
+    for (size_t i = 0; i < present.size(); ++i) {
+      if (!column.stacked && column.tensors.at(i).offset < 0) continue;
+      if (present[i]) throw ProtocolError("the worker sent an output twice");
+      present[i] = true;
+    }
+  }
 }
 
 void CheckColumns(const Batch& batch, const AdmissionMessage& model, const ResultMessage& result) {
@@ -149,7 +167,7 @@ void CheckColumns(const Batch& batch, const AdmissionMessage& model, const Resul
   }
   std::vector<bool> seen(model.outputs.size(), false);
   for (const TensorColumn& column : result.columns) {
-    CheckPosition(column.position, &seen);
+    if (!IsNew(column.position, &seen)) CheckOnce(column.position, result);
     const TensorLocation& first = column.tensors.at(0);
     if (column.in_batch && (first.offset < 0 || first.size < 0 || first.offset > batch.data_size() ||
                             first.size > batch.data_size() - first.offset)) {
