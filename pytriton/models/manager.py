@@ -236,10 +236,11 @@ class ModelManager:
                 return []
             self._deployment = None
             self._deferred = {}
-            busy = self._unload(deployment, deadline) if unload else []
-            for model in self:
-                model.unregister(deployment.registry)
-            return busy
+            try:
+                return self._unload(deployment, deadline) if unload else []
+            finally:
+                for model in self:
+                    model.unregister(deployment.registry)
 
     def close(self, deadline: float) -> None:
         """Closes the callables of all models, which have to be undeployed.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import logging
 import pathlib
 import signal
@@ -236,6 +237,33 @@ with triton:
         assert "Requests to 'hang' took longer than the exit timeout of 1 s and are lost." in script.stderr
         assert not script.workspaces()
         request.finish()
+
+
+def test_a_stop_that_is_interrupted_ends_the_server_all_the_same():
+    triton = running_triton()
+    entered, gate = held_model(triton, "hold")
+    triton.run()
+    request = Background(lambda: send_floats(triton, "hold", [1]))
+    assert entered.wait(10)
+
+    def interrupt():
+        wait_until(lambda: not is_ready(triton))
+        _thread.interrupt_main()
+
+    interruption = Background(interrupt)
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        triton.stop()
+
+    assert time.monotonic() - start < 5
+    interruption.finish()
+    assert not servers()
+    assert not triton._session.workspace.exists()
+    gate.set()
+    request.finish()
+    with triton:
+        triton.run()
+        assert send_floats(triton, "hold", [2]) == [2]
 
 
 def test_stop_from_a_callable_returns_at_once_and_stops_the_server():
