@@ -29,6 +29,7 @@ from pytriton.server.local import LocalServer
 from pytriton.server.remote import RemoteServer
 from pytriton.server.state import ServerState
 from pytriton.server_report import NOT_RUNNING, ServerReport
+from pytriton.utils.console import log_safely
 from pytriton.utils.workspace import Workspace
 
 LOGGER = logging.getLogger("pytriton.triton")
@@ -440,9 +441,9 @@ class ServerSession:
                 try:
                     if not self._recover(server):
                         return
-                except (PyTritonRuntimeError, PyTritonInvalidOperationError) as error:
-                    LOGGER.error("%s", error)
+                except PyTritonRuntimeError as error:
                     self.woken.set()
+                    log_safely(LOGGER, logging.ERROR, "%s", error)
                     return
 
     def _recover(self, server: LocalServer | RemoteServer) -> bool:

@@ -22,6 +22,7 @@ from typing import NamedTuple, Protocol
 
 import zmq
 
+from pytriton.exceptions import PyTritonRuntimeError
 from pytriton.proxy.services.listener import ServiceListener
 from pytriton.proxy.transport.unix_socket import check_socket_path
 from pytriton.proxy.wire.notification import PROTOCOL_VERSION
@@ -98,7 +99,16 @@ class Registry:
         Args:
             binding: The key that instances look up.
             workers: One per inference callable; at least one. The model's first instance gets the first, and so on.
+
+        Raises:
+            PyTritonRuntimeError: The folder has been deleted, so that no instance would find the registry.
         """
+        if not self.folder.exists():
+            raise PyTritonRuntimeError(
+                f"The folder {str(self.folder)!r} has been deleted while the server used it, and no model can be "
+                "loaded any more. Start the program again, with a folder that nobody cleans up as workspace= or as the "
+                "environment variable PYTRITON_HOME."
+            )
         with self._lock:
             self._workers[binding] = workers
 
