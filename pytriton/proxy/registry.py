@@ -90,6 +90,7 @@ class Registry:
         self._requests.linger = 0
         self._requests.bind(self.endpoint)
         self._stop, self._stopped = socket.socketpair()
+        self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="pytriton-registry", daemon=True)
         self._thread.start()
 
@@ -101,8 +102,10 @@ class Registry:
             workers: One per inference callable; at least one. The model's first instance gets the first, and so on.
 
         Raises:
-            PyTritonRuntimeError: The folder has been deleted, so that no instance would find the registry.
+            PyTritonRuntimeError: No instance would find the registry, which is closed, or whose folder was deleted.
         """
+        if self._is_closed:
+            raise PyTritonRuntimeError("The server was stopped, and no model can be loaded any more.")
         if not self.folder.exists():
             raise PyTritonRuntimeError(
                 f"The folder {str(self.folder)!r} has been deleted while the server used it, and no model can be "
@@ -120,6 +123,7 @@ class Registry:
 
     def close(self) -> None:
         """Closes the sockets and stops the thread."""
+        self._is_closed = True
         self._stop.shutdown(socket.SHUT_RDWR)  # close() alone goes unnoticed while a fork holds the socket, too
         self._stop.close()
         self._thread.join()

@@ -34,6 +34,7 @@ from test_scripts import SERVE
 from pytriton.exceptions import PyTritonRuntimeError
 from pytriton.model_config.common import ModelWarmup, WarmupInput
 from pytriton.model_config.model_config import ModelConfig
+from pytriton.models.model import BoundModel
 
 X = np.ones((1, 1), np.float32)
 
@@ -264,6 +265,22 @@ def test_a_stop_that_is_interrupted_ends_the_server_all_the_same():
     with triton:
         triton.run()
         assert send_floats(triton, "hold", [2]) == [2]
+
+
+def test_a_bind_during_which_a_signals_handler_stops_the_server_raises(monkeypatch):
+    def wait_until_loaded(model):  # a process takes that time to load
+        signal.raise_signal(signal.SIGUSR1)
+
+    with running_triton() as triton:
+        triton.run()
+        previous = signal.signal(signal.SIGUSR1, lambda *_: triton.stop())
+        try:
+            monkeypatch.setattr(BoundModel, "wait_until_loaded", wait_until_loaded)
+            with pytest.raises(PyTritonRuntimeError, match="The server was stopped"):
+                bind_floats(triton, "late", double)
+        finally:
+            signal.signal(signal.SIGUSR1, previous)
+        assert not servers()
 
 
 def test_stop_from_a_callable_returns_at_once_and_stops_the_server():
