@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonRuntimeError
 from pytriton.proxy.telemetry.tracer import use_trace_config
+from pytriton.proxy.transport.arena import default_capacity
 from pytriton.server.config import TritonConfig
 from pytriton.server.control import control_of
 from pytriton.server.files import find_server
@@ -68,7 +69,7 @@ class LocalServer:
         on_exit: Callable[[], None],
     ) -> None:
         """Checks the settings; `start` starts the process."""
-        check_limits()
+        check_limits(default_capacity())
         self._files = find_server(path)
         self.config = with_ports(with_vertex_ai(config))
         check_settings(self.config)
