@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import dataclasses
 import logging
 import os
@@ -28,6 +29,7 @@ from pytriton.server.local import LocalServer
 from pytriton.server.remote import RemoteServer
 from pytriton.server.state import ServerState
 from pytriton.server_report import NOT_RUNNING, ServerReport
+from pytriton.utils.console import log_safely
 from pytriton.utils.workspace import Workspace
 
 LOGGER = logging.getLogger("pytriton.triton")
@@ -219,19 +221,29 @@ class ServerSession:
             self.runs = self._is_open = False
             if server is None or registry is None:
                 return False
-            server.refuse()
-            server.prepare_to_stop(self.exit_timeout_s)
             deadline = time.monotonic() + self.exit_timeout_s
-            self._lost = self.models.undeploy(deadline, unload=server.is_alive())
-            if self._lost:
-                LOGGER.error("%s", self._loss())
-            self.models.close(deadline)
-            server.stop()
-            registry.close()
-            self.workspace.clean()
-            atexit.unregister(self._stop_all)
-            self.woken.set()
+            # Each of these is done, even if one before raises something: Ctrl-C, for example.
+            with contextlib.ExitStack() as steps:
+                steps.callback(self.woken.set)
+                steps.callback(atexit.unregister, self._stop_all)
+                steps.callback(self.workspace.clean)
+                steps.callback(registry.close)
+                steps.callback(server.stop)
+                steps.callback(lambda: self.models.close(deadline))
+                try:
+                    self._undeploy(server, deadline)
+                except BaseException:
+                    deadline = 0.0
+                    raise
             return True
+
+    def _undeploy(self, server: LocalServer | RemoteServer, deadline: float) -> None:
+        """Has the server refuse requests, and unloads all models; notes which have requests at the deadline."""
+        server.refuse()
+        server.prepare_to_stop(self.exit_timeout_s)
+        self._lost = self.models.undeploy(deadline, unload=server.is_alive())
+        if self._lost:
+            LOGGER.error("%s", self._loss())
 
     def is_connected(self) -> bool:
         """Returns whether the server responds and accepts requests."""
@@ -429,9 +441,9 @@ class ServerSession:
                 try:
                     if not self._recover(server):
                         return
-                except (PyTritonRuntimeError, PyTritonInvalidOperationError) as error:
-                    LOGGER.error("%s", error)
+                except PyTritonRuntimeError as error:
                     self.woken.set()
+                    log_safely(LOGGER, logging.ERROR, "%s", error)
                     return
 
     def _recover(self, server: LocalServer | RemoteServer) -> bool:

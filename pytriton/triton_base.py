@@ -351,12 +351,13 @@ class TritonBase:
             server = self._session.server
             threading.Thread(target=self.stop, name="pytriton-stop", daemon=True).start()
             return server is not None
-        gateway, self._gateway = self._gateway, None
+        gateway = self._gateway
         if gateway is not None:
             gateway.drain()
         self._session.drain()
         if gateway is not None:
             gateway.stop(self._session.exit_timeout_s)
+            self._gateway = None  # not before: a stop that is interrupted can be called again
         return self._session.stop()
 
     def client(

@@ -34,6 +34,8 @@ class HeadHoldingTransport:
 
     def write(self, data: bytes) -> None:
         """Sends a body, or holds a head until the body comes."""
+        if self._transport.is_closing():
+            return  # the client has just gone; uvloop would raise an exception
         if self._head:
             head, self._head = self._head, b""
             self._transport.writelines((head, data))

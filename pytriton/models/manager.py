@@ -108,7 +108,8 @@ class ModelManager:
                 if other.spec.version != model.spec.version:
                     _check_same(other, model)
             replaced = self._models.get(key)
-            if self._deployment is None:
+            deployment = self._deployment  # a signal's handler may stop the server meanwhile
+            if deployment is None:
                 self._models.put(model)
                 return
             if key in self._deferred or (defer and not self._models.versions(model.spec.name)):
@@ -117,24 +118,24 @@ class ModelManager:
                 return
             allow_files(_FILES_PER_INSTANCE * model.instances)
             try:
-                _open(model, self._deployment, _served([model], self._deployment))
-                _register(model, self._deployment)
+                _open(model, deployment, _served([model], deployment))
+                _register(model, deployment)
             except BaseException:  # an interrupt as well: the bound models stay as they are
-                _discard(model, self._deployment)
+                _discard(model, deployment)
                 raise
             self._models.put(model)
             try:
-                self._load(model.spec.name, self._deployment)
+                self._load(model.spec.name, deployment)
             except (PyTritonInvalidOperationError, StoreError):
                 self._models.pop(key)
-                _discard(model, self._deployment)
+                _discard(model, deployment)
                 if replaced is not None:
                     self._models.put(replaced)
                     with contextlib.suppress(PyTritonInvalidOperationError, StoreError):
-                        self._load(replaced.spec.name, self._deployment)
+                        self._load(replaced.spec.name, deployment)
                 raise
             if replaced is not None:
-                replaced.retire(self._deployment.registry)
+                replaced.retire(deployment.registry)
                 self._retired = [each for each in (*self._retired, replaced) if each.connections]
 
     def remove(self, name: str, version: int | None = None) -> list[BoundModel]:
@@ -236,10 +237,11 @@ class ModelManager:
                 return []
             self._deployment = None
             self._deferred = {}
-            busy = self._unload(deployment, deadline) if unload else []
-            for model in self:
-                model.unregister(deployment.registry)
-            return busy
+            try:
+                return self._unload(deployment, deadline) if unload else []
+            finally:
+                for model in self:
+                    model.unregister(deployment.registry)
 
     def close(self, deadline: float) -> None:
         """Closes the callables of all models, which have to be undeployed.

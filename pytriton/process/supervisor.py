@@ -17,6 +17,7 @@ from pytriton.process.supervision import RESTARTING, RestartDelays, restarting_i
 from pytriton.proxy.registry import AdmissionStatus
 from pytriton.proxy.wire.control import Command, CommandMessage, CommandReply
 from pytriton.proxy.wire.registration import AdmissionMessage
+from pytriton.utils.console import log_safely
 
 LOGGER = logging.getLogger(__name__)
 
@@ -151,7 +152,8 @@ class WorkerSupervisor:
                 return
             delay_s = delays.after(time.monotonic() - start)
             self._restarts += 1
-            LOGGER.error("worker process of %s %s; %s", self._spec.name, how, restarting_in(delay_s))
+            message = "worker process of %s %s; %s"
+            log_safely(LOGGER, logging.ERROR, message, self._spec.name, how, restarting_in(delay_s))
             if not was_loaded:
                 with self._lock:
                     self._failure = how

@@ -22,6 +22,7 @@ from typing import NamedTuple, Protocol
 
 import zmq
 
+from pytriton.exceptions import PyTritonRuntimeError
 from pytriton.proxy.services.listener import ServiceListener
 from pytriton.proxy.transport.unix_socket import check_socket_path
 from pytriton.proxy.wire.notification import PROTOCOL_VERSION
@@ -89,6 +90,7 @@ class Registry:
         self._requests.linger = 0
         self._requests.bind(self.endpoint)
         self._stop, self._stopped = socket.socketpair()
+        self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="pytriton-registry", daemon=True)
         self._thread.start()
 
@@ -98,7 +100,18 @@ class Registry:
         Args:
             binding: The key that instances look up.
             workers: One per inference callable; at least one. The model's first instance gets the first, and so on.
+
+        Raises:
+            PyTritonRuntimeError: No instance would find the registry, which is closed, or whose folder was deleted.
         """
+        if self._is_closed:
+            raise PyTritonRuntimeError("The server was stopped, and no model can be loaded any more.")
+        if not self.folder.exists():
+            raise PyTritonRuntimeError(
+                f"The folder {str(self.folder)!r} has been deleted while the server used it, and no model can be "
+                "loaded any more. Start the program again, with a folder that nobody cleans up as workspace= or as the "
+                "environment variable PYTRITON_HOME."
+            )
         with self._lock:
             self._workers[binding] = workers
 
@@ -110,6 +123,7 @@ class Registry:
 
     def close(self) -> None:
         """Closes the sockets and stops the thread."""
+        self._is_closed = True
         self._stop.shutdown(socket.SHUT_RDWR)  # close() alone goes unnoticed while a fork holds the socket, too
         self._stop.close()
         self._thread.join()

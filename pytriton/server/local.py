@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonRuntimeError
 from pytriton.proxy.telemetry.tracer import use_trace_config
+from pytriton.proxy.transport.arena import default_capacity
 from pytriton.server.config import TritonConfig
 from pytriton.server.control import control_of
 from pytriton.server.files import find_server
@@ -29,6 +30,7 @@ from pytriton.server.state import ServerState
 from pytriton.server.version import ServerVersion, version_of
 from pytriton.server.vertex_ai import with_vertex_ai
 from pytriton.server.vulnerabilities import summary
+from pytriton.utils.console import log_safely
 from pytriton.utils.exit_status import describe_exit
 from pytriton.utils.limits import check_limits, limits_hint
 from pytriton.utils.workspace import Workspace
@@ -67,7 +69,7 @@ class LocalServer:
         on_exit: Callable[[], None],
     ) -> None:
         """Checks the settings; `start` starts the process."""
-        check_limits()
+        check_limits(default_capacity())
         self._files = find_server(path)
         self.config = with_ports(with_vertex_ai(config))
         check_settings(self.config)
@@ -85,6 +87,7 @@ class LocalServer:
         limit = config.restart_limit
         self._has_logged = False
         self._policy = RestartPolicy(DEFAULT_LIMIT if limit is None else limit)
+        self._start_error: Exception | None = None  # of the last attempt to start it again
         self._stopping = threading.Event()
         self._state = ServerState.STOPPED
         self._own_models: list[str] | None = None  # once they are loaded
@@ -223,7 +226,8 @@ class LocalServer:
         with self._gate.held():
             if not self._start_again(deploy):
                 return False
-        LOGGER.warning("The server was restarted, and is ready again after %.1f s.", time.monotonic() - began)
+        took_s = time.monotonic() - began
+        log_safely(LOGGER, logging.WARNING, "The server was restarted, and is ready again after %.1f s.", took_s)
         return True
 
     def _start_again(self, deploy: Callable[[], Sequence[str]]) -> bool:
@@ -235,20 +239,23 @@ class LocalServer:
             if pause_s is None:
                 self._state, self._restarts = ServerState.FAILED, False
                 raise PyTritonRuntimeError(f"It stays down, because it ended too often. {self.exit_report()}")
-            LOGGER.error(
+            log_safely(
+                LOGGER,
+                logging.ERROR,
                 "%s\nIt is started again%s. docs/troubleshooting.md lists causes.",
                 self.exit_report(),
                 f" in {pause_s:g} s" if pause_s else "",
             )
             if self._stopping.wait(pause_s):
                 return False
+            self._start_error = None
             try:
                 self.start([*deploy(), *(self._own_models or [])])
                 self.wait_until_ready()
                 self._policy.note_ready()
                 return True
-            except (PyTritonRuntimeError, PyTritonInvalidOperationError) as error:
-                LOGGER.debug("The server could not be started again: %s", error)
+            except Exception as error:  # of any kind: nobody else would try again
+                self._start_error = error
                 self.process.stop(0)
 
     def abandon(self) -> None:
@@ -415,7 +422,9 @@ class LocalServer:
         return describe_exit(self.process.returncode)
 
     def exit_report(self) -> str:
-        """Describes how the server ended, with the last lines of its log."""
+        """Describes how the server ended, with the last lines of its log, or why it could not be started again."""
+        if self._start_error is not None:
+            return str(self._start_error) or repr(self._start_error)
         lines = self.process.log.tail()
         ended = f"The server exited unexpectedly: it {self.how_it_ended()}"
         if self.config.log_file is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -43,11 +44,15 @@ class ServerProcess:
         self._environment = dict(environment)
         self._fds = tuple(fds)
         self._process: subprocess.Popen[str] | None = None
-        self._error: OSError | None = None
+        self._error: Exception | None = None
         self._started = threading.Event()
         self._ended = threading.Event()
-        threading.Thread(target=self._run, args=(on_exit,), name="pytriton-server", daemon=True).start()
-        self._started.wait()
+        try:
+            threading.Thread(target=self._run, args=(on_exit,), name="pytriton-server", daemon=True).start()
+            self._started.wait()
+        except RuntimeError as error:  # the system has no room for another thread
+            self._error = error
+            self._ended.set()
         if self._error is not None:
             raise PyTritonRuntimeError(f"The server cannot be started: {self._error}") from self._error
 
@@ -82,8 +87,10 @@ class ServerProcess:
                 self._ended.wait(timeout)
 
     def _run(self, on_exit: Callable[[], None]) -> None:
+        reader = threading.Thread(target=self._read, name="pytriton-server-log", daemon=True)
         try:
-            process = subprocess.Popen(
+            reader.start()  # first: a server without it would have to be killed
+            self._process = process = subprocess.Popen(
                 self._command,
                 env=self._environment,
                 pass_fds=self._fds,
@@ -94,22 +101,23 @@ class ServerProcess:
                 errors="replace",
                 start_new_session=True,  # Ctrl-C in a terminal reaches this process, which stops the server in order
             )
-        except OSError as error:
+        except Exception as error:  # of the system, or of a variable of the environment
             self._error = error
             self._ended.set()
             self._started.set()
             return
-        self._process = process
         self._started.set()
-        reader = threading.Thread(target=self._read, args=(process,), name="pytriton-server-log", daemon=True)
-        reader.start()
         process.wait()
         reader.join(_DRAIN_TIMEOUT_S)  # processes started by its models may survive, and keep its output open
         self._ended.set()
         on_exit()
 
-    def _read(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        with process.stdout as output:
+    def _read(self) -> None:
+        self._started.wait()
+        if self._process is None:
+            return
+        assert self._process.stdout is not None
+        with self._process.stdout as output:
             for line in output:
-                self.log.write(line)
+                with contextlib.suppress(Exception):  # of the program's logging; the server must not wait for a reader
+                    self.log.write(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 from collections.abc import Iterable
@@ -22,3 +23,18 @@ def tell(logger: logging.Logger, lines: Iterable[str]) -> None:
             logger.info("%s", line)
     elif sys.stderr is not None:
         print(*lines, sep="\n", file=sys.stderr, flush=True)
+
+
+def log_safely(logger: logging.Logger, level: int, message: str, *args: object) -> None:
+    """Logs a message, for a thread that has to go on even if the program's logging raises an exception.
+
+    It does so on a standard error stream that is closed, for example.
+
+    Args:
+        logger: The logger.
+        level: The message's level.
+        message: The message, a format.
+        args: Its arguments.
+    """
+    with contextlib.suppress(Exception):
+        logger.log(level, message, *args)

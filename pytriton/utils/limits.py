@@ -15,12 +15,21 @@ _SPARE_FILES = 128  # for everything else that the program does
 _ENOUGH_MEMORY = 8 << 30
 
 
-def check_limits() -> None:
-    """Checks that the server can open as many files as it needs to start.
+def check_limits(shared_memory: int) -> None:
+    """Checks that the server can open as many files as it needs to start, and create its shared memory.
+
+    Args:
+        shared_memory: The size of a piece of shared memory, in bytes.
 
     Raises:
-        PyTritonRuntimeError: The limit is too low.
+        PyTritonRuntimeError: A limit is too low.
     """
+    size, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if size != resource.RLIM_INFINITY and size < shared_memory:  # the kernel would kill the server by SIGXFSZ
+        raise PyTritonRuntimeError(
+            f"This process may write files of at most {size >> 10} KiB (`ulimit -f`), which holds for shared memory, "
+            f"too, and the server creates pieces of {shared_memory >> 10} KiB, most of them empty; raise the limit."
+        )
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files != resource.RLIM_INFINITY and files < _MIN_FILES:
         raise PyTritonRuntimeError(

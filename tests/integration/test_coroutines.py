@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
+import sys
 import threading
 
 import numpy as np
@@ -366,6 +367,55 @@ def test_an_error_in_a_coroutine_reaches_the_client_and_the_next_request_is_answ
         client.infer(name, {"x": row(1)})
     assert caught.value.message().startswith(f"model '{name}': {ERRORS[infer_func]}")
     assert client.infer(name, {"x": row(1)})["y"].item() == 2
+
+
+async def end_by_a_task():
+    async def leave():
+        sys.exit(3)
+
+    await asyncio.wait([asyncio.create_task(leave())])
+
+
+async def end_by_a_callback():
+    def interrupt():
+        raise KeyboardInterrupt
+
+    asyncio.get_running_loop().call_soon(interrupt)
+    await asyncio.sleep(0.01)
+
+
+async def stop_the_loop():
+    asyncio.get_running_loop().stop()
+    await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("end", [end_by_a_task, end_by_a_callback, stop_the_loop])
+def test_an_event_loop_that_a_model_ends_is_run_again(triton, client, name, end, caplog):
+    async def infer(requests):
+        await end()
+        return requests
+
+    bind_floats(triton, name, infer)
+
+    for number in range(3):
+        assert client.infer(name, {"x": row(number)})["y"].tolist() == [[number]]
+    assert "event loop, which is run again" in caplog.text
+
+
+def test_a_plain_function_whose_awaitable_exits_fails_its_request_alone(triton, client, name):
+    def infer(requests):
+        async def result():
+            if number_of(requests) < 0:
+                sys.exit(3)
+            return requests
+
+        return result()
+
+    bind_floats(triton, name, infer)
+
+    with pytest.raises(InferenceServerException, match="SystemExit: 3"):
+        client.infer(name, {"x": row(-1)})
+    assert client.infer(name, {"x": row(1)})["y"].tolist() == [[1]]
 
 
 def test_the_traceback_of_a_coroutine_is_logged(triton, name, caplog):

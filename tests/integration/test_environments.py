@@ -173,6 +173,10 @@ def test_with_fewer_open_files_it_says_what_it_needs(environment):
     environment.fails("ulimit -n 64; exec", "This process may open 64 files (the hard limit of `ulimit -n`)")
 
 
+def test_with_a_limit_on_the_size_of_files_it_names_it(environment):
+    environment.fails("ulimit -f 100000; exec", "This process may write files of at most 100000 KiB (`ulimit -f`)")
+
+
 @pytest.mark.parametrize("size_kib", [500_000, 1_500_000])
 def test_with_too_little_address_space_it_names_the_limit(environment, size_kib):
     text = f"The address space of this process is limited to {size_kib // 1024} MiB (`ulimit -v`)"

@@ -144,17 +144,22 @@ def test_a_text_of_megabytes_in_an_error_is_shortened(triton, name, caplog):
     assert max((len(record.getMessage()) for record in caplog.records), default=0) < 100_000
 
 
-def test_an_error_without_a_text_is_reported(triton, name):
+@pytest.mark.parametrize("raised", [RuntimeError, SystemExit])
+@pytest.mark.parametrize("is_async", [False, True], ids=["function", "coroutine"])
+def test_an_error_without_a_text_is_reported(triton, name, raised, is_async):
     class SilentError(Exception):
         def __str__(self):
-            raise RuntimeError("no text")
+            raise raised("no text")
 
     def fail(requests):
         raise SilentError
 
-    bind_floats(triton, name, fail)
+    async def fail_later(requests):
+        raise SilentError
 
-    assert "SilentError: <no text: RuntimeError in its __str__>" in send_floats(triton, name, [1])
+    bind_floats(triton, name, fail_later if is_async else fail)
+
+    assert f"SilentError: <no text: {raised.__name__} in its __str__>" in send_floats(triton, name, [1])
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import random
@@ -121,6 +122,28 @@ def test_a_callable_that_ends_its_process_fails_its_request_alone(triton, name, 
     assert send_floats(triton, name, [-1]) == f"model '{name}': the worker has gone"
     assert send_floats(triton, name, [1]) == [2]
     assert f"worker process of model '{name}' (instance 0) exited with status 3; restarting" in caplog.messages
+
+
+class ExitInTask:
+    """Doubles numbers; below zero, a task exits while a thread would keep the interpreter from exiting."""
+
+    async def __call__(self, requests):
+        if requests[0]["x"][0, 0] < 0:
+            threading.Thread(target=time.sleep, args=[1000]).start()
+            asyncio.get_running_loop().call_soon(sys.exit, 3)
+            await asyncio.sleep(1000)
+        return [{"y": request["x"] * 2} for request in requests]
+
+
+def test_a_process_whose_event_loop_exits_is_replaced_whatever_its_threads_do(triton, name, caplog):
+    bind_floats(triton, name, ProcessInstance(ExitInTask), config=ONE_BY_ONE)
+
+    request = Background(lambda: send_floats(triton, name, [-1])).finish()
+
+    assert request.result == f"model '{name}': the worker has gone"
+    assert send_floats(triton, name, [3]) == [6]
+    ended = f"worker process of model '{name}' (instance 0) exited with status 3; restarting"
+    assert ended in caplog.messages
 
 
 def test_restarts_are_counted_on_the_metrics_endpoint(triton, name, client):

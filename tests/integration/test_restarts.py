@@ -7,6 +7,7 @@ import http.client
 import logging
 import os
 import random
+import shutil
 import signal
 import statistics
 import subprocess
@@ -125,6 +126,60 @@ def test_the_end_is_logged_with_signal_and_last_lines_and_counted(triton, caplog
     assert "was restarted, and is ready again after" in caplog.text
     with urllib.request.urlopen(f"http://{HOST}:{triton.config.metrics_port}/metrics") as metrics:
         assert "\npytriton_server_restarts_total 2\n" in metrics.read().decode()
+
+
+def test_it_is_started_again_once_a_thread_can_be_started(triton, monkeypatch, caplog):
+    bind_floats(triton, "double", double)
+    triton.run()
+    start, failed = threading.Thread.start, []
+
+    def start_from_the_third_on(thread):
+        if thread.name == "pytriton-server" and len(failed) < 2:
+            failed.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_from_the_third_on)
+    kill(triton)
+
+    assert len(failed) == 2
+    assert "The server cannot be started: can't start new thread" in caplog.text
+    assert send_floats(triton, "double", [2]) == [4]
+
+
+class RaisingHandler(logging.Handler):
+    def emit(self, record):
+        raise ValueError("I/O operation on closed file")
+
+
+def test_it_is_started_again_if_the_programs_logging_raises(triton):
+    bind_floats(triton, "double", double)
+    triton.run()
+    logger, handler = logging.getLogger("pytriton"), RaisingHandler()
+    logger.addHandler(handler)
+    try:
+        for _ in range(2):
+            kill(triton)
+            assert send_floats(triton, "double", [2]) == [4]
+    finally:
+        logger.removeHandler(handler)
+
+
+def test_a_workspace_that_somebody_deletes_is_named_by_bind_and_by_serve():
+    triton = running_triton()
+    bind_floats(triton, "double", double)
+    serving = Background(triton.serve)
+    wait_until(lambda: is_ready(triton))
+    sockets = triton._session.registry.folder
+    shutil.rmtree(triton._session.workspace.path)
+
+    assert send_floats(triton, "double", [2]) == [4]
+    with pytest.raises(PyTritonRuntimeError, match=f"{sockets}' has been deleted"):
+        bind_floats(triton, "late", double)
+    server_of(triton).kill()
+    serving.finish()
+    assert f"{sockets}' has been deleted" in str(serving.error)
+    assert not servers()
 
 
 def test_a_request_in_flight_fails_and_its_callable_goes_on(triton):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import logging
 import pathlib
 import signal
@@ -33,6 +34,7 @@ from test_scripts import SERVE
 from pytriton.exceptions import PyTritonRuntimeError
 from pytriton.model_config.common import ModelWarmup, WarmupInput
 from pytriton.model_config.model_config import ModelConfig
+from pytriton.models.model import BoundModel
 
 X = np.ones((1, 1), np.float32)
 
@@ -236,6 +238,49 @@ with triton:
         assert "Requests to 'hang' took longer than the exit timeout of 1 s and are lost." in script.stderr
         assert not script.workspaces()
         request.finish()
+
+
+def test_a_stop_that_is_interrupted_ends_the_server_all_the_same():
+    triton = running_triton()
+    entered, gate = held_model(triton, "hold")
+    triton.run()
+    request = Background(lambda: send_floats(triton, "hold", [1]))
+    assert entered.wait(10)
+
+    def interrupt():
+        wait_until(lambda: not is_ready(triton))
+        _thread.interrupt_main()
+
+    interruption = Background(interrupt)
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        triton.stop()
+
+    assert time.monotonic() - start < 5
+    interruption.finish()
+    assert not servers()
+    assert not triton._session.workspace.exists()
+    gate.set()
+    request.finish()
+    with triton:
+        triton.run()
+        assert send_floats(triton, "hold", [2]) == [2]
+
+
+def test_a_bind_during_which_a_signals_handler_stops_the_server_raises(monkeypatch):
+    def wait_until_loaded(model):  # a process takes that time to load
+        signal.raise_signal(signal.SIGUSR1)
+
+    with running_triton() as triton:
+        triton.run()
+        previous = signal.signal(signal.SIGUSR1, lambda *_: triton.stop())
+        try:
+            monkeypatch.setattr(BoundModel, "wait_until_loaded", wait_until_loaded)
+            with pytest.raises(PyTritonRuntimeError, match="The server was stopped"):
+                bind_floats(triton, "late", double)
+        finally:
+            signal.signal(signal.SIGUSR1, previous)
+        assert not servers()
 
 
 def test_stop_from_a_callable_returns_at_once_and_stops_the_server():

@@ -36,7 +36,9 @@ _REQUEST_ID = r"(\[request id: .*?\] )?"
 _NO_MODEL = re.compile(_REQUEST_ID + "Request for unknown model")
 # Other requests that are answered as unavailable may have been executed: the model's process may have died over them.
 _STOPS = r"Server is stopping|the server is shutting down$"
-_NOT_TAKEN = re.compile(_REQUEST_ID + rf"(Exceeds maximum queue size|{_STOPS}|model '[^']*' has no worker)")
+_NOT_TAKEN = re.compile(
+    _REQUEST_ID + rf"(Exceeds maximum queue size|{_STOPS}|Server not ready$|model '[^']*' has no worker)"
+)
 _STOPPING = re.compile(rf"answered: {_REQUEST_ID}({_STOPS.replace('$', '')})")
 _RESTRICTED = re.compile(r"This \w+ is restricted, expecting header '([^']*)'")
 _EXPIRED = re.compile(_REQUEST_ID + "Request timeout expired")

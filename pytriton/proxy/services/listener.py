@@ -6,6 +6,7 @@ import contextlib
 import logging
 import pathlib
 import threading
+import time
 
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.proxy.services.client import ServerClient
@@ -13,6 +14,8 @@ from pytriton.proxy.services.metric_sender import SENDER
 from pytriton.proxy.transport.unix_socket import listen_at
 
 LOGGER = logging.getLogger(__name__)
+
+_PAUSE_S = 0.05  # before the next attempt to accept it
 
 
 class ServiceListener:
@@ -42,8 +45,9 @@ class ServiceListener:
         """Accepts the server's channel, which replaces that of a server before it."""
         try:
             connected, _ = self._socket.accept()
-        except OSError as error:
+        except OSError as error:  # mostly: too many open files
             LOGGER.warning("The server's channel for clients in this process cannot be accepted: %s", error)
+            time.sleep(_PAUSE_S)
             return
         client = ServerClient(connected.detach(), of_instance=False)
         with self._changed:

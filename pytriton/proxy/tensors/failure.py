@@ -84,7 +84,7 @@ def _refusal_of(error: PyTritonInvalidRequestError, model: str, request: int) ->
 def _text_of(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as failure:
+    except BaseException as failure:  # SystemExit as well
         return f"<no text: {type(failure).__name__} in its __str__>"
 
 

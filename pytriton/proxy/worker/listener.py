@@ -117,4 +117,10 @@ class WorkerListener:
             os.close(peer_fd)
             return
         gpu_memory = notification.offset + DOORBELL_SIZE if notification.size > DOORBELL_SIZE else 0
-        worker.serve(channel, peer_fd, server_client, notification.offset, gpu_memory)
+        try:
+            worker.serve(channel, peer_fd, server_client, notification.offset, gpu_memory)
+        except (OSError, RuntimeError) as error:  # there are too many open files, or threads
+            LOGGER.warning("A model instance cannot be served: %s", error)
+            channel.close()
+            if server_client is not None:
+                server_client.close()

@@ -14,6 +14,7 @@ import pathlib
 import stat
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -50,6 +51,28 @@ def exit_process(main_thread: MainThread, release: Callable[[], bool]) -> NoRetu
         _tell(f"Exit handlers of the model were not run: {error!r}.\n")
     finally:
         os._exit(0)
+
+
+def exit_uncaught(error: BaseException) -> NoReturn:
+    """Ends this process because of an exception in its main thread, as Python does, but without waiting for threads.
+
+    Args:
+        error: The exception; of a SystemExit, the status is the process's.
+    """
+    status = 1
+    if isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
+        status = error.code or 0
+    else:
+        _tell("".join(traceback.format_exception(type(error), error, error.__traceback__)))
+    try:
+        # A handler that hangs ends with the process; this thread ends it, whatever the handlers do.
+        ending = threading.Timer(HANDLERS_TIMEOUT_S, os._exit, [status])
+        ending.daemon = True
+        ending.start()
+        atexit._run_exitfuncs()
+        _flush_streams()
+    finally:
+        os._exit(status)
 
 
 def _run_for(timeout_s: float, function: Callable[[], None]) -> None:

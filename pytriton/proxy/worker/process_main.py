@@ -33,7 +33,7 @@ from pytriton.proxy.wire.control import (
 from pytriton.proxy.worker.execution_mode import callable_kind
 from pytriton.proxy.worker.listener import WorkerListener
 from pytriton.proxy.worker.loaded_model import LoadedModel
-from pytriton.proxy.worker.process_exit import exit_process
+from pytriton.proxy.worker.process_exit import exit_process, exit_uncaught
 from pytriton.proxy.worker.threads import EventLoop, MainThread
 from pytriton.proxy.worker.worker import ENDED, Worker
 
@@ -207,7 +207,10 @@ def run_worker(
     threading.Thread(
         target=_handle_commands, args=(handler, main_thread), name="pytriton-commands", daemon=True
     ).start()
-    main_thread.run()
+    try:
+        main_thread.run()
+    except BaseException as error:  # the model has ended its event loop, or a signal has come
+        exit_uncaught(error)
 
 
 def _handle_commands(handler: CommandHandler, main_thread: MainThread) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import queue
 import threading
 from collections.abc import Callable
@@ -9,6 +11,8 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
+
+LOGGER = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
@@ -46,14 +50,22 @@ class EventLoop:
                 if self._main_thread is not None:
                     self._main_thread.submit(lambda: self._run(loop))
                 else:
-                    threading.Thread(target=self._run, args=(loop,), name=self._name, daemon=True).start()
+                    try:
+                        threading.Thread(target=self._run, args=(loop,), name=self._name, daemon=True).start()
+                    except RuntimeError:  # there are too many
+                        self._loop, self._given = None, loop
+                        raise
             return self._loop
 
     def enter(self) -> asyncio.AbstractEventLoop:
         """Returns the loop, which keeps running until `leave` or `stop`."""
         with self._lock:
             self._users += 1
-        return self.get()
+        try:
+            return self.get()
+        except BaseException:  # no file or thread is left for it
+            self.leave()
+            raise
 
     def leave(self) -> None:
         """Undoes one `enter`."""
@@ -76,15 +88,16 @@ class EventLoop:
         with self._lock:
             loop, self._loop = self._loop, None
         if loop is not None:
-            loop.call_soon_threadsafe(loop.stop)
+            with contextlib.suppress(RuntimeError):  # its thread has noticed, and closed it
+                loop.call_soon_threadsafe(loop.stop)
 
-    @staticmethod
-    def _run(loop: asyncio.AbstractEventLoop) -> None:
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         import asyncio
 
         asyncio.set_event_loop(loop)
         try:
-            loop.run_forever()
+            while self._loop is loop:
+                self._run_until_it_ends(loop)
             left = asyncio.all_tasks(loop)
             for task in left:
                 task.cancel()
@@ -94,6 +107,18 @@ class EventLoop:
             loop.run_until_complete(asyncio.wait([closing], timeout=_LAST_S))
         finally:
             loop.close()
+
+    def _run_until_it_ends(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Runs the loop, which tasks and callbacks of the model may end: a stopped loop can run again."""
+        try:
+            loop.run_forever()
+        except (SystemExit, KeyboardInterrupt):
+            if self._main_thread is not None:  # ends the process, which is started again
+                raise
+            LOGGER.exception("%s: the model ended its event loop, which is run again.", self._name)
+        else:
+            if self._loop is loop:
+                LOGGER.warning("%s: the model stopped its event loop, which is run again.", self._name)
 
 
 class ThreadPool:
@@ -113,13 +138,26 @@ class ThreadPool:
         self._busy = 0
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Runs a function in a thread; it must not raise anything."""
+        """Runs a function in a thread; it must not raise anything.
+
+        Raises:
+            RuntimeError: There is no thread, and the system has no room for one.
+        """
         with self._lock:
             self._busy += 1
             if self._busy > self._threads and self._threads < self._size:
-                self._threads += 1
-                threading.Thread(target=self._run, name=self._name, daemon=True).start()
+                self._start_thread()
         self._work.put(work)
+
+    def _start_thread(self) -> None:
+        try:
+            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+        except RuntimeError:  # the system has no room for another one
+            if self._threads:  # those that run will come to it
+                return
+            self._busy -= 1
+            raise
+        self._threads += 1
 
     def stop(self) -> None:
         """Ends the threads, each after its current work."""

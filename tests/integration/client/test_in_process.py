@@ -20,8 +20,10 @@ from pytriton.client import (
     PyTritonClientTimeoutError,
     PyTritonClientValueError,
 )
+from pytriton.client.exceptions import Failure
 from pytriton.decorators import batch
 from pytriton.model_config import ModelConfig, Tensor
+from pytriton.model_config.common import ModelWarmup, WarmupInput
 from pytriton.process import ProcessInstance
 
 LIMIT_S = 20
@@ -283,6 +285,34 @@ def test_restart_of_the_server_is_waited_for():
                     break
                 except PyTritonClientInferenceServerError:
                     assert time.monotonic() < deadline
+
+
+def test_server_that_still_loads_other_models_after_a_restart_is_busy():
+    gate, calls = threading.Event(), []
+
+    @batch
+    def slow(x):
+        calls.append(len(x))
+        assert len(calls) == 1 or gate.wait(LIMIT_S)
+        return {"y": x}
+
+    zeros = WarmupInput(np.float32, (1,), zero_data=True)
+    with serving.running_triton() as triton:
+        bind_double(triton, "Double")
+        bind_double(triton, "Slow", slow, model_warmup=[ModelWarmup("zeros", 1, {"x": zeros}, 1)])
+        triton.run()
+        client = triton.client("Double")
+        client.infer_sample(np.ones(1, np.float32))
+        server_of(triton).kill()
+        serving.wait_until(lambda: len(calls) == 2, LIMIT_S)
+
+        with pytest.raises(PyTritonClientInferenceServerError, match="Server not ready") as caught:
+            client.infer_sample(np.ones(1, np.float32))
+        assert caught.value.failure is Failure.BUSY
+
+        gate.set()
+        serving.wait_until(lambda: serving.is_ready(triton), LIMIT_S)
+        assert client.infer_sample(np.ones(1, np.float32))["y"].tolist() == [2]
 
 
 def test_stop_fails_pending_requests():

@@ -40,6 +40,7 @@ URL = "http://localhost:8000"
         ("UNAVAILABLE", "[request id: 7] Exceeds maximum queue size", Failure.BUSY),
         ("UNAVAILABLE", "Server is stopping, scheduler for model has stopped accepting", Failure.BUSY),
         ("UNAVAILABLE", "the server is shutting down", Failure.BUSY),
+        ("UNAVAILABLE", "Server not ready", Failure.BUSY),
         ("INTERNAL", "model 'x': Error: the server is shutting down", Failure.REFUSED),
         ("UNAVAILABLE", "model 'x' has no worker: cannot reach the worker", Failure.BUSY),
         ("UNAVAILABLE", "model 'x': the worker has gone", Failure.REFUSED),

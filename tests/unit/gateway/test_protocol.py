@@ -50,6 +50,15 @@ def test_the_head_of_a_response_is_sent_with_its_body(connection: Any, body: byt
     assert connection.sent == [HEAD + body, b"more"]
 
 
+def test_nothing_is_sent_to_a_client_that_has_just_gone(connection: Any) -> None:
+    transport = HeadHoldingTransport(connection)
+    transport.write(HEAD)
+    connection.closed = True
+    transport.write(b"{}")
+    transport.write(b"more")
+    assert connection.sent == []
+
+
 def test_a_head_without_a_body_is_sent(connection: Any) -> None:
     transport = HeadHoldingTransport(connection)
     transport.write(HEAD)

@@ -129,3 +129,42 @@ def test_a_stream_that_is_gone_does_not_keep_the_process(code):
 
 def test_what_libraries_in_c_have_printed_is_written():
     assert "in C\n" in exit_after("atexit.register(ctypes.CDLL(None).printf, b'in C\\n')")[0]
+
+
+UNCAUGHT = """
+import atexit, sys, threading, time
+from pytriton.proxy.worker import process_exit
+
+threading.Thread(target=time.sleep, args=[1000]).start()
+atexit.register(print, "handler")
+exec(sys.argv[1])
+try:
+    raise eval(sys.argv[2])
+except BaseException as error:
+    process_exit.exit_uncaught(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "told"),
+    [
+        ("SystemExit", 0, ""),
+        ("SystemExit(3)", 3, ""),
+        ("SystemExit('reason')", 1, "SystemExit: reason"),
+        ("KeyboardInterrupt", 1, "KeyboardInterrupt"),
+    ],
+)
+def test_an_exception_that_nothing_catches_ends_the_process_whatever_its_threads_do(error, status, told):
+    command = [sys.executable, "-c", UNCAUGHT, "", error]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (process.returncode, process.stdout) == (status, "handler\n")
+    assert told in process.stderr
+    assert bool(process.stderr) == bool(told)
+
+
+def test_a_handler_that_hangs_does_not_keep_a_process_that_an_exception_ends():
+    code = "process_exit.HANDLERS_TIMEOUT_S = 0.1; atexit.register(time.sleep, 1000)"
+    process = subprocess.run([sys.executable, "-c", UNCAUGHT, code, "SystemExit(3)"], timeout=60, check=False)
+
+    assert process.returncode == 3

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pathlib
+import shutil
 import socket
 import tempfile
 import threading
+import time
 
 import psutil
 import pytest
 import zmq
 from peer_codecs import encode_registration
-from wiring import TIMEOUT_S, next_notification
+from wiring import TIMEOUT_S, next_notification, wait_until
 
-from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
 from pytriton.model_config import ModelConfig
 from pytriton.proxy.registry import AdmissionStatus, Registry
 from pytriton.proxy.transport.channel import Channel
@@ -124,6 +127,52 @@ class TestRegistry:
             assert not is_connected()
         assert "A model instance cannot be accepted: can't start new thread" in caplog.text
         assert is_connected()
+
+    def test_an_instance_for_which_no_memory_can_be_opened_is_disconnected_and_others_are_served(
+        self, registry, wire, monkeypatch, caplog
+    ):
+        def no_files():
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        def welcome():
+            admission = admitted(registry)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connected:
+                connected.connect(admission.socket)
+                channel = Channel(connected)
+                channel.send(Notification(NotificationKind.HELLO, admission.ticket, 0, 0), connection.arena.fd)
+                return next_notification(channel)
+
+        connection = wire()
+        worker = Worker(double, connection.signature)
+        registry.add("b", [worker])
+        with monkeypatch.context() as patched:
+            patched.setattr("pytriton.proxy.worker.connected_instance.Arena", no_files)
+            with pytest.raises(EOFError):
+                welcome()
+        assert "A model instance cannot be served: [Errno 24] Too many open files" in caplog.text
+        assert welcome().kind == NotificationKind.WELCOME
+        worker.close(TIMEOUT_S)
+
+    @pytest.mark.parametrize("name", ["workers", "controller"])
+    def test_the_thread_is_not_busy_while_no_file_can_be_opened(self, registry, monkeypatch, name):
+        times = []
+
+        def accept(_):
+            times.append(time.monotonic())
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        monkeypatch.setattr(socket.socket, "accept", accept)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connected:
+            connected.connect(str(registry.folder / name))
+            wait_until(lambda: len(times) > 3)
+        assert times[3] - times[0] > 0.1
+
+    def test_a_folder_that_somebody_has_deleted_is_named(self, registry, wire, folder):
+        shutil.rmtree(folder)
+
+        with pytest.raises(PyTritonRuntimeError, match=f"{folder}' has been deleted"):
+            registry.add("b", [Worker(double, wire().signature)])
+        folder.mkdir()  # for the fixture
 
     @pytest.mark.parametrize("ticket", [0, -1, 12345])
     def test_an_instance_without_a_ticket_is_refused(self, registry, wire, ticket):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import threading
 
@@ -15,6 +16,18 @@ _numbers = itertools.count()
 @pytest.fixture
 def name():
     return f"of-a-test-{next(_numbers)}"
+
+
+@contextlib.contextmanager
+def no_threads():
+    """Lets no thread start, as when the system has too many."""
+
+    def start(_):
+        raise RuntimeError("can't start new thread")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        yield
 
 
 def named(name):
@@ -118,6 +131,15 @@ class TestEventLoop:
         assert loop.get() is not before
         assert run(loop.get(), asyncio.sleep(0, "done")) == "done"
 
+    def test_one_for_which_no_thread_is_left_starts_later(self, loop, name):
+        with no_threads(), pytest.raises(RuntimeError, match="can't start new thread"):
+            loop.enter()
+
+        assert run(loop.enter(), asyncio.sleep(0, "done")) == "done"
+        loop.retire()
+        loop.leave()
+        wait_until_gone(name)
+
     def test_a_retired_one_stops_when_the_last_user_leaves(self, loop, name):
         running = loop.enter()
         assert loop.enter() is running
@@ -174,6 +196,29 @@ class TestThreadPool:
         gate.set()
         for _ in range(8):
             assert done.acquire(timeout=TIMEOUT_S)
+        pool.stop()
+        wait_until_gone(name)
+
+    def test_work_for_which_no_thread_is_left_is_refused_and_later_work_is_done(self, name):
+        pool = ThreadPool(1, name)
+        with no_threads(), pytest.raises(RuntimeError, match="can't start new thread"):
+            pool.submit(lambda: None)
+
+        done = threading.Event()
+        pool.submit(done.set)
+        assert done.wait(TIMEOUT_S)
+        pool.stop()
+        wait_until_gone(name)
+
+    def test_threads_that_run_do_the_work_of_those_that_cannot_start(self, name):
+        pool = ThreadPool(2, name)
+        gate, done = threading.Event(), threading.Event()
+        pool.submit(lambda: gate.wait(TIMEOUT_S))
+        with no_threads():
+            pool.submit(done.set)
+
+        gate.set()
+        assert done.wait(TIMEOUT_S)
         pool.stop()
         wait_until_gone(name)
 
