@@ -34,6 +34,7 @@ from pytriton.server_report import ServerReport
 from pytriton.server_session import ModelChanges, ServerSession
 from pytriton.type_hints.binding import resolve
 from pytriton.type_hints.declaration import declare
+from pytriton.utils.arguments import check_path
 from pytriton.utils.console import tell
 from pytriton.utils.interpreter_exit import let_threads_hang_at_exit
 from pytriton.utils.signals import wake_on_signals
@@ -71,6 +72,8 @@ class TritonBase:
         access_token: str | None = None,
     ) -> None:
         follow_environment()
+        if not isinstance(workspace, Workspace):
+            check_path(f"{type(self).__name__}: workspace", workspace)
         self._url = url
         self._access_token = access_token
         self._session = ServerSession(self._open, workspace, triton_lifecycle_policy, self.stop)

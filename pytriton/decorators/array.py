@@ -191,8 +191,7 @@ def pad_batch(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inp
     arrays = arrays_of("pad_batch", args, kwargs)
     spec = current_context("@pad_batch").model_config
     rows = len(next(iter(arrays.values()))) if arrays and spec.batching else 0
-    preferred = spec.batcher.preferred_batch_size if spec.batcher is not None else None
-    sizes = [*(preferred or ()), spec.max_batch_size]
+    sizes = [*([] if spec.batcher is None else spec.batcher.preferred_sizes), spec.max_batch_size]
     wanted = min((size for size in sizes if size >= rows), default=rows)
     if not rows or wanted == rows:
         return wrapped(*args, **kwargs)
