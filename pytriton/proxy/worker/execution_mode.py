@@ -67,13 +67,18 @@ def check_callable(infer_func: object, spec: ModelSpec) -> None:
     """Checks that an inference callable is callable and fits its model.
 
     Raises:
-        PyTritonBadParameterError: It is not callable.
+        PyTritonBadParameterError: It is not callable, or a class.
         PyTritonModelConfigError: It yields responses, but the model is not decoupled.
     """
     if not callable(infer_func):
         raise PyTritonBadParameterError(
             f"Model {spec.name!r}: infer_func is {infer_func!r}, which is not callable; pass a function, or a list of "
             "functions for several instances."
+        )
+    if isinstance(infer_func, type):
+        raise PyTritonBadParameterError(
+            f"Model {spec.name!r}: infer_func is the class {infer_func.__name__}; pass an object of it, such as "
+            f"{infer_func.__name__}()."
         )
     kind = callable_kind(infer_func)
     if kind.yields and not spec.decoupled:
