@@ -325,7 +325,7 @@ def other_name(x: Annotated[np.ndarray, Tensor((1,), np.int8, name="y")]) -> str
 
 
 def a_stream_of_anything(x: str) -> Iterator: ...
-def text(x: str) -> str: ...
+def echo(x: str) -> str: ...
 
 
 class Method:
@@ -414,17 +414,17 @@ def test_settings_are_written_by_name(given):
 @pytest.mark.parametrize("name", ["", "a b", 3], ids=repr)
 def test_a_name_that_no_model_can_have_is_refused_where_it_is_written(name):
     with pytest.raises(PyTritonBadParameterError, match=f"^Model name {name!r} cannot be the name of a folder"):
-        model(name=name)(text)
+        model(name=name)(echo)
 
 
 def test_settings_in_a_dictionary_are_refused():
     with pytest.raises(PyTritonBadParameterError, match=r"^config is .*; use ModelConfig\(max_batch_size=\.\.\.\)"):
-        model(config={"max_batch_size": 3})(text)
+        model(config={"max_batch_size": 3})(echo)
 
 
 def test_a_lambda_needs_a_name():
     function = lambda x: x  # noqa: E731
     function.__annotations__ = {"x": str, "return": str}
-    with pytest.raises(PyTritonBadParameterError, match="^A lambda has no name for its model"):
+    with pytest.raises(PyTritonBadParameterError, match=r"^A lambda has no name for its model"):
         model(function)
     assert declared_models(vars(pytriton)) == []
