@@ -141,7 +141,7 @@ class DynamicBatcher:
         sizes = self.preferred_batch_size
         if sizes is None:
             return []
-        if not isinstance(sizes, Iterable) or isinstance(sizes, str | bytes | Mapping):
+        if not isinstance(sizes, Iterable) or isinstance(sizes, (str, bytes, Mapping)):
             raise PyTritonBadParameterError(
                 f"DynamicBatcher.preferred_batch_size is {sizes!r}; use a list of integers, such as [4, 8]."
             )
@@ -238,7 +238,7 @@ class WarmupInput:
             raise PyTritonBadParameterError(f"WarmupInput.{error.message}") from error
         check_switch("WarmupInput.zero_data", self.zero_data)
         check_switch("WarmupInput.random_data", self.random_data)
-        if self.input_data_file is not None and not isinstance(self.input_data_file, str | os.PathLike):
+        if self.input_data_file is not None and not isinstance(self.input_data_file, (str, os.PathLike)):
             raise PyTritonBadParameterError(
                 f"WarmupInput.input_data_file is {self.input_data_file!r}; write the path of a file."
             )
@@ -322,7 +322,7 @@ def check_switch(what: str, value: object) -> None:
     Raises:
         PyTritonBadParameterError: It is.
     """
-    if isinstance(value, str | bytes):
+    if isinstance(value, (str, bytes)):
         raise PyTritonBadParameterError(f"{what} is {value!r}; use True or False.")
 
 

@@ -192,7 +192,7 @@ def check_model_name(name: object) -> None:
 
 
 def _listed(tensors: Sequence[Tensor], what: str, name: str) -> tuple[Tensor, ...]:
-    if not isinstance(tensors, Iterable) or isinstance(tensors, str | bytes | Mapping):
+    if not isinstance(tensors, Iterable) or isinstance(tensors, (str, bytes, Mapping)):
         given = "a Tensor" if isinstance(tensors, Tensor) else f"{tensors!r:.200}"
         raise PyTritonBadParameterError(f"Model {name!r}: {what} is {given}, not a list; write {what}=[Tensor(...)].")
     return tuple(tensors)
