@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, overload
 
@@ -16,6 +17,8 @@ from pytriton.proxy.context import Requests
 from pytriton.proxy.tensors.batch import WholeBatch
 from pytriton.proxy.tensors.gpu_tensor import GpuTensor
 from pytriton.proxy.types import Array
+
+LOGGER = logging.getLogger(__name__)
 
 InferFunc = Callable[..., Any]
 FunctionT = TypeVar("FunctionT", bound=InferFunc)
@@ -142,6 +145,28 @@ def check_infer_func(infer_func: InferFunc, spec: ModelSpec) -> None:
         # A user's own decorator, or a partial, may add inputs to the arrays that it passes on.
         if stage._self_check is not None and (stage._self_takes == REQUESTS or any(stage is each for each in direct)):
             stage._self_check(spec)
+    _warn_of_optionals(direct, spec)
+
+
+def _warn_of_optionals(stages: Sequence[Stage], spec: ModelSpec) -> None:
+    """Warns of optional inputs by which requests of a batch may differ, where nothing makes them alike."""
+    names = [stage._self_name for stage in stages]
+    if "batch" not in names or "group_by_keys" in names or not spec.batching or spec.max_batch_size == 1:
+        return
+    filled = {name for stage in stages if isinstance(stage._self_origin, functools.partial) for name in _filled(stage)}
+    optional = [tensor.name for tensor in spec.inputs if tensor.optional and tensor.name not in filled]
+    if optional:
+        LOGGER.warning(
+            "Model %r: requests with and without the optional input %s fail if they are in one batch; put "
+            "@group_by_keys above @batch, or @fill_optionals with a default.",
+            spec.name,
+            names_of(optional),
+        )
+
+
+def _filled(stage: Stage) -> Iterable[str]:
+    """Returns the names of the inputs for which a decorator has defaults."""
+    return stage._self_origin.keywords if stage._self_name == "fill_optionals" else ()  # type: ignore[union-attr]
 
 
 def next_stage(function: Any) -> Stage | None:

@@ -98,7 +98,7 @@ def test_a_key_of_first_value_that_is_no_input_is_warned_of_at_bind(model, caplo
     check_infer_func(batch(first_value("x", "scale")(infer)), model(inputs=(X,)))
     assert "Model 'M': @first_value has 'scale', and the inputs are 'x'; use names of inputs" in caplog.text
     caplog.clear()
-    check_infer_func(batch(first_value("x", "scale")(infer)), model(inputs=(X, OPTIONAL)))
+    check_infer_func(group_by_keys(batch(first_value("x", "scale")(infer))), model(inputs=(X, OPTIONAL)))
     assert not caplog.text
 
 
@@ -126,3 +126,28 @@ def test_a_default_of_an_input_that_is_not_optional_is_warned_of_at_bind(model, 
 def test_a_missing_input_of_group_by_values_is_told_what_fills_it():
     with pytest.raises(PyTritonValidationError, match=r"put @fill_optionals\(scale=\.\.\.\) above @batch$"):
         group_by_values("scale")(infer)(x=np.ones((1, 1)))
+
+
+def test_optional_inputs_by_which_requests_of_a_batch_may_differ_are_warned_of_at_bind(model, caplog):
+    check_infer_func(batch(infer), model(inputs=(X, OPTIONAL)))
+    assert (
+        "Model 'M': requests with and without the optional input 'scale' fail if they are in one batch" in caplog.text
+    )
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        group_by_keys(batch(infer)),
+        fill_optionals(scale=HALF)(batch(infer)),
+        sample(infer),
+        own(batch(infer)),
+        lambda requests: requests,
+    ],
+    ids=["groups", "defaults", "samples", "a user's own decorator", "requests"],
+)
+def test_optional_inputs_that_do_no_harm_are_not_warned_of(model, caplog, function):
+    check_infer_func(function, model(inputs=(X, OPTIONAL)))
+    check_infer_func(batch(infer), model(inputs=(X, OPTIONAL), max_batch_size=1))
+    check_infer_func(batch(infer), model(inputs=(X, OPTIONAL), batching=False))
+    assert not caplog.text
