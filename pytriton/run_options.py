@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.models.definition import InferenceSource
 from pytriton.server.config import TritonConfig
+from pytriton.utils.arguments import check_instance
 
 if TYPE_CHECKING:
     from pytriton.gateway import GatewayConfig
@@ -44,7 +45,14 @@ class RunOptions:
 
         Args:
             gateway: The one that the program names.
+
+        Raises:
+            PyTritonBadParameterError: It is something else.
         """
+        if gateway is not None:
+            from pytriton.gateway.config import GatewayConfig
+
+            check_instance("serve: gateway", gateway, GatewayConfig)
         self.has_served = True
         return gateway or self.gateway
 

@@ -30,6 +30,7 @@ from pytriton.server.security import (
 )
 from pytriton.server.settings_check import check_model
 from pytriton.triton_base import MONITORING_PERIOD_S, TritonBase
+from pytriton.utils.arguments import check_instance, check_path
 from pytriton.utils.workspace import Workspace
 
 __all__ = [
@@ -105,7 +106,11 @@ class Triton(TritonBase):
         security_config: TritonSecurityConfig | None = None,
         server_path: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Checks the settings of the access control; starts nothing."""
+        """Checks the types of the arguments, and the settings of the access control; starts nothing."""
+        check_instance("Triton: config", config, TritonConfig)
+        check_instance("Triton: security_config", security_config, TritonSecurityConfig)
+        check_instance("Triton: triton_lifecycle_policy", triton_lifecycle_policy, TritonLifecyclePolicy)
+        check_path("Triton: server_path", server_path or None)
         config = overlaid(config or TritonConfig(), run_options().config)
         self._config = overlaid(TritonConfig.from_env(), config)
         self._access = AccessControl(security_config or TritonSecurityConfig(), self._config)

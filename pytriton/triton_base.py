@@ -34,6 +34,7 @@ from pytriton.server_report import ServerReport
 from pytriton.server_session import ModelChanges, ServerSession
 from pytriton.type_hints.binding import resolve
 from pytriton.type_hints.declaration import declare
+from pytriton.utils.arguments import check_path, check_seconds
 from pytriton.utils.console import tell
 from pytriton.utils.interpreter_exit import let_threads_hang_at_exit
 from pytriton.utils.signals import wake_on_signals
@@ -71,6 +72,8 @@ class TritonBase:
         access_token: str | None = None,
     ) -> None:
         follow_environment()
+        if not isinstance(workspace, Workspace):
+            check_path(f"{type(self).__name__}: workspace", workspace)
         self._url = url
         self._access_token = access_token
         self._session = ServerSession(self._open, workspace, triton_lifecycle_policy, self.stop)
@@ -307,10 +310,12 @@ class TritonBase:
                 has not configured logging, on standard error.
 
         Raises:
+            PyTritonBadParameterError: An argument has a value that cannot work.
             PyTritonRuntimeError: The server exited unexpectedly and stays down, or requests in flight were lost because
                 they took longer than the exit timeout.
             PyTritonUnrecoverableError: An inference callable raised it.
         """
+        check_seconds("serve: monitoring_period_s", monitoring_period_s)
         self._session.check_unrecoverable()
         gateway = run_options().note_serve(gateway)
         if gateway is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -34,8 +35,11 @@ from pytriton.exceptions import (
     PyTritonValidationError,
 )
 from pytriton.model_config.datatypes import BYTES_KINDS
+from pytriton.model_config.model_spec import ModelSpec
 from pytriton.proxy.context import CALL_FRAME, CallFrame, current_context
 from pytriton.proxy.types import Array, Response
+
+LOGGER = logging.getLogger(__name__)
 
 _PadFunction = Callable[[list[Inputs]], Sequence[Inputs]]
 
@@ -61,7 +65,8 @@ def group_by_values(*keys: str, pad_fn: _PadFunction | None = None) -> Callable[
             per group. See `ConstantPadder`. Not for generators.
 
     Raises:
-        PyTritonBadParameterError: No keys are given, or a ``pad_fn`` for a generator.
+        PyTritonBadParameterError: No keys are given, or a ``pad_fn`` for a generator. When the function is bound: the
+            model has no such input.
         PyTritonValidationError: During a call: an input is missing, or the outputs of the groups cannot be joined. When
             applied: it is above a decorator that takes requests.
 
@@ -74,20 +79,30 @@ def group_by_values(*keys: str, pad_fn: _PadFunction | None = None) -> Callable[
         >>> [each["y"].item() for each in raise_to(requests)]
         [3, 9]
     """
+    if isinstance(pad_fn, type) or not (pad_fn is None or callable(pad_fn)):
+        raise PyTritonBadParameterError(
+            f"group_by_values has pad_fn={getattr(pad_fn, '__name__', repr(pad_fn))}, which is not a function that "
+            "pads; use an object, such as pad_fn=ConstantPadder(0)."
+        )
     if not keys or not all(isinstance(key, str) for key in keys):
         raise PyTritonBadParameterError(
             f"group_by_values was given {keys!r}; give it the names of the inputs to group by, as in "
             'group_by_values("temperature").'
         )
 
-    @stage_decorator("group_by_values", ARRAYS, ARRAYS, None, functools.partial(group_by_values, *keys, pad_fn=pad_fn))
+    def check(spec: ModelSpec) -> None:
+        unknown = _unknown(keys, spec)
+        if unknown:
+            raise PyTritonBadParameterError(_no_input("group_by_values", unknown, spec))
+
+    @stage_decorator("group_by_values", ARRAYS, ARRAYS, check, functools.partial(group_by_values, *keys, pad_fn=pad_fn))
     def decorator(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs) -> Any:
         arrays = arrays_of("group_by_values", args, kwargs)
         for key in keys:
             if key not in arrays:
                 raise _MissingInputError(
                     f"group_by_values({key!r}): the call has no such input, but {names_of(arrays)}; where it is "
-                    "optional, put @group_by_keys or @fill_optionals above @batch"
+                    f"optional, put @fill_optionals({key}=...) above @batch"
                 )
         members: dict[tuple[Any, ...], list[int]] = {}
         for row, values in enumerate(zip(*(arrays[key] for key in keys), strict=True)):
@@ -191,8 +206,7 @@ def pad_batch(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inp
     arrays = arrays_of("pad_batch", args, kwargs)
     spec = current_context("@pad_batch").model_config
     rows = len(next(iter(arrays.values()))) if arrays and spec.batching else 0
-    preferred = spec.batcher.preferred_batch_size if spec.batcher is not None else None
-    sizes = [*(preferred or ()), spec.max_batch_size]
+    sizes = [*([] if spec.batcher is None else spec.batcher.preferred_sizes), spec.max_batch_size]
     wanted = min((size for size in sizes if size >= rows), default=rows)
     if not rows or wanted == rows:
         return wrapped(*args, **kwargs)
@@ -219,7 +233,8 @@ def first_value(*keys: str, squeeze_single_values: bool = True, strict: bool = T
     It is for inputs that are the same in a whole batch, as after `group_by_values`.
 
     Args:
-        keys: Names of the inputs. Inputs that a call lacks are ignored.
+        keys: Names of the inputs. Inputs that a call lacks are ignored; those that the model lacks are warned of when
+            the function is bound.
         squeeze_single_values: Pass a single number or string as a scalar instead of an array.
         strict: Raise an error if rows differ.
 
@@ -238,14 +253,22 @@ def first_value(*keys: str, squeeze_single_values: bool = True, strict: bool = T
     """
     for key in keys:
         if not isinstance(key, str) or not key or key == TRITON_CONTEXT_FIELD_NAME:
-            raise PyTritonBadParameterError(f"first_value cannot take the first value of {key!r}; use names of inputs.")
+            raise PyTritonBadParameterError(
+                f"first_value cannot take the first value of {key!r}; use names of inputs, as in "
+                'first_value("temperature").'
+            )
+
+    def check(spec: ModelSpec) -> None:
+        unknown = _unknown(keys, spec)
+        if unknown:
+            LOGGER.warning("%s", _no_input("first_value", unknown, spec))
 
     def taken(inputs: Mapping[str, Any]) -> dict[str, Any]:
         return {key: _first(key, inputs[key], squeeze_single_values, strict) for key in keys if key in inputs}
 
     origin = functools.partial(first_value, *keys, squeeze_single_values=squeeze_single_values, strict=strict)
 
-    @stage_decorator("first_value", None, FIRST_VALUES, None, origin)
+    @stage_decorator("first_value", None, FIRST_VALUES, check, origin)
     def decorator(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs) -> Any:
         if not args:
             return wrapped(**kwargs | taken(kwargs))
@@ -253,6 +276,20 @@ def first_value(*keys: str, squeeze_single_values: bool = True, strict: bool = T
         return wrapped([with_data(each, dict(each) | taken(each)) for each in requests], *rest, **kwargs)
 
     return decorator
+
+
+def _unknown(keys: Sequence[str], spec: ModelSpec) -> list[str]:
+    """Returns the keys that are no names of inputs."""
+    inputs = {tensor.name for tensor in spec.inputs}
+    return [key for key in keys if key not in inputs]
+
+
+def _no_input(decorator: str, unknown: Sequence[str], spec: ModelSpec) -> str:
+    inputs = names_of(tensor.name for tensor in spec.inputs)
+    return (
+        f"Model {spec.name!r}: @{decorator} has {names_of(unknown)}, and the inputs are {inputs}; use names of inputs, "
+        "or add an input."
+    )
 
 
 def _hashable(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, overload
 
@@ -11,12 +12,14 @@ import numpy as np
 import wrapt
 
 from pytriton.constants import TRITON_CONTEXT_FIELD_NAME
-from pytriton.exceptions import PyTritonValidationError
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.proxy.context import Requests
 from pytriton.proxy.tensors.batch import WholeBatch
 from pytriton.proxy.tensors.gpu_tensor import GpuTensor
 from pytriton.proxy.types import Array
+
+LOGGER = logging.getLogger(__name__)
 
 InferFunc = Callable[..., Any]
 FunctionT = TypeVar("FunctionT", bound=InferFunc)
@@ -46,6 +49,18 @@ class Stage(wrapt.FunctionWrapper):  # type: ignore[type-arg]
 
     def __init__(self, wrapped: InferFunc, wrapper: InferFunc, enabled: Any = None) -> None:
         below, own = next_stage(wrapped), type(self)
+        if not callable(wrapped) and not hasattr(wrapped, "__get__"):  # a classmethod of Python 3.10 to 3.12 is none
+            also = (
+                ", and write its settings by name, as in @batch(max_batch_size=8)" if own._self_joins_requests else ""
+            )
+            raise PyTritonBadParameterError(
+                f"@{own._self_name} was given {wrapped!r:.200}, which is not a function; put it above one{also}."
+            )
+        if below is not None and own._self_joins_requests and below._self_joins_requests:
+            raise PyTritonValidationError(
+                f"@{own._self_name} stands directly above @{below._self_name}, and both turn a list of requests into "
+                f"arrays; keep one of them: {ORDER}"
+            )
         if below is not None and own._self_gives is not None and below._self_takes not in (None, own._self_gives):
             raise PyTritonValidationError(
                 f"@{own._self_name} stands directly above @{below._self_name}, but hands {own._self_gives} on, while "
@@ -119,7 +134,8 @@ def check_infer_func(infer_func: InferFunc, spec: ModelSpec) -> None:
 
     Raises:
         PyTritonValidationError: ``@batch`` or ``@sample`` is missing at the top.
-        PyTritonBadParameterError: A default of `fill_optionals` does not fit the model.
+        PyTritonBadParameterError: A default of `fill_optionals` does not fit the model, or `group_by_values` has the
+            name of no input.
     """
     top = next_stage(infer_func)
     if top is not None and top._self_takes == ARRAYS:
@@ -127,9 +143,33 @@ def check_infer_func(infer_func: InferFunc, spec: ModelSpec) -> None:
             f"Model {spec.name!r}: its inference callable starts with @{top._self_name}, which takes arrays, but is "
             f"called with a list of requests; put @batch above it: {ORDER}"
         )
+    direct = list(_direct_stages(infer_func))
     for stage in _stages(infer_func):
-        if stage._self_check is not None:
+        # A user's own decorator, or a partial, may add inputs to the arrays that it passes on.
+        if stage._self_check is not None and (stage._self_takes == REQUESTS or any(stage is each for each in direct)):
             stage._self_check(spec)
+    _warn_of_optionals(direct, spec)
+
+
+def _warn_of_optionals(stages: Sequence[Stage], spec: ModelSpec) -> None:
+    """Warns of optional inputs by which requests of a batch may differ, where nothing makes them alike."""
+    names = [stage._self_name for stage in stages]
+    if "batch" not in names or "group_by_keys" in names or not spec.batching or spec.max_batch_size == 1:
+        return
+    filled = {name for stage in stages if isinstance(stage._self_origin, functools.partial) for name in _filled(stage)}
+    optional = [tensor.name for tensor in spec.inputs if tensor.optional and tensor.name not in filled]
+    if optional:
+        LOGGER.warning(
+            "Model %r: requests with and without the optional input %s fail if they are in one batch; put "
+            "@group_by_keys above @batch, or @fill_optionals with a default.",
+            spec.name,
+            names_of(optional),
+        )
+
+
+def _filled(stage: Stage) -> Iterable[str]:
+    """Returns the names of the inputs for which a decorator has defaults."""
+    return stage._self_origin.keywords if stage._self_name == "fill_optionals" else ()  # type: ignore[union-attr]
 
 
 def next_stage(function: Any) -> Stage | None:
@@ -164,6 +204,13 @@ def _stages(function: Any, follow: bool = True) -> Iterator[Stage]:
             stage = _stage_of(with_stage)
         if stage is None:
             return
+        yield stage
+        function = stage.__wrapped__
+
+
+def _direct_stages(function: Any) -> Iterator[Stage]:
+    """Iterates over the decorators of this package that nothing else stands above."""
+    while not isinstance(function, functools.partial) and (stage := _stage_of(function)) is not None:
         yield stage
         function = stage.__wrapped__
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -18,6 +19,8 @@ LOGGER = logging.getLogger(__name__)
 
 # What a parameter for a list of requests is called; an input may have that name, too.
 _LIST_NAMES = frozenset({"args", "batch", "data", "input", "inputs", "request", "requests", "samples"})
+
+_POSITION = re.compile(r"INPUT_\d+")  # the name of an input that has none
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -107,6 +110,8 @@ def _check_arrays(decorated: _Decorated, parameters: list[inspect.Parameter], sp
     optional = {str(tensor.name) for tensor in spec.inputs if tensor.optional}
     ignored = [name for name in missing if name not in optional]
     where = f"Model {spec.name!r}: {_label(decorated.function)} below @{decorated.joined_by}"
+    if unknown[:1] == ["self"]:
+        raise _unbound(where, decorated.function)
     if not (unknown or ignored or by_position):
         if missing:
             LOGGER.warning(
@@ -127,9 +132,13 @@ def _check_arrays(decorated: _Decorated, parameters: list[inspect.Parameter], sp
             f"{where} is called with {TRITON_CONTEXT_FIELD_NAME!r}, and has no such parameter; add it, or remove "
             "@triton_context."
         )
+    has = f"the inputs are {names_of(inputs)}" if inputs else "the model has no inputs"
+    remedy = "Name the parameters like the inputs"
+    if unknown and any(_POSITION.fullmatch(name) for name in ignored):
+        remedy = f"Name the inputs like the parameters, Tensor(name={unknown[0]!r}, ...)"
     raise PyTritonBadParameterError(
-        f"{where} takes {names_of(takes)}, and the inputs are {names_of(inputs)}: {_difference(unknown, ignored)}. "
-        "Name the parameters like the inputs, or take the inputs as **inputs."
+        f"{where} takes {_listed(takes)}, and {has}: {_difference(unknown, ignored)}. {remedy}, or take the inputs as "
+        "**inputs."
     )
 
 
@@ -142,11 +151,27 @@ def _check_requests(decorated: _Decorated, parameters: list[inspect.Parameter], 
     fits = len(required) <= 1 and all(each.kind in _POSITIONAL for each in required) and (positional or takes_any)
     if fits and not (positional and positional[0].name in inputs - _LIST_NAMES):
         return
+    where = f"Model {spec.name!r}: {_label(decorated.function)}"
+    if required and required[0].name == "self":
+        raise _unbound(where, decorated.function)
     raise PyTritonBadParameterError(
-        f"Model {spec.name!r}: {_label(decorated.function)} takes {names_of(each.name for each in parameters)}, and is "
+        f"{where} takes {_listed(each.name for each in parameters)}, and is "
         "called with one list of requests. Put @batch above it, which passes each input as an array over a whole "
         "batch, or @sample, which passes one request at a time."
     )
+
+
+def _unbound(where: str, function: Any) -> PyTritonBadParameterError:
+    owner, _, method = _label(function).removesuffix("()").rpartition(".")
+    return PyTritonBadParameterError(
+        f"{where} takes 'self', so it is the method of a class; bind that of an object, such as "
+        f"{owner.rpartition('.')[2]}(){'' if method == '__call__' else f'.{method}'}."
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    listed = list(names)
+    return names_of(listed) if listed else "no parameters"
 
 
 def _is_required(parameter: inspect.Parameter) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, overload
 
@@ -25,13 +26,15 @@ from pytriton.decorators.ordering import (
 from pytriton.decorators.side_by_side import SubStream, interleave
 from pytriton.decorators.streams import RequestItems, items_of
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidRequestError, PyTritonValidationError
-from pytriton.model_config.common import DynamicBatcher
+from pytriton.model_config.common import MAX_INT32, MAX_UINT64, DynamicBatcher, check_integer
 from pytriton.model_config.datatypes import BYTES_KINDS
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.proxy.context import MODEL
 from pytriton.proxy.tensors.batch import common_inputs, stack_requests
 from pytriton.proxy.tensors.stacked_outputs import StackedOutputs, by_name
 from pytriton.proxy.types import Array, Response
+
+LOGGER = logging.getLogger(__name__)
 
 
 @overload
@@ -65,6 +68,7 @@ def batch(
         max_queue_delay_microseconds: How long a request may wait for others to make a batch with.
 
     Raises:
+        PyTritonBadParameterError: When applied: a setting has a value that cannot work, or there is no function.
         PyTritonValidationError: The requests differ in inputs or shapes, or the outputs do not have the batch's rows.
             When applied: it is above a decorator that takes requests.
 
@@ -78,8 +82,10 @@ def batch(
     """
     settings: dict[str, Any] = {}
     if max_batch_size is not None:
+        check_integer("@batch: max_batch_size", max_batch_size, 1, MAX_INT32)
         settings["max_batch_size"] = max_batch_size
     if max_queue_delay_microseconds is not None:
+        check_integer("@batch: max_queue_delay_microseconds", max_queue_delay_microseconds, 0, MAX_UINT64)
         settings["batcher"] = DynamicBatcher(max_queue_delay_microseconds=max_queue_delay_microseconds)
     if not settings:
         return _batch(function)
@@ -254,7 +260,11 @@ def fill_optionals(**defaults: Any) -> Decorator:
                 _check_default(name, default, spec)
             checked = spec
 
-    @stage_decorator("fill_optionals", REQUESTS, REQUESTS, check, functools.partial(fill_optionals, **defaults))
+    def check_bound(spec: ModelSpec) -> None:
+        check(spec)
+        _warn_of_required(arrays, spec)
+
+    @stage_decorator("fill_optionals", REQUESTS, REQUESTS, check_bound, functools.partial(fill_optionals, **defaults))
     def decorator(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs) -> Any:
         requests, rest = requests_of("fill_optionals", args)
         spec = MODEL.get(None)
@@ -304,6 +314,17 @@ def _as_default(name: str, value: Any) -> Array:
     filled = np.empty(len(items), object)
     filled[:] = items
     return filled.reshape(objects.shape)
+
+
+def _warn_of_required(defaults: Mapping[str, Array], spec: ModelSpec) -> None:
+    required = [tensor.name for tensor in spec.inputs if tensor.name in defaults and not tensor.optional]
+    if required:
+        LOGGER.warning(
+            "Model %r: fill_optionals has a default for %s, which is not optional, so that Triton refuses requests "
+            "without it; declare Tensor(..., optional=True), or drop the default.",
+            spec.name,
+            names_of(required),
+        )
 
 
 def _check_default(name: str, default: Array, spec: ModelSpec) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import enum
 import operator
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,7 @@ class QueuePolicy:
                 "use TimeoutAction.REJECT or TimeoutAction.DELAY."
             )
         check_integer("QueuePolicy.default_timeout_microseconds", self.default_timeout_microseconds, 0, MAX_UINT64)
+        check_switch("QueuePolicy.allow_timeout_override", self.allow_timeout_override)
         check_integer("QueuePolicy.max_queue_size", self.max_queue_size, 0, MAX_UINT32)
 
 
@@ -127,11 +129,28 @@ class DynamicBatcher:
         check_integer("DynamicBatcher.max_queue_delay_microseconds", self.max_queue_delay_microseconds, 0, MAX_UINT64)
         check_integer("DynamicBatcher.priority_levels", self.priority_levels, 0, MAX_UINT64)
         check_integer("DynamicBatcher.default_priority_level", self.default_priority_level, 0, MAX_UINT64)
-        for size in self.preferred_batch_size or ():
+        check_switch("DynamicBatcher.preserve_ordering", self.preserve_ordering)
+        for size in self.preferred_sizes:
             check_integer("A size in DynamicBatcher.preferred_batch_size", size, 1, MAX_INT32)
         self._check_priorities()
         if self.preserve_ordering:
             self._check_order()
+
+    @property
+    def preferred_sizes(self) -> list[int]:
+        """The sizes in `preferred_batch_size`; none if it is None.
+
+        Raises:
+            PyTritonBadParameterError: It is no list.
+        """
+        sizes = self.preferred_batch_size
+        if sizes is None:
+            return []
+        if not isinstance(sizes, Iterable) or isinstance(sizes, (str, bytes, Mapping)):
+            raise PyTritonBadParameterError(
+                f"DynamicBatcher.preferred_batch_size is {sizes!r}; use a list of integers, such as [4, 8]."
+            )
+        return list(sizes)
 
     @property
     def _policies(self) -> list[QueuePolicy]:
@@ -141,14 +160,20 @@ class DynamicBatcher:
     def _check_priorities(self) -> None:
         if self.default_queue_policy is not None:
             _check_policy("DynamicBatcher.default_queue_policy", self.default_queue_policy)
-        for level, policy in (self.priority_queue_policy or {}).items():
+        by_level = self.priority_queue_policy or {}
+        if not isinstance(by_level, Mapping):
+            raise PyTritonBadParameterError(
+                f"DynamicBatcher.priority_queue_policy is {by_level!r}; use a dictionary of policies by level, such as "
+                "{1: QueuePolicy(max_queue_size=8)}."
+            )
+        for level, policy in by_level.items():
             _check_policy(f"DynamicBatcher.priority_queue_policy[{level!r}]", policy)
         if self.priority_levels and not 1 <= self.default_priority_level <= self.priority_levels:
             raise PyTritonModelConfigError(
                 f"DynamicBatcher has {self.priority_levels} priority_levels and default_priority_level "
                 f"{self.default_priority_level}; set the default from 1 (highest) to {self.priority_levels}."
             )
-        for level in self.priority_queue_policy or {}:
+        for level in by_level:
             check_integer("A level in DynamicBatcher.priority_queue_policy", level, 1, MAX_UINT64)
             if level > self.priority_levels:
                 raise PyTritonModelConfigError(
@@ -212,7 +237,16 @@ class WarmupInput:
             raise PyTritonBadParameterError(
                 f"WarmupInput.shape is {self.shape!r}; write a positive integer for each dimension."
             )
-        self.datatype  # noqa: B018  (an unknown dtype is to be found here)
+        try:
+            self.datatype  # noqa: B018  (an unknown dtype is to be found here)
+        except PyTritonBadParameterError as error:
+            raise PyTritonBadParameterError(f"WarmupInput.{error.message}") from error
+        check_switch("WarmupInput.zero_data", self.zero_data)
+        check_switch("WarmupInput.random_data", self.random_data)
+        if self.input_data_file is not None and not isinstance(self.input_data_file, (str, os.PathLike)):
+            raise PyTritonBadParameterError(
+                f"WarmupInput.input_data_file is {self.input_data_file!r}; write the path of a file."
+            )
         sources = [name for name in ("zero_data", "random_data", "input_data_file") if getattr(self, name)]
         if len(sources) != 1:
             raise PyTritonBadParameterError(
@@ -254,6 +288,10 @@ class ModelWarmup:
             raise PyTritonBadParameterError(f"ModelWarmup.name is {self.name!r}; give it a non-empty string.")
         check_integer("ModelWarmup.batch_size", self.batch_size, 1, MAX_INT32)
         check_integer("ModelWarmup.count", self.count, 0, MAX_UINT32)
+        if not isinstance(self.inputs, Mapping):
+            raise PyTritonBadParameterError(
+                f"ModelWarmup.inputs is {self.inputs!r}; use a dictionary of WarmupInput by the name of the input."
+            )
         for name, data in self.inputs.items():
             if not isinstance(data, WarmupInput):
                 raise PyTritonBadParameterError(f"ModelWarmup.inputs[{name!r}] is {data!r}; use a WarmupInput.")
@@ -276,4 +314,25 @@ def check_integer(what: str, value: object, low: int, high: int) -> None:
     except TypeError:
         number = None
     if number is None or isinstance(value, bool) or not low <= number <= high:
-        raise PyTritonBadParameterError(f"{what} is {value!r}; use an integer from {low} to {high}.")
+        raise PyTritonBadParameterError(f"{what} is {value!r}; {_remedy(value, low, high)}.")
+
+
+def check_switch(what: str, value: object) -> None:
+    """Checks that a setting which is on or off is not text: ``"false"`` counts as true.
+
+    Args:
+        what: The setting's name, as it stands in the message.
+        value: Its value.
+
+    Raises:
+        PyTritonBadParameterError: It is.
+    """
+    if isinstance(value, (str, bytes)):
+        raise PyTritonBadParameterError(f"{what} is {value!r}; use True or False.")
+
+
+def _remedy(value: object, low: int, high: int) -> str:
+    """Returns what to do about a value that is not an integer from ``low`` to ``high``."""
+    if isinstance(value, int) and value > high:
+        return f"use an integer from {low} to {high}"
+    return f"use an integer from {low} up{', not text' if isinstance(value, str) else ''}"

@@ -75,6 +75,7 @@ _BY_ANY_NAME = {
 }
 _BY_CODE = {datatype.code: datatype for datatype in DATATYPES}
 _BY_DTYPE = {datatype.numpy: datatype for datatype in DATATYPES if datatype.numpy is not None}
+_BY_NUMPY_NAME = {dtype.name: datatype for dtype, datatype in _BY_DTYPE.items()} | {"bfloat16": _BY_NAME["BF16"]}
 _BYTES = _BY_NAME["BYTES"]
 _BF16 = _BY_NAME["BF16"]
 
@@ -220,5 +221,8 @@ def _is_scalar_type(dtype: type) -> bool:
 
 
 def _unsupported(dtype: Any) -> PyTritonBadParameterError:
-    written = dtype.__name__ if isinstance(dtype, type) else str(dtype)
+    written = dtype.__name__ if isinstance(dtype, type) else str(dtype) or "''"
+    library, _, name = written.rpartition(".")
+    if library and name in _BY_ANY_NAME | _BY_NUMPY_NAME:  # such as torch.float32, or "np.float32"
+        return PyTritonBadParameterError(f"dtype {written} is not written as NumPy does; use {name!r}.")
     return PyTritonBadParameterError(f"dtype {written} is not one that Triton has; use one of {_SUPPORTED}.")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import numbers
+from collections.abc import Iterable
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonModelConfigError
-from pytriton.model_config.common import MAX_INT32, DynamicBatcher, ModelWarmup, check_integer
+from pytriton.model_config.common import MAX_INT32, DynamicBatcher, ModelWarmup, check_integer, check_switch
 
 
 @dataclasses.dataclass
@@ -57,13 +60,21 @@ class ModelConfig:
             PyTritonBadParameterError: A field has an invalid value.
             PyTritonModelConfigError: Two fields contradict each other.
         """
+        for switch in ("batching", "response_cache", "decoupled", "gpu_tensors"):
+            check_switch(f"ModelConfig.{switch}", getattr(self, switch))
+        if self.batching and not isinstance(self.max_batch_size, bool) and self.max_batch_size == 0:
+            raise PyTritonBadParameterError(
+                "ModelConfig.max_batch_size is 0; use an integer from 1 up, or batching=False for a model "
+                "without batches."
+            )
         check_integer("ModelConfig.max_batch_size", self.max_batch_size, 1 if self.batching else 0, MAX_INT32)
         self.max_batch_size = int(self.max_batch_size)
         if self.max_in_flight is not None:
             check_integer("ModelConfig.max_in_flight", self.max_in_flight, 1, MAX_INT32)
-        seconds = self.watchdog_secs
-        if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0):
-            raise PyTritonBadParameterError(f"ModelConfig.watchdog_secs is {seconds!r}; use a positive number.")
+        if self.watchdog_secs is not None and not _is_duration(self.watchdog_secs):
+            raise PyTritonBadParameterError(
+                f"ModelConfig.watchdog_secs is {self.watchdog_secs!r}; use a positive number, or None."
+            )
         if self.batcher is not None:
             if not isinstance(self.batcher, DynamicBatcher):
                 raise PyTritonBadParameterError(
@@ -71,7 +82,7 @@ class ModelConfig:
                 )
             self.batcher.check()
         if self.batching and self.batcher is not None:
-            for size in self.batcher.preferred_batch_size or ():
+            for size in self.batcher.preferred_sizes:
                 if size > self.max_batch_size:
                     raise PyTritonModelConfigError(
                         f"DynamicBatcher.preferred_batch_size has {size}, over the ModelConfig.max_batch_size of "
@@ -83,7 +94,7 @@ class ModelConfig:
                 "set one of them to False."
             )
         limit = self.max_batch_size if self.batching else 1
-        for warmup in self.model_warmup or ():
+        for warmup in self._warmups():
             if not isinstance(warmup, ModelWarmup):
                 raise PyTritonBadParameterError(f"ModelConfig.model_warmup has {warmup!r}; use a ModelWarmup.")
             if warmup.batch_size > limit:
@@ -91,3 +102,18 @@ class ModelConfig:
                     f"ModelWarmup {warmup.name!r} has batch_size {warmup.batch_size}, over the {limit} of its model; "
                     f"use at most {limit}."
                 )
+
+    def _warmups(self) -> Iterable[ModelWarmup]:
+        if self.model_warmup is None:
+            return ()
+        if not isinstance(self.model_warmup, Iterable) or isinstance(self.model_warmup, str):
+            raise PyTritonBadParameterError(
+                f"ModelConfig.model_warmup is {self.model_warmup!r}; use a list: model_warmup=[ModelWarmup(...)]."
+            )
+        return self.model_warmup
+
+
+def _is_duration(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return False
+    return math.isfinite(value) and float(value) > 0

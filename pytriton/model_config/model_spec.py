@@ -5,14 +5,15 @@ from __future__ import annotations
 import copy
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonBindError, PyTritonModelConfigError
-from pytriton.model_config.common import MAX_INT32, DynamicBatcher, ModelWarmup, check_integer
+from pytriton.model_config.common import MAX_INT32, DynamicBatcher, ModelWarmup, check_integer, check_switch
 from pytriton.model_config.datatypes import DTYPE_BY_CODE
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.tensor import Tensor
 from pytriton.model_config.warmup import read_samples
+from pytriton.utils.arguments import check_instance
 
 _MAX_NAME_BYTES = 255
 # What a folder's name bears and a URL carries unescaped.
@@ -92,14 +93,14 @@ class ModelSpec:
 
     def __post_init__(self) -> None:
         """Checks the fields, and names the tensors."""
-        _check_model_name(self.name)
+        check_model_name(self.name)
         where = f"Model {self.name!r}"
         if isinstance(self.version, str) and self.version.isdecimal():
             object.__setattr__(self, "version", int(self.version))
         check_integer(f"{where}: model_version", self.version, 1, MAX_INT32)
         check_integer(f"{where}: the number of instances", self.instances, 1, MAX_INT32)
-        if not isinstance(self.config, ModelConfig):
-            raise PyTritonBadParameterError(f"{where}: config is {self.config!r}; use a ModelConfig.")
+        check_instance(f"{where}: config", self.config, ModelConfig)
+        check_switch(f"{where}: strict", self.strict)
         object.__setattr__(self, "config", copy.deepcopy(self.config))
         try:
             self.config.check()
@@ -176,7 +177,12 @@ class ModelSpec:
                 data.samples = read_samples(data, max_samples, f"{where}: input {name!r}")
 
 
-def _check_model_name(name: object) -> None:
+def check_model_name(name: object) -> None:
+    """Checks that a model can have a name.
+
+    Raises:
+        PyTritonBindError: It cannot.
+    """
     if not isinstance(name, str) or not _MODEL_NAME.fullmatch(name) or len(name) > _MAX_NAME_BYTES:
         shown = name if not isinstance(name, str) or len(name) <= _MAX_NAME_BYTES else f"{name[:40]}…"
         raise PyTritonBindError(
@@ -186,8 +192,8 @@ def _check_model_name(name: object) -> None:
 
 
 def _listed(tensors: Sequence[Tensor], what: str, name: str) -> tuple[Tensor, ...]:
-    if not isinstance(tensors, Iterable):
-        given = "a Tensor" if isinstance(tensors, Tensor) else repr(tensors)
+    if not isinstance(tensors, Iterable) or isinstance(tensors, (str, bytes, Mapping)):
+        given = "a Tensor" if isinstance(tensors, Tensor) else f"{tensors!r:.200}"
         raise PyTritonBadParameterError(f"Model {name!r}: {what} is {given}, not a list; write {what}=[Tensor(...)].")
     return tuple(tensors)
 
@@ -209,7 +215,8 @@ def _each_named(tensors: Sequence[Tensor], kind: str, where: str) -> Iterator[Te
     for position, tensor in enumerate(tensors, start=1):
         if not isinstance(tensor, Tensor):
             raise PyTritonBadParameterError(
-                f"{where}: {kind} number {position} is {tensor!r}; use a pytriton.model_config.Tensor."
+                f"{where}: {kind} number {position} is {tensor!r:.200}; use a pytriton.model_config.Tensor, as in "
+                f"{kind}s=[Tensor(name=..., dtype=..., shape=...)]."
             )
         # Of BF16, this finds out that ml_dtypes is not installed.
         DTYPE_BY_CODE[tensor.datatype.code]

@@ -53,10 +53,13 @@ class Tensor:
     def __post_init__(self) -> None:
         """Checks the fields."""
         if self.name is not None and not (isinstance(self.name, str) and self.name and _encodable(self.name)):
+            order = "; the fields are shape, dtype, name, in this order" if isinstance(self.name, (tuple, list)) else ""
             raise PyTritonBadParameterError(
-                f"Tensor name {self.name!r} is not a non-empty string of Unicode text; name it, or leave the name out "
-                "to have it called by its position."
+                f"Tensor name {self.name!r} is not a non-empty string of Unicode text{order}; name it, or leave the "
+                "name out to have it called by its position."
             )
+        if isinstance(self.optional, (str, bytes)):
+            raise PyTritonBadParameterError(f"{self._label} has optional={self.optional!r}; use True or False.")
         object.__setattr__(self, "shape", _checked_shape(self.shape, self._label))
         try:
             datatype = datatype_of(self.dtype)
@@ -112,10 +115,12 @@ def _encodable(text: str) -> bool:
 
 def _checked_shape(shape: Any, label: str) -> tuple[int, ...]:
     try:
+        if isinstance(shape, (str, bytes)):
+            raise TypeError
         dims = tuple(int(dim) if isinstance(dim, float) and dim.is_integer() else operator.index(dim) for dim in shape)
     except TypeError as error:
         raise PyTritonBadParameterError(
-            f"{label} has shape {shape!r}, which is not a sequence of integers; write one like (-1, 3), or (1,)."
+            f"{label} has shape {shape!r}, which is not a sequence of integers; {_shape_remedy(shape)}."
         ) from error
     for dim in dims:
         if dim == 0:
@@ -128,3 +133,14 @@ def _checked_shape(shape: Any, label: str) -> tuple[int, ...]:
                 f"{label} has shape {dims} with a dimension of {dim}; write a positive size, or -1 where it varies."
             )
     return dims
+
+
+def _shape_remedy(shape: Any) -> str:
+    """Returns what to do about a shape that is no sequence of integers."""
+    if isinstance(shape, int) or (isinstance(shape, str) and shape.isdecimal()):
+        return f"write ({shape},)"
+    if isinstance(shape, (list, tuple)) and all(dim is None or isinstance(dim, (int, str)) for dim in shape):
+        return "write -1 for each dimension that varies, and the size of each that does not"
+    if isinstance(shape, (type, np.dtype)):
+        return "the fields are shape, dtype, name, in this order: write Tensor(name=..., dtype=..., shape=...)"
+    return "write one like (-1, 3), or (1,)"

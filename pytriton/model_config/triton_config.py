@@ -111,8 +111,8 @@ def _tensor(tensor: Tensor, batching: bool, *, optional: bool) -> Message:
 def _dynamic_batching(batcher: DynamicBatcher) -> Message:
     # Present even when empty: its presence is what turns dynamic batching on.
     message: Message = {}
-    if batcher.preferred_batch_size:
-        message["preferred_batch_size"] = _numbers(batcher.preferred_batch_size)
+    if batcher.preferred_sizes:
+        message["preferred_batch_size"] = _numbers(batcher.preferred_sizes)
     message["max_queue_delay_microseconds"] = int(batcher.max_queue_delay_microseconds)
     message["preserve_ordering"] = bool(batcher.preserve_ordering)
     if batcher.priority_levels:

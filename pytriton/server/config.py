@@ -106,7 +106,7 @@ class TritonConfig:
         backend_directory: Folder with further backends, beside those of the server.
 
     Raises:
-        PyTritonBadParameterError: A port is out of range.
+        PyTritonBadParameterError: A port is out of range, or a value does not have its field's type.
 
     Examples:
         >>> config = TritonConfig(http_port=9000, cache_config=["local,size=1048576"])
@@ -174,11 +174,11 @@ class TritonConfig:
     backend_directory: pathlib.Path | None = _own()  # noqa: RUF009  (it returns a field)
 
     def __post_init__(self) -> None:
-        """Converts text such as ``"8000"`` to integers, and checks the ports."""
+        """Converts text such as ``"8000"`` and ``"false"``, and checks types and ports."""
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if _FIELD_TYPES[field.name] is int and isinstance(value, str) and value.isdecimal():
-                setattr(self, field.name, int(value))
+            if value is not None:
+                setattr(self, field.name, _typed(value, field.name))
             if field.name.endswith("_port"):
                 check_port(field.name, getattr(self, field.name))
 
@@ -201,6 +201,8 @@ class TritonConfig:
         Raises:
             PyTritonBadParameterError: A value does not have its field's type.
         """
+        if not isinstance(config, Mapping):
+            raise PyTritonBadParameterError(f"TritonConfig.from_dict got {config!r}; give it a dictionary.")
         values = {}
         for name, value in config.items():
             if name not in _FIELD_TYPES:
@@ -308,8 +310,37 @@ _FIELD_TYPES: Mapping[str, type] = {
 }
 
 
+def _typed(value: Any, name: str) -> Any:
+    """Returns the value of a field, of the field's type if it stands for one; numbers of text may be those of ports."""
+    wanted, what = _FIELD_TYPES[name], f"TritonConfig.{name}"
+    if wanted is int:
+        return _integer(value, name)
+    if wanted is bool:
+        return value if isinstance(value, bool) else _converted(value, bool, what)
+    if wanted is list and not isinstance(value, str | list | tuple):
+        raise PyTritonBadParameterError(f"{what} is {value!r}; use a list of text, each like '<setting>=<value>'.")
+    if wanted is str and isinstance(value, list | tuple | Mapping | bytes):
+        raise PyTritonBadParameterError(f"{what} is {value!r}; use text.")
+    if wanted is pathlib.Path and not isinstance(value, str | os.PathLike):
+        raise PyTritonBadParameterError(f"{what} is {value!r}; use a path.")
+    return value
+
+
+def _integer(value: Any, name: str) -> Any:
+    """Returns the value of a field for an integer, which may be text; whether it is in range is checked later."""
+    if name == "log_verbose" and isinstance(value, bool):
+        return int(value)
+    if isinstance(value, str) and value.strip().removeprefix("-").isdecimal():
+        return int(value)
+    if isinstance(value, float) and value.is_integer() and not name.endswith("_port"):
+        return int(value)
+    if name.endswith("_port") or (not isinstance(value, bool) and hasattr(value, "__index__")):
+        return value
+    raise PyTritonBadParameterError(f"TritonConfig.{name} is {value!r}; use an integer.")
+
+
 def _converted(value: Any, wanted: type, what: str) -> Any:
-    if wanted is list:
+    if wanted is list and not isinstance(value, Mapping):
         return [str(item) for item in value] if isinstance(value, (list, tuple)) else [str(value)]
     if wanted is pathlib.Path and isinstance(value, (str, os.PathLike)):
         return pathlib.Path(value)
@@ -325,7 +356,7 @@ def _converted(value: Any, wanted: type, what: str) -> Any:
             return int(value)
         except (TypeError, ValueError):
             pass
-    kind = {int: "an integer", str: "text", pathlib.Path: "a path"}[wanted]
+    kind = {int: "an integer", str: "text", pathlib.Path: "a path", list: "a list of text"}[wanted]
     raise PyTritonBadParameterError(f"{what} is {value!r}; use {kind}.")
 
 

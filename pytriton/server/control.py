@@ -302,6 +302,8 @@ def check_url(url: str) -> None:
 
 
 def _parts(url: str) -> tuple[type[HttpControl] | type[GrpcControl], str, int]:
+    if not isinstance(url, str):
+        raise PyTritonBadParameterError(f"url is {url!r}; use text: host, host:port, http://... or grpc://...")
     parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
     kinds: dict[str, tuple[type[HttpControl] | type[GrpcControl], int]] = {
         "http": (HttpControl, DEFAULT_HTTP_PORT),

@@ -70,12 +70,13 @@ class ServerFiles:
             PyTritonBadParameterError: ``more`` is no folder.
         """
         own = self.root / "backends"
-        more = None if more is None else more.expanduser()
+        more = None if more is None else pathlib.Path(more).expanduser()
         if own == self.backend.parent and more is None:
             return own
         if more is not None and not more.is_dir():
             raise PyTritonBadParameterError(
-                f"backend_directory is {str(more)!r}, which is no folder: name one that has a folder for each backend"
+                f"TritonConfig.backend_directory is {str(more)!r}, which is no folder; name one that has a folder for "
+                "each backend."
             )
         folder.mkdir(exist_ok=True)
         found = {path.name: path for path in (*_folders(own), *_folders(more))}

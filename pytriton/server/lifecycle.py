@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from pytriton.model_config.common import check_switch
 from pytriton.server.config import TritonConfig
 from pytriton.server.vertex_ai import is_vertex_ai
 
@@ -22,6 +23,10 @@ class TritonLifecyclePolicy:
 
     launch_triton_on_startup: bool = True
     local_model_store: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("launch_triton_on_startup", "local_model_store"):
+            check_switch(f"TritonLifecyclePolicy.{name}", getattr(self, name))
 
 
 DEFAULT_POLICY = TritonLifecyclePolicy()

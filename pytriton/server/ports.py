@@ -175,7 +175,8 @@ def _bind(address: str, port: int, listener: _Listener) -> socket.socket:
             ) from None
         settings = ", ".join(f"TritonConfig.{each}" for each in (listener.address, listener.port) if each)
         raise PyTritonBadParameterError(
-            f"Cannot listen on {address} port {port} ({settings}): {error.strerror or error}."
+            f"Cannot listen on {address} port {port} ({settings}): {error.strerror or error}; use an address of this "
+            "machine, such as '127.0.0.1', or '0.0.0.0' for all of them."
         ) from error
 
 

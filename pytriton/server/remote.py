@@ -81,7 +81,10 @@ class RemoteServer:
             if self.control.is_ready():
                 break
             if time.monotonic() > deadline:
-                raise PyTritonRuntimeError(f"The server at {self._url} is not ready after {timeout_s:g} s.")
+                reason = "it responds, so its owner may not have called run() or serve()"
+                if not self.control.is_live():
+                    reason = "nobody responds there, so check the address, and that the server runs"
+                raise PyTritonRuntimeError(f"The server at {self._url} is not ready after {timeout_s:g} s: {reason}.")
             if self._is_abandoned(_READY_POLL_S):
                 raise PyTritonRuntimeError(f"The server at {self._url} is no longer waited for.")
         self._version = self.control.version()

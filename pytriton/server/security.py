@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pytriton.constants import TRITON_ACCESS_HEADER
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
@@ -52,6 +52,11 @@ class TritonSecurityConfig:
     def __post_init__(self) -> None:
         if self.restricted_endpoints is None:
             self.restricted_endpoints = list(DEFAULT_PROTECTED_ENDPOINTS)
+        if isinstance(self.restricted_endpoints, str) or not isinstance(self.restricted_endpoints, Iterable):
+            raise PyTritonValidationError(
+                f"TritonSecurityConfig.restricted_endpoints is {self.restricted_endpoints!r}; use a list, such as "
+                "['model-repository']."
+            )
         unknown = [each for each in self.restricted_endpoints if each not in VALID_TRITON_ENDPOINTS]
         if unknown:
             raise PyTritonValidationError(

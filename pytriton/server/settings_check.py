@@ -24,6 +24,11 @@ _METRICS_SWITCHES = ("counter_latencies", "summary_latencies", "histogram_latenc
 _METRICS_EXAMPLE = "'summary_latencies=true'"
 _QUANTILES_EXAMPLE = "'summary_quantiles=0.5:0.05,0.99:0.001'"
 _CACHE_EXAMPLE = "'local,size=1048576'"
+_FORMS = {
+    "trace_config": "<setting>=<value> or <mode>,<setting>=<value>, such as 'mode=opentelemetry'",
+    "backend_config": "<backend>,<setting>=<value>, such as 'onnxruntime,default-max-batch-size=8'",
+}
+_COMPRESSION_LEVELS = ("none", "low", "medium", "high")
 
 
 def check_settings(config: TritonConfig) -> None:
@@ -42,6 +47,7 @@ def check_settings(config: TritonConfig) -> None:
     _check_model_repository(config)
     _check_cache(config)
     _check_metrics(config)
+    _check_forms(config)
     if config.allow_grpc is not False and (config.grpc_use_ssl or config.grpc_use_ssl_mutual):
         _check_tls(config)
 
@@ -137,6 +143,20 @@ def _check_metrics(config: TritonConfig) -> None:
         else:
             continue
         raise PyTritonBadParameterError(f"TritonConfig.metrics_config has {item!r}; use {wanted}.")
+
+
+def _check_forms(config: TritonConfig) -> None:
+    """Checks settings of which the server would print all of its usage."""
+    for name, form in _FORMS.items():
+        given = getattr(config, name) or ()
+        for item in [given] if isinstance(given, str) else given:
+            if "=" not in str(item):
+                raise PyTritonBadParameterError(f"TritonConfig.{name} has {item!r}; use {form}.")
+    level = config.grpc_infer_response_compression_level
+    if level is not None and level not in _COMPRESSION_LEVELS:
+        raise PyTritonBadParameterError(
+            f"TritonConfig.grpc_infer_response_compression_level is {level!r}; use {', '.join(_COMPRESSION_LEVELS)}."
+        )
 
 
 def _is_quantile(text: str) -> bool:

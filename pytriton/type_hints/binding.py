@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pytriton.decorators.ordering import settings_of
@@ -11,8 +12,11 @@ from pytriton.exceptions import PyTritonBadParameterError, PyTritonBindError
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.tensor import Tensor
 from pytriton.models.definition import InferenceSource, ModelDefinition
-from pytriton.type_hints.declaration import name_of
+from pytriton.process.instance import FactoryInstance
+from pytriton.type_hints.declaration import label_of, name_of
 from pytriton.type_hints.function import define
+
+LOGGER = logging.getLogger(__name__)
 
 
 def resolve(
@@ -38,24 +42,82 @@ def resolve(
     if infer_func is None and callable(model_name):
         infer_func = model_name
         model_name = name_of(infer_func)
-    if infer_func is None or callable(model_name):
-        raise PyTritonBindError(f"Model {model_name!r}: infer_func is {infer_func!r}; write bind('name', function).")
+    if callable(model_name):
+        raise PyTritonBindError(
+            f"Model name is {label_of(model_name)}; write the name before the function: bind('name', function, "
+            "inputs=..., outputs=...)."
+        )
+    where = f"Model {model_name!r}"
+    if infer_func is None:
+        raise PyTritonBindError(f"{where}: infer_func is None; write bind('name', function).")
     if isinstance(infer_func, ModelDefinition):
         given: dict[str, Any] = {"inputs": inputs, "outputs": outputs, "config": config}
-        return model_name, dataclasses.replace(
+        definition = dataclasses.replace(
             infer_func, **{name: value for name, value in given.items() if value is not None}
         )
-    config = config or _decorated_config(infer_func)
+        return model_name, dataclasses.replace(definition, infer_func=_checked(definition.infer_func, where))
+    infer_func = _checked(infer_func, where)
+    config = _decorated_config(infer_func, config, where)
     if inputs is not None and outputs is not None:
         return model_name, ModelDefinition(infer_func, inputs, outputs, config)
     try:
         return model_name, define(infer_func, inputs=inputs, outputs=outputs, config=config)
     except PyTritonBadParameterError as error:
-        raise PyTritonBadParameterError(f"Model {model_name!r}: {error.message}") from error
+        raise PyTritonBadParameterError(f"{where}: {_without_one(inputs, outputs)}{error.message}") from error
 
 
-def _decorated_config(infer_func: InferenceSource | Sequence[InferenceSource]) -> ModelConfig | None:
-    """Returns the settings that the decorators of the first instance's function were given."""
-    first = infer_func if not isinstance(infer_func, Sequence) else next(iter(infer_func), None)
+def _checked(
+    infer_func: InferenceSource | Sequence[InferenceSource], where: str
+) -> InferenceSource | Sequence[InferenceSource]:
+    """Returns an inference callable, or a list with at least one."""
+    if callable(infer_func) or isinstance(infer_func, FactoryInstance):
+        return infer_func
+    if not isinstance(infer_func, Iterable) or isinstance(infer_func, str | bytes | Mapping | Iterator):
+        called = isinstance(infer_func, Awaitable | Mapping | Iterator)  # what a function returns
+        raise PyTritonBadParameterError(
+            f"{where}: infer_func is {infer_func!r:.200}, which is not callable; pass a function"
+            f"{' itself, without calling it' if called else ''}, or a list with one for each instance."
+        )
+    instances = list(infer_func)
+    if not instances:
+        raise PyTritonBadParameterError(
+            f"{where}: infer_func is an empty list; pass a function, or a list with one for each instance."
+        )
+    for number, instance in enumerate(instances, start=1):
+        if isinstance(instance, Tensor):
+            raise PyTritonBadParameterError(
+                f"{where}: infer_func is a list of tensors; write bind('name', function, inputs=..., outputs=...)."
+            )
+        if not callable(instance) and not isinstance(instance, FactoryInstance):
+            raise PyTritonBadParameterError(
+                f"{where}: infer_func has {instance!r:.200} as number {number}, which is not callable; pass a function "
+                "for each instance."
+            )
+    return instances
+
+
+def _without_one(inputs: object, outputs: object) -> str:
+    """Returns the beginning of a sentence that says that only inputs or only outputs are given."""
+    if (inputs is None) == (outputs is None):
+        return ""
+    missing, given = ("inputs", "outputs") if inputs is None else ("outputs", "inputs")
+    return f"there are {given}, but no {missing}; pass {missing}=[Tensor(...)], or complete the type hints: "
+
+
+def _decorated_config(
+    infer_func: InferenceSource | Sequence[InferenceSource], config: ModelConfig | None, where: str
+) -> ModelConfig | None:
+    """Returns the settings, or those that the decorators of the first instance's function were given."""
+    first = infer_func[0] if isinstance(infer_func, Sequence) else infer_func
     settings = settings_of(first) if callable(first) else {}
-    return ModelConfig(**settings) if settings else None
+    if not config:
+        return ModelConfig(**settings) if settings else None
+    unlike = [name for name, value in settings.items() if getattr(config, name, value) != value]
+    if unlike:
+        LOGGER.warning(
+            "%s: the settings of @batch are not used, because bind was given config=..., whose %s differs; set it "
+            "in one place.",
+            where,
+            " and ".join(unlike),
+        )
+    return config

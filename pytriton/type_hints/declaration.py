@@ -9,6 +9,7 @@ from typing import Any, Protocol, overload
 from pytriton.decorators.ordering import FunctionT
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config.model_config import ModelConfig
+from pytriton.model_config.model_spec import check_model_name
 from pytriton.models.definition import ModelDefinition
 from pytriton.type_hints.function import define
 
@@ -113,8 +114,15 @@ def declare(
     strict: bool = False,
 ) -> DeclaredModel:
     """Makes a model of a function; arguments and errors are those of `model`."""
+    if not callable(function):
+        raise PyTritonBadParameterError(
+            f"@model was given {function!r:.200}, which is not a function; put it above one, and write its settings by "
+            "name, as in @model(name='Name')."
+        )
+    if name is not None:
+        check_model_name(name)
     definition = define(function, config=config, max_batch_size=max_batch_size)
-    return DeclaredModel(name or name_of(function), definition, model_version, strict)
+    return DeclaredModel(name_of(function) if name is None else name, definition, model_version, strict)
 
 
 def declared_models(namespace: Mapping[str, Any]) -> list[DeclaredModel]:
@@ -131,5 +139,16 @@ def name_of(function: Any) -> str:
     """
     name = getattr(function, "__name__", None)
     if not isinstance(name, str) or name == "<lambda>":
-        raise PyTritonBadParameterError(f"{function!r} has no name for its model; give one: bind('name', function).")
+        label = label_of(function)
+        raise PyTritonBadParameterError(
+            f"{label[0].upper()}{label[1:]} has no name for its model; give one: bind('name', function)."
+        )
     return name
+
+
+def label_of(function: Any) -> str:
+    """Returns how messages name something callable, whatever stands around it."""
+    name = getattr(function, "__name__", None)
+    if name == "<lambda>":
+        return "a lambda"
+    return f"the function {name}" if isinstance(name, str) else f"an object of {type(function).__name__}"

@@ -23,6 +23,7 @@ from pytriton.type_hints.call import Call
 from pytriton.type_hints.namespace import Namespace, calling_namespace, resolved
 from pytriton.type_hints.result import ResultHint, result_hint
 from pytriton.type_hints.value import ADVICE, ValueHint, value_hint
+from pytriton.utils.arguments import check_instance
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -156,6 +157,8 @@ def function_hints(function: Callable[..., Any], namespace: Namespace) -> Functi
         PyTritonBadParameterError: A type hint is missing, or stands for no tensor.
     """
     label = f"Function {_name_of(function)!r}"
+    if inspect.isclass(function):
+        raise PyTritonBadParameterError(f"{label} is a class; pass an object of it, such as {_name_of(function)}().")
     annotated = _annotated(function)
     try:
         annotations = resolved(annotated, namespace)
@@ -189,7 +192,9 @@ def _argument(label: str, parameter: inspect.Parameter, annotations: Mapping[str
     if parameter.name not in annotations:
         if parameter.name == "self":
             raise PyTritonBadParameterError(f"{where}: bind the method of an object, not that of the class.")
-        raise PyTritonBadParameterError(f"{where} has no type hint; {ADVICE}; or pass inputs=[Tensor(...)].")
+        raise PyTritonBadParameterError(
+            f"{where} has no type hint; {ADVICE}; or pass inputs=[Tensor(...)] and outputs=[Tensor(...)]."
+        )
     try:
         value = value_hint(annotations[parameter.name])
     except PyTritonBadParameterError as error:
@@ -306,6 +311,7 @@ def _name_of(function: Any) -> str:
 
 def _config(hinted: ModelConfig, config: ModelConfig | None, max_batch_size: int | None) -> ModelConfig:
     """Returns the settings, with what the type hints say."""
+    check_instance("config", config, ModelConfig)
     given = config or ModelConfig()
     size = given.max_batch_size if max_batch_size is None else max_batch_size
     if not hinted.batching and size and (max_batch_size is not None or size != ModelConfig().max_batch_size):

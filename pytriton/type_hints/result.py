@@ -58,6 +58,9 @@ def result_hint(hint: Any, namespace: Namespace) -> ResultHint:
         ['output']
     """
     hint = without_alias(hint)
+    if any(hint is each for each in _STREAMS) or (typing.get_origin(hint) in _STREAMS and not typing.get_args(hint)):
+        name = shown(hint)
+        raise PyTritonBadParameterError(f"is {name}, which does not say of what; write {name}[str], for example.")
     if typing.get_origin(hint) in _STREAMS:
         return _result(typing.get_args(hint)[0], namespace)._replace(streams=True)
     return _result(hint, namespace)

@@ -220,6 +220,31 @@ SERVERS = {
         PyTritonBadParameterError,
         ["TritonConfig.cache_config", "'local'", "use <cache>,<setting>=<value>", "'local,size=1048576'"],
     ),
+    "settings of tracing without a value": (
+        lambda _: settings(trace_config=["opentelemetry"]),
+        PyTritonBadParameterError,
+        ["TritonConfig.trace_config", "'opentelemetry'", "use <setting>=<value>", "such as 'mode=opentelemetry'"],
+    ),
+    "settings of a backend without a value": (
+        lambda _: settings(backend_config="python"),
+        PyTritonBadParameterError,
+        ["TritonConfig.backend_config", "'python'", "use <backend>,<setting>=<value>, such as"],
+    ),
+    "a level of compression that there is not": (
+        lambda _: settings(grpc_infer_response_compression_level="max"),
+        PyTritonBadParameterError,
+        ["TritonConfig.grpc_infer_response_compression_level", "'max'", "use none, low, medium, high"],
+    ),
+    "backends in a folder that does not exist": (
+        lambda folder: settings(backend_directory=str(folder / "missing")),
+        PyTritonBadParameterError,
+        ["TritonConfig.backend_directory", "/missing'", "which is no folder", "name one that has a folder for each"],
+    ),
+    "an address that is none": (
+        lambda _: settings(http_address="http://localhost"),
+        PyTritonBadParameterError,
+        ["http://localhost port 0", "TritonConfig.http_address", "use an address of this machine, such as '127.0.0.1'"],
+    ),
     "TLS without a certificate": (
         lambda folder: tls(folder),
         PyTritonBadParameterError,
@@ -266,6 +291,24 @@ def test_a_mistake_in_the_settings_is_told_before_the_server_starts(folder, mist
     check_message(caught.value.message, parts)
     assert servers() == before
     assert (folder / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"monitoring_period_s": "10"}, "serve: monitoring_period_s is '10'; use a number of seconds."),
+        ({"gateway": True}, "serve: gateway is True; use a GatewayConfig."),
+        ({"gateway": {"port": 8080}}, "serve: gateway is {'port': 8080}; use GatewayConfig(port=...)."),
+    ],
+)
+def test_a_mistake_in_the_arguments_of_serve_is_told_before_the_server_starts(arguments, message):
+    triton = Triton(config=free_config())
+
+    with pytest.raises(PyTritonBadParameterError) as caught:
+        triton.serve(**arguments)
+
+    assert caught.value.message == message
+    assert not triton.is_alive()
 
 
 def test_a_mistake_in_an_environment_variable_is_told_before_the_server_starts(monkeypatch, tmp_path):

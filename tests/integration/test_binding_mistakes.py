@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from serving import FLOATS_IN, FLOATS_OUT, bind_floats, request_json, send_floats
 
-from pytriton.decorators import batch, sample, triton_context
+from pytriton.decorators import batch, group_by_values, sample, triton_context
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError
-from pytriton.model_config import Tensor
+from pytriton.model_config import ModelConfig, Tensor
 from pytriton.process import ProcessInstance
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -25,6 +25,10 @@ def double(x):
 
 def rename(z):
     return {"y": z}
+
+
+class Requests:
+    def infer(self, requests): ...
 
 
 class Renaming:
@@ -54,10 +58,59 @@ MISTAKES = {
     "an input that is no list": ({"inputs": X}, "inputs is a Tensor, not a list; write inputs=[Tensor(...)]."),
     "an output that is no list": ({"outputs": Y}, "outputs is a Tensor, not a list; write outputs=[Tensor(...)]."),
     "a number of outputs": ({"outputs": 1}, "outputs is 1, not a list; write outputs=[Tensor(...)]."),
-    "names of inputs": ({"inputs": ["x"]}, "input number 1 is 'x'; use a pytriton.model_config.Tensor."),
+    "a dictionary of inputs": ({"inputs": {"x": X}}, "inputs is {'x': Tensor("),
+    "a name of outputs": ({"outputs": "y"}, "outputs is 'y', not a list; write outputs=[Tensor(...)]."),
+    "a class": (
+        {"infer_func": Renaming},
+        "infer_func is the class Renaming; pass an object of it, such as Renaming().",
+    ),
+    "a class below @batch": ({"infer_func": batch(Requests)}, "infer_func is the class Requests; pass an object of it"),
+    "the method of a class": (
+        {"infer_func": Requests.infer},
+        "Requests.infer() takes 'self', so it is the method of a class; bind that of an object, such as Requests()",
+    ),
+    "the method of a class below @batch": (
+        {"infer_func": Renaming.__call__},
+        "Renaming.__call__() below @batch takes 'self', so it is the method of a class; bind that of an object, such "
+        "as Renaming().",
+    ),
+    "a number for a function": (
+        {"infer_func": 3},
+        "infer_func is 3, which is not callable; pass a function, or a list",
+    ),
+    "what a function returns": (
+        {"infer_func": double(1)},
+        "infer_func is {'y': 2}, which is not callable; pass a function itself, without calling it, or a list",
+    ),
+    "tensors for a function": (
+        {"infer_func": FLOATS_IN},
+        "infer_func is a list of tensors; write bind('name', function, inputs=..., outputs=...).",
+    ),
+    "no outputs": (
+        {"outputs": None},
+        "there are inputs, but no outputs; pass outputs=[Tensor(...)], or complete the type",
+    ),
+    "no inputs": (
+        {"inputs": None},
+        "there are outputs, but no inputs; pass inputs=[Tensor(...)], or complete the type",
+    ),
+    "inputs without a name": (
+        {"inputs": [Tensor((-1,), np.float32)]},
+        "'INPUT_1' is no parameter. Name the inputs like the parameters, Tensor(name='x', ...), or take",
+    ),
+    "settings in a dictionary": (
+        {"config": {"max_batch_size": 8}},
+        "config is {'max_batch_size': 8}; use ModelConfig(max_batch_size=...).",
+    ),
+    "strictness as text": ({"strict": "no"}, "strict is 'no'; use True or False."),
+    "a key of @group_by_values that is no input": (
+        {"infer_func": batch(group_by_values("X")(lambda **inputs: inputs))},
+        "@group_by_values has 'X', and the inputs are 'x'; use names of inputs, or add an input.",
+    ),
+    "names of inputs": ({"inputs": ["x"]}, "input number 1 is 'x'; use a pytriton.model_config.Tensor, as in"),
     "no function": ({"infer_func": None}, "infer_func is None"),
-    "no function of an instance": ({"infer_func": [None]}, "infer_func is None, which is not callable"),
-    "no instance": ({"infer_func": []}, "the number of instances is 0; use an integer from 1"),
+    "no function of an instance": ({"infer_func": [None]}, "infer_func has None as number 1, which is not callable"),
+    "no instance": ({"infer_func": []}, "infer_func is an empty list; pass a function, or a list with one"),
 }
 
 
@@ -68,6 +121,20 @@ def test_a_mistake_is_refused_and_nothing_is_deployed(triton, name, kind):
     with pytest.raises(PyTritonBadParameterError, match=rf"^Model '{name}'.*{re.escape(message)}"):
         triton.bind(name, **arguments)
     assert request_json(triton, "GET", f"/v2/models/{name}")[0] == 404
+
+
+def test_a_function_in_place_of_the_name_is_told_the_order(triton):
+    with pytest.raises(PyTritonBadParameterError) as caught:
+        triton.bind(double, FLOATS_IN, FLOATS_OUT)
+    assert caught.value.message == (
+        "Model name is the function double; write the name before the function: bind('name', function, inputs=..., "
+        "outputs=...)."
+    )
+
+
+def test_settings_of_a_decorator_that_others_replace_are_warned_of(triton, name, caplog):
+    bind_floats(triton, name, batch(max_batch_size=8)(double), config=ModelConfig(max_batch_size=2))
+    assert f"Model '{name}': the settings of @batch are not used, because bind was given config=..." in caplog.text
 
 
 def test_a_mistake_leaves_the_earlier_model_in_service(triton, name):

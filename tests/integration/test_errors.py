@@ -206,6 +206,15 @@ BATCHED = {
     "no rows": (lambda x: {"y": x[:0], "z": x}, "output 'y' has 0 rows, but the batch has 1"),
     "a list of too many rows": (lambda x: [x, [[1.0], [2.0]]], "output 'z' has 2 rows, but the batch has 1"),
     "a list of text": (lambda x: [x, [["a"]]], "output 'z' has dtype <U1, but float32 (batch, -1) was declared"),
+    "a dictionary for each row": (
+        lambda x: [{"y": x, "z": x}] * 3,
+        "returned 3 dictionaries in place of one: return a single dictionary, below @batch with arrays over the whole",
+    ),
+    "a generator": (
+        lambda x: iter([x, x]),
+        "returned a generator, not a list with one response per request; return a list or, to send several responses "
+        "to a request, set ModelConfig(decoupled=True)",
+    ),
     "an output that is None": (lambda x: [x, None], "output 'z' is None, but float32 (batch, -1) was declared"),
 }
 
@@ -240,6 +249,24 @@ def test_objects_that_are_no_bytes_are_told_so(triton, name):
     assert send_floats(triton, name, [1]) == (
         f"model '{name}': a BYTES output contains 7, which is an int: use bytes or str"
     )
+
+
+@pytest.mark.parametrize(
+    ("outputs", "error"),
+    [
+        ({"z": np.ones((1, 1), np.float32)}, "PyTritonValidationError: the inference callable returned an output 'z'"),
+        ({"y": np.array([["\ud800"]], object)}, "which UTF-8 cannot encode: use bytes, or text without surrogates"),
+        ({"y": np.array([["a", None]], object)}, "a BYTES output contains None, which is None: use bytes or str"),
+    ],
+    ids=["an unknown output", "text that has no bytes", "an element that is None"],
+)
+def test_the_log_has_what_was_wrong_and_no_error_of_the_package_before_it(triton, name, caplog, outputs, error):
+    triton.bind(name, batch(lambda x: outputs), FLOATS_IN, [Tensor(name="y", shape=(-1,), dtype=bytes)])
+
+    send_floats(triton, name, [1])
+    assert wait_until(lambda: error in caplog.text)
+    assert "During handling of the above exception" not in caplog.text
+    assert "pytriton/proxy/tensors/outputs.py" not in caplog.text
 
 
 def test_an_error_is_that_of_every_request_of_its_batch(triton, grpc_client, name):

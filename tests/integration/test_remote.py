@@ -10,9 +10,11 @@ import pytest
 from serving import (
     FLOATS_IN,
     FLOATS_OUT,
+    HOST,
     Script,
     bind_floats,
     client_of,
+    free_ports,
     infer_json,
     is_running,
     json_floats,
@@ -25,7 +27,7 @@ from serving import (
 
 from pytriton.client import ModelClient
 from pytriton.decorators import batch
-from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonRuntimeError
 from pytriton.triton import RemoteTriton
 
 REMOTE = """
@@ -181,3 +183,16 @@ def test_requests_in_flight_at_a_killed_process_are_answered_with_an_error(trito
 def test_a_url_that_is_none_is_refused(url):
     with pytest.raises(PyTritonBadParameterError, match="is not a valid URL of a server"):
         RemoteTriton(url=url)
+
+
+def test_a_server_that_is_not_ready_in_time_is_told_with_the_likely_reason(monkeypatch):
+    monkeypatch.setattr("pytriton.server.remote.DEFAULT_TRITON_STARTUP_TIMEOUT_S", 0)
+    nowhere = RemoteTriton(url=f"{HOST}:{free_ports(1)[0]}")
+    with pytest.raises(PyTritonRuntimeError, match=r"is not ready after 0 s: nobody responds there, so check the addr"):
+        nowhere.connect()
+    with running_triton() as triton:
+        early = RemoteTriton(url=f"{HOST}:{triton.config.http_port}", access_token=triton.get_access_token())
+        with pytest.raises(
+            PyTritonRuntimeError, match=r"it responds, so its owner may not have called run\(\) or serve"
+        ):
+            early.connect()

@@ -46,12 +46,14 @@ def bytes_parts(arrays: Sequence[Array]) -> tuple[Array, Array]:
     """Returns the lengths and the joined contents of the elements of arrays of bytes or strings.
 
     Raises:
-        PyTritonValidationError: An element is neither bytes nor a string.
+        PyTritonValidationError: An element is neither bytes nor a string, or a string that UTF-8 cannot encode.
     """
     items: list[Any] = list(itertools.chain.from_iterable(array.ravel().tolist() for array in arrays))
     try:
-        contents = b"".join(items)
+        contents: bytes | None = b"".join(items)
     except TypeError:
+        contents = None
+    if contents is None:
         items = [_to_bytes(item) for item in items]
         contents = b"".join(items)
     lengths = np.fromiter(map(len, items), np.uint32, len(items))
@@ -97,7 +99,13 @@ def as_bytes(array: Array) -> Array:
 
 def _to_bytes(item: object) -> bytes:
     if isinstance(item, str):
-        return item.encode("utf-8")
+        try:
+            return item.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise PyTritonValidationError(
+                f"a BYTES output contains {item!r:.100}, which UTF-8 cannot encode: use bytes, or text without "
+                "surrogates"
+            ) from error
     if isinstance(item, (bytes, bytearray, memoryview)):
         return bytes(item)
     raise PyTritonValidationError(f"a BYTES output contains {item!r}, which is {described(item)}: use bytes or str")

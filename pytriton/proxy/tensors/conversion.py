@@ -7,6 +7,7 @@ converted with a warning if that changes values, as nvidia-pytriton does without
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -23,6 +24,7 @@ _FLOATS = "fV"  # V is bfloat16
 _NUMBERS = "biuf"
 _BFLOAT16 = "bfloat16"
 _BFLOAT16_PRECISION = 8  # bits
+_COLUMN_RANK = 2
 # What libraries raise for tensors on other devices, or of dtypes that NumPy lacks.
 _NOT_CONVERTED = (CudaError, BufferError, RuntimeError, TypeError, ValueError, AttributeError, OverflowError)
 
@@ -69,10 +71,14 @@ def _as_array(value: Any, output: OutputSignature, signature: Signature) -> Arra
         if isinstance(value, (int, float, list, tuple, np.generic)) or hasattr(value, "__array__"):
             return np.asarray(value)
     except _NOT_CONVERTED as error:
-        remedy = "call .cpu() on a tensor of another device, and give lists of one length"
+        is_list = isinstance(value, (list, tuple))
+        remedy = "give lists of one length" if is_list else "return an array; call .cpu() on a tensor of another device"
         problem = f"is {described(value)} that NumPy cannot convert ({error})"
         raise _refusal(problem, remedy, output, signature) from error
-    raise _refusal(f"is {described(value)}", "return an array, or what NumPy makes one of", output, signature)
+    remedy = "return an array, or what NumPy makes one of"
+    if isinstance(value, Mapping):
+        remedy = "return one dictionary with an array for each output"
+    raise _refusal(f"is {described(value)}", remedy, output, signature)
 
 
 def _from_gpu(value: Any, output: OutputSignature) -> Array:
@@ -94,7 +100,7 @@ def _cast(array: Array, output: OutputSignature, signature: Signature, *, is_arr
     """Returns an array of the declared dtype; ``is_array`` if the callable returned it as one of NumPy."""
     source, target = array.dtype, output.dtype
     if not (_is_number(source) and _is_number(target)):
-        raise _refusal(f"has dtype {source}", "return an array of the declared dtype", output, signature)
+        raise _refusal(f"has dtype {source}", _dtype_remedy(source, target), output, signature)
     with np.errstate(all="ignore"):
         changed = array.astype(target)
     kept = _kept(array, changed)
@@ -116,6 +122,18 @@ def _cast(array: Array, output: OutputSignature, signature: Signature, *, is_arr
     raise _refusal(
         f"has dtype {source} and the value {example}, which {target} cannot represent", remedy, output, signature
     )
+
+
+def _dtype_remedy(source: np.dtype[Any], target: np.dtype[Any]) -> str:
+    """Returns what to do about a dtype that stands for something else than the declared one."""
+    remedy = "return an array of the declared dtype"
+    if source.kind == "O":
+        return f"{remedy}, as from .astype({target.name!r})"
+    if source.kind == "c":
+        return f"{remedy}, such as .real"
+    if source.kind in BYTES_KINDS:
+        return f"{remedy}, or declare bytes"
+    return remedy if not _is_number(source) else f"{remedy}, or declare {source}"
 
 
 def _is_number(dtype: np.dtype[Any]) -> bool:
@@ -163,6 +181,8 @@ def _check_shape(array: Array, output: OutputSignature, signature: Signature) ->
         remedy = "return that many dimensions, or declare others"
         if signature.batching and array.ndim == 1 and output.shape[1:] == (1,):
             remedy = "return array.reshape(-1, 1), or declare shape=()"
+        elif signature.batching and array.ndim == 1 and output.rank == _COLUMN_RANK:
+            remedy = "return that many dimensions, as array.reshape(-1, 1) has, or declare others"
         raise _refusal(f"has shape {array.shape}", remedy, output, signature)
     if signature.strict and any(wanted not in (-1, dim) for wanted, dim in zip(output.shape, array.shape)):
         raise _refusal(f"has shape {array.shape}", "return that shape, or declare -1 for any size", output, signature)

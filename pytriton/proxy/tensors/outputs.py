@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -110,9 +110,11 @@ def as_responses(returned: object, count: int) -> Sequence[object]:
     """
     # Lists first: checking for the abstract class takes half a microsecond.
     if type(returned) is not list and (not isinstance(returned, Sequence) or isinstance(returned, (str, bytes))):
+        remedy = "without @batch or @sample it takes a list of requests and returns a list of responses"
+        if isinstance(returned, (Iterator, AsyncIterator)):
+            remedy = "return a list or, to send several responses to a request, set ModelConfig(decoupled=True)"
         raise PyTritonValidationError(
-            f"the inference callable returned {described(returned)}, not a list with one response per request; without "
-            "@batch or @sample it takes a list of requests and returns a list of responses"
+            f"the inference callable returned {described(returned)}, not a list with one response per request; {remedy}"
         )
     if len(returned) != count:
         raise PyTritonValidationError(
@@ -135,8 +137,14 @@ def _by_index(outputs: Outputs, signature: Signature) -> dict[int, Array]:
         try:
             return {signature.output_index[name]: array for name, array in outputs.items()}
         except KeyError as error:
-            return _known(outputs, error.args[0], signature)
+            unknown = error.args[0]
+        return _known(outputs, unknown, signature)
     if len(outputs) > len(signature.outputs):
+        if all(isinstance(each, Mapping) for each in outputs):
+            raise PyTritonValidationError(
+                f"the inference callable returned {len(outputs)} dictionaries in place of one: return a single "
+                "dictionary, below @batch with arrays over the whole batch"
+            )
         raise PyTritonValidationError(
             f"the inference callable returned {len(outputs)} outputs, but the model has {len(signature.outputs)}: "
             f"{', '.join(map(repr, signature.output_index))}"

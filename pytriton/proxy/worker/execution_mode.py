@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonModelConfigError
@@ -22,6 +22,9 @@ It is also the number of batches with deferred responses.
 
 MAX_THREADS = 32
 """Batches that an instance of a generator takes at a time, each in its own thread, by default."""
+
+
+_RESULTS = (Iterator, AsyncIterator, Sequence)  # what an inference callable may return, if it is a class
 
 
 class CallableKind(enum.Enum):
@@ -67,13 +70,18 @@ def check_callable(infer_func: object, spec: ModelSpec) -> None:
     """Checks that an inference callable is callable and fits its model.
 
     Raises:
-        PyTritonBadParameterError: It is not callable.
+        PyTritonBadParameterError: It is not callable, or a class.
         PyTritonModelConfigError: It yields responses, but the model is not decoupled.
     """
     if not callable(infer_func):
         raise PyTritonBadParameterError(
             f"Model {spec.name!r}: infer_func is {infer_func!r}, which is not callable; pass a function, or a list of "
             "functions for several instances."
+        )
+    if isinstance(infer_func, type) and not issubclass(inspect.unwrap(infer_func), _RESULTS):
+        raise PyTritonBadParameterError(
+            f"Model {spec.name!r}: infer_func is the class {infer_func.__name__}; pass an object of it, such as "
+            f"{infer_func.__name__}()."
         )
     kind = callable_kind(infer_func)
     if kind.yields and not spec.decoupled:

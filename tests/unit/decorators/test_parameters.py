@@ -190,7 +190,15 @@ WRONG = {
         "takes 'a', 'b', 'c', and the inputs are 'a', 'b': 'c' is no input. Name the parameters like the inputs, or "
         "take the inputs as **inputs.",
     ),
-    "none": (batch(lambda: None), "takes none, and the inputs are 'a', 'b': 'a' is no parameter, and 'b' is no param"),
+    "none": (
+        batch(lambda: None),
+        "takes no parameters, and the inputs are 'a', 'b': 'a' is no parameter, and 'b' is no param",
+    ),
+    "the method of a class": (
+        WrongMethod.add,
+        "WrongMethod.add() below @batch takes 'self', so it is the method of a class; bind that of an object, such as "
+        "WrongMethod().add.",
+    ),
     "more than the rest": (
         batch(lambda c, **rest: None),
         "takes 'c', and the inputs are 'a', 'b': 'c' is no input.",
@@ -253,3 +261,9 @@ def test_a_function_without_batch_or_sample(kind):
         match=r"^Model 'Model': .* takes .*, and is called with one list of requests. Put @batch above it, which",
     ):
         check_parameters(UNDECORATED[kind], AB)
+
+
+def test_a_model_without_inputs():
+    check_parameters(batch(lambda: None), model())
+    with pytest.raises(PyTritonBadParameterError, match="takes 'a', and the model has no inputs: 'a' is no input"):
+        check_parameters(batch(lambda a: None), model())

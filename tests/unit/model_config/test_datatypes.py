@@ -133,6 +133,21 @@ def test_the_message_lists_all_names():
     assert all(datatype.name in caught.value.message for datatype in DATATYPES)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    [("torch.float32", "float32"), ("np.int64", "int64"), ("tf.bfloat16", "bfloat16"), ("triton.FP16", "FP16")],
+)
+def test_a_dtype_of_another_library_is_told_what_numpy_calls_it(dtype, name):
+    with pytest.raises(PyTritonBadParameterError, match=f"^dtype {dtype} is not written as NumPy does; use '{name}'.$"):
+        datatype_of(dtype)
+
+
+def test_a_dtype_of_pytorch_is_told_what_numpy_calls_it():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(PyTritonBadParameterError, match=r"^dtype torch\.float32 is not written .* use 'float32'\.$"):
+        datatype_of(torch.float32)
+
+
 def test_the_message_names_the_dtype():
     with pytest.raises(PyTritonBadParameterError, match=r"^dtype complex64 is not"):
         datatype_of(np.complex64)

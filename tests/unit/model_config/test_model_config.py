@@ -110,6 +110,21 @@ def test_a_response_cache_for_decoupled_responses_is_refused():
         ({"priority_queue_policy": {0: QueuePolicy()}}, "priority_queue_policy is 0; use an integer from 1"),
         ({"priority_queue_policy": {1: 5}}, r"priority_queue_policy\[1\] is 5; use a QueuePolicy"),
         ({"default_queue_policy": 5}, "default_queue_policy is 5; use a QueuePolicy"),
+        ({"preferred_batch_size": 4}, r"preferred_batch_size is 4; use a list of integers, such as \[4, 8\]"),
+        ({"preferred_batch_size": "4"}, "preferred_batch_size is '4'; use a list of integers"),
+        ({"preserve_ordering": "false"}, "preserve_ordering is 'false'; use True or False"),
+        (
+            {"priority_queue_policy": [QueuePolicy()]},
+            r"priority_queue_policy is \[Queue.*; use a dictionary of policies",
+        ),
+        (
+            {"max_queue_delay_microseconds": 2**64},
+            "max_queue_delay_microseconds is 18446744073709551616; use an integer from 0 to 184",
+        ),
+        (
+            {"max_queue_delay_microseconds": "500"},
+            "max_queue_delay_microseconds is '500'; use an integer from 0 up, not text",
+        ),
     ],
 )
 def test_a_field_of_the_batcher_that_cannot_work_is_refused(arguments, message):
@@ -192,3 +207,33 @@ def test_importing_the_package_imports_no_client_and_no_bfloat16():
 
     result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("setting", ["batching", "response_cache", "decoupled", "gpu_tensors"])
+def test_a_switch_of_text_is_refused_because_all_text_counts_as_true(setting):
+    with pytest.raises(PyTritonBadParameterError, match=rf"ModelConfig\.{setting} is 'false'; use True or False\."):
+        ModelConfig(**{setting: "false"})
+
+
+def test_a_batch_size_of_0_is_told_how_to_serve_without_batches():
+    with pytest.raises(
+        PyTritonBadParameterError, match=r"max_batch_size is 0; .*, or batching=False for a model without"
+    ):
+        ModelConfig(max_batch_size=0)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, "1", True, float("nan"), float("inf")])
+def test_a_watchdog_of_no_positive_time_is_refused(seconds):
+    with pytest.raises(PyTritonBadParameterError, match=rf"watchdog_secs is {seconds!r}; use a positive number"):
+        ModelConfig(watchdog_secs=seconds)
+
+
+@pytest.mark.parametrize("warmups", [True, 1, "zeros"])
+def test_warmups_that_are_no_list_are_refused(warmups):
+    with pytest.raises(PyTritonBadParameterError, match=rf"model_warmup is {warmups!r}; use a list"):
+        ModelConfig(model_warmup=warmups)
+
+
+@pytest.mark.parametrize("sizes", [[2, 4], (2, 4), np.array([2, 4])], ids=repr)
+def test_preferred_batch_sizes_may_be_any_sequence(sizes):
+    assert DynamicBatcher(preferred_batch_size=sizes).preferred_sizes == [2, 4]

@@ -82,6 +82,33 @@ def test_a_dtype_object_is_kept_as_its_class():
     assert Tensor((1,), np.dtype("S8")).dtype is np.bytes_
 
 
+@pytest.mark.parametrize(
+    ("shape", "remedy"),
+    [
+        (16, r"write \(16,\)\."),
+        ("16", r"write \(16,\)\."),
+        ((None, 3), "write -1 for each dimension that varies"),
+        ((-1, "a"), "write -1 for each dimension that varies"),
+        (np.float32, r"the fields are shape, dtype, name, in this order: write Tensor\(name=\.\.\., dtype="),
+        (b"ab", r"write one like \(-1, 3\)"),
+        ("", r"write one like \(-1, 3\)"),
+    ],
+)
+def test_a_shape_that_is_no_sequence_of_integers_is_told_how_to_write_it(shape, remedy):
+    with pytest.raises(PyTritonBadParameterError, match=f"which is not a sequence of integers; {remedy}"):
+        Tensor(shape, float, "a")
+
+
+def test_fields_in_another_order_are_told_the_order():
+    with pytest.raises(PyTritonBadParameterError, match=r"name \(-1,\) is not .*; the fields are shape, dtype, name"):
+        Tensor("a", np.float32, (-1,))
+
+
+def test_whether_a_tensor_is_optional_is_not_said_by_text():
+    with pytest.raises(PyTritonBadParameterError, match=r"Tensor 'a' has optional='false'; use True or False\."):
+        Tensor((1,), float, "a", optional="false")
+
+
 def test_a_dtype_that_triton_lacks_is_refused_by_the_name_of_the_tensor():
     with pytest.raises(PyTritonBadParameterError, match=r"Tensor 'a': dtype complex64 is not one that Triton has"):
         Tensor((1,), np.complex64, "a")

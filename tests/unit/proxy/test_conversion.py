@@ -128,18 +128,47 @@ REFUSED = {
     "the largest integer": (np.array([[2**64 - 1]], np.uint64), np.float64, "the value 18446744073709551615, which"),
     "a float that is too large": ([[1.0, 1e300]], np.float32, "the value 1e+300, which float32 cannot represent"),
     "two as a boolean": ([[2]], np.bool_, "the value 2, which bool cannot represent"),
-    "text for numbers": ([["1"]], np.float32, "has dtype <U1, but float32 (batch, -1) was declared"),
-    "numbers for text": (np.array([[1]]), bytes, "has dtype int64, but bytes (batch, -1) was declared"),
-    "complex numbers": ([[1j]], np.float32, "has dtype complex128, but"),
+    "text for numbers": (
+        [["1"]],
+        np.float32,
+        "has dtype <U1, but float32 (batch, -1) was declared: return an array of the declared dtype, or declare bytes",
+    ),
+    "numbers for text": (
+        np.array([[1]]),
+        bytes,
+        "has dtype int64, but bytes (batch, -1) was declared: return an array of the declared dtype, or declare int64",
+    ),
+    "complex numbers": (
+        [[1j]],
+        np.float32,
+        "has dtype complex128, but float32 (batch, -1) was declared: return an array of the declared dtype, such as",
+    ),
     "dates": (np.array([["2026-01-01"]], "M8[D]"), np.int64, "has dtype datetime64[D], but"),
-    "objects": (np.array([[1.0]], object), np.float32, "has dtype object, but float32 (batch, -1) was declared"),
-    "lists of several lengths": ([[1], [1, 2]], np.float32, "is a list that NumPy cannot convert"),
+    "objects": (
+        np.array([[1.0]], object),
+        np.float32,
+        "has dtype object, but float32 (batch, -1) was declared: return an array of the declared dtype, as from "
+        ".astype('float32')",
+    ),
+    "lists of several lengths": (
+        [[1], [1, 2]],
+        np.float32,
+        "inhomogeneous part.), but float32 (batch, -1) was declared: give lists of one length",
+    ),
     "None": (None, np.float32, "output 'y' is None, but float32 (batch, -1) was declared: return an array"),
     "a set": ({1}, np.float32, "output 'y' is a set, but float32 (batch, -1) was declared: return an array, or what"),
     "a number": (1.5, np.float32, "output 'y' has shape (), but float32 (batch, -1) was declared"),
     "a string": ("a", bytes, "has shape (), but bytes (batch, -1) was declared"),
-    "a dictionary": ({"a": 1}, bytes, "is a dict, but bytes (batch, -1) was declared"),
-    "one dimension": (np.float32([1, 2]), np.float32, "has shape (2,), but float32 (batch, -1) was declared"),
+    "a dictionary": (
+        {"a": 1},
+        bytes,
+        "is a dict, but bytes (batch, -1) was declared: return one dictionary with an array for each output",
+    ),
+    "one dimension": (
+        np.float32([1, 2]),
+        np.float32,
+        "has shape (2,), but float32 (batch, -1) was declared: return that many dimensions, as array.resh",
+    ),
 }
 
 

@@ -221,3 +221,52 @@ def test_a_number_may_be_a_text():
 def test_a_text_that_is_no_port_is_refused(port):
     with pytest.raises(PyTritonBadParameterError, match=r"TritonConfig\.http_port is .*; use a port from 1 to 65535"):
         TritonConfig(http_port=port)
+
+
+@pytest.mark.parametrize(
+    ("setting", "given", "value"),
+    [
+        ("allow_metrics", "false", False),
+        ("allow_metrics", 0, False),
+        ("allow_http", "on", True),
+        ("log_verbose", True, 1),
+        ("log_verbose", "4", 4),
+        ("exit_timeout_secs", 30.0, 30),
+        ("http_port", " 8000", 8000),
+        ("cache_config", "local,size=1", "local,size=1"),
+        ("model_repository", "models", "models"),
+        ("http_address", "127.0.0.1", "127.0.0.1"),
+    ],
+)
+def test_values_that_stand_for_a_fields_type_become_it(setting, given, value):
+    converted = getattr(TritonConfig(**{setting: given}), setting)
+    assert (type(converted), converted) == (type(value), value)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "remedy"),
+    [
+        ("strict_readiness", "maybe", "use true or false"),
+        ("log_verbose", "DEBUG", "use an integer"),
+        ("exit_timeout_secs", 1.5, "use an integer"),
+        ("restart_limit", True, "use an integer"),
+        ("memory_limit", "1GB", "use an integer"),
+        ("http_port", "many", "use a port from 1 to 65535, or 0"),
+        ("model_repository", 3, "use a path"),
+        ("log_file", ["log"], "use a path"),
+        ("http_address", ["127.0.0.1"], "use text"),
+        ("cache_config", {"local": {"size": 1}}, "use a list of text, each like '<setting>=<value>'"),
+        ("trace_config", 3, "use a list of text"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_at_once(setting, value, remedy):
+    with pytest.raises(PyTritonBadParameterError) as caught:
+        TritonConfig(**{setting: value})
+    assert caught.value.message.startswith(f"TritonConfig.{setting} is {value!r}; {remedy}")
+
+
+def test_a_file_of_settings_that_is_no_dictionary_is_refused():
+    with pytest.raises(PyTritonBadParameterError, match=r"from_dict got \['http_port'\]; give it a dictionary"):
+        TritonConfig.from_dict(["http_port"])
+    with pytest.raises(PyTritonBadParameterError, match=r"cache_config is \{'size': 1\}; use a list of text"):
+        TritonConfig.from_dict({"cache_config": {"size": 1}})

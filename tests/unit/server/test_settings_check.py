@@ -70,8 +70,8 @@ def test_no_settings_are_right():
 
 
 @pytest.mark.parametrize("name", ["log_verbose", "exit_timeout_secs", "http_thread_count", "memory_limit"])
-@pytest.mark.parametrize("value", [-1, 1.5, "one", True])
-def test_a_number_that_is_none_is_refused(name, value):
+@pytest.mark.parametrize("value", [-1, 2**63])
+def test_a_number_that_is_out_of_range_is_refused(name, value):
     refused(TritonConfig(**{name: value}), f"TritonConfig.{name} is {value!r}", "use an integer from 0")
 
 

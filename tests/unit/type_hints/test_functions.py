@@ -324,6 +324,10 @@ def no_stream(x: str) -> str:
 def other_name(x: Annotated[np.ndarray, Tensor((1,), np.int8, name="y")]) -> str: ...
 
 
+def a_stream_of_anything(x: str) -> Iterator: ...
+def echo(x: str) -> str: ...
+
+
 class Method:
     def method(self, x: str) -> str: ...
 
@@ -333,6 +337,11 @@ class Method:
     [
         (no_hint, r"Function 'no_hint': argument 'x' has no type hint; write .*Float32.*list\[str\]; or pass inputs="),
         (no_result, "Function 'no_result' does not say what it returns; write .*TypedDict.*outputs="),
+        (
+            a_stream_of_anything,
+            r"its result is Iterator, which does not say of what; write Iterator\[str\], for example",
+        ),
+        (Method, r"Function 'Method' is a class; pass an object of it, such as Method\(\)"),
         (none, "its result is None; a model has at least one output"),
         (a_tuple, "its result has the type hint tuple.*write a TypedDict, a dataclass or a NamedTuple"),
         (any_number, "argument 'x' takes any number of values; name each input"),
@@ -394,9 +403,28 @@ def test_declared_functions_stay_as_they_are_and_are_found():
     assert found[1].definition.config.max_batch_size == 3
 
 
+@pytest.mark.parametrize("given", ["Double", 3], ids=repr)
+def test_settings_are_written_by_name(given):
+    with pytest.raises(
+        PyTritonBadParameterError, match=rf"^@model was given {given!r}, .* as in @model\(name='Name'\)"
+    ):
+        model(given)
+
+
+@pytest.mark.parametrize("name", ["", "a b", 3], ids=repr)
+def test_a_name_that_no_model_can_have_is_refused_where_it_is_written(name):
+    with pytest.raises(PyTritonBadParameterError, match=f"^Model name {name!r} cannot be the name of a folder"):
+        model(name=name)(echo)
+
+
+def test_settings_in_a_dictionary_are_refused():
+    with pytest.raises(PyTritonBadParameterError, match=r"^config is .*; use ModelConfig\(max_batch_size=\.\.\.\)"):
+        model(config={"max_batch_size": 3})(echo)
+
+
 def test_a_lambda_needs_a_name():
     function = lambda x: x  # noqa: E731
     function.__annotations__ = {"x": str, "return": str}
-    with pytest.raises(PyTritonBadParameterError, match="has no name for its model"):
+    with pytest.raises(PyTritonBadParameterError, match=r"^A lambda has no name for its model"):
         model(function)
     assert declared_models(vars(pytriton)) == []
