@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pytriton.cli.servers import URL_HELP, choose_server
+from pytriton.cli.servers import URL_HELP, choose_server, response_timeout_s
 from pytriton.cli.tensors import Array, printable, read_assignment, read_value, save
 from pytriton.client.decoupled import DecoupledModelClient
 from pytriton.client.exceptions import PyTritonClientValueError
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> None:
         model,
         options.model_version,
         init_timeout_s=options.timeout,
-        inference_timeout_s=options.timeout,
+        inference_timeout_s=response_timeout_s(options.timeout),
         access_token=token,
         tls=TLSConfig(root_certificates=options.ca),
         convert_dtypes=True,

@@ -6,15 +6,17 @@ import contextlib
 import json
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
 from client_kinds import PROTOCOLS, open_triton, url_of
 from peers import HOST, listening, silent
-from serving import FLOATS_IN, FLOATS_OUT, NO_BATCHING, Script, bind_floats, running_triton
+from serving import FLOATS_IN, FLOATS_OUT, NO_BATCHING, Background, Script, bind_floats, running_triton
 
 from pytriton.cli.main import main
 from pytriton.client import ModelClient
@@ -144,6 +146,48 @@ def test_several_outputs_do_not_fit_one_array(triton, name, pytriton, tmp_path):
     status, _, error = pytriton("infer", url_of(triton, "http"), name, "x=1", "--save", tmp_path / "y.npy")
     assert (status, "2 outputs cannot be saved" in error) == (1, True)
     assert pytriton("infer", url_of(triton, "http"), name, "x=1", "--save", tmp_path / "y.npz")[0] == 0
+
+
+def test_text_that_looks_like_a_number(triton, name, url, pytriton):
+    @batch
+    def repeat(text):
+        return {"same": text}
+
+    triton.bind(name, repeat, [Tensor((1,), bytes, "text")], [Tensor((1,), bytes, "same")])
+    for text in ("123", "true", "null", '{"a": 1}', "[1, 2]", '["a", 1]', "[]"):
+        status, out, error = pytriton("infer", url, name, f"text={text}", "--json")
+        assert (status, error) == (0, "")
+        assert json.loads(out) == {"same": [text]}
+    for text in ('"123"', '["123"]', '[["123"]]'):
+        assert "123" in pytriton("infer", url, name, f"text={text}", "--json")[1]
+    assert "An input is given twice" in pytriton("infer", url, name, "text=hello", "text=123")[2]
+
+
+def test_without_a_timeout_nobody_is_waited_for(pytriton):
+    for protocol in PROTOCOLS:
+        started = time.monotonic()
+        status, _, error = pytriton("infer", f"{protocol}://localhost:1", "any", "x=1")
+        assert time.monotonic() - started < 5
+        assert (status, f"No server can be reached at {protocol}://localhost:1" in error) == (1, True)
+        assert "with --timeout, the client waits for a server that starts later." in error
+        assert "init_timeout_s" not in error
+
+
+def test_with_a_timeout_a_server_is_waited_for(pytriton, name):
+    with socket.create_server((HOST, 0)) as one, socket.create_server((HOST, 0)) as other:
+        ports = {"http_port": one.getsockname()[1], "grpc_port": other.getsockname()[1]}
+    requested = Background(lambda: pytriton("infer", f"{HOST}:{ports['http_port']}", name, "x=1", "--timeout", "60"))
+    with open_triton(**ports) as triton:
+        bind_floats(triton, name, double)
+        triton.run()
+        assert requested.finish(60).result[:2] == (0, "y: FP32 (1,)\n[2.]\n")
+
+
+@pytest.mark.parametrize("command", ["infer", "models"])
+def test_a_timeout_that_cannot_work(command, pytriton):
+    words = [command, "localhost:1", *(["any", "x=1"] if command == "infer" else []), "--timeout", "0"]
+    status, _, error = pytriton(*words)
+    assert status == 1, error
 
 
 def test_nobody_listens(pytriton):

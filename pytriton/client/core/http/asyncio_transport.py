@@ -70,7 +70,7 @@ class AsyncioHttpTransport:
         except Exception as error:
             if self._closed:
                 raise failures.closed_meanwhile() from None
-            raise translated(self.url.with_scheme, error, timeout_s) from error
+            raise translated(self.url.with_scheme, error, timeout_s) from error.__cause__
         finally:
             limit.end()
             pool.waiting.discard(limit)

@@ -61,7 +61,7 @@ class HttpTransport:
         except Exception as error:
             if self._closed:
                 raise failures.closed_meanwhile() from None
-            raise translated(self.url.with_scheme, error, timeout_s) from error
+            raise translated(self.url.with_scheme, error, timeout_s) from error.__cause__
 
     def close(self) -> None:
         """Closes all connections; calls that wait for a response end with an error."""
