@@ -20,10 +20,8 @@ _HTTP_1 = b"HTTP/1"
 _END_OF_HEAD = b"\r\n\r\n"
 _TLS_ALERT = b"\x15\x03"
 _METRICS = b"# HELP nv_"
-# How gRPC describes that nothing listens, or that there is no such host.
-_NOBODY = ("Connection refused", "resol", "unreachable", "No route")
-# How OpenSSL and gRPC describe that the other side does not speak TLS, or refuses the certificate.
-_NO_HANDSHAKE = ("[SSL", "handshake failed")
+# How gRPC and the system describe that nothing listens, or that there is no such host.
+_NOBODY = ("Connection refused", "Connect call failed", "resol", "Name or service", "unreachable", "No route")
 _NAMES = {"http": ("HTTP", DEFAULT_HTTP_PORT), "grpc": ("gRPC", DEFAULT_GRPC_PORT)}
 
 
@@ -31,10 +29,9 @@ def is_suspicious(url: TritonUrl, error: object) -> bool:
     """Returns whether an error may come from a port of another protocol, or another program's."""
     if not isinstance(error, PyTritonClientInferenceServerError):
         return False
-    if url.secure:
-        return error.failure is Failure.UNREACHABLE and any(words in error.message for words in _NO_HANDSHAKE)
-    if error.failure is Failure.UNREACHABLE:
-        return url.protocol == "grpc" and not any(words in error.message for words in _NOBODY)
+    if error.failure is Failure.UNREACHABLE:  # the connection failed, or what is agreed upon at its beginning
+        has_beginning = url.secure or url.protocol == "grpc"
+        return has_beginning and not any(words in error.message for words in _NOBODY)
     return error.failure in (Failure.LOST, Failure.MALFORMED)
 
 
@@ -69,9 +66,7 @@ def _problem_of_tls(url: TritonUrl, answer: bytes) -> str | None:
     if spoken is None:
         return None
     own = f"{spoken}://{url.without_scheme if spoken == 'http' else url.without_scheme.removesuffix(url.path)}"
-    return (
-        f"{url.with_scheme} does not speak TLS; use {own}, or the port of a proxy that does."
-    )
+    return f"{url.with_scheme} does not speak TLS; use {own}, or the port of a proxy that does."
 
 
 def _problem_of_http(url: TritonUrl, answer: bytes) -> str | None:

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Sequence
 
 from pytriton.client.core.deadlines import Deadline, in_seconds
+from pytriton.client.core.inputs import nearest
 from pytriton.client.core.patience import PATIENT, Patience, Prospects, hopeless
 from pytriton.client.core.port_probe import is_suspicious
 from pytriton.client.core.sansio import Sleep, Steps
@@ -233,7 +234,9 @@ def _absence(
     if versions:
         return PyTritonClientModelNotReadyError(f"{problem}; it has version {', '.join(versions)} of it.")
     others = sorted({entry["name"] for entry in ready})
-    return PyTritonClientModelNotReadyError(f"{problem}; it has {_listed(others) or 'no model'}.")
+    near = nearest(name, others)
+    meant = f" Did you mean {near!r}?" if near is not None else ""
+    return PyTritonClientModelNotReadyError(f"{problem}; it has {_listed(others) or 'no model'}.{meant}")
 
 
 def _is_not_found(server: Server, model: tuple[str, str], deadline: Deadline) -> Steps[bool]:

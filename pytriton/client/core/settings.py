@@ -62,7 +62,10 @@ class Settings:
         """
         if callable(self.url):
             return []
-        urls = list(self.url) if isinstance(self.url, Sequence) and not isinstance(self.url, str) else [self.url]
+        if isinstance(self.url, Sequence) and not isinstance(self.url, str | bytes):
+            urls = list(self.url)
+        else:
+            urls = [self.url]  # type: ignore[list-item]
         if not urls:
             raise PyTritonClientValueError("The list of URLs is empty; name at least one server.")
         return [TritonUrl.from_url(url) for url in urls]

@@ -134,7 +134,7 @@ class AsyncioHttpTransport:
             await loop.create_connection(lambda: connection, self.url.hostname, self.url.port, **options)
         except (OSError, ValueError) as error:  # such as a file without a certificate
             connection.abort()
-            raise ConnectError(str(error)) from error
+            raise ConnectError(str(error) or type(error).__name__) from error
         except BaseException:
             connection.abort()
             raise
