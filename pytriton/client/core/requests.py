@@ -12,6 +12,7 @@ import numpy as np
 
 from pytriton.client.core.deadlines import check_timeout
 from pytriton.client.core.inputs import Array, arrays_of_batch, arrays_of_sample, match
+from pytriton.client.core.parameters import check_parameters
 from pytriton.client.core.tensors import InferInput, InferRequestedOutput
 from pytriton.client.exceptions import PyTritonClientValueError
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
@@ -73,7 +74,11 @@ def options_of(
     timeout_s: float | None,
     progress: bool = False,
 ) -> Options | None:
-    """Collects the options of a request; returns None if there are none, as for most requests."""
+    """Collects the options of a request; returns None if there are none, as for most requests.
+
+    Raises:
+        PyTritonClientInputError: A parameter is reserved, which is known before anything is sent.
+    """
     if (
         parameters is None
         and headers is None
@@ -84,6 +89,8 @@ def options_of(
         and progress is False
     ):
         return None
+    if isinstance(parameters, Mapping):
+        check_parameters(parameters)
     shown = None if progress is False else progress
     return Options(parameters, headers, outputs, request_id, priority, timeout_s, shown)
 

@@ -65,7 +65,7 @@ class Settings:
         if isinstance(self.url, Sequence) and not isinstance(self.url, str | bytes):
             urls = list(self.url)
         else:
-            urls = [self.url]  # type: ignore[list-item]
+            urls = [self.url]
         if not urls:
             raise PyTritonClientValueError("The list of URLs is empty; name at least one server.")
         return [TritonUrl.from_url(url) for url in urls]

@@ -227,9 +227,12 @@ def test_compressed_responses(encoding, compress):
     headers = {b"content-encoding": encoding.encode(), b"inference-header-content-length": b"%d" % head}
     infer = api.call_of("infer", "m", [])
 
-    assert same(array_named(infer.read(api.Response(200, headers, compress(body))), "y"), content["y"])
+    requested = {"accept-Encoding": encoding}
+    assert same(array_named(infer.read(api.Response(200, headers, compress(body)).to(requested)), "y"), content["y"])
     with pytest.raises(ValueError, match="the body is not"):
-        infer.read(api.Response(200, headers, body))
+        infer.read(api.Response(200, headers, body).to(requested))
+    with pytest.raises(ValueError, match=rf"compressed \({encoding}\), which was not requested"):
+        infer.read(api.Response(200, headers, compress(body)).to({}))
 
 
 def test_json_that_is_nested_too_deeply_is_not_tritons():

@@ -33,11 +33,19 @@ class Response(NamedTuple):
         status: Its status.
         headers: Its headers, by their names in lower case.
         body: Its body.
+        may_be_compressed: The request has asked for that.
     """
 
     status: int
     headers: Mapping[bytes, bytes]
     body: Content
+    may_be_compressed: bool = False
+
+    def to(self, headers: Mapping[str, str]) -> Response:
+        """Returns the response to a request with these headers."""
+        if b"content-encoding" in self.headers and any(name.lower() == "accept-encoding" for name in headers):
+            return self._replace(may_be_compressed=True)
+        return self
 
 
 class Call(NamedTuple):
@@ -245,13 +253,18 @@ def _result_of(response: Response) -> InferResult:
 
 
 def _decoded(response: Response) -> Content:
-    """Returns the body, decompressed if the user's headers have requested compression."""
+    """Returns the body, decompressed if the user's headers have requested compression.
+
+    What nobody has asked for is not decompressed: it may take any amount of memory.
+    """
     encoding = response.headers.get(b"content-encoding")
     if encoding is None:
         return response.body
     decode = _DECODERS.get(encoding.lower())
     if decode is None:
         return response.body
+    if not response.may_be_compressed:
+        raise ValueError(f"its body is compressed ({encoding.decode('latin-1')}), which was not requested")
     try:
         return decode(response.body)
     except (OSError, EOFError, zlib.error) as error:

@@ -60,7 +60,8 @@ class AsyncioHttpTransport:
         limit = _Limit(timeout_s)
         pool.waiting.add(limit)
         try:
-            return call.read(await self._exchange(pool, parts, timeout_s, is_repeatable=call.verb == "GET"))
+            response = await self._exchange(pool, parts, timeout_s, is_repeatable=call.verb == "GET")
+            return call.read(response.to(headers))
         except asyncio.CancelledError:
             if not limit.has_cancelled():
                 raise

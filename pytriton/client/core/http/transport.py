@@ -57,7 +57,8 @@ class HttpTransport:
         call = api.call_of(method, *args, **kwargs)
         parts = (self._head.of(call, headers, sum(map(len, call.parts))), *call.parts)
         try:
-            return call.read(self._exchange(parts, deadline, is_repeatable=call.verb == "GET"))
+            response = self._exchange(parts, deadline, is_repeatable=call.verb == "GET")
+            return call.read(response.to(headers))
         except Exception as error:
             if self._closed:
                 raise failures.closed_meanwhile() from None
