@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from pytriton.client.core import fork_safety
 from pytriton.client.core.deadlines import check_timeout
@@ -82,6 +82,9 @@ class BaseModelClient(abc.ABC):
         convert_dtypes: bool = False,
     ) -> None:
         """Stores the arguments; ``lazy_init`` decides when it connects."""
+        check_type("model_config", model_config, TritonModelConfig)
+        check_type("tls", tls, TLSConfig)
+        check_type("retry", retry, RetryPolicy)
         self._settings = Settings(
             url=url,
             model_name=model_name,
@@ -115,7 +118,10 @@ class BaseModelClient(abc.ABC):
         Returns:
             A client with connections of its own.
         """
-        settings, session = existing_client._settings, existing_client._session
+        client = getattr(existing_client, "_client", existing_client)  # that of a client of futures
+        if not isinstance(client, BaseModelClient):
+            raise PyTritonClientValueError(f"existing_client is {existing_client!r}; give a client of pytriton.client.")
+        settings, session = client._settings, client._session
         return cls(
             settings.url,
             settings.model_name,
@@ -163,6 +169,9 @@ class BaseModelClient(abc.ABC):
             )
         return request
 
+    def __reduce__(self) -> NoReturn:
+        refuse_copy(self)
+
     def __repr__(self) -> str:
         url = self._settings.url
         return f"{type(self).__name__}({name_of(url) if callable(url) else repr(url)}, {self._settings.model_name!r})"
@@ -176,6 +185,29 @@ def _restart_timeout(timeout_s: float | None) -> float:
     if timeout_s is None:
         return DEFAULT_RESTART_TIMEOUT_S
     return 0.0 if timeout_s == 0 else check_timeout("restart_timeout_s", timeout_s)
+
+
+def refuse_copy(client: object) -> NoReturn:
+    """Raises the error for a client that is copied or pickled."""
+    name = type(client).__name__
+    raise TypeError(
+        f"A {name} cannot be copied, or sent to another process; create one there, with the same arguments."
+    )
+
+
+def check_type(what: str, value: object, wanted: type[object]) -> None:
+    """Checks the class of an argument that may be None.
+
+    Args:
+        what: Its name in the message.
+        value: Its value.
+        wanted: Its class.
+
+    Raises:
+        PyTritonClientValueError: It has another one.
+    """
+    if value is not None and not isinstance(value, wanted):
+        raise PyTritonClientValueError(f"{what} is {value!r}; give a {wanted.__name__}.")
 
 
 def check_count(what: str, number: Any) -> int:

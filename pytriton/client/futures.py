@@ -7,10 +7,10 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from pytriton.client.asyncio_client import AsyncioModelClient
-from pytriton.client.base import check_count
+from pytriton.client.base import check_count, refuse_copy
 from pytriton.client.core.deadlines import in_seconds
 from pytriton.client.core.inputs import Array
 from pytriton.client.core.loop_thread import LoopThread
@@ -115,6 +115,9 @@ class FuturesModelClient:
     def __enter__(self: _Self) -> _Self:
         self._check_open()
         return self
+
+    def __reduce__(self) -> NoReturn:
+        refuse_copy(self)
 
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         if error_type is None:

@@ -169,7 +169,7 @@ def _meant(name: str, known: Sequence[str]) -> str:
         instead = "; timeout_s is that of one request" if name == "inference_timeout_s" else ""
         return f" (it is an argument of the client, not of its requests{instead})"
     near = nearest(name, known)
-    if near is None:
+    if near is None or near == name:  # an option that this client does not have
         return ""
     return f" (did you mean {near!r}?)" if near not in _OPTIONS else f" (did you mean the option {near}?)"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -14,7 +15,7 @@ from pytriton.client.core.deadlines import check_timeout
 from pytriton.client.core.inputs import Array, arrays_of_batch, arrays_of_sample, match
 from pytriton.client.core.parameters import check_parameters
 from pytriton.client.core.tensors import InferInput, InferRequestedOutput
-from pytriton.client.exceptions import PyTritonClientValueError
+from pytriton.client.exceptions import PyTritonClientInputError, PyTritonClientValueError
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 from pytriton.proxy.telemetry.propagation import RequestSpan
 
@@ -232,6 +233,31 @@ def check_token(access_token: Any) -> None:
         raise PyTritonClientValueError("access_token cannot be sent; give a string of printable ASCII characters.")
 
 
+def check_load(config: Any, files: Any) -> None:
+    """Checks a model's configuration and files, as `ModelClient.load_model` takes them.
+
+    Raises:
+        PyTritonClientInputError: They cannot be sent.
+    """
+    if config is not None and not _is_json_object(config):
+        raise PyTritonClientInputError(
+            f"config is {config!r}; give the model's configuration as JSON, such as json.dumps({{...}})."
+        )
+    for path, content in _items("files", files):
+        if not isinstance(path, str) or not path.startswith("file:") or not isinstance(content, bytes | bytearray):
+            raise PyTritonClientInputError(
+                f"files has {path!r} with a value of type {type(content).__name__}; give contents as bytes, by names "
+                "such as 'file:1/model.onnx'."
+            )
+
+
+def _is_json_object(text: Any) -> bool:
+    try:
+        return isinstance(text, str) and isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
 def _settings(options: Options) -> dict[str, Any]:
     """Returns the arguments of the method ``infer`` that differ from their defaults."""
     settings: dict[str, Any] = {}
@@ -286,6 +312,8 @@ def _header(name: str, value: Any) -> str:
 def _wanted_outputs(config: TritonModelConfig, outputs: Sequence[str] | None) -> Sequence[str] | None:
     if outputs is None:
         return None
+    if not isinstance(outputs, Iterable):
+        raise PyTritonClientValueError(f"outputs is {outputs!r}; give a list of names.")
     names = [outputs] if isinstance(outputs, str) else list(outputs)
     known = {spec.name for spec in config.outputs}
     for name in names:

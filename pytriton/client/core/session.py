@@ -22,6 +22,7 @@ from pytriton.client.core.readiness import check_protocol, wait_for_addresses, w
 from pytriton.client.core.requests import (
     EncodedRequest,
     Options,
+    check_load,
     check_token,
     make_request,
     response_of,
@@ -223,7 +224,12 @@ class Session:
         return Deadline(timeout_s, f"Inference of model {self.model[0]!r}")
 
     def load(self, config: str | None, files: Mapping[str, bytes] | None) -> Steps[None]:
-        """Loads or reloads the model on every server."""
+        """Loads or reloads the model on every server.
+
+        Raises:
+            PyTritonClientInputError: An argument cannot work; nothing was sent.
+        """
+        check_load(config, files)
         yield from self._on_every_server("load_model", config=config, files=files)
         self._is_outdated, self.prepared = True, False
 

@@ -78,6 +78,10 @@ class Settings:
         """
         if not isinstance(self.model_name, str) or not self.model_name or not is_text(self.model_name):
             raise PyTritonClientValueError(f"model_name is {self.model_name!r}; give the model's name.")
+        if "://" in self.model_name:
+            raise PyTritonClientValueError(
+                f"model_name is {self.model_name!r}, which is a URL; give the URL first, and then the model's name."
+            )
         return self.model_name, version_of(self.model_version)
 
 

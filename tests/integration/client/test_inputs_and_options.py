@@ -227,6 +227,7 @@ def test_what_a_request_has_besides_inputs_reaches_the_model(kind, protocol, for
         ({"headers": {"a": "b\r\nc: d"}}, "Header 'a'"),
         ({"headers": {"a b": "c"}}, "Header 'a b' has a name that cannot be sent"),
         ({"outputs": []}, "No output is requested"),
+        ({"outputs": 3}, "outputs is 3; give a list of names"),
         ({"request_id": 7}, "request_id is 7"),
         ({"priority": -1}, "priority is -1"),
         ({"priority": True}, "priority is True"),
@@ -238,6 +239,15 @@ def test_what_a_request_has_besides_inputs_reaches_the_model(kind, protocol, for
 def test_options_that_cannot_be_sent(client, options, message):
     with pytest.raises(PyTritonClientValueError, match=message):
         client.infer_sample([1], [2], **options)
+
+
+def test_a_binary_header_of_grpc(triton, name, kind):
+    bind_floats(triton, name, echo)
+    with (
+        open_client(kind, url_of(triton, "grpc"), name) as client,
+        pytest.raises(PyTritonClientValueError, match="Header 'x-bin' would be binary in gRPC"),
+    ):
+        client.infer_sample([1], headers={"X-Bin": "a"})
 
 
 @every_kind
