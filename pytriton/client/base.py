@@ -7,7 +7,7 @@ from typing import Any, NoReturn, TypeVar
 
 from pytriton.client.core import fork_safety
 from pytriton.client.core.deadlines import check_timeout
-from pytriton.client.core.requests import EncodedRequest
+from pytriton.client.core.requests import EncodedRequest, check_rows
 from pytriton.client.core.server_set import name_of
 from pytriton.client.core.session import Session
 from pytriton.client.core.settings import (
@@ -16,7 +16,7 @@ from pytriton.client.core.settings import (
     DEFAULT_RESTART_TIMEOUT_S,
     Settings,
 )
-from pytriton.client.exceptions import PyTritonClientClosedError, PyTritonClientInputError, PyTritonClientValueError
+from pytriton.client.exceptions import PyTritonClientClosedError, PyTritonClientValueError
 from pytriton.client.retry import RetryPolicy
 from pytriton.client.tls import TLSConfig
 from pytriton.client.url import ServerUrls
@@ -162,15 +162,11 @@ class BaseModelClient(abc.ABC):
         """Checks that a batch is not larger than the model accepts."""
         config = self._session.config
         assert config is not None
-        if not request.single and request.rows > config.max_batch_size > 0:
-            raise PyTritonClientInputError(
-                f"The batch has {request.rows} rows, and model {config.model_name!r} takes {config.max_batch_size} at "
-                "once; FuturesModelClient and AsyncioModelClient send larger batches in parts."
-            )
+        check_rows(config, request)
         return request
 
     def __reduce__(self) -> NoReturn:
-        refuse_copy(self)
+        fork_safety.refuse_copy(self)
 
     def __repr__(self) -> str:
         url = self._settings.url
@@ -185,14 +181,6 @@ def _restart_timeout(timeout_s: float | None) -> float:
     if timeout_s is None:
         return DEFAULT_RESTART_TIMEOUT_S
     return 0.0 if timeout_s == 0 else check_timeout("restart_timeout_s", timeout_s)
-
-
-def refuse_copy(client: object) -> NoReturn:
-    """Raises the error for a client that is copied or pickled."""
-    name = type(client).__name__
-    raise TypeError(
-        f"A {name} cannot be copied, or sent to another process; create one there, with the same arguments."
-    )
 
 
 def check_type(what: str, value: object, wanted: type[object]) -> None:

@@ -10,7 +10,8 @@ from concurrent.futures import Future
 from typing import Any, NoReturn, TypeVar
 
 from pytriton.client.asyncio_client import AsyncioModelClient
-from pytriton.client.base import check_count, refuse_copy
+from pytriton.client.base import check_count
+from pytriton.client.core import fork_safety
 from pytriton.client.core.deadlines import in_seconds
 from pytriton.client.core.inputs import Array
 from pytriton.client.core.loop_thread import LoopThread
@@ -117,7 +118,7 @@ class FuturesModelClient:
         return self
 
     def __reduce__(self) -> NoReturn:
-        refuse_copy(self)
+        fork_safety.refuse_copy(self)
 
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         if error_type is None:

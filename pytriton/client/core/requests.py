@@ -172,6 +172,19 @@ def make_request(
     )
 
 
+def check_rows(config: TritonModelConfig, request: EncodedRequest) -> None:
+    """Checks that a batch is not larger than the model accepts.
+
+    Raises:
+        PyTritonClientInputError: It is.
+    """
+    if not request.single and request.rows > config.max_batch_size > 0:
+        raise PyTritonClientInputError(
+            f"The batch has {request.rows} rows, and model {config.model_name!r} takes {config.max_batch_size} at "
+            "once; FuturesModelClient and AsyncioModelClient send larger batches in parts."
+        )
+
+
 def tensors_of(request: EncodedRequest) -> list[InferInput]:
     """Makes the inputs of a request, with their contents."""
     return [tensor_of(spec, array) for spec, array in request.arrays]

@@ -76,13 +76,22 @@ class Settings:
         Raises:
             PyTritonClientValueError: They are not valid.
         """
-        if not isinstance(self.model_name, str) or not self.model_name or not is_text(self.model_name):
-            raise PyTritonClientValueError(f"model_name is {self.model_name!r}; give the model's name.")
-        if "://" in self.model_name:
-            raise PyTritonClientValueError(
-                f"model_name is {self.model_name!r}, which is a URL; give the URL first, and then the model's name."
-            )
-        return self.model_name, version_of(self.model_version)
+        return check_model_name(self.model_name), version_of(self.model_version)
+
+
+def check_model_name(model_name: object) -> str:
+    """Checks a model's name, and returns it.
+
+    Raises:
+        PyTritonClientValueError: It is none.
+    """
+    if not isinstance(model_name, str) or not model_name or not is_text(model_name):
+        raise PyTritonClientValueError(f"model_name is {model_name!r}; give the model's name.")
+    if "://" in model_name:
+        raise PyTritonClientValueError(
+            f"model_name is {model_name!r}, which is a URL; give the URL first, and then the model's name."
+        )
+    return model_name
 
 
 def version_of(model_version: str | int | None) -> str:
