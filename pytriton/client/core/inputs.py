@@ -120,10 +120,7 @@ def arrays_of_batch(
         try:
             array = _as_array(value, spec, convert)
             if array.ndim == 0 or not fits(array.shape[1:], spec.shape):
-                sample = array.ndim == len(spec.shape)
-                raise _MisfitError(
-                    f"the value has shape {array.shape}{'; infer_sample takes one sample' if sample else ''}"
-                )
+                raise _MisfitError(f"the value has shape {array.shape}{_remedy_of_batch(array.shape, spec.shape)}")
             if array.shape[0] == 0:
                 raise _MisfitError("the batch is empty")
         except _MisfitError as misfit:
@@ -135,6 +132,14 @@ def arrays_of_batch(
             f"The inputs have batches of different sizes: {sizes}; {_described(config)} behind the batch dimension."
         )
     return arrays
+
+
+def _remedy_of_batch(shape: tuple[int, ...], dims: tuple[int, ...]) -> str:
+    if len(shape) != len(dims):
+        return ""
+    if dims == (1,) and shape != (1,):
+        return f"; .reshape(-1, 1) makes it a batch of {shape[0]}"
+    return "; infer_sample takes one sample"
 
 
 def _described(config: TritonModelConfig) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import NamedTuple
 
 from pytriton.client.core.failures import is_temporary, server_error
@@ -19,6 +20,7 @@ _UNREACHABLE_S = 1.0
 _STRANGER_S = 5.0
 # A server may be that busy.
 _SILENT_S = 30.0
+_WITH_PATH = re.compile(r"https?://[^/, ]+(/[^, ]+)")  # of one server
 _ADVICE = (
     "Check that the server runs, and its address and port (8000 for HTTP and 8001 for gRPC by default); with "
     "init_timeout_s, the client waits for a server that starts later."
@@ -80,5 +82,7 @@ def hopeless(urls: str, reason: PyTritonClientError | None) -> PyTritonClientErr
     """
     why = reason.message.rstrip(".") if reason else f"No server can be reached at {urls}"
     if isinstance(reason, PyTritonClientInferenceServerError) and reason.failure is Failure.MALFORMED:
-        return server_error(f"{why}. {_ADVICE}", Failure.MALFORMED)
+        with_path = _WITH_PATH.fullmatch(urls)
+        prefix = f" The path of the URL, {with_path[1]!r}, is put before Triton's own." if with_path else ""
+        return server_error(f"{why}.{prefix} {_ADVICE}", Failure.MALFORMED)
     return PyTritonClientTimeoutError(f"{why}. {_ADVICE}")

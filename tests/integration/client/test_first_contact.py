@@ -214,6 +214,26 @@ def test_another_program_that_speaks_http(kind, stranger):
         assert caught.value.failure is Failure.MALFORMED
 
 
+@pytest.mark.parametrize("kind", ["blocking", "asyncio"])
+@pytest.mark.parametrize(
+    "body", [b"<html>home</html>", b'{"status": "ok"}', b'["ok"]'], ids=["a page", "JSON", "a list"]
+)
+def test_another_program_that_answers_every_path(kind, body):
+    with (
+        listening(speaking("200 OK", body)) as port,
+        open_client(kind, f"http://{HOST}:{port}", "any", init_timeout_s=60) as client,
+    ):
+        message = rf"{port} does not respond like Triton; .* Its response: .*(home|ok)"
+        assert fails_at_once(client, PyTritonClientInferenceServerError, message).failure is Failure.MALFORMED
+
+
+def test_a_path_that_is_too_much(triton):
+    with ModelClient(f"{url_of(triton, 'http')}/models", "any") as client:
+        message = r"Its response: status 404.* The path of the URL, '/models', is put before Triton's own\. Check"
+        with pytest.raises(PyTritonClientInferenceServerError, match=message):
+            client.infer_sample([1])
+
+
 def test_another_program_is_waited_for_with_a_timeout(caplog):
     """It may be a proxy that does not know its server yet."""
     with (

@@ -261,7 +261,7 @@ def test_batches_of_different_sizes():
     ("value", "message"),
     [
         (np.zeros((0, 3), np.float32), "the batch is empty"),
-        ([1, 2], r"has shape \(2,\); infer_sample takes one sample"),
+        ([1, 2], r"has shape \(2,\); infer_sample takes one sample\.$"),
         (1, r"has shape \(\)"),
         ([[[1]]], r"has shape \(1, 1, 1\)"),
     ],
@@ -269,6 +269,11 @@ def test_batches_of_different_sizes():
 def test_what_is_no_batch(value, message):
     with pytest.raises(PyTritonClientValueError, match=message):
         batch(value)
+
+
+def test_a_batch_of_single_values():
+    with pytest.raises(PyTritonClientValueError, match=r"has shape \(2,\); \.reshape\(-1, 1\) makes it a batch of 2"):
+        batch(["a", "b"], "BYTES", (1,))
 
 
 def test_a_batch_given_as_a_sample():
