@@ -40,8 +40,8 @@ class BaseModelClient(abc.ABC):
         lazy_init: Connect on first use; otherwise when the client is created or, in asyncio, entered.
         init_timeout_s: How long to wait, in seconds, until the server and the model are ready and the model's
             configuration is known; also for a server that starts later. By default it is 300 for a server that
-            responds, and 1 for one that cannot be reached. A ready server that does not have the model is not waited
-            for. While a function gives no address, one is waited for, too.
+            responds, 1 for one that cannot be reached, and 5 where another program responds. A ready server that does
+            not have the model is not waited for. While a function gives no address, one is waited for, too.
         inference_timeout_s: How long to wait for a response, in seconds; 60 by default. Clients of streams wait so long
             for each response, and by default for any time, as a stream may be slow.
         model_config: The model's configuration; by default, it is fetched from the server once.

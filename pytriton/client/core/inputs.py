@@ -24,6 +24,7 @@ _OPTIONS = ("parameters", "headers", "outputs", "request_id", "priority", "timeo
 _ARGUMENTS_OF_CLIENTS = frozenset(
     {"access_token", "convert_dtypes", "inference_timeout_s", "init_timeout_s", "model_name", "model_version", "url"}
 )
+_MAX_DEPTH = 64  # of an array of NumPy's
 _OBJECT = np.dtype(np.object_)
 
 
@@ -153,7 +154,7 @@ def _names(names: Iterable[str]) -> str:
 
 def _check_no_dictionary(config: TritonModelConfig, positional: Sequence[Any]) -> None:
     for value in positional:
-        if isinstance(value, Mapping):
+        if type(value) is not np.ndarray and isinstance(value, Mapping):
             raise PyTritonClientInputError(
                 f"A dictionary was given by position, with the keys {_names(value)}; write ** before it, to give its "
                 f"values by name: {_described(config)}."
@@ -280,9 +281,9 @@ def _from_python(value: Any, wanted: np.dtype[Any]) -> Array:
     raise _MisfitError(f"the value holds {_unfit(value, wanted)}")
 
 
-def _lengths(value: Any) -> str:
+def _lengths(value: Any, depth: int = 0) -> str:
     """Says which parts of a nested list differ in length; empty if none do."""
-    if not isinstance(value, list | tuple):
+    if not isinstance(value, list | tuple) or depth > _MAX_DEPTH:
         return ""
     parts = [part for part in value if isinstance(part, list | tuple) or np.ndim(part)]
     if len(parts) < len(value):
@@ -291,12 +292,13 @@ def _lengths(value: Any) -> str:
     if len(set(sizes)) > 1:
         other = next(size for size in sizes if size != sizes[0])
         return f"its rows have different lengths, such as {sizes[0]} and {other}"
-    return next((lengths for part in parts if (lengths := _lengths(part))), "")
+    return next((lengths for part in parts if (lengths := _lengths(part, depth + 1))), "")
 
 
 def _unfit(value: Any, wanted: np.dtype[Any]) -> str:
     """Describes the first element that is no number of a dtype."""
-    for element in _leaves(value):
+    for leaf in _leaves(value):
+        element = leaf.item() if isinstance(leaf, np.generic) else leaf
         shown = reprlib.repr(element)
         if element is None:
             return "None, which is no number"
@@ -311,10 +313,10 @@ def _unfit(value: Any, wanted: np.dtype[Any]) -> str:
     return "a number that does not fit into it"
 
 
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, list | tuple):
+def _leaves(value: Any, depth: int = 0) -> Iterator[Any]:
+    if isinstance(value, list | tuple) and depth <= _MAX_DEPTH:
         for part in value:
-            yield from _leaves(part)
+            yield from _leaves(part, depth + 1)
     else:
         yield value
 

@@ -147,6 +147,7 @@ def test_python_numbers_are_floats_where_these_are_wanted(value):
         (-(10**30), "INT64", "holds a number that does not fit into it"),
         ([[1], [1, 2]], "FP32", "cannot be made an array: its rows have different lengths, such as 1 and 2"),
         ([[[1], [2]], [[1], [2, 3]]], "FP32", "its rows have different lengths, such as 1 and 2"),
+        ([1, np.float32(2.5)], "INT32", r"holds 2\.5, which is no integer"),
         ([[1, 2], 3], "FP32", "cannot be made an array: it holds both lists and single values"),
         ([np.float32([1]), np.float32([1, 2])], "FP32", "its rows have different lengths, such as 1 and 2"),
         (-1, "UINT8", "holds -1, which does not fit"),
@@ -170,6 +171,14 @@ def test_values_that_are_no_input(value, datatype, message):
         sample(value, datatype)
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
     assert caught.value.__cause__ is None
+
+
+def test_a_list_that_holds_itself():
+    value = [1]
+    value.append(value)
+    for datatype in ("FP32", "BYTES", "INT32"):
+        with pytest.raises(PyTritonClientValueError, match="Input 'x' of model 'M' is"):
+            sample(value, datatype)
 
 
 def test_another_byte_order_is_converted_on_request():
