@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> None:
     """Sends the request, and prints or saves the response; a decoupled model may send several."""
     url, model, assignments = _split(options.words)
     url, token = choose_server(url, options.token, "pytriton infer")
-    parameters = {name: read_value(text) for name, _, text in (word.partition("=") for word in options.parameter)}
+    parameters = dict(map(_parameter, options.parameter))
     client = ModelClient(
         url,
         model,
@@ -79,6 +79,13 @@ def _split(words: Sequence[str]) -> tuple[str | None, str, Sequence[str]]:
     if not model or ":" in model or "/" in model:
         raise PyTritonClientValueError(f"The name of a model is missing; write it before its inputs, not {words[0]!r}.")
     return (urls[0] if urls else None), model, words[len(names) :]
+
+
+def _parameter(word: str) -> tuple[str, Any]:
+    name, equals, text = word.partition("=")
+    if not equals or not name:
+        raise PyTritonClientValueError(f"{word!r} is no parameter; write --parameter name=value.")
+    return name, read_value(text)
 
 
 def _is_batch(config: TritonModelConfig, inputs: Mapping[str, Any]) -> bool:

@@ -35,6 +35,9 @@ def run(options: argparse.Namespace) -> None:
     server = Server(transport, create_auth_headers(token, url.protocol))
     try:
         models = list(_models(server, response_timeout_s(options.timeout)))
+    except PyTritonClientInferenceServerError as error:
+        misdirected = None if error.failure is Failure.UNREACHABLE else transport.other_protocol()
+        raise error if misdirected is None else misdirected from None
     finally:
         transport.close()
     if options.json:

@@ -129,6 +129,8 @@ def test_a_decoupled_model(triton, name, pytriton, tmp_path):
         (["x=@none.npy"], "'none.npy' cannot be read: No such file"),
         (["x=@" + __file__], "holds no array"),
         (["x=1", "localhost:8000"], "'localhost:8000' is no tensor"),
+        (["x=1", "--parameter", "warm"], "'warm' is no parameter; write --parameter name=value"),
+        (["x=1", "--parameter", "priority=1"], "is a reserved parameter"),
         (["x=1", "--save", "y.txt"], "cannot be saved to 'y.txt'"),
         (["x=1", "--save", "/none/y.npy"], "'/none/y.npy' cannot be written: No such file"),
     ],
@@ -226,6 +228,19 @@ def test_what_is_served(url, pytriton, name, triton):
     models = {model["name"]: model for model in json.loads(pytriton("models", url, "--json")[1])}
     assert models[name]["counts"] == {"inferences": 2, "executions": 1, "failed": 0}
     assert models[name]["inputs"] == ["'x': FP32 (-1,)"]
+
+
+@pytest.mark.parametrize("command", ["infer", "models"])
+def test_another_port(triton, name, pytriton, command):
+    bind_floats(triton, name, double)
+    words = [name, "x=1"] if command == "infer" else []
+    ports = {
+        "is a port of gRPC; use grpc://": triton.config.grpc_port,
+        "is a port for metrics": triton.config.metrics_port,
+    }
+    for message, port in ports.items():
+        status, _, error = pytriton(command, f"{HOST}:{port}", *words)
+        assert (status, message in error) == (1, True), error
 
 
 def test_no_models(pytriton):
