@@ -124,11 +124,14 @@ def _check_is_no_request(url: str, path: str) -> None:
     request = _REQUEST.search(path)
     if request is None:
         return
-    model = request["model"]
-    what = "a model" if model else "metrics" if path.endswith("/metrics") else "Triton's API"
-    own = url.rstrip("/").removesuffix(request[0])
-    named = f", and {model!r} as the model's name" if model else ""
-    raise _invalid(url, f"it is the address of {what} there, and the server's is {own!r}{named}")
+    model, own = request["model"], url.rstrip("/").removesuffix(request[0])
+    if model:
+        raise _invalid(url, f"it is the address of a model, whose name is {model!r} and whose server is {own!r}")
+    if path.endswith("/metrics"):
+        raise _invalid(
+            url, f"it is the address of metrics, and requests go to another port ({DEFAULT_HTTP_PORT} by default)"
+        )
+    raise _invalid(url, f"it is the address of a request, and that of its server is {own!r}")
 
 
 def _invalid(url: object, why: str) -> PyTritonClientInvalidUrlError:

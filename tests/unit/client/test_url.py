@@ -151,18 +151,12 @@ def test_what_is_no_url(text):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (
-            "http://host:8000/v2/models/x",
-            "of a model there, and the server's is 'http://host:8000', and 'x' as the model",
-        ),
-        (
-            "host:8000/v2/models/x/infer",
-            "of a model there, and the server's is 'host:8000', and 'x' as the model's name",
-        ),
-        ("https://host/triton/v2/health/ready", "of Triton's API there, and the server's is 'https://host/triton'"),
-        ("http://host:8000/v2/", "of Triton's API there, and the server's is 'http://host:8000'"),
-        ("grpc://host:8001/v2/models/x", "of a model there, and the server's is 'grpc://host:8001'"),
-        ("http://host:8002/metrics", "of metrics there, and the server's is 'http://host:8002'"),
+        ("http://host:8000/v2/models/x", "of a model, whose name is 'x' and whose server is 'http://host:8000'"),
+        ("host:8000/v2/models/x/infer", "of a model, whose name is 'x' and whose server is 'host:8000'"),
+        ("https://host/triton/v2/health/ready", "of a request, and that of its server is 'https://host/triton'"),
+        ("http://host:8000/v2/", "of a request, and that of its server is 'http://host:8000'"),
+        ("grpc://host:8001/v2/models/x", "of a model, whose name is 'x' and whose server is 'grpc://host:8001'"),
+        ("http://host:8002/metrics", "of metrics, and requests go to another port (8000 by default)"),
         (":8000", "it is a port without a host, as in 'localhost:8000'"),
         ("8000", "it is a port without a host, as in 'localhost:8000'"),
         (8000, "it is of type int"),
