@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pytriton.cli.servers import URL_HELP, choose_server
+from pytriton.cli.servers import URL_HELP, choose_server, response_timeout_s
 from pytriton.cli.tensors import Array, printable, read_assignment, read_value, save
 from pytriton.client.decoupled import DecoupledModelClient
 from pytriton.client.exceptions import PyTritonClientValueError
@@ -44,13 +44,13 @@ def run(options: argparse.Namespace) -> None:
     """Sends the request, and prints or saves the response; a decoupled model may send several."""
     url, model, assignments = _split(options.words)
     url, token = choose_server(url, options.token, "pytriton infer")
-    parameters = {name: read_value(text) for name, _, text in (word.partition("=") for word in options.parameter)}
+    parameters = dict(map(_parameter, options.parameter))
     client = ModelClient(
         url,
         model,
         options.model_version,
         init_timeout_s=options.timeout,
-        inference_timeout_s=options.timeout,
+        inference_timeout_s=response_timeout_s(options.timeout),
         access_token=token,
         tls=TLSConfig(root_certificates=options.ca),
         convert_dtypes=True,
@@ -79,6 +79,13 @@ def _split(words: Sequence[str]) -> tuple[str | None, str, Sequence[str]]:
     if not model or ":" in model or "/" in model:
         raise PyTritonClientValueError(f"The name of a model is missing; write it before its inputs, not {words[0]!r}.")
     return (urls[0] if urls else None), model, words[len(names) :]
+
+
+def _parameter(word: str) -> tuple[str, Any]:
+    name, equals, text = word.partition("=")
+    if not equals or not name:
+        raise PyTritonClientValueError(f"{word!r} is no parameter; write --parameter name=value.")
+    return name, read_value(text)
 
 
 def _is_batch(config: TritonModelConfig, inputs: Mapping[str, Any]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -11,10 +12,18 @@ from typing import Any
 
 from pytriton import __version__, json_logs
 from pytriton.cli import check, gateway, infer, models, ray, run, serve
+from pytriton.cli.servers import DEFAULT_TIMEOUT_S
 from pytriton.client.exceptions import Failure, PyTritonClientError, PyTritonClientInferenceServerError
 from pytriton.exceptions import PyTritonError
 
 TOKEN_VARIABLE = "PYTRITON_ACCESS_TOKEN"
+_TIMEOUT_HELP = (
+    f"seconds to wait for a response (default: {DEFAULT_TIMEOUT_S:g}), and for a server that starts later, which by "
+    "default is not waited for"
+)
+_FLAGS = {"init_timeout_s": "--timeout", "inference_timeout_s": "--timeout", "access_token": "--token"}
+"""The flags for arguments of clients."""
+_ARGUMENT = re.compile(rf"(?<!['\"\w])({'|'.join(_FLAGS)})(?!['\"\w])")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,8 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PyTritonClientError as error:
         hint = ""
         if isinstance(error, PyTritonClientInferenceServerError) and error.failure is Failure.RESTRICTED:
-            hint = f" On the command line: --token, or the environment variable {TOKEN_VARIABLE}."
-        _report(f"{error.message}{hint}")
+            hint = f" The environment variable {TOKEN_VARIABLE} does it, too."
+        _report(f"{_ARGUMENT.sub(_flag, error.message)}{hint}")
         return 1
     except PyTritonError as error:
         _report(error.message)
@@ -45,6 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _flag(argument: re.Match[str]) -> str:
+    return _FLAGS[argument[0]]
 
 
 def _report(message: str) -> None:
@@ -68,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
             help=f"the server's access token; by default, what {TOKEN_VARIABLE} holds, or that of your own server",
         )
         command.add_argument("--ca", metavar="FILE", help="certificates (PEM) that the server's own must be signed by")
-        command.add_argument("--timeout", type=float, default=30.0, metavar="S", help="seconds to wait (default: 30)")
+        command.add_argument("--timeout", type=float, metavar="S", help=_TIMEOUT_HELP)
     run.add_arguments(_command(commands, run))
     serve.add_arguments(_command(commands, serve), TOKEN_VARIABLE)
     gateway.add_arguments(_command(commands, gateway), TOKEN_VARIABLE)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from pytriton.cli.servers import URL_HELP, choose_server
+from pytriton.cli.servers import URL_HELP, choose_server, response_timeout_s
 from pytriton.client.auth import create_auth_headers
 from pytriton.client.core.servers import Server
 from pytriton.client.core.session import read_config
@@ -34,7 +34,10 @@ def run(options: argparse.Namespace) -> None:
     transport = blocking_transport(url, TLSConfig(root_certificates=options.ca))
     server = Server(transport, create_auth_headers(token, url.protocol))
     try:
-        models = list(_models(server, options.timeout))
+        models = list(_models(server, response_timeout_s(options.timeout)))
+    except PyTritonClientInferenceServerError as error:
+        misdirected = None if error.failure is Failure.UNREACHABLE else transport.other_protocol()
+        raise error if misdirected is None else misdirected from None
     finally:
         transport.close()
     if options.json:

@@ -10,6 +10,8 @@ from pytriton.client.url import TritonUrl
 from pytriton.server.running_servers import RunningServer, running_servers
 
 DEFAULT_URL = "localhost:8000"
+DEFAULT_TIMEOUT_S = 30.0
+"""How long a response may take by default."""
 URL_HELP = (
     "localhost, localhost:8000, http://…, grpc://… and the like; by default, the server that you run on this machine, "
     f"or {DEFAULT_URL}"
@@ -32,6 +34,11 @@ def choose_server(url: str | None, token: str | None, command: str) -> tuple[str
     if url is None:
         url = _only(servers, command)
     return url, token if token is not None else _token_of(url, servers)
+
+
+def response_timeout_s(timeout_s: float | None) -> float:
+    """Returns how long a response may take, if ``--timeout`` has this value."""
+    return DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s
 
 
 def _only(servers: Sequence[RunningServer], command: str) -> str:

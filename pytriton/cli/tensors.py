@@ -22,7 +22,8 @@ def read_assignment(word: str, of_bytes: Container[str] = ()) -> tuple[str, Any]
     Args:
         word: The word. Behind the first ``=`` stands ``@`` and the name of a ``.npy`` file, or JSON, or else text. Text
             that begins with ``@`` or looks like JSON is written as JSON: ``'"@here"'``.
-        of_bytes: Names of the inputs that take the content of any file; of a ``.npy`` file with strings, the strings.
+        of_bytes: Names of the inputs that take text and bytes: JSON without strings, such as ``123``, is text there,
+            and the content of any file is taken; of a ``.npy`` file with strings, the strings.
 
     Returns:
         The name, and an array, or a value of Python's own.
@@ -35,12 +36,15 @@ def read_assignment(word: str, of_bytes: Container[str] = ()) -> tuple[str, Any]
         ('x', [[1, 2]])
         >>> read_assignment("text=hello")
         ('text', 'hello')
+        >>> read_assignment("text=123", of_bytes=["text"])
+        ('text', '123')
     """
     name, equals, text = word.partition("=")
     if not equals or not name:
         raise PyTritonClientValueError(f"{word!r} is no tensor; write name=@array.npy, name='[[1,2]]' or name=text.")
     if not text.startswith("@"):
-        return name, read_value(text)
+        value = read_value(text)
+        return name, text if name in of_bytes and not _is_text(value) else value
     path = Path(text[1:])
     return name, _bytes_of_file(name, path) if name in of_bytes else _array_of_file(name, path)
 
@@ -51,6 +55,11 @@ def read_value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def _is_text(value: Any) -> bool:
+    """Returns whether a value of JSON is a string, or a list of such values."""
+    return isinstance(value, str) or (isinstance(value, list) and bool(value) and all(map(_is_text, value)))
 
 
 def printable(array: Array) -> Any:

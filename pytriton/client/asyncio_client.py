@@ -135,8 +135,11 @@ class AsyncioModelClient(BaseModelClient):
 
     @property
     def model_config(self) -> Awaitable[TritonModelConfig]:
-        """The model's configuration, to be awaited: ``await client.model_config``."""
-        return self._prepare()
+        """The model's configuration, to be awaited: ``await client.model_config``.
+
+        It can still be read when the client is closed, if it was fetched before.
+        """
+        return self._read_config()
 
     async def infer_sample(
         self,
@@ -218,6 +221,10 @@ class AsyncioModelClient(BaseModelClient):
 
     def _connect(self) -> None:
         """Does nothing; entering the client connects."""
+
+    async def _read_config(self) -> TritonModelConfig:
+        config = self._session.config
+        return config if config is not None and self._closed else await self._prepare()
 
     async def _prepare(self) -> TritonModelConfig:
         """Prepares for the first request, once for all tasks that wait for it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
 from pytriton.client.asyncio_client import AsyncioModelClient
@@ -96,8 +96,8 @@ class AsyncioDecoupledModelClient(AsyncioModelClient):
         check_streams(config, "AsyncioModelClient")
 
 
-class AsyncResponses(AsyncIterator[dict[str, Array]]):
-    """The responses to one request; sent when the first one is awaited.
+class AsyncResponses(AsyncGenerator[dict[str, Array], None]):
+    """The responses to one request, as an asynchronous generator; sent when the first one is awaited.
 
     Args:
         client: The client.
@@ -116,7 +116,8 @@ class AsyncResponses(AsyncIterator[dict[str, Array]]):
     def __aiter__(self) -> AsyncResponses:
         return self
 
-    async def __anext__(self) -> dict[str, Array]:
+    async def asend(self, value: None = None) -> dict[str, Array]:
+        """Returns the next response, as `anext` does; nothing can be sent to it."""
         if self._ended:
             raise StopAsyncIteration
         if self._process is not fork_safety.process:
@@ -135,6 +136,11 @@ class AsyncResponses(AsyncIterator[dict[str, Array]]):
             self._ended = True
             raise StopAsyncIteration
         return session.response(self._stream.server, result, self._request)
+
+    async def athrow(self, error: Any, value: Any = None, traceback: Any = None) -> dict[str, Array]:
+        """Cancels the request, and raises an error."""
+        self.cancel()
+        return await super().athrow(error, value, traceback)
 
     async def aclose(self) -> None:
         """Cancels the request; the same as leaving the loop early."""

@@ -123,11 +123,11 @@ async def asyncio_wait_for_model_ready(
 
     try:
         await asyncio.wait_for(wait(), timeout_s)
-    except asyncio.TimeoutError as error:
+    except asyncio.TimeoutError:
         waited = f"took longer than {timeout_s:g} s"
         if is_server_ready:
-            raise PyTritonClientModelNotReadyError(f"Waiting for model {model_name!r} {waited}.") from error
-        raise PyTritonClientTimeoutError(f"Waiting for the server {waited}.") from error
+            raise PyTritonClientModelNotReadyError(f"Waiting for model {model_name!r} {waited}.") from None
+        raise PyTritonClientTimeoutError(f"Waiting for the server {waited}.") from None
 
 
 async def _answers(question: Any) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import abc
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from pytriton.client.core import fork_safety
 from pytriton.client.core.deadlines import check_timeout
-from pytriton.client.core.requests import EncodedRequest
+from pytriton.client.core.requests import EncodedRequest, check_rows
 from pytriton.client.core.server_set import name_of
 from pytriton.client.core.session import Session
 from pytriton.client.core.settings import (
@@ -16,7 +16,7 @@ from pytriton.client.core.settings import (
     DEFAULT_RESTART_TIMEOUT_S,
     Settings,
 )
-from pytriton.client.exceptions import PyTritonClientClosedError, PyTritonClientInputError, PyTritonClientValueError
+from pytriton.client.exceptions import PyTritonClientClosedError, PyTritonClientValueError
 from pytriton.client.retry import RetryPolicy
 from pytriton.client.tls import TLSConfig
 from pytriton.client.url import ServerUrls
@@ -40,8 +40,8 @@ class BaseModelClient(abc.ABC):
         lazy_init: Connect on first use; otherwise when the client is created or, in asyncio, entered.
         init_timeout_s: How long to wait, in seconds, until the server and the model are ready and the model's
             configuration is known; also for a server that starts later. By default it is 300 for a server that
-            responds, and 1 for one that cannot be reached. A ready server that does not have the model is not waited
-            for. While a function gives no address, one is waited for, too.
+            responds, 1 for one that cannot be reached, and 5 where another program responds. A ready server that does
+            not have the model is not waited for. While a function gives no address, one is waited for, too.
         inference_timeout_s: How long to wait for a response, in seconds; 60 by default. Clients of streams wait so long
             for each response, and by default for any time, as a stream may be slow.
         model_config: The model's configuration; by default, it is fetched from the server once.
@@ -82,6 +82,9 @@ class BaseModelClient(abc.ABC):
         convert_dtypes: bool = False,
     ) -> None:
         """Stores the arguments; ``lazy_init`` decides when it connects."""
+        check_type("model_config", model_config, TritonModelConfig)
+        check_type("tls", tls, TLSConfig)
+        check_type("retry", retry, RetryPolicy)
         self._settings = Settings(
             url=url,
             model_name=model_name,
@@ -115,7 +118,10 @@ class BaseModelClient(abc.ABC):
         Returns:
             A client with connections of its own.
         """
-        settings, session = existing_client._settings, existing_client._session
+        client = getattr(existing_client, "_client", existing_client)  # that of a client of futures
+        if not isinstance(client, BaseModelClient):
+            raise PyTritonClientValueError(f"existing_client is {existing_client!r}; give a client of pytriton.client.")
+        settings, session = client._settings, client._session
         return cls(
             settings.url,
             settings.model_name,
@@ -156,12 +162,11 @@ class BaseModelClient(abc.ABC):
         """Checks that a batch is not larger than the model accepts."""
         config = self._session.config
         assert config is not None
-        if not request.single and request.rows > config.max_batch_size > 0:
-            raise PyTritonClientInputError(
-                f"The batch has {request.rows} rows, and model {config.model_name!r} takes {config.max_batch_size} at "
-                "once; FuturesModelClient and AsyncioModelClient send larger batches in parts."
-            )
+        check_rows(config, request)
         return request
+
+    def __reduce__(self) -> NoReturn:
+        fork_safety.refuse_copy(self)
 
     def __repr__(self) -> str:
         url = self._settings.url
@@ -176,6 +181,21 @@ def _restart_timeout(timeout_s: float | None) -> float:
     if timeout_s is None:
         return DEFAULT_RESTART_TIMEOUT_S
     return 0.0 if timeout_s == 0 else check_timeout("restart_timeout_s", timeout_s)
+
+
+def check_type(what: str, value: object, wanted: type[object]) -> None:
+    """Checks the class of an argument that may be None.
+
+    Args:
+        what: Its name in the message.
+        value: Its value.
+        wanted: Its class.
+
+    Raises:
+        PyTritonClientValueError: It has another one.
+    """
+    if value is not None and not isinstance(value, wanted):
+        raise PyTritonClientValueError(f"{what} is {value!r}; give a {wanted.__name__}.")
 
 
 def check_count(what: str, number: Any) -> int:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import queue
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pytriton.client.base import BaseModelClient
@@ -60,7 +60,7 @@ class DecoupledModelClient(ModelClient):
 
         Returns:
             An iterator over the responses: the outputs by name, arrays without the batch dimension. Leaving the loop
-            early has the server stop.
+            early has the server stop, and so does its method ``close``.
         """
         options = options_of(parameters, headers, outputs, request_id, priority, timeout_s)
         return Responses(self, self._request(inputs, named_inputs, options, batch=False))
@@ -96,8 +96,8 @@ class DecoupledModelClient(ModelClient):
         return self._loop.run(lambda: run_async(steps))
 
 
-class Responses(Iterator[dict[str, Array]]):
-    """The responses to one request.
+class Responses(Generator[dict[str, Array], None, None]):
+    """The responses to one request: an iterator, which can be closed like a generator.
 
     Args:
         client: The client, which lives as long as they do.
@@ -113,7 +113,8 @@ class Responses(Iterator[dict[str, Array]]):
         self._process = fork_safety.process
         self._ended = False
 
-    def __next__(self) -> dict[str, Array]:
+    def send(self, value: None = None) -> dict[str, Array]:
+        """Returns the next response, as `next` does; nothing can be sent to it."""
         if self._ended:
             raise StopIteration
         if self._process is not fork_safety.process:
@@ -125,8 +126,13 @@ class Responses(Iterator[dict[str, Array]]):
         server, result = result
         return self._client._session.response(server, result, self._request)
 
+    def throw(self, error: Any, value: Any = None, traceback: Any = None) -> dict[str, Array]:
+        """Cancels the request, and raises an error."""
+        self.close()
+        return super().throw(error, value, traceback)
+
     def close(self) -> None:
-        """Cancels the request; the same as leaving the loop early."""
+        """Cancels the request; the same as leaving the loop early. No response comes afterwards."""
         self._ended = True
         if self._process is fork_safety.process:
             self._pump.cancel()

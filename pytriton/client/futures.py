@@ -7,10 +7,11 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from pytriton.client.asyncio_client import AsyncioModelClient
 from pytriton.client.base import check_count
+from pytriton.client.core import fork_safety
 from pytriton.client.core.deadlines import in_seconds
 from pytriton.client.core.inputs import Array
 from pytriton.client.core.loop_thread import LoopThread
@@ -22,6 +23,9 @@ from pytriton.client.retry import RetryPolicy
 from pytriton.client.tls import TLSConfig
 from pytriton.client.url import ServerUrls
 from pytriton.model_config.triton_model_config import TritonModelConfig
+
+DEFAULT_MAX_WORKERS = 128
+DEFAULT_MAX_QUEUE_SIZE = 128
 
 _Self = TypeVar("_Self", bound="FuturesModelClient")
 T = TypeVar("T")
@@ -38,8 +42,8 @@ class FuturesModelClient:
             arguments not listed here.
         model_name: The model's name.
         model_version: Its version; the latest by default.
-        max_workers: How many requests are in flight at once.
-        max_queue_size: How many more may wait in the queue.
+        max_workers: How many requests are in flight at once; None stands for the default.
+        max_queue_size: How many more may wait in the queue; None stands for the default.
         non_blocking: Raise `PyTritonClientQueueFullError` when the queue is full, instead of waiting for room.
         init_timeout_s: How long to wait until the model is ready, also for a server that starts later; see
             `ModelClient`.
@@ -62,8 +66,8 @@ class FuturesModelClient:
         model_name: str,
         model_version: str | None = None,
         *,
-        max_workers: int = 128,
-        max_queue_size: int = 128,
+        max_workers: int | None = DEFAULT_MAX_WORKERS,
+        max_queue_size: int | None = DEFAULT_MAX_QUEUE_SIZE,
         non_blocking: bool = False,
         init_timeout_s: float | None = None,
         inference_timeout_s: float | None = None,
@@ -77,7 +81,9 @@ class FuturesModelClient:
         convert_dtypes: bool = False,
     ) -> None:
         """Stores the arguments; connects on first use."""
-        check_count("max_workers", max_workers)
+        max_workers = DEFAULT_MAX_WORKERS if max_workers is None else check_count("max_workers", max_workers)
+        if max_queue_size is None:
+            max_queue_size = DEFAULT_MAX_QUEUE_SIZE
         check_count("max_queue_size", max_queue_size)
         self._client = AsyncioModelClient(
             url,
@@ -99,6 +105,9 @@ class FuturesModelClient:
         self._capacity = f"{max_workers} in flight and {max_queue_size} in the queue"
         self._room = threading.BoundedSemaphore(max_workers + max_queue_size)
         self._turns = asyncio.Semaphore(max_workers)
+        self._max_workers = max_workers
+        self._outstanding: set[object] = set()
+        self._counting = threading.Lock()
         self._closed = self._aborted = False
         self._loop = LoopThread("pytriton-futures")
         # Also when the client is garbage-collected, or the program ends.
@@ -107,6 +116,9 @@ class FuturesModelClient:
     def __enter__(self: _Self) -> _Self:
         self._check_open()
         return self
+
+    def __reduce__(self) -> NoReturn:
+        fork_safety.refuse_copy(self)
 
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         if error_type is None:
@@ -119,8 +131,9 @@ class FuturesModelClient:
         """Closes the client to further requests.
 
         Args:
-            wait: Wait until all requests are complete, including those in the queue. Otherwise those in the queue fail
-                with `PyTritonClientClosedError`, and those in flight complete in the background.
+            wait: Wait until all requests are complete, including those in the queue. Otherwise those in flight complete
+                in the background, and those in the queue fail with `PyTritonClientClosedError`. A request is in flight
+                from the call on if fewer than ``max_workers`` others are outstanding then.
         """
         self._closed = True
         self._aborted = self._aborted or not wait
@@ -140,7 +153,12 @@ class FuturesModelClient:
         return self._loop.submit(lambda: self._client.wait_for_model(timeout_s))
 
     def model_config(self) -> Future[TritonModelConfig]:
-        """Returns a future of the model's configuration; see `ModelClient.model_config`."""
+        """Returns a future of the model's configuration, a `TritonModelConfig`; see `ModelClient.model_config`."""
+        config = self._client._session.config
+        if self._closed and config is not None:
+            known: Future[TritonModelConfig] = Future()
+            known.set_result(config)
+            return known
         self._check_open()
         return self._loop.submit(self._client._prepare)
 
@@ -201,12 +219,21 @@ class FuturesModelClient:
     def _submit(self, send: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         self._check_open()
         self._take_room()
-        try:
-            future = self._loop.submit(lambda: self._in_turn(send))
-        except BaseException:
+        request = object()
+        with self._counting:
+            has_turn = len(self._outstanding) < self._max_workers
+            self._outstanding.add(request)
+
+        def leave(_: object = None) -> None:
+            self._outstanding.discard(request)  # it may never have run
             self._room.release()
+
+        try:
+            future = self._loop.submit(lambda: self._in_turn(send, request, has_turn))
+        except BaseException:
+            leave()
             raise
-        future.add_done_callback(lambda _: self._room.release())
+        future.add_done_callback(leave)
         return future
 
     def _take_room(self) -> None:
@@ -217,11 +244,14 @@ class FuturesModelClient:
             waited = f" within {in_seconds(timeout_s)}" if blocking else ""
             raise PyTritonClientQueueFullError(f"There is no room for another request{waited}: {self._capacity}.")
 
-    async def _in_turn(self, send: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        async with self._turns:
-            if self._aborted:
-                raise PyTritonClientClosedError("The client was closed while the request was in its queue.")
-            return await send()
+    async def _in_turn(self, send: Callable[[], Coroutine[Any, Any, T]], request: object, has_turn: bool) -> T:
+        try:
+            async with self._turns:
+                if self._aborted and not has_turn:  # a request that has a turn counts as sent, before it is
+                    raise PyTritonClientClosedError("The client was closed while the request was in its queue.")
+                return await send()
+        finally:
+            self._outstanding.discard(request)  # before its future is done, so that the next one has its turn
 
     def _check_open(self) -> None:
         if self._closed:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
+from pytriton.client.core import fork_safety
 from pytriton.client.core.deadlines import check_timeout
 from pytriton.client.core.failures import server_error, server_failure
 from pytriton.client.core.inputs import Array
-from pytriton.client.core.requests import EncodedRequest, Options, make_request, options_of
+from pytriton.client.core.requests import EncodedRequest, Options, check_rows, make_request, options_of
+from pytriton.client.core.settings import check_model_name, version_of
 from pytriton.client.exceptions import (
     Failure,
     PyTritonClientError,
@@ -67,8 +69,8 @@ class _InProcessClientBase:
         convert_dtypes: bool,
     ) -> None:
         self._server = server
-        self._name = model_name
-        self._version = model_version
+        self._name = check_model_name(model_name)
+        self._version = int(version) if (version := version_of(model_version)) else None
         self._timeout_s = check_timeout("inference_timeout_s", inference_timeout_s)
         self._convert = convert_dtypes
         self._generation = server.generation
@@ -88,19 +90,17 @@ class _InProcessClientBase:
             self._generation = generation
         return self._config
 
+    def __reduce__(self) -> NoReturn:
+        fork_safety.refuse_copy(self)
+
     def call(self, arrays: Mapping[str, Array]) -> InferenceCall:
         """Returns a request with inputs that have been checked, with the batch dimension if the model batches."""
         return InferenceCall(self._name, arrays, -1 if self._version is None else self._version)
 
     def _prepare(self, batch: bool, inputs: Sequence[Any], named: dict[str, Any], options: Options | None) -> _Prepared:
-        request = make_request(
-            self.model_config,
-            inputs,
-            named,
-            options,
-            batch=batch,
-            convert=self._convert,
-        )
+        config = self.model_config
+        request = make_request(config, inputs, named, options, batch=batch, convert=self._convert)
+        check_rows(config, request)
         timeout_s = self._timeout_s if request.timeout_s is None else request.timeout_s
         return _Prepared(self._call(request), request.single, timeout_s)
 
@@ -119,7 +119,7 @@ class _InProcessClientBase:
         try:
             return self._server.services(timeout_s)
         except PyTritonInvalidOperationError as error:
-            raise server_error(str(error), Failure.UNREACHABLE) from error
+            raise server_error(str(error), Failure.UNREACHABLE) from None
 
 
 class InProcessClient(_InProcessClientBase):
@@ -232,8 +232,8 @@ class InProcessClient(_InProcessClientBase):
         stream = self._send(prepared)
         try:
             reply = only_reply(stream, prepared.call)
-        except PyTritonInvalidOperationError as error:
-            raise _lost(prepared.call) from error
+        except PyTritonInvalidOperationError:
+            raise _lost(prepared.call) from None
         return _outputs(_checked(reply), prepared.single)
 
     def _stream(self, prepared: _Prepared) -> Iterator[dict[str, Array]]:
@@ -248,7 +248,7 @@ class InProcessClient(_InProcessClientBase):
             except _SENDING_ERRORS as error:
                 translated = _translated(error, services)
                 if translated is not None:
-                    raise translated from error
+                    raise translated from None
 
 
 class AsyncioInProcessClient(_InProcessClientBase):
@@ -327,8 +327,8 @@ class AsyncioInProcessClient(_InProcessClientBase):
         stream = await self._send(call, timeout_s)
         try:
             reply = await only_reply_async(stream, call)
-        except PyTritonInvalidOperationError as error:
-            raise _lost(call) from error
+        except PyTritonInvalidOperationError:
+            raise _lost(call) from None
         return _checked(reply)
 
     async def stream_call(self, call: InferenceCall, timeout_s: float) -> AsyncGenerator[list[InferenceReply], None]:
@@ -339,10 +339,10 @@ class AsyncioInProcessClient(_InProcessClientBase):
                 if replies[-1].error is not None:
                     if replies[:-1]:
                         yield replies[:-1]
-                    raise _failure(replies[-1].error) from replies[-1].error
+                    raise _failure(replies[-1].error) from None
                 yield replies
-        except PyTritonInvalidOperationError as error:
-            raise _lost(call) from error
+        except PyTritonInvalidOperationError:
+            raise _lost(call) from None
         finally:
             stream.cancel()
 
@@ -371,7 +371,7 @@ class AsyncioInProcessClient(_InProcessClientBase):
             except _SENDING_ERRORS as error:
                 translated = _translated(error, services)
                 if translated is not None:
-                    raise translated from error
+                    raise translated from None
 
 
 def _translated(error: Exception, services: ServerClient) -> PyTritonClientError | None:
@@ -397,15 +397,15 @@ def _responses(stream: ReplyStream, prepared: _Prepared) -> Iterator[dict[str, A
     try:
         for reply in stream:
             yield _outputs(_checked(reply), prepared.single)
-    except PyTritonInvalidOperationError as error:
-        raise _lost(prepared.call) from error
+    except PyTritonInvalidOperationError:
+        raise _lost(prepared.call) from None
     finally:
         stream.cancel()
 
 
 def _checked(reply: InferenceReply) -> InferenceReply:
     if reply.error is not None:
-        raise _failure(reply.error) from reply.error
+        raise _failure(reply.error) from None
     return reply
 
 
@@ -419,7 +419,9 @@ def _outputs(reply: InferenceReply, single: bool) -> dict[str, Array]:
 def _failure(error: PyTritonInferenceError) -> PyTritonClientError:
     if isinstance(error, NoResponseError):
         return PyTritonClientTimeoutError(str(error))
-    return server_failure("The server", str(error), error.code)
+    # A model that calls another one has methods of other names.
+    message = str(error).replace("use stream() or astream()", "use stream_sample or stream_batch")
+    return server_failure("The server", message, error.code)
 
 
 def _lost(call: InferenceCall) -> PyTritonClientError:

@@ -104,15 +104,19 @@ class ModelClient(BaseModelClient):
     def model_config(self) -> TritonModelConfig:
         """The model's configuration; it is fetched once, as soon as the model is ready.
 
+        It can still be read when the client is closed, if it was fetched before.
+
         Raises:
             PyTritonClientTimeoutError: The server was not ready within ``init_timeout_s``.
             PyTritonClientModelUnavailableError: The model was not.
             PyTritonClientInferenceServerError: The server does not provide it.
         """
-        self._check_open()
-        self._prepare()
         config = self._session.config
-        assert config is not None
+        if config is None or not self._closed:
+            self._check_open()
+            self._prepare()
+            config = self._session.config
+            assert config is not None
         return config
 
     @property

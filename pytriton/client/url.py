@@ -19,6 +19,12 @@ _DEFAULT_PORTS = {"http": DEFAULT_HTTP_PORT, "https": 443, "grpc": DEFAULT_GRPC_
 # A name, an IPv4 address, or an IPv6 address (urlsplit has checked the brackets around it).
 _HOSTNAME = re.compile(r"[A-Za-z0-9_.-]+|[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?", re.ASCII)
 _PATH = re.compile(r"(/[A-Za-z0-9_.~-]+)*", re.ASCII)
+_PORT = re.compile(r":?[0-9]+", re.ASCII)
+# What requests put behind the address of a server.
+_REQUEST = re.compile(
+    r"(/v2(/models/(?P<model>[^/]+).*|/(health|models|repository|systemsharedmemory|cudasharedmemory|trace|logging)\b.*)?"
+    r"|/metrics)$"
+)
 _UNPRINTABLE = re.compile(r"[\s\x00-\x1f\x7f]")  # urlsplit drops some of them
 
 
@@ -58,13 +64,12 @@ class TritonUrl:
         Raises:
             PyTritonClientInvalidUrlError: It is none of these.
         """
-        if isinstance(url, str) and _UNPRINTABLE.search(url):
-            raise _invalid(url, "it has spaces or control characters")
+        _check_text(url)
         try:
             parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
             port = parts.port
-        except (TypeError, ValueError) as error:
-            raise _invalid(url, str(error)) from error
+        except ValueError as error:
+            raise _invalid(url, str(error)) from None
         if parts.scheme not in _DEFAULT_PORTS:
             raise _invalid(url, f"its scheme is {parts.scheme!r}")
         if parts.username is not None or parts.query or parts.fragment or "?" in url or "#" in url:
@@ -75,8 +80,10 @@ class TritonUrl:
         if port == 0:
             raise _invalid(url, "its port is 0")
         path = parts.path.rstrip("/")
+        _check_is_no_request(url, path)
         if not _PATH.fullmatch(path) or (path and parts.scheme.startswith("grpc")):
-            raise _invalid(url, f"its path is {parts.path!r}")
+            has_none = ", and gRPC has none" if parts.scheme.startswith("grpc") else ""
+            raise _invalid(url, f"its path is {parts.path!r}{has_none}")
         return cls(parts.scheme, hostname, port or _DEFAULT_PORTS[parts.scheme], path)
 
     @property
@@ -99,6 +106,32 @@ class TritonUrl:
     def secure(self) -> bool:
         """Whether the connection is encrypted."""
         return self.scheme.endswith("s")
+
+
+def _check_text(url: object) -> None:
+    if not isinstance(url, str):
+        raise _invalid(url, f"it is of type {type(url).__name__}")
+    if _UNPRINTABLE.search(url):
+        raise _invalid(url, "it has spaces or control characters")
+    if _PORT.fullmatch(url):
+        raise _invalid(url, f"it is a port without a host, as in 'localhost:{url.lstrip(':')}'")
+    if "," in url:
+        raise _invalid(url, "it has a comma, and several URLs are given as a list")
+
+
+def _check_is_no_request(url: str, path: str) -> None:
+    """Refuses the address of a model and the like: requests put that behind the server's."""
+    request = _REQUEST.search(path)
+    if request is None:
+        return
+    model, own = request["model"], url.rstrip("/").removesuffix(request[0])
+    if model:
+        raise _invalid(url, f"it is the address of a model, whose name is {model!r} and whose server is {own!r}")
+    if path.endswith("/metrics"):
+        raise _invalid(
+            url, f"it is the address of metrics, and requests go to another port ({DEFAULT_HTTP_PORT} by default)"
+        )
+    raise _invalid(url, f"it is the address of a request, and that of its server is {own!r}")
 
 
 def _invalid(url: object, why: str) -> PyTritonClientInvalidUrlError:

@@ -18,7 +18,11 @@ from pytriton.client.core.server_set import ServerSet
 from pytriton.client.core.servers import Server
 from pytriton.client.core.session import read_config
 from pytriton.client.core.settings import DEFAULT_INIT_TIMEOUT_S, LATEST_MODEL_VERSION, version_of
-from pytriton.client.exceptions import PyTritonClientInvalidUrlError, PyTritonClientModelUnavailableError
+from pytriton.client.exceptions import (
+    PyTritonClientInvalidUrlError,
+    PyTritonClientModelUnavailableError,
+    PyTritonClientValueError,
+)
 from pytriton.client.tls import TLSConfig
 from pytriton.client.url import TritonUrl
 from pytriton.constants import DEFAULT_GRPC_PORT, DEFAULT_HTTP_PORT
@@ -202,6 +206,10 @@ def is_over_grpc(client: object) -> bool:
 
 
 def _server_of(client: Any, headers: Mapping[str, Any] | None) -> Server:
+    if not hasattr(client, "get_model_repository_index"):
+        raise PyTritonClientValueError(
+            f"client is {client!r}; give one of tritonclient's own clients, such as that of create_client_from_url."
+        )
     over_grpc = is_over_grpc(client)
     url = _url_of(client, "grpc" if over_grpc else "http")
     transport = given_grpc.GivenGrpcTransport(url, client) if over_grpc else GivenHttpTransport(url, client)

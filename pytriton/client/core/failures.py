@@ -41,6 +41,8 @@ _NOT_TAKEN = re.compile(
 )
 _STOPPING = re.compile(rf"answered: {_REQUEST_ID}({_STOPS.replace('$', '')})")
 _RESTRICTED = re.compile(r"This \w+ is restricted, expecting header '([^']*)'")
+# A proxy whose server is not there yet, or is busy.
+_TEMPORARY = re.compile(r"Its response: status (408|425|429|5\d\d)\b")
 _EXPIRED = re.compile(_REQUEST_ID + "Request timeout expired")
 _MAX_SHOWN = 300
 _CODE_OF_HTTP = {
@@ -84,6 +86,11 @@ def is_cut_short(error: BaseException) -> bool:
 def is_stopping(error: PyTritonClientInferenceServerError) -> bool:
     """Returns whether a server refused a request because it stops: nothing was executed."""
     return error.failure is Failure.BUSY and _STOPPING.search(error.message) is not None
+
+
+def is_temporary(error: PyTritonClientInferenceServerError) -> bool:
+    """Returns whether a response that does not come from Triton may be that of a proxy whose server starts."""
+    return error.failure is Failure.MALFORMED and _TEMPORARY.search(error.message) is not None
 
 
 def is_closed(message: str) -> bool:
@@ -136,9 +143,22 @@ def http_failure(url: str, status: str, message: str) -> PyTritonClientError:
     return server_failure(f"The server at {url}", message, _CODE_OF_HTTP.get(status, ErrorCode.UNKNOWN))
 
 
-def no_answer_of_triton(url: str, status: str, body: str) -> PyTritonClientInferenceServerError:
-    """Makes the error of a status whose body is not the JSON that Triton answers with."""
-    return malformed(url, f"status {status}, {_shortened(body)}")
+def no_answer_of_triton(
+    url: str, status: str, body: str, program: str = "", location: str = ""
+) -> PyTritonClientInferenceServerError:
+    """Makes the error of a status whose body is not the JSON that Triton answers with.
+
+    Args:
+        url: The server's.
+        status: That of HTTP.
+        body: The body, as text.
+        program: The header ``Server``, which names the program.
+        location: The header ``Location`` of a redirect.
+    """
+    said = f"status {status}{f' from {program!r}' if program else ''}"
+    if location:
+        said += f", a redirect to {location!r}, which clients do not follow"
+    return malformed(url, f"{said}{f', {body}' if body.strip() else ''}")
 
 
 def grpc_failure(url: str, status: str | None, message: str, timeout_s: float) -> PyTritonClientError:

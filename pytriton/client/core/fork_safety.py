@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from typing import Any
+from typing import Any, NoReturn
 
 from pytriton.client.exceptions import PyTritonClientClosedError
 
@@ -72,6 +72,12 @@ def _renew() -> None:
         import ctypes
 
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(_kept))  # else it is cleared when the interpreter ends
+
+
+def refuse_copy(client: object) -> NoReturn:
+    """Raises the error for a client that is copied or pickled."""
+    name = type(client).__name__
+    raise TypeError(f"{name} cannot be copied, or sent to another process; create one there, with the same arguments.")
 
 
 os.register_at_fork(after_in_child=_renew)

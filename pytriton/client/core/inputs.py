@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import difflib
+import reprlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,11 @@ from pytriton.model_config.triton_model_config import TensorSpec, TritonModelCon
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _PYTHON_TYPES = (bool, int, float, str, bytes, list, tuple)
+_OPTIONS = ("parameters", "headers", "outputs", "request_id", "priority", "timeout_s")
+_ARGUMENTS_OF_CLIENTS = frozenset(
+    {"access_token", "convert_dtypes", "inference_timeout_s", "init_timeout_s", "model_name", "model_version", "url"}
+)
+_MAX_DEPTH = 64  # of an array of NumPy's
 _OBJECT = np.dtype(np.object_)
 
 
@@ -42,7 +49,9 @@ def match(
         PyTritonClientValueError: Values are given both ways or not at all, or there are too many.
         PyTritonClientInputError: A name is unknown, or a required one is missing.
     """
+    _check_no_dictionary(config, positional)
     if positional and named:
+        _check_known(config, named)
         raise PyTritonClientValueError(
             f"Give inputs either by position or by name, not both: {_described(config)}, and got {len(positional)} by "
             f"position and {_names(named)} by name."
@@ -112,10 +121,7 @@ def arrays_of_batch(
         try:
             array = _as_array(value, spec, convert)
             if array.ndim == 0 or not fits(array.shape[1:], spec.shape):
-                sample = array.ndim == len(spec.shape)
-                raise _MisfitError(
-                    f"the value has shape {array.shape}{'; infer_sample takes one sample' if sample else ''}"
-                )
+                raise _MisfitError(f"the value has shape {array.shape}{_remedy_of_batch(array.shape, spec.shape)}")
             if array.shape[0] == 0:
                 raise _MisfitError("the batch is empty")
         except _MisfitError as misfit:
@@ -129,6 +135,14 @@ def arrays_of_batch(
     return arrays
 
 
+def _remedy_of_batch(shape: tuple[int, ...], dims: tuple[int, ...]) -> str:
+    if len(shape) != len(dims):
+        return ""
+    if dims == (1,) and shape != (1,):
+        return f"; .reshape(-1, 1) makes it a batch of {shape[0]}"
+    return "; infer_sample takes one sample"
+
+
 def _described(config: TritonModelConfig) -> str:
     inputs = ", ".join(map(str, config.inputs)) or "no inputs"
     return f"model {config.model_name!r} takes {inputs}"
@@ -138,14 +152,47 @@ def _names(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names))
 
 
-def _check_names(config: TritonModelConfig, values: Mapping[str, Any]) -> None:
+def _check_no_dictionary(config: TritonModelConfig, positional: Sequence[Any]) -> None:
+    for value in positional:
+        if type(value) is not np.ndarray and isinstance(value, Mapping):
+            raise PyTritonClientInputError(
+                f"A dictionary was given by position, with the keys {_names(value)}; write ** before it, to give its "
+                f"values by name: {_described(config)}."
+            )
+
+
+def _check_known(config: TritonModelConfig, values: Mapping[str, Any]) -> None:
     known = {spec.name for spec in config.inputs}
     unknown = [name for name in values if name not in known]
     if unknown:
-        raise PyTritonClientInputError(f"There is no input {_names(unknown)}: {_described(config)}.")
+        meant = _meant(unknown[0], [*known, *_OPTIONS])
+        raise PyTritonClientInputError(f"There is no input {_names(unknown)}{meant}: {_described(config)}.")
+
+
+def _meant(name: str, known: Sequence[str]) -> str:
+    """Says what may have been meant by a name that does not exist."""
+    if name in _ARGUMENTS_OF_CLIENTS:
+        instead = "; timeout_s is that of one request" if name == "inference_timeout_s" else ""
+        return f" (it is an argument of the client, not of its requests{instead})"
+    near = nearest(name, known)
+    if near is None or near == name:  # an option that this client does not have
+        return ""
+    return f" (did you mean {near!r}?)" if near not in _OPTIONS else f" (did you mean the option {near}?)"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Returns the known name that is most similar to a name, if any is similar."""
+    by_folded = {each.casefold(): each for each in sorted(known)}
+    near = difflib.get_close_matches(name.casefold(), by_folded, 1)
+    return by_folded[near[0]] if near else None
+
+
+def _check_names(config: TritonModelConfig, values: Mapping[str, Any]) -> None:
+    _check_known(config, values)
     missing = [spec.name for spec in config.inputs if values.get(spec.name) is None and not spec.optional]
     if missing:
-        raise PyTritonClientInputError(f"The input {_names(missing)} is missing: {_described(config)}.")
+        nothing = ", as None was given" if any(name in values for name in missing) else ""
+        raise PyTritonClientInputError(f"The input {_names(missing)} is missing{nothing}: {_described(config)}.")
 
 
 def _error(config: TritonModelConfig, spec: TensorSpec, misfit: _MisfitError, where: str) -> PyTritonClientInputError:
@@ -176,7 +223,7 @@ def _dtype_of(spec: TensorSpec) -> np.dtype[Any]:
     try:
         return spec.numpy_dtype
     except PyTritonBadParameterError as error:
-        raise _MisfitError(error.message.rstrip(".")) from error
+        raise _MisfitError(error.message.rstrip(".")) from None
 
 
 def _made_array(value: Any, spec: TensorSpec) -> Array:
@@ -188,6 +235,9 @@ def _made_array(value: Any, spec: TensorSpec) -> Array:
         if hasattr(value, "__dlpack__"):
             return np.from_dlpack(value)
     except Exception as error:
+        lengths = _lengths(value)
+        if lengths:
+            raise _MisfitError(f"the value cannot be made an array: {lengths}") from None
         raise _MisfitError(f"the value, of type {type(value).__name__}, cannot be made an array: {error}") from error
     raise _MisfitError(
         f"the value is of type {type(value).__name__}; give an array, a number, a string, a list of these, or anything "
@@ -206,7 +256,7 @@ def _from_python(value: Any, wanted: np.dtype[Any]) -> Array:
     try:
         array = np.array(value, dtype=_OBJECT if wanted is _OBJECT else None)
     except (ValueError, OverflowError) as error:
-        raise _MisfitError(f"the value cannot be made an array: {error}") from error
+        raise _MisfitError(f"the value cannot be made an array: {_lengths(value) or error}") from None
     if wanted is _OBJECT:
         return array
     if not array.size:
@@ -228,7 +278,47 @@ def _from_python(value: Any, wanted: np.dtype[Any]) -> Array:
         if not np.array_equal(np.isfinite(array), np.isfinite(cast.astype(np.float64))):
             raise _MisfitError(f"the value holds a number that is too large for {wanted.name}")
         return cast
-    raise _MisfitError(f"the value makes an array of dtype {array.dtype}")
+    raise _MisfitError(f"the value holds {_unfit(value, wanted)}")
+
+
+def _lengths(value: Any, depth: int = 0) -> str:
+    """Says which parts of a nested list differ in length; empty if none do."""
+    if not isinstance(value, list | tuple) or depth > _MAX_DEPTH:
+        return ""
+    parts = [part for part in value if isinstance(part, list | tuple) or np.ndim(part)]
+    if len(parts) < len(value):
+        return "it holds both lists and single values" if parts else ""
+    sizes = list(map(len, parts))
+    if len(set(sizes)) > 1:
+        other = next(size for size in sizes if size != sizes[0])
+        return f"its rows have different lengths, such as {sizes[0]} and {other}"
+    return next((lengths for part in parts if (lengths := _lengths(part, depth + 1))), "")
+
+
+def _unfit(value: Any, wanted: np.dtype[Any]) -> str:
+    """Describes the first element that is no number of a dtype."""
+    for leaf in _leaves(value):
+        element = leaf.item() if isinstance(leaf, np.generic) else leaf
+        shown = reprlib.repr(element)
+        if element is None:
+            return "None, which is no number"
+        if isinstance(element, str | bytes):
+            return f"{shown}, which is text and no number"
+        if wanted.kind == "b" and not isinstance(element, bool | np.bool_):
+            return f"{shown}, which is neither True nor False"
+        if not isinstance(element, int | float):
+            return f"{shown}, of type {type(element).__name__}, which is no number"
+        if wanted.kind in "iu" and isinstance(element, float):
+            return f"{shown}, which is no integer"
+    return "a number that does not fit into it"
+
+
+def _leaves(value: Any, depth: int = 0) -> Iterator[Any]:
+    if isinstance(value, list | tuple) and depth <= _MAX_DEPTH:
+        for part in value:
+            yield from _leaves(part, depth + 1)
+    else:
+        yield value
 
 
 def _of_large_integers(value: Any, array: Array) -> Array:
@@ -245,6 +335,8 @@ def _converted(array: Array, wanted: np.dtype[Any], convert: bool) -> Array:
         if array.dtype.kind in "SUT":
             return array if array.dtype.kind == "S" else array.astype(_OBJECT)
         raise _MisfitError(f"the value has dtype {array.dtype}; BYTES are str or bytes")
+    if array.dtype.kind in "SUTO":
+        raise _MisfitError(f"the value has dtype {array.dtype}; give an array of numbers, such as of {wanted.name}")
     if not np.can_cast(array.dtype, wanted, "safe"):
         raise _MisfitError(f"the value has dtype {array.dtype}; if that loses nothing, use .astype({wanted.name!r})")
     if not convert:
@@ -262,8 +354,8 @@ def _encoded(array: Array) -> Array:
         if isinstance(element, str):
             try:
                 encoded[index] = element.encode()
-            except UnicodeEncodeError as error:
-                raise _MisfitError(f"the string {element!r} cannot be encoded as UTF-8") from error
+            except UnicodeEncodeError:
+                raise _MisfitError(f"the string {element!r} cannot be encoded as UTF-8") from None
         elif isinstance(element, bytes):
             encoded[index] = bytes(element)
         else:

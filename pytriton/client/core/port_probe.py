@@ -1,9 +1,10 @@
-"""Finds out that a port speaks the other one of HTTP and gRPC."""
+"""Finds out what listens at a port that does not respond as its URL says."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
+import time
 
 from pytriton.client.core.failures import server_error
 from pytriton.client.exceptions import Failure, PyTritonClientInferenceServerError
@@ -13,53 +14,117 @@ from pytriton.constants import DEFAULT_GRPC_PORT, DEFAULT_HTTP_PORT
 _TIMEOUT_S = 1.0
 _FRAME_HEADER = 9  # bytes, of HTTP/2
 _MAX_HEAD = 2048
+_MAX_SHOWN = 40
 _SETTINGS = 4  # the type of the frame with which a server of HTTP/2 begins
-# How gRPC describes that nothing listens, or that there is no such host.
-_NOBODY = ("Connection refused", "resol", "unreachable", "No route")
+_HTTP_1 = b"HTTP/1"
+_END_OF_HEAD = b"\r\n\r\n"
+_TLS_ALERT = b"\x15\x03"
+_METRICS = b"# HELP nv_"
+# How gRPC and the system describe that nothing listens, or that there is no such host.
+_NOBODY = ("Connection refused", "Connect call failed", "resol", "Name or service", "unreachable", "No route")
+_NAMES = {"http": ("HTTP", DEFAULT_HTTP_PORT), "grpc": ("gRPC", DEFAULT_GRPC_PORT)}
 
 
 def is_suspicious(url: TritonUrl, error: object) -> bool:
-    """Returns whether an error may come from a port of the other protocol."""
-    if url.secure or not isinstance(error, PyTritonClientInferenceServerError):
+    """Returns whether an error may come from a port of another protocol, or another program's."""
+    if not isinstance(error, PyTritonClientInferenceServerError):
         return False
-    if error.failure is Failure.UNREACHABLE:
-        return url.protocol == "grpc" and not any(words in error.message for words in _NOBODY)
+    if error.failure is Failure.UNREACHABLE:  # the connection failed, or what is agreed upon at its beginning
+        has_beginning = url.secure or url.protocol == "grpc"
+        return has_beginning and not any(words in error.message for words in _NOBODY)
     return error.failure in (Failure.LOST, Failure.MALFORMED)
 
 
 def other_protocol(url: TritonUrl) -> PyTritonClientInferenceServerError | None:
-    """Returns the error to raise if a port speaks the other protocol than its URL says; blocks for up to a second."""
-    found = _protocol_at(url)
-    if found is None or found == url.protocol:
-        return None
-    host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
-    name, wanted, default = (
-        ("gRPC", "HTTP", DEFAULT_HTTP_PORT) if found == "grpc" else ("HTTP", "gRPC", DEFAULT_GRPC_PORT)
-    )
-    return server_error(
-        f"{url.with_scheme} is a port of {name}; use {found}://{host}:{url.port}, or the server's port for {wanted}, "
-        f"which is {default} by default.",
-        Failure.MALFORMED,
-    )
+    """Returns the error to raise if a port certainly does not speak what its URL says; blocks for up to two seconds.
+
+    None says that it does, or that it may do so later, as that of a proxy whose server is not there yet.
+    """
+    answer = _answer(url, "/v2/health/live", _END_OF_HEAD)
+    problem = _problem_of_tls(url, answer) if url.secure else _problem(url, answer)
+    return None if problem is None else server_error(problem, Failure.MALFORMED)
 
 
-def _protocol_at(url: TritonUrl) -> str | None:
-    request = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    with (
-        contextlib.suppress(OSError),
-        socket.create_connection((url.hostname, url.port), _TIMEOUT_S) as connection,
-        connection.makefile("rb") as response,
-    ):
-        connection.sendall(request)
-        start = response.read(_FRAME_HEADER)
-        if start.startswith(b"HTTP/1"):
-            return "http" if _is_of_triton(start + response.read1(_MAX_HEAD)) else None
-        if len(start) == _FRAME_HEADER and start[3] == _SETTINGS and start[5:] == bytes(4):
-            return "grpc"
+def _problem(url: TritonUrl, answer: bytes) -> str | None:
+    if answer.startswith(_HTTP_1):
+        return _problem_of_http(url, answer)
+    if _is_http_2(answer):
+        return None if url.protocol == "grpc" else _is_port_of("grpc", url)
+    if answer.startswith(_TLS_ALERT):
+        return f"{url.with_scheme} is a port of TLS; use {url.protocol}s://{url.without_scheme}."
+    if answer:
+        return (
+            f"The server at {url.with_scheme} does not respond like Triton: it speaks neither HTTP nor gRPC, and its "
+            f"response begins with {_shown(answer)}. Check its address and port ({DEFAULT_HTTP_PORT} for HTTP and "
+            f"{DEFAULT_GRPC_PORT} for gRPC by default)."
+        )
     return None
 
 
-def _is_of_triton(response: bytes) -> bool:
-    """Returns whether a response may be Triton's, and not that of a proxy whose server is not there yet."""
-    status = response.split(b" ", 2)[1:2]
-    return bool(status) and not status[0].startswith(b"5") and b"text/html" not in response.lower()
+def _problem_of_tls(url: TritonUrl, answer: bytes) -> str | None:
+    spoken = "http" if _may_be_triton(answer) else "grpc" if _is_http_2(answer) else None
+    if spoken is None:
+        return None
+    own = f"{spoken}://{url.without_scheme if spoken == 'http' else url.without_scheme.removesuffix(url.path)}"
+    return f"{url.with_scheme} does not speak TLS; use {own}, or the port of a proxy that does."
+
+
+def _problem_of_http(url: TritonUrl, answer: bytes) -> str | None:
+    name, default = _NAMES[url.protocol]
+    if _METRICS in _answer(url, "/metrics", _METRICS):
+        return (
+            f"{url.with_scheme} is a port for metrics; use the server's port for {name}, which is {default} by default."
+        )
+    status = _status(answer)
+    if url.protocol == "http" or status.startswith("5"):
+        return None
+    if _may_be_triton(answer):
+        return _is_port_of("http", url)
+    return (
+        f"The server at {url.with_scheme} does not respond like Triton: it speaks HTTP/1 and no gRPC, with status "
+        f"{status}. Use the server's port for {name}, which is {default} by default."
+    )
+
+
+def _is_port_of(found: str, url: TritonUrl) -> str:
+    name, default = _NAMES[url.protocol]
+    own = f"{found}://{url.without_scheme.removesuffix(url.path)}"
+    return (
+        f"{url.with_scheme} is a port of {_NAMES[found][0]}; use {own}, or the server's port for {name}, which is "
+        f"{default} by default."
+    )
+
+
+def _may_be_triton(answer: bytes) -> bool:
+    is_page = b"text/html" in answer.lower()
+    return answer.startswith(_HTTP_1) and not is_page and _status(answer) in ("200", "400", "403")
+
+
+def _status(answer: bytes) -> str:
+    return answer[9:12].decode("latin-1")  # behind "HTTP/1.1 "
+
+
+def _is_http_2(answer: bytes) -> bool:
+    """Returns whether an answer begins with a frame of settings, as a server of HTTP/2 does."""
+    return len(answer) >= _FRAME_HEADER and answer[3] == _SETTINGS and answer[5:_FRAME_HEADER] == bytes(4)
+
+
+def _answer(url: TritonUrl, path: str, enough: bytes) -> bytes:
+    """Returns the beginning of the answer to a request over HTTP, up to some bytes; empty if there is none."""
+    request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+    deadline = time.monotonic() + _TIMEOUT_S
+    answer = b""
+    with contextlib.suppress(OSError), socket.create_connection((url.hostname, url.port), _TIMEOUT_S) as connection:
+        connection.sendall(request)
+        while len(answer) < _MAX_HEAD and enough not in answer and (left_s := deadline - time.monotonic()) > 0:
+            connection.settimeout(left_s)
+            received = connection.recv(_MAX_HEAD)
+            answer += received
+            if not received or (len(answer) >= _FRAME_HEADER and not answer.startswith(_HTTP_1)):
+                break
+    return answer
+
+
+def _shown(answer: bytes) -> str:
+    text = answer[:_MAX_SHOWN]
+    return repr(text.decode()) if text.isascii() and b"\0" not in text else repr(text)

@@ -6,9 +6,10 @@ import functools
 import itertools
 import logging
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from pytriton.client.core.deadlines import Deadline, in_seconds
+from pytriton.client.core.inputs import nearest
+from pytriton.client.core.patience import PATIENT, Patience, Prospects, hopeless
 from pytriton.client.core.port_probe import is_suspicious
 from pytriton.client.core.sansio import Sleep, Steps
 from pytriton.client.core.server_set import ServerSet
@@ -31,27 +32,7 @@ _ADDRESS_PAUSE_S = 0.05
 _MAX_LISTED = 10
 # Models come and go while they are loaded again.
 _ABSENT_S = 0.2
-# A server that is restarted is back sooner.
-_UNREACHABLE_S = 1.0
 _ABSENT = "is not found"
-
-
-class Patience(NamedTuple):
-    """What is waited for until the timeout.
-
-    Attributes:
-        model: A model that a ready server does not have.
-        server: A server that cannot be reached.
-        unreachable_s: How long to wait in any case for a server that cannot be reached.
-    """
-
-    model: bool = True
-    server: bool = True
-    unreachable_s: float = _UNREACHABLE_S
-
-
-PATIENT = Patience()
-"""Waits for everything."""
 
 
 def wait_for_addresses(servers: ServerSet, deadline: Deadline, sleep: Sleep) -> Steps[None]:
@@ -96,7 +77,8 @@ def wait_until_ready(
     Raises:
         PyTritonClientTimeoutError: No server was ready in time.
         PyTritonClientModelNotReadyError: A server was ready, but not the model, or the model failed to load.
-        PyTritonClientInferenceServerError: The endpoint requires an access token, or the port speaks another protocol.
+        PyTritonClientInferenceServerError: The endpoint requires an access token, or something else than Triton
+            responds.
     """
     present = servers.look()
     named = _named(model) if model else ""
@@ -105,14 +87,15 @@ def wait_until_ready(
     warned = False
     up: Server | None = None  # it is ready, and has the model not ready
     reason: PyTritonClientError | None = None
-    may_be_absent, always_unreachable = not patience.model, True
+    may_be_absent, prospects = not patience.model, Prospects(patience)
     looked_s = deadline.waited_s() if servers.changes else 0.0  # there may have been no server to look at before
     for attempt in itertools.count(1):
         found = False
         if up is not None and up.is_gone:
             up = None
         if not present:
-            reason, may_be_absent, always_unreachable = servers.no_address(), False, False
+            reason, may_be_absent = servers.no_address(), False
+            prospects.note(None)
         for server in present:
             state = yield from _state(servers, server, model, deadline, len(present))
             if state is True:
@@ -121,7 +104,7 @@ def wait_until_ready(
                 continue
             server.mark_down()
             may_be_absent = may_be_absent and state == "up"  # a server that is starting may still load it
-            always_unreachable = always_unreachable and _is_unreachable(state)
+            prospects.note(state)
             if state == "up":
                 up = server
             # A timeout at the last moment is less informative than the result before.
@@ -132,15 +115,20 @@ def wait_until_ready(
             return
         if attempt == 1:
             yield from _check_protocols(present, reason)
-        if always_unreachable and not patience.server and deadline.waited_s() - looked_s > patience.unreachable_s:
-            raise _nobody_listens(servers.described(), reason)
+        if deadline.waited_s() - looked_s > prospects.limit_s:
+            raise hopeless(servers.described(), reason)
         if model is not None and may_be_absent and deadline.waited_s() - looked_s > _ABSENT_S:
             yield from _check_presence(present, model, deadline)
             may_be_absent = False
-        if model is not None and up is not None and deadline.waited_s() > next_look_s:
+        if deadline.waited_s() > next_look_s:
             next_look_s += _LOOK_CLOSER_EVERY_S
-            yield from _look_closer(up, model, deadline, warn=not warned)
-            warned = True
+            if model is not None and up is not None:
+                yield from _look_closer(up, model, deadline, warn=not warned)
+                warned = True
+            elif up is None and not warned and _is_malformed(reason):
+                assert reason is not None
+                LOGGER.warning("Still waiting, up to %s: %s", in_seconds(timeout_s), reason.message)
+                warned = True
         if not deadline.passed():
             yield functools.partial(sleep, min(_BACK_OFF.pause_s(attempt), deadline.remaining_s()))
         if deadline.passed():  # no time is left for another response
@@ -155,7 +143,7 @@ def wait_until_ready(
 
 
 def check_protocol(server: Server, error: PyTritonClientError | None) -> Steps[None]:
-    """Raises an error that says so if a server's port speaks the other one of HTTP and gRPC.
+    """Raises an error that says what listens at a server's port, if that is certainly not what its URL says.
 
     Args:
         server: The server.
@@ -164,7 +152,7 @@ def check_protocol(server: Server, error: PyTritonClientError | None) -> Steps[N
     if is_suspicious(server.transport.url, error):
         misdirected = yield server.transport.other_protocol
         if misdirected is not None:
-            raise misdirected from error
+            raise misdirected from None
 
 
 def is_ready(server: Server, model: tuple[str, str], timeout_s: float) -> Steps[bool]:
@@ -207,16 +195,8 @@ def _state(
     return PyTritonClientError(f"The server at {server.url} is not ready")
 
 
-def _is_unreachable(state: object) -> bool:
-    return isinstance(state, PyTritonClientInferenceServerError) and state.failure is Failure.UNREACHABLE
-
-
-def _nobody_listens(urls: str, reason: PyTritonClientError | None) -> PyTritonClientTimeoutError:
-    why = f"{reason.message.rstrip('.')}" if reason else f"No server can be reached at {urls}"
-    return PyTritonClientTimeoutError(
-        f"{why}. Check that the server runs, and its address and port (8000 for HTTP and 8001 for gRPC by default); "
-        "with init_timeout_s, the client waits for a server that starts later."
-    )
+def _is_malformed(error: PyTritonClientError | None) -> bool:
+    return isinstance(error, PyTritonClientInferenceServerError) and error.failure is Failure.MALFORMED
 
 
 def _check_protocols(servers: Sequence[Server], reason: PyTritonClientError | None) -> Steps[None]:
@@ -254,7 +234,9 @@ def _absence(
     if versions:
         return PyTritonClientModelNotReadyError(f"{problem}; it has version {', '.join(versions)} of it.")
     others = sorted({entry["name"] for entry in ready})
-    return PyTritonClientModelNotReadyError(f"{problem}; it has {_listed(others) or 'no model'}.")
+    near = nearest(name, others)
+    meant = f" Did you mean {near!r}?" if near is not None else ""
+    return PyTritonClientModelNotReadyError(f"{problem}; it has {_listed(others) or 'no model'}.{meant}")
 
 
 def _is_not_found(server: Server, model: tuple[str, str], deadline: Deadline) -> Steps[bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -12,8 +13,9 @@ import numpy as np
 
 from pytriton.client.core.deadlines import check_timeout
 from pytriton.client.core.inputs import Array, arrays_of_batch, arrays_of_sample, match
+from pytriton.client.core.parameters import check_parameters
 from pytriton.client.core.tensors import InferInput, InferRequestedOutput
-from pytriton.client.exceptions import PyTritonClientValueError
+from pytriton.client.exceptions import PyTritonClientInputError, PyTritonClientValueError
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 from pytriton.proxy.telemetry.propagation import RequestSpan
 
@@ -73,7 +75,11 @@ def options_of(
     timeout_s: float | None,
     progress: bool = False,
 ) -> Options | None:
-    """Collects the options of a request; returns None if there are none, as for most requests."""
+    """Collects the options of a request; returns None if there are none, as for most requests.
+
+    Raises:
+        PyTritonClientInputError: A parameter is reserved, which is known before anything is sent.
+    """
     if (
         parameters is None
         and headers is None
@@ -84,6 +90,8 @@ def options_of(
         and progress is False
     ):
         return None
+    if isinstance(parameters, Mapping):
+        check_parameters(parameters)
     shown = None if progress is False else progress
     return Options(parameters, headers, outputs, request_id, priority, timeout_s, shown)
 
@@ -164,6 +172,19 @@ def make_request(
     )
 
 
+def check_rows(config: TritonModelConfig, request: EncodedRequest) -> None:
+    """Checks that a batch is not larger than the model accepts.
+
+    Raises:
+        PyTritonClientInputError: It is.
+    """
+    if not request.single and request.rows > config.max_batch_size > 0:
+        raise PyTritonClientInputError(
+            f"The batch has {request.rows} rows, and model {config.model_name!r} takes {config.max_batch_size} at "
+            "once; FuturesModelClient and AsyncioModelClient send larger batches in parts."
+        )
+
+
 def tensors_of(request: EncodedRequest) -> list[InferInput]:
     """Makes the inputs of a request, with their contents."""
     return [tensor_of(spec, array) for spec, array in request.arrays]
@@ -225,6 +246,31 @@ def check_token(access_token: Any) -> None:
         raise PyTritonClientValueError("access_token cannot be sent; give a string of printable ASCII characters.")
 
 
+def check_load(config: Any, files: Any) -> None:
+    """Checks a model's configuration and files, as `ModelClient.load_model` takes them.
+
+    Raises:
+        PyTritonClientInputError: They cannot be sent.
+    """
+    if config is not None and not _is_json_object(config):
+        raise PyTritonClientInputError(
+            f"config is {config!r}; give the model's configuration as JSON, such as json.dumps({{...}})."
+        )
+    for path, content in _items("files", files):
+        if not isinstance(path, str) or not path.startswith("file:") or not isinstance(content, bytes | bytearray):
+            raise PyTritonClientInputError(
+                f"files has {path!r} with a value of type {type(content).__name__}; give contents as bytes, by names "
+                "such as 'file:1/model.onnx'."
+            )
+
+
+def _is_json_object(text: Any) -> bool:
+    try:
+        return isinstance(text, str) and isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
 def _settings(options: Options) -> dict[str, Any]:
     """Returns the arguments of the method ``infer`` that differ from their defaults."""
     settings: dict[str, Any] = {}
@@ -279,6 +325,8 @@ def _header(name: str, value: Any) -> str:
 def _wanted_outputs(config: TritonModelConfig, outputs: Sequence[str] | None) -> Sequence[str] | None:
     if outputs is None:
         return None
+    if not isinstance(outputs, Iterable):
+        raise PyTritonClientValueError(f"outputs is {outputs!r}; give a list of names.")
     names = [outputs] if isinstance(outputs, str) else list(outputs)
     known = {spec.name for spec in config.outputs}
     for name in names:

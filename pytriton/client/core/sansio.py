@@ -26,12 +26,15 @@ def run(steps: Steps[T]) -> T:
     try:
         step = next(steps)
         while True:
+            resume: Callable[[Any], Any] = steps.send
             try:
-                value = step()
+                outcome: Any = step()
             except Exception as error:
-                step = steps.throw(error)
-            else:
-                step = steps.send(value)
+                resume, outcome = steps.throw, error
+            try:  # outside of the handler, so that what is raised now is not shown as a consequence
+                step = resume(outcome)
+            finally:
+                outcome = None  # an error would keep this frame alive, and all that it refers to
     except StopIteration as end:
         result: T = end.value
         return result
@@ -51,12 +54,15 @@ async def run_async(steps: Steps[T]) -> T:
     try:
         step = next(steps)
         while True:
+            resume: Callable[[Any], Any] = steps.send
             try:
-                value = await step()
+                outcome: Any = await step()
             except Exception as error:
-                step = steps.throw(error)
-            else:
-                step = steps.send(value)
+                resume, outcome = steps.throw, error
+            try:  # outside of the handler, so that what is raised now is not shown as a consequence
+                step = resume(outcome)
+            finally:
+                outcome = None  # an error would keep this frame alive, and all that it refers to
     except StopIteration as end:
         result: T = end.value
         return result

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from pytriton.client.core import fork_safety
 from pytriton.client.core.shared_memory import RegionPool
+from pytriton.client.exceptions import PyTritonClientValueError
 from pytriton.client.url import TritonUrl
 from pytriton.utils.back_off import BackOff
 
@@ -77,6 +78,11 @@ class Server:
         """Returns the headers of a request, which take precedence over the client's."""
         if headers and self.transport.url.protocol == "grpc":
             headers = {name.lower(): value for name, value in headers.items()}
+            for name in headers:
+                if name.endswith("-bin"):
+                    raise PyTritonClientValueError(
+                        f"Header {name!r} would be binary in gRPC, which is not supported; use a name without '-bin'."
+                    )
         return {**self._headers, **headers}
 
     def call(

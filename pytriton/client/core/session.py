@@ -17,16 +17,12 @@ from pytriton.client.core.background import InBackground
 from pytriton.client.core.deadlines import Deadline, check_timeout
 from pytriton.client.core.failures import is_response, malformed
 from pytriton.client.core.inputs import Array
-from pytriton.client.core.readiness import (
-    PATIENT,
-    Patience,
-    check_protocol,
-    wait_for_addresses,
-    wait_until_ready,
-)
+from pytriton.client.core.patience import PATIENT, Patience
+from pytriton.client.core.readiness import check_protocol, wait_for_addresses, wait_until_ready
 from pytriton.client.core.requests import (
     EncodedRequest,
     Options,
+    check_load,
     check_token,
     make_request,
     response_of,
@@ -60,7 +56,7 @@ def read_config(message: Any, url: str, version: str) -> TritonModelConfig:
     try:
         return TritonModelConfig.from_dict(message, version or None)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise malformed(url, f"its model configuration has {error!r}") from error
+        raise malformed(url, f"{message!r} in place of a model's configuration ({error!r})") from None
 
 
 def _address_of(server: Server) -> Mapping[str, Any]:
@@ -168,7 +164,7 @@ class Session:
                 self.attempts.has_responded = True
             except PyTritonClientInferenceServerError as error:
                 if error.failure is Failure.NOT_SERVED:
-                    raise PyTritonClientModelUnavailableError(error.message) from error
+                    raise PyTritonClientModelUnavailableError(error.message) from None
                 raise
         self.prepared = True
         assert self.config is not None
@@ -228,7 +224,12 @@ class Session:
         return Deadline(timeout_s, f"Inference of model {self.model[0]!r}")
 
     def load(self, config: str | None, files: Mapping[str, bytes] | None) -> Steps[None]:
-        """Loads or reloads the model on every server."""
+        """Loads or reloads the model on every server.
+
+        Raises:
+            PyTritonClientInputError: An argument cannot work; nothing was sent.
+        """
+        check_load(config, files)
         yield from self._on_every_server("load_model", config=config, files=files)
         self._is_outdated, self.prepared = True, False
 
@@ -381,4 +382,4 @@ class Session:
         try:
             return response_of(result, request.single, elsewhere)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError, struct.error) as error:
-            raise malformed(server.url, f"its response cannot be read: {error!r}") from error
+            raise malformed(server.url, f"its response cannot be read: {error!r}") from None

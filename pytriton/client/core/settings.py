@@ -62,7 +62,10 @@ class Settings:
         """
         if callable(self.url):
             return []
-        urls = list(self.url) if isinstance(self.url, Sequence) and not isinstance(self.url, str) else [self.url]
+        if isinstance(self.url, Sequence) and not isinstance(self.url, str | bytes):
+            urls = list(self.url)
+        else:
+            urls = [self.url]
         if not urls:
             raise PyTritonClientValueError("The list of URLs is empty; name at least one server.")
         return [TritonUrl.from_url(url) for url in urls]
@@ -73,9 +76,22 @@ class Settings:
         Raises:
             PyTritonClientValueError: They are not valid.
         """
-        if not isinstance(self.model_name, str) or not self.model_name or not is_text(self.model_name):
-            raise PyTritonClientValueError(f"model_name is {self.model_name!r}; give the model's name.")
-        return self.model_name, version_of(self.model_version)
+        return check_model_name(self.model_name), version_of(self.model_version)
+
+
+def check_model_name(model_name: object) -> str:
+    """Checks a model's name, and returns it.
+
+    Raises:
+        PyTritonClientValueError: It is none.
+    """
+    if not isinstance(model_name, str) or not model_name or not is_text(model_name):
+        raise PyTritonClientValueError(f"model_name is {model_name!r}; give the model's name.")
+    if "://" in model_name:
+        raise PyTritonClientValueError(
+            f"model_name is {model_name!r}, which is a URL; give the URL first, and then the model's name."
+        )
+    return model_name
 
 
 def version_of(model_version: str | int | None) -> str:

@@ -145,19 +145,22 @@ class RegionPool:
         except PyTritonClientInferenceServerError as error:
             if error.failure is not Failure.LOST:
                 self._known.discard(region.name)
-            if error.failure is not Failure.RESTRICTED and _IS_OFF.search(error.message):
+            if error.failure is Failure.RESTRICTED:
+                message = f"{error.message.rstrip('.')}; shared_memory=True needs it."
+                raise server_error(message, Failure.RESTRICTED) from None
+            if _IS_OFF.search(error.message):
                 raise server_error(
                     f"{error.message.rstrip('.')}: the server does not take shared memory of clients; start it with "
                     "TritonConfig(allow_client_shm=True), or use shared_memory=False.",
                     Failure.REFUSED,
-                ) from error
+                ) from None
             if "shared memory" not in error.message.lower() and "shm" not in error.message:
                 raise
             raise server_error(
                 f"{error.message.rstrip('.')}: the server cannot open the client's shared memory; is it on this host, "
                 "under the same user, and with the same /dev/shm? Use shared_memory=False where it is not.",
                 Failure.REFUSED,
-            ) from error
+            ) from None
         finally:
             region.unlink()
         return region

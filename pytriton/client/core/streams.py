@@ -134,7 +134,7 @@ class Stream:
         except PyTritonClientTimeoutError:
             raise
         except Exception as error:
-            raise self._transport.failed(self._channel, error, timeout_s or self._timeout_s) from error
+            raise self._transport.failed(self._channel, error, timeout_s or self._timeout_s) from error.__cause__
         if result is None:
             raise failures.stream_failure(self._url, message)
         return result

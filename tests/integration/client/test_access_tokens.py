@@ -111,7 +111,7 @@ def test_the_command_line_takes_the_token(protocol, triton, name, capsys, monkey
     url = url_of(triton, protocol)
     for words in (["infer", url, name, "x=1"], ["models", url]):
         assert main(words) == 1
-        assert f"On the command line: --token, or the environment variable {TOKEN_VARIABLE}" in capsys.readouterr().err
+        assert f"as --token. The environment variable {TOKEN_VARIABLE} does it, too" in capsys.readouterr().err
         assert main([*words, "--token", TOKEN]) == 0
         with monkeypatch.context() as environment:
             environment.setenv(TOKEN_VARIABLE, TOKEN)

@@ -55,6 +55,22 @@ def test_who_waits_for_a_server_is_told(kind, protocol, method):
     assert isinstance(error, PyTritonClientClosedError)
 
 
+@every_kind_but_futures
+def test_the_configuration_can_be_read_when_the_client_is_closed(triton, name, kind, protocol):
+    bind_floats(triton, name, lambda requests: requests, config=config_for(kind))
+    with open_client(kind, url_of(triton, protocol), name) as client:
+        config = client.model_config
+        client.close()
+        triton.unbind(name)  # nothing is requested any more
+        assert client.model_config is config
+        if kind == "blocking":
+            assert client.client.is_batching_supported
+    with open_client(kind, url_of(triton, protocol), name) as client:
+        client.close()
+        with pytest.raises(PyTritonClientClosedError):
+            client.model_config  # noqa: B018
+
+
 @pytest.mark.parametrize("kind", ["blocking", "asyncio"])
 def test_who_pauses_between_attempts_is_told(kind, protocol, triton, name):
     bind_floats(triton, name, lambda requests: requests)

@@ -6,15 +6,17 @@ import contextlib
 import json
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
 from client_kinds import PROTOCOLS, open_triton, url_of
 from peers import HOST, listening, silent
-from serving import FLOATS_IN, FLOATS_OUT, NO_BATCHING, Script, bind_floats, running_triton
+from serving import FLOATS_IN, FLOATS_OUT, NO_BATCHING, Background, Script, bind_floats, running_triton
 
 from pytriton.cli.main import main
 from pytriton.client import ModelClient
@@ -120,12 +122,15 @@ def test_a_decoupled_model(triton, name, pytriton, tmp_path):
         (["x"], "'x' is no tensor; write name=@array.npy"),
         (["=1"], "'=1' is no tensor"),
         (["z=1"], "There is no input 'z'"),
-        (["x=[1", "--timeout", "5"], "makes an array|neither|too large|dtype"),
+        (["x=1", "timeout=3"], "There is no input 'timeout' (did you mean the option timeout_s?)"),
+        (["x=[1", "--timeout", "5"], "holds '[1', which is text and no number"),
         (["x=[[1,2],[3]]"], "cannot be made an array"),
         (["x=1", "x=2"], "An input is given twice"),
         (["x=@none.npy"], "'none.npy' cannot be read: No such file"),
         (["x=@" + __file__], "holds no array"),
         (["x=1", "localhost:8000"], "'localhost:8000' is no tensor"),
+        (["x=1", "--parameter", "warm"], "'warm' is no parameter; write --parameter name=value"),
+        (["x=1", "--parameter", "priority=1"], "is a reserved parameter"),
         (["x=1", "--save", "y.txt"], "cannot be saved to 'y.txt'"),
         (["x=1", "--save", "/none/y.npy"], "'/none/y.npy' cannot be written: No such file"),
     ],
@@ -144,6 +149,48 @@ def test_several_outputs_do_not_fit_one_array(triton, name, pytriton, tmp_path):
     status, _, error = pytriton("infer", url_of(triton, "http"), name, "x=1", "--save", tmp_path / "y.npy")
     assert (status, "2 outputs cannot be saved" in error) == (1, True)
     assert pytriton("infer", url_of(triton, "http"), name, "x=1", "--save", tmp_path / "y.npz")[0] == 0
+
+
+def test_text_that_looks_like_a_number(triton, name, url, pytriton):
+    @batch
+    def repeat(text):
+        return {"same": text}
+
+    triton.bind(name, repeat, [Tensor((1,), bytes, "text")], [Tensor((1,), bytes, "same")])
+    for text in ("123", "true", "null", '{"a": 1}', "[1, 2]", '["a", 1]', "[]"):
+        status, out, error = pytriton("infer", url, name, f"text={text}", "--json")
+        assert (status, error) == (0, "")
+        assert json.loads(out) == {"same": [text]}
+    for text in ('"123"', '["123"]', '[["123"]]'):
+        assert "123" in pytriton("infer", url, name, f"text={text}", "--json")[1]
+    assert "An input is given twice" in pytriton("infer", url, name, "text=hello", "text=123")[2]
+
+
+def test_without_a_timeout_nobody_is_waited_for(pytriton):
+    for protocol in PROTOCOLS:
+        started = time.monotonic()
+        status, _, error = pytriton("infer", f"{protocol}://localhost:1", "any", "x=1")
+        assert time.monotonic() - started < 5
+        assert (status, f"No server can be reached at {protocol}://localhost:1" in error) == (1, True)
+        assert "with --timeout, the client waits for a server that starts later." in error
+        assert "init_timeout_s" not in error
+
+
+def test_with_a_timeout_a_server_is_waited_for(pytriton, name):
+    with socket.create_server((HOST, 0)) as one, socket.create_server((HOST, 0)) as other:
+        ports = {"http_port": one.getsockname()[1], "grpc_port": other.getsockname()[1]}
+    requested = Background(lambda: pytriton("infer", f"{HOST}:{ports['http_port']}", name, "x=1", "--timeout", "60"))
+    with open_triton(**ports) as triton:
+        bind_floats(triton, name, double)
+        triton.run()
+        assert requested.finish(60).result[:2] == (0, "y: FP32 (1,)\n[2.]\n")
+
+
+@pytest.mark.parametrize("command", ["infer", "models"])
+def test_a_timeout_that_cannot_work(command, pytriton):
+    words = [command, "localhost:1", *(["any", "x=1"] if command == "infer" else []), "--timeout", "0"]
+    status, _, error = pytriton(*words)
+    assert status == 1, error
 
 
 def test_nobody_listens(pytriton):
@@ -181,6 +228,19 @@ def test_what_is_served(url, pytriton, name, triton):
     models = {model["name"]: model for model in json.loads(pytriton("models", url, "--json")[1])}
     assert models[name]["counts"] == {"inferences": 2, "executions": 1, "failed": 0}
     assert models[name]["inputs"] == ["'x': FP32 (-1,)"]
+
+
+@pytest.mark.parametrize("command", ["infer", "models"])
+def test_another_port(triton, name, pytriton, command):
+    bind_floats(triton, name, double)
+    words = [name, "x=1"] if command == "infer" else []
+    ports = {
+        "is a port of gRPC; use grpc://": triton.config.grpc_port,
+        "is a port for metrics": triton.config.metrics_port,
+    }
+    for message, port in ports.items():
+        status, _, error = pytriton(command, f"{HOST}:{port}", *words)
+        assert (status, message in error) == (1, True), error
 
 
 def test_no_models(pytriton):

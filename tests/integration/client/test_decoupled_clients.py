@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import queue
 import threading
 import time
+from collections.abc import AsyncGenerator, Generator
 
 import numpy as np
 import pytest
@@ -78,6 +80,53 @@ def test_closing_an_iterator_cancels_the_stream_on_the_server():
         with client.infer_sample([1]) as responses:
             next(responses)
         assert ended.wait(10)
+
+
+@pytest.mark.parametrize("method", ["infer_sample", "infer_batch"])
+def test_responses_are_used_like_a_generator(method):
+    ended = threading.Event()
+    with streaming_server(endless(ended)) as (url, _), DecoupledModelClient(url, "floats") as client:
+        infer = getattr(client, method)
+        value = [1] if method == "infer_sample" else [[1]]
+        with contextlib.closing(infer(value)) as responses:
+            assert responses.send(None)["y"].ravel().tolist() == [0]
+            assert next(responses)["y"].ravel().tolist() == [1]
+            assert isinstance(responses, Generator)
+        assert ended.wait(10)
+        with pytest.raises(StopIteration):
+            responses.send(None)
+        ended.clear()
+        responses = infer(value)
+        next(responses)
+        with pytest.raises(KeyError, match="mine"):
+            responses.throw(KeyError("mine"))
+        assert ended.wait(10)
+        responses.close()
+
+
+@pytest.mark.parametrize("method", ["infer_sample", "infer_batch"])
+def test_asynchronous_responses_are_used_like_a_generator(method):
+    ended = threading.Event()
+
+    async def read(url):
+        async with AsyncioDecoupledModelClient(url, "floats") as client:
+            infer = getattr(client, method)
+            value = [1] if method == "infer_sample" else [[1]]
+            async with contextlib.aclosing(infer(value)) as responses:
+                assert (await responses.asend(None))["y"].ravel().tolist() == [0]
+                assert (await anext(responses))["y"].ravel().tolist() == [1]
+                assert isinstance(responses, AsyncGenerator)
+            assert await asyncio.to_thread(ended.wait, 10)
+            assert [each async for each in responses] == []
+            ended.clear()
+            responses = infer(value)
+            await anext(responses)
+            with pytest.raises(KeyError, match="mine"):
+                await responses.athrow(KeyError("mine"))
+            assert await asyncio.to_thread(ended.wait, 10)
+
+    with streaming_server(endless(ended)) as (url, _):
+        asyncio.run(read(url))
 
 
 def test_forgetting_an_iterator_cancels_the_stream_on_the_server():

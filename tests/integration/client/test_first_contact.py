@@ -6,12 +6,15 @@ import socket
 import time
 
 import pytest
-from client_kinds import config_for, every_kind, open_client, open_triton, url_of
+from client_kinds import config_for, every_kind, known, open_client, open_triton, url_of
+from peers import listening, proxy_of, refusing, silent
 from serving import HOST, Background, bind_floats, free_config, wait_until
 
 from pytriton.client import (
     Failure,
     ModelClient,
+    PyTritonClientClosedError,
+    PyTritonClientError,
     PyTritonClientInferenceServerError,
     PyTritonClientModelUnavailableError,
     PyTritonClientTimeoutError,
@@ -131,7 +134,11 @@ def test_a_server_whose_models_may_not_be_listed(protocol, name):
             message = r"has no model 'no-such-model'; check its name and version, or pass access_token to have"
             fails_at_once(client, PyTritonClientModelUnavailableError, message)
         with ModelClient(url_of(triton, protocol), "no-such-model", access_token=triton.get_access_token()) as client:
-            fails_at_once(client, PyTritonClientModelUnavailableError, rf"no-such-model'; it has '{name}'")
+            fails_at_once(client, PyTritonClientModelUnavailableError, rf"no-such-model'; it has '{name}'\.$")
+        similar = name.upper()
+        with ModelClient(url_of(triton, protocol), similar, access_token=triton.get_access_token()) as client:
+            message = rf"no model '{similar}'; it has '{name}'\. Did you mean '{name}'\?"
+            fails_at_once(client, PyTritonClientModelUnavailableError, message)
 
 
 @every_kind
@@ -155,3 +162,217 @@ def test_the_port_of_the_other_protocol_while_waiting(triton, protocol):
         for wait in (client.wait_for_model, client.wait_for_server):
             with pytest.raises(PyTritonClientInferenceServerError, match="is a port of"):
                 wait(60)
+
+
+def speaking(status, body=b"", headers=""):
+    """Answers each request over HTTP like another program."""
+
+    def behave(connection):
+        head = f"HTTP/1.1 {status}\r\nServer: other/1.0\r\n{headers}Content-Length: {len(body)}\r\n\r\n"
+        while connection.recv(65536):
+            connection.sendall(head.encode() + body)
+
+    return behave
+
+
+def saying(greeting):
+    """Sends some bytes, as a program does that does not speak HTTP."""
+
+    def behave(connection):
+        connection.sendall(greeting)
+        silent(connection)
+
+    return behave
+
+
+STRANGERS = {
+    "JSON": (speaking("404 Not Found", b'{"detail":"Not Found"}'), r'status 404 from \'other/1\.0\', {"detail":"Not F'),
+    "an error like Triton's": (speaking("404 Not Found", b'{"error":"Not Found"}'), r"status 404 from 'other/1\.0', "),
+    "nothing": (speaking("404 Not Found"), r"status 404 from 'other/1\.0'\."),
+    "a page": (
+        speaking("404 Not Found", b"<html>none</html>", "Content-Type: text/html\r\n"),
+        "status 404 .*<html>none",
+    ),
+    "a redirect": (
+        speaking("301 Moved", headers="Location: https://example.com/\r\n"),
+        "status 301 .* redirect to 'https://example.com/'",
+    ),
+    "a login": (speaking("401 Unauthorized", b"who are you?"), "status 401 .* who are you"),
+}
+
+
+@pytest.mark.parametrize("stranger", STRANGERS)
+@pytest.mark.parametrize("kind", ["blocking", "asyncio"])
+def test_another_program_that_speaks_http(kind, stranger):
+    behave, said = STRANGERS[stranger]
+    with listening(behave) as port, open_client(kind, f"http://{HOST}:{port}", "any") as client:
+        started = time.monotonic()
+        message = rf"{port} does not respond like Triton.*{said}.*Check that the server runs, and its address and port"
+        with pytest.raises(PyTritonClientInferenceServerError, match=message) as caught:
+            client.infer_sample([1])
+        assert 4.9 < time.monotonic() - started < 5 + AT_ONCE_S
+        assert caught.value.failure is Failure.MALFORMED
+
+
+@pytest.mark.parametrize("kind", ["blocking", "asyncio"])
+@pytest.mark.parametrize(
+    "body", [b"<html>home</html>", b'{"status": "ok"}', b'["ok"]'], ids=["a page", "JSON", "a list"]
+)
+def test_another_program_that_answers_every_path(kind, body):
+    with (
+        listening(speaking("200 OK", body)) as port,
+        open_client(kind, f"http://{HOST}:{port}", "any", init_timeout_s=60) as client,
+    ):
+        message = rf"{port} does not respond like Triton; .* Its response: .*(home|ok)"
+        assert fails_at_once(client, PyTritonClientInferenceServerError, message).failure is Failure.MALFORMED
+
+
+def test_a_path_that_is_too_much(triton):
+    with ModelClient(f"{url_of(triton, 'http')}/models", "any") as client:
+        message = r"Its response: status 404.* The path of the URL, '/models', is put before Triton's own\. Check"
+        with pytest.raises(PyTritonClientInferenceServerError, match=message):
+            client.infer_sample([1])
+
+
+def test_another_program_is_waited_for_with_a_timeout(caplog):
+    """It may be a proxy that does not know its server yet."""
+    with (
+        listening(speaking("404 Not Found")) as port,
+        ModelClient(f"http://{HOST}:{port}", "any", init_timeout_s=6.5) as client,
+        pytest.raises(PyTritonClientTimeoutError, match=r"took longer than 6\.5 s: .* Its response: status 404"),
+    ):
+        client.infer_sample([1])
+    (record,) = [each for each in caplog.records if "does not respond like Triton" in each.getMessage()]
+    assert "Still waiting, up to 6.5 s: " in record.getMessage()
+
+
+@pytest.mark.parametrize("status", ["404 Not Found", "502 Bad Gateway", "503 Service Unavailable"])
+def test_a_proxy_whose_server_starts(triton, name, status):
+    bind_floats(triton, name, echo)
+    with proxy_of(triton.config.http_port) as (proxy, port), ModelClient(f"http://{HOST}:{port}", name) as client:
+        proxy.stand_in(speaking(status))
+        response = Background(lambda: client.infer_sample([1]))
+        wait_until(lambda: client._session.servers[0].was_left_out)
+        proxy.stand_in(None)
+        assert response.finish(60).result["y"] == [1]
+
+
+def test_a_proxy_that_says_that_its_server_is_not_there_is_waited_for():
+    with listening(speaking("503 Service Unavailable")) as port, ModelClient(f"http://{HOST}:{port}", "any") as client:
+        response = Background(lambda: client.infer_sample([1]))
+        response.join(6.5)
+        assert response.is_alive()
+        client.close()
+        assert isinstance(response.finish().error, PyTritonClientClosedError)
+
+
+@every_kind
+@pytest.mark.parametrize(
+    ("greeting", "said"),
+    [
+        (
+            b"SSH-2.0-OpenSSH_9.2\r\n",
+            r"speaks neither HTTP nor gRPC, and its response begins with 'SSH-2.0-OpenSSH_9.2",
+        ),
+        (b"\x00\x01\x02binary", r"speaks neither HTTP nor gRPC, and its response begins with b'\\x00\\x01\\x02binary'"),
+    ],
+    ids=["text", "bytes"],
+)
+def test_a_program_that_does_not_speak_http(kind, protocol, greeting, said):
+    with (
+        listening(saying(greeting)) as port,
+        open_client(kind, f"{protocol}://{HOST}:{port}", "any", init_timeout_s=60) as client,
+    ):
+        error = fails_at_once(client, PyTritonClientInferenceServerError, said)
+        assert error.failure is Failure.MALFORMED
+
+
+def test_a_port_of_tls():
+    alert = bytes.fromhex("15030100020246")
+
+    def refuse(connection):
+        connection.recv(65536)
+        connection.sendall(alert)
+
+    with listening(refuse) as port, ModelClient(f"{HOST}:{port}", "any", init_timeout_s=60) as client:
+        message = f"http://{HOST}:{port} is a port of TLS; use https://{HOST}:{port}"
+        fails_at_once(client, PyTritonClientInferenceServerError, message)
+
+
+@every_kind
+def test_tls_at_a_port_without_it(triton, kind, protocol):
+    url = url_of(triton, protocol)
+    with open_client(kind, url.replace("://", "s://"), "any", init_timeout_s=60) as client:
+        fails_at_once(client, PyTritonClientInferenceServerError, f"does not speak TLS; use {url}, or")
+
+
+@every_kind
+@pytest.mark.parametrize("ensure_model_is_ready", [True, False])
+def test_the_port_for_metrics(triton, kind, protocol, ensure_model_is_ready):
+    url = f"{protocol}://{HOST}:{triton.config.metrics_port}"
+    arguments = {"init_timeout_s": 60, "ensure_model_is_ready": ensure_model_is_ready}
+    with open_client(kind, url, "any", **arguments) as client:
+        spoken, default = {"http": ("HTTP", 8000), "grpc": ("gRPC", 8001)}[protocol]
+        message = rf"{url} is a port for metrics; use the server's port for {spoken}, which is {default} by default\."
+        fails_at_once(client, PyTritonClientInferenceServerError, message)
+
+
+@every_kind
+def test_grpc_at_a_program_that_speaks_only_http(kind, protocol):
+    if protocol == "http":
+        return
+    with (
+        listening(speaking("404 Not Found", b"none", "Connection: close\r\n")) as port,
+        open_client(kind, f"grpc://{HOST}:{port}", "any", init_timeout_s=60) as client,
+    ):
+        fails_at_once(client, PyTritonClientInferenceServerError, "it speaks HTTP/1 and no gRPC, with status 404")
+
+
+def test_a_port_that_hangs_up():
+    """As that of a forwarded port, behind which nobody listens."""
+    with listening(refusing) as port, ModelClient(f"http://{HOST}:{port}", "any") as client:
+        started = time.monotonic()
+        with pytest.raises(
+            PyTritonClientTimeoutError, match=r"broke before the response .* Check that the server runs"
+        ):
+            client.infer_sample([1])
+        assert 4.9 < time.monotonic() - started < 5 + AT_ONCE_S
+
+
+@every_kind
+def test_a_user_sees_one_exception(triton, name, kind, protocol):
+    """Not those that only say how the client found out."""
+    bind_floats(triton, name, echo, config=config_for(kind))
+    url = url_of(triton, protocol)
+    other = {"http": "grpc", "grpc": "http"}[protocol]
+    mistakes = [
+        (f"{protocol}://{HOST}:1", name, {}, {}),
+        (f"{protocol}://no-such-host.invalid", name, {}, {}),
+        (url_of(triton, other).replace(other, protocol), name, {}, {}),
+        (url, "no-such-model", {}, {}),
+        (url, "no-such-model", {"ensure_model_is_ready": False}, {}),
+        (url, name, {}, {"outputs": ["z"]}),
+        (url, name, {}, {"x": [[1], [1, 2]]}),
+        (url, "no-such-model", known(kind), {}),
+    ]
+    for where, model, settings, options in mistakes:
+        shows_one_exception(kind, where, model, settings, options)
+    for behave in (silent, refusing, speaking("404 Not Found")):
+        with listening(behave) as port:
+            shows_one_exception(kind, f"{protocol}://{HOST}:{port}", name, known(kind), {"timeout_s": 0.2})
+
+
+def shows_one_exception(kind, url, model, settings, options):
+    with open_client(kind, url, model, **settings) as client, pytest.raises(PyTritonClientError) as caught:
+        client.infer_sample(**{"x": [1], **options})
+    inner = chain_of(caught.value)[1:]
+    assert not inner or (len(inner) == 1 and isinstance(inner[0], OSError)), inner  # the system's own says more
+
+
+def chain_of(error):
+    """The exceptions that Python shows, the last first."""
+    chain = []
+    while error is not None:
+        chain.append(error)
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return chain

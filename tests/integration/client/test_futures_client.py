@@ -201,7 +201,48 @@ def test_the_configuration_and_waiting_are_futures_too(triton, name, url):
         assert client.model_config().result(30).model_name == name
 
 
-@pytest.mark.parametrize("arguments", [{"max_workers": 0}, {"max_queue_size": 0}, {"max_workers": None}], ids=repr)
+def test_closing_without_waiting_completes_what_has_a_turn(triton, name, url):
+    """Also what was submitted at the last moment, and has not been sent yet."""
+    bind_floats(triton, name, echo)
+    for number in range(10):
+        client = FuturesModelClient(url, name, max_workers=2)
+        assert client.infer_sample([1]).result(30)["y"] == [1]
+        futures = [client.infer_sample([number]), client.infer_sample([number])]
+        client.close(wait=False)
+        assert [future.result(30)["y"][0] for future in futures] == [number, number]
+
+
+def test_the_first_request_is_sent_though_the_client_is_closed_at_once(triton, name, url):
+    bind_floats(triton, name, echo)
+    client = FuturesModelClient(url, name)
+    future = client.infer_sample([1])
+    client.close(wait=False)
+    assert future.result(30)["y"] == [1]
+
+
+def test_the_configuration_can_be_read_when_the_client_is_closed(triton, name, url):
+    bind_floats(triton, name, echo)
+    with FuturesModelClient(url, name) as client:
+        config = client.model_config().result(30)
+    assert client.model_config().result(0) is config
+    with FuturesModelClient(url, name) as unused:
+        pass
+    with pytest.raises(PyTritonClientClosedError):
+        unused.model_config()
+
+
+def test_sizes_have_defaults(triton, name, url):
+    entered, gate = held_model(triton, name)
+    with FuturesModelClient(url, name, max_workers=None, max_queue_size=None, non_blocking=True) as client:
+        futures = [client.infer_sample([number]) for number in range(256)]
+        assert entered.wait(30)
+        with pytest.raises(PyTritonClientQueueFullError, match="128 in flight and 128 in the queue"):
+            client.infer_sample([0])
+        gate.set()
+        concurrent.futures.wait(futures, 60)
+
+
+@pytest.mark.parametrize("arguments", [{"max_workers": 0}, {"max_queue_size": 0}, {"max_workers": True}], ids=repr)
 def test_sizes_that_cannot_work(arguments):
     with pytest.raises(PyTritonClientValueError, match="give an integer from 1"):
         FuturesModelClient("localhost", "any", **arguments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import json
 import re
 import socket
@@ -220,6 +221,34 @@ def test_a_response_of_an_impossible_size(kind, size):
             with pytest.raises(PyTritonClientInferenceServerError, match="does not respond like Triton") as caught:
                 client.infer_sample([1])
             assert caught.value.failure is Failure.MALFORMED
+
+
+def compressed(body, status=b"200 OK"):
+    """A response whose body is compressed as a whole; its JSON has a size of its own."""
+    packed = gzip.compress(body)
+    head = b"HTTP/1.1 " + status + b"\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n" % len(packed)
+    return head + b"Inference-Header-Content-Length: %d\r\n\r\n" % len(result_of(ONE)) + packed
+
+
+def test_a_compressed_response(kind):
+    peer = Peer(answering(compressed(result_of(ONE) + ONE.tobytes())))
+    with client_of(kind, peer) as client:
+        assert client.infer_sample([1], headers={"Accept-Encoding": "gzip"})["y"] == [1]
+        with pytest.raises(PyTritonClientInferenceServerError, match=r"compressed \(gzip\), which was not requested"):
+            client.infer_sample([1])
+
+
+@pytest.mark.parametrize("status", [b"200 OK", b"500 Internal Server Error"])
+def test_a_compressed_response_that_nobody_requested_takes_no_memory(kind, status):
+    peer = Peer(answering(compressed(bytes(100_000_000), status)))
+    with client_of(kind, peer) as client:
+        tracemalloc.start()
+        try:
+            with pytest.raises(PyTritonClientInferenceServerError, match="does not respond like Triton"):
+                client.infer_sample([1])
+            assert tracemalloc.get_traced_memory()[1] < 20_000_000
+        finally:
+            tracemalloc.stop()
 
 
 def test_large_arrays_are_not_copied(kind):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import pickle
 import threading
 import time
 
@@ -15,6 +16,7 @@ from serving import server_of
 
 from pytriton.client import (
     PyTritonClientInferenceServerError,
+    PyTritonClientInputError,
     PyTritonClientModelDoesntSupportBatchingError,
     PyTritonClientModelUnavailableError,
     PyTritonClientTimeoutError,
@@ -341,3 +343,65 @@ def test_stop_fails_pending_requests():
         assert errors == []  # a request in flight is finished
         with pytest.raises(PyTritonClientInferenceServerError, match="does not run"):
             client.infer_sample(np.ones(1, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([None], "model_name is None; give the model's name"),
+        ([5], "model_name is 5"),
+        ([""], "model_name is ''"),
+        (["any", "latest"], "model_version is 'latest'; give a number"),
+        (["any", 1.5], r"model_version is 1\.5"),
+    ],
+    ids=repr,
+)
+def test_names_and_versions_that_are_none(triton, arguments, message):
+    with pytest.raises(PyTritonClientValueError, match=message):
+        triton.client(*arguments)
+
+
+def test_a_version_is_a_number_or_its_text(triton, name):
+    bind_double(triton, name)
+    for version in (1, "1", None):
+        assert triton.client(name, version).infer_sample([1])["y"] == [2]
+
+
+def test_mistakes_are_described_as_by_other_clients(triton, name):
+    bind_double(triton, name)
+    client = triton.client(name)
+    mistakes = [
+        (
+            client.infer_sample,
+            [[1]],
+            {"timeout": 3},
+            r"There is no input 'timeout' \(did you mean the option timeout_s\?\)",
+        ),
+        (client.infer_sample, [[1]], {"headers": {}}, "There is no input 'headers': model"),
+        (client.infer_sample, [{"x": [1]}], {}, "A dictionary was given by position"),
+        (client.infer_batch, [[[1], [1, 2]]], {}, "its rows have different lengths, such as 1 and 2"),
+        (
+            client.infer_batch,
+            [np.zeros((17, 2), np.float32)],
+            {},
+            "The batch has 17 rows, and model .* takes 16 at once",
+        ),
+        (client.infer_sample, [[1]], {"parameters": {"priority": 1}}, "is a reserved parameter"),
+    ]
+    for infer, inputs, named, message in mistakes:
+        with pytest.raises(PyTritonClientInputError, match=message) as caught:
+            infer(*inputs, **named)
+        assert caught.value.__cause__ is None
+
+
+def test_a_stream_that_is_read_as_one_response(triton, name):
+    bind_counter(triton, name)
+    with pytest.raises(PyTritonClientInferenceServerError, match="use stream_sample or stream_batch") as caught:
+        triton.client(name).infer_sample([3])
+    assert caught.value.__cause__ is None
+
+
+def test_a_client_is_neither_copied_nor_pickled(triton, name):
+    bind_double(triton, name)
+    with pytest.raises(TypeError, match="InProcessClient cannot be copied, or sent to another process"):
+        pickle.dumps(triton.client(name))

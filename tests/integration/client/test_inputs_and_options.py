@@ -26,6 +26,7 @@ from serving import (
 from pytriton.client import (
     FuturesModelClient,
     ModelClient,
+    PyTritonClientInputError,
     PyTritonClientModelDoesntSupportBatchingError,
     PyTritonClientTimeoutError,
     PyTritonClientValueError,
@@ -220,11 +221,13 @@ def test_what_a_request_has_besides_inputs_reaches_the_model(kind, protocol, for
     [
         ({"parameters": {"a": None}}, "Parameter 'a' is None; give a string, a number or a boolean"),
         ({"parameters": {"a": [1]}}, "Parameter 'a'"),
-        ({"parameters": {"priority": 1}}, "reserved parameter"),
+        ({"parameters": {"priority": 1}}, "reserved parameter and cannot be specified; use the argument priority"),
+        ({"parameters": {"timeout": 1}}, "reserved parameter and cannot be specified; use the argument timeout_s"),
         ({"headers": {"a": None}}, "Header 'a' is None"),
         ({"headers": {"a": "b\r\nc: d"}}, "Header 'a'"),
         ({"headers": {"a b": "c"}}, "Header 'a b' has a name that cannot be sent"),
         ({"outputs": []}, "No output is requested"),
+        ({"outputs": 3}, "outputs is 3; give a list of names"),
         ({"request_id": 7}, "request_id is 7"),
         ({"priority": -1}, "priority is -1"),
         ({"priority": True}, "priority is True"),
@@ -236,6 +239,25 @@ def test_what_a_request_has_besides_inputs_reaches_the_model(kind, protocol, for
 def test_options_that_cannot_be_sent(client, options, message):
     with pytest.raises(PyTritonClientValueError, match=message):
         client.infer_sample([1], [2], **options)
+
+
+def test_a_binary_header_of_grpc(triton, name, kind):
+    bind_floats(triton, name, echo)
+    with (
+        open_client(kind, url_of(triton, "grpc"), name) as client,
+        pytest.raises(PyTritonClientValueError, match="Header 'x-bin' would be binary in gRPC"),
+    ):
+        client.infer_sample([1], headers={"X-Bin": "a"})
+
+
+@every_kind
+def test_a_reserved_parameter_is_refused_before_anything_is_sent(kind, protocol):
+    """Nobody listens, which the client does not notice."""
+    with open_client(kind, f"{protocol}://127.0.0.1:1", "any") as client:
+        for name in ("priority", "timeout", "sequence_id", "binary_data_output", "triton_any", "pytriton_callers"):
+            for infer in (client.infer_sample, client.infer_batch):
+                with pytest.raises(PyTritonClientInputError, match=f'Parameter "{name}" is a reserved parameter'):
+                    infer([1], parameters={name: 1})
 
 
 def test_an_input_goes_before_an_option_of_the_same_name(triton, name, kind, url):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import itertools
 import json
+import pickle
 import re
 import threading
 import time
@@ -42,6 +44,7 @@ from pytriton.client import (
     ModelClient,
     PyTritonClientClosedError,
     PyTritonClientInferenceServerError,
+    PyTritonClientInputError,
     PyTritonClientInvalidUrlError,
     PyTritonClientModelUnavailableError,
     PyTritonClientTimeoutError,
@@ -244,8 +247,12 @@ def test_loading_with_another_configuration(triton, name, kind, protocol):
             client.load_model(config=json.dumps({**config, "max_batch_size": number}))
             assert client.model_config.max_batch_size == number
             assert len(client.infer_batch(np.zeros((number, 1), np.float32))["y"]) == number
-        with pytest.raises(PyTritonClientInferenceServerError, match="config"):
-            client.load_model(config="{")
+        for wrong in ("{", "[]", config, 5):
+            with pytest.raises(PyTritonClientInputError, match=r"config is .*; give the model's configuration as JSON"):
+                client.load_model(config=wrong)
+        for files in ({"1/weights": b"1"}, {"file:1/weights": "1"}):
+            with pytest.raises(PyTritonClientInputError, match="give contents as bytes, by names such as 'file:1/"):
+                client.load_model(files=files)
         # Files that are given take the place of all that are there, such as the one that the library writes.
         with pytest.raises(PyTritonClientInferenceServerError, match=r"cannot read .*/1/worker"):
             client.load_model(config=json.dumps(config), files={"file:1/weights": b"1, 2, 3"})
@@ -286,6 +293,10 @@ def test_a_url_that_is_none(client_class, url):
         ({"inference_timeout_s": -1.0}, "inference_timeout_s is -1.0"),
         ({"inference_timeout_s": "1"}, "inference_timeout_s is '1'"),
         ({"url": []}, "The list of URLs is empty"),
+        ({"url": "Double", "model_name": "http://localhost:8000"}, "which is a URL; give the URL first"),
+        ({"tls": "ca.pem"}, "tls is 'ca.pem'; give a TLSConfig"),
+        ({"retry": 3}, "retry is 3; give a RetryPolicy"),
+        ({"model_config": {"name": "any"}}, "model_config is {'name': 'any'}; give a TritonModelConfig"),
         ({"url": "grpcs://localhost", "tls": TLSConfig(verify=False)}, "is only for https://"),
     ],
     ids=repr,
@@ -294,3 +305,19 @@ def test_a_url_that_is_none(client_class, url):
 def test_arguments_that_cannot_work(client_class, arguments, message):
     with pytest.raises(PyTritonClientValueError, match=message):
         client_class(**{"url": "localhost", "model_name": "any", **arguments})
+
+
+@pytest.mark.parametrize("client_class", [ModelClient, FuturesModelClient, AsyncioModelClient])
+def test_a_client_is_neither_copied_nor_pickled(client_class):
+    client = client_class("localhost", "any")
+    for copy_of in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match=rf"{client_class.__name__} cannot be copied, or sent to another process"):
+            copy_of(client)
+
+
+def test_a_client_is_made_of_one_of_any_kind(triton, name, url):
+    bind_floats(triton, name, echo)
+    with FuturesModelClient(url, name) as futures, ModelClient.from_existing_client(futures) as client:
+        assert client.infer_sample([1])["y"] == [1]
+    with pytest.raises(PyTritonClientValueError, match="existing_client is 'localhost'; give a client"):
+        ModelClient.from_existing_client("localhost")

@@ -24,6 +24,7 @@ from pytriton.client.utils import (
     LATEST_MODEL_VERSION,
     ModelState,
     create_client_from_url,
+    get_model_config,
     get_model_state,
     wait_for_model_ready,
     wait_for_server_ready,
@@ -100,3 +101,13 @@ def test_headers_open_what_is_restricted():
             with pytest.raises(PyTritonClientInferenceServerError, match="restricts this endpoint") as caught:
                 wait_for_server_ready(raw, timeout_s=5)
             assert caught.value.failure is Failure.RESTRICTED
+
+
+def test_what_is_no_client_of_tritonclient():
+    for function in (get_model_config, get_model_state, wait_for_model_ready):
+        with pytest.raises(
+            PyTritonClientValueError, match="client is 'localhost'; give one of tritonclient's own clients"
+        ):
+            function("localhost", "any")
+    with pytest.raises(PyTritonClientValueError, match="client is 'localhost'"):
+        wait_for_server_ready("localhost")

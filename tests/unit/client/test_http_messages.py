@@ -227,9 +227,12 @@ def test_compressed_responses(encoding, compress):
     headers = {b"content-encoding": encoding.encode(), b"inference-header-content-length": b"%d" % head}
     infer = api.call_of("infer", "m", [])
 
-    assert same(array_named(infer.read(api.Response(200, headers, compress(body))), "y"), content["y"])
+    requested = {"accept-Encoding": encoding}
+    assert same(array_named(infer.read(api.Response(200, headers, compress(body)).to(requested)), "y"), content["y"])
     with pytest.raises(ValueError, match="the body is not"):
-        infer.read(api.Response(200, headers, body))
+        infer.read(api.Response(200, headers, body).to(requested))
+    with pytest.raises(ValueError, match=rf"compressed \({encoding}\), which was not requested"):
+        infer.read(api.Response(200, headers, compress(body)).to({}))
 
 
 def test_json_that_is_nested_too_deeply_is_not_tritons():
@@ -237,10 +240,10 @@ def test_json_that_is_nested_too_deeply_is_not_tritons():
 
     with pytest.raises(ValueError, match="nested too deeply"):
         api.call_of("infer", "m", []).read(api.Response(200, {}, deep))
-    with pytest.raises(ValueError, match="nested too deeply"):
+    with pytest.raises(api.StrangerError) as caught:
         api.call_of("get_model_config", "m").read(api.Response(200, {}, deep))
-    error = api.translated("http://localhost:8000", api.StatusError(api.Response(500, {}, deep)))
-    assert "does not respond like Triton" in str(error)
+    for error in (caught.value, api.StatusError(api.Response(500, {}, deep))):
+        assert "does not respond like Triton" in str(api.translated("http://localhost:8000", error))
 
 
 def test_the_head_of_a_request():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import decimal
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -78,7 +80,7 @@ def test_an_integer_fits_or_is_refused(number, datatype):
     if info.min <= number <= info.max:
         assert sample(number, datatype.name, (1,)) == [number]
     else:
-        with pytest.raises(PyTritonClientValueError, match=r"does not fit|makes an array of dtype"):
+        with pytest.raises(PyTritonClientValueError, match="does not fit"):
             sample(number, datatype.name, (1,))
 
 
@@ -132,31 +134,51 @@ def test_python_numbers_are_floats_where_these_are_wanted(value):
 @pytest.mark.parametrize(
     ("value", "datatype", "message"),
     [
-        (1.5, "INT32", "makes an array of dtype float64"),
-        (1, "BOOL", "makes an array of dtype int64"),
-        ("1", "FP32", "makes an array of dtype <U1"),
-        (None, "FP32", "missing"),
-        ([1, None], "FP32", "makes an array of dtype object"),
-        ([1, "a"], "FP32", "makes an array of dtype <U"),
-        ([[1], [1, 2]], "FP32", "cannot be made an array"),
+        (1.5, "INT32", r"holds 1\.5, which is no integer"),
+        ([1, 2.5], "INT32", r"holds 2\.5, which is no integer"),
+        (1, "BOOL", "holds 1, which is neither True nor False"),
+        ("1", "FP32", "holds '1', which is text and no number"),
+        (b"1", "FP32", "holds b'1', which is text and no number"),
+        ("a" * 1000, "FP32", r"holds 'a{5,20}\.\.\.a{5,20}', which is text"),
+        (None, "FP32", "'x' is missing, as None was given: model 'M' takes 'x'"),
+        ([1, None], "FP32", "holds None, which is no number"),
+        ([1, "a"], "FP32", "holds 'a', which is text and no number"),
+        ([[1], [decimal.Decimal(2)]], "FP32", r"holds Decimal\('2'\), of type Decimal, which is no number"),
+        (-(10**30), "INT64", "holds a number that does not fit into it"),
+        ([[1], [1, 2]], "FP32", "cannot be made an array: its rows have different lengths, such as 1 and 2"),
+        ([[[1], [2]], [[1], [2, 3]]], "FP32", "its rows have different lengths, such as 1 and 2"),
+        ([1, np.float32(2.5)], "INT32", r"holds 2\.5, which is no integer"),
+        ([[1, 2], 3], "FP32", "cannot be made an array: it holds both lists and single values"),
+        ([np.float32([1]), np.float32([1, 2])], "FP32", "its rows have different lengths, such as 1 and 2"),
         (-1, "UINT8", "holds -1, which does not fit"),
         ([1, 300], "UINT8", "holds 300, which does not fit"),
         (1e39, "FP32", "too large for float32"),
         (100_000, "FP16", "too large for float16"),
         (1j, "FP32", "is of type complex"),
-        ({"a": 1}, "FP32", "is of type dict"),
+        ({"a": 1}, "FP32", "A dictionary was given by position"),
         (object, "BYTES", "is of type type"),
         (1, "BYTES", "holds 1, which is neither str nor bytes"),
         (np.float32([1]), "BYTES", "BYTES are str or bytes"),
         ([np.float64(1)], "FP32", "has dtype float64"),
-        (np.array(["a"]), "FP32", "has dtype <U1"),
+        (np.array(["a"]), "FP32", "has dtype <U1; give an array of numbers, such as of float32"),
+        (np.array([1, None]), "FP32", "has dtype object; give an array of numbers"),
         (np.zeros(1, ">f4"), "FP32", "has dtype >f4"),
     ],
     ids=repr,
 )
 def test_values_that_are_no_input(value, datatype, message):
-    with pytest.raises(PyTritonClientValueError, match=message):
+    with pytest.raises(PyTritonClientValueError, match=message) as caught:
         sample(value, datatype)
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+    assert caught.value.__cause__ is None
+
+
+def test_a_list_that_holds_itself():
+    value = [1]
+    value.append(value)
+    for datatype in ("FP32", "BYTES", "INT32"):
+        with pytest.raises(PyTritonClientValueError, match="Input 'x' of model 'M' is"):
+            sample(value, datatype)
 
 
 def test_another_byte_order_is_converted_on_request():
@@ -207,6 +229,15 @@ def test_inputs_by_position_and_by_name():
     [
         ([], {}, "No input was given"),
         ([1], {"b": 2}, "not both"),
+        ([1], {"timeout": 2}, r"There is no input 'timeout' \(did you mean the option timeout_s\?\)"),
+        ([], {"a": 1, "b": 2, "parameter": {}}, r"no input 'parameter' \(did you mean the option parameters\?\)"),
+        (
+            [],
+            {"a": 1, "b": 2, "inference_timeout_s": 3},
+            "an argument of the client.*; timeout_s is that of one request",
+        ),
+        ([], {"a": 1, "B": 2}, r"There is no input 'B' \(did you mean 'b'\?\)"),
+        ([{"a": 1, "b": 2}], {}, r"A dictionary was given by position, with the keys 'a', 'b'; write \*\* before it"),
         ([1], {}, "The input 'b' is missing"),
         ([1, None], {}, "The input 'b' is missing"),
         ([1, 2, 3, 4], {}, "4 inputs were given"),
@@ -239,7 +270,7 @@ def test_batches_of_different_sizes():
     ("value", "message"),
     [
         (np.zeros((0, 3), np.float32), "the batch is empty"),
-        ([1, 2], r"has shape \(2,\); infer_sample takes one sample"),
+        ([1, 2], r"has shape \(2,\); infer_sample takes one sample\.$"),
         (1, r"has shape \(\)"),
         ([[[1]]], r"has shape \(1, 1, 1\)"),
     ],
@@ -247,6 +278,11 @@ def test_batches_of_different_sizes():
 def test_what_is_no_batch(value, message):
     with pytest.raises(PyTritonClientValueError, match=message):
         batch(value)
+
+
+def test_a_batch_of_single_values():
+    with pytest.raises(PyTritonClientValueError, match=r"has shape \(2,\); \.reshape\(-1, 1\) makes it a batch of 2"):
+        batch(["a", "b"], "BYTES", (1,))
 
 
 def test_a_batch_given_as_a_sample():

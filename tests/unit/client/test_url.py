@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import string
 
 import pytest
@@ -125,6 +126,13 @@ def test_any_text_is_a_url_or_is_refused(text):
         "user@localhost",
         "user:password@localhost",
         "localhost?query",
+        "8000",
+        ":8000",
+        "localhost,localhost:9000",
+        "http://localhost:8000/v2",
+        "http://localhost:8000/v2/models/Double/infer",
+        "localhost:8002/metrics",
+        "grpc://localhost:8001/v2/models/Double",
         "localhost#fragment",
         "localhost/a b",
         "http://[::1",
@@ -138,6 +146,35 @@ def test_any_text_is_a_url_or_is_refused(text):
 def test_what_is_no_url(text):
     with pytest.raises(PyTritonClientInvalidUrlError, match=r"is not a valid URL of a server: .*; use host, host:port"):
         TritonUrl.from_url(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("http://host:8000/v2/models/x", "of a model, whose name is 'x' and whose server is 'http://host:8000'"),
+        ("host:8000/v2/models/x/infer", "of a model, whose name is 'x' and whose server is 'host:8000'"),
+        ("https://host/triton/v2/health/ready", "of a request, and that of its server is 'https://host/triton'"),
+        ("http://host:8000/v2/", "of a request, and that of its server is 'http://host:8000'"),
+        ("grpc://host:8001/v2/models/x", "of a model, whose name is 'x' and whose server is 'grpc://host:8001'"),
+        ("http://host:8002/metrics", "of metrics, and requests go to another port (8000 by default)"),
+        (":8000", "it is a port without a host, as in 'localhost:8000'"),
+        ("8000", "it is a port without a host, as in 'localhost:8000'"),
+        (8000, "it is of type int"),
+        (None, "it is of type NoneType"),
+        (b"localhost", "it is of type bytes"),
+        ("a:8000,b:8000", "several URLs are given as a list"),
+        ("grpc://host/path", "its path is '/path', and gRPC has none"),
+    ],
+)
+def test_what_was_meant_is_said(text, why):
+    with pytest.raises(PyTritonClientInvalidUrlError, match=re.escape(why)) as caught:
+        ModelClient(text, "any")
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize("path", ["/v2x", "/v2/other", "/models", "/prefix/v2models"])
+def test_prefixes_of_a_proxy_that_look_similar(path):
+    assert TritonUrl.from_url(f"http://host:8000{path}").path == path
 
 
 def test_a_url_that_is_none_is_a_value_that_cannot_work():

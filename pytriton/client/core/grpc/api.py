@@ -49,7 +49,7 @@ def call_of(method: str, *args: Any, **kwargs: Any) -> Call:
     except PyTritonClientValueError:
         raise
     except (TypeError, ValueError) as error:  # of Protocol Buffers' library
-        raise PyTritonClientValueError(f"The request cannot be sent over gRPC: {error}.") from error
+        raise PyTritonClientValueError(f"The request cannot be sent over gRPC: {error}.") from None
 
 
 def _infer(

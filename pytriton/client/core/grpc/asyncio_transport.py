@@ -92,7 +92,7 @@ class AsyncioGrpcTransport:
         except Exception as error:
             if is_unknown_model(method, error):
                 return False
-            raise self.failed(channel, error, timeout_s) from error
+            raise self.failed(channel, error, timeout_s) from error.__cause__
         return result
 
     async def _unless_late(self, response: Any, timeout_s: float) -> bytes:

@@ -97,7 +97,7 @@ class GrpcTransport:
             translated_error = translated(self.url.with_scheme, error, timeout_s)
             if not failures.is_response(translated_error):
                 self._disconnect(channel)
-            raise translated_error from error
+            raise translated_error from error.__cause__
         return response
 
     def close(self) -> None:

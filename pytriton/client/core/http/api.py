@@ -21,6 +21,8 @@ _HEADER_SIZE = "Inference-Header-Content-Length"
 _JSON = {"Content-Type": "application/json"}
 _NO_HEADERS: Mapping[str, str] = {}
 _DECODERS: Mapping[bytes, Callable[[Content], bytes]] = {b"gzip": gzip.decompress, b"deflate": zlib.decompress}
+_NOT_READY = frozenset({400, 403, *range(500, 600)})
+"""Statuses of a server that does not say that it is ready: Triton's, and those of proxies and the gateway."""
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -31,11 +33,19 @@ class Response(NamedTuple):
         status: Its status.
         headers: Its headers, by their names in lower case.
         body: Its body.
+        may_be_compressed: The request has asked for that.
     """
 
     status: int
     headers: Mapping[bytes, bytes]
     body: Content
+    may_be_compressed: bool = False
+
+    def to(self, headers: Mapping[str, str]) -> Response:
+        """Returns the response to a request with these headers."""
+        if b"content-encoding" in self.headers and any(name.lower() == "accept-encoding" for name in headers):
+            return self._replace(may_be_compressed=True)
+        return self
 
 
 class Call(NamedTuple):
@@ -68,6 +78,10 @@ class StatusError(Exception):
         self.response = response
 
 
+class StrangerError(StatusError):
+    """The response is not one of Triton's."""
+
+
 def call_of(method: str, *args: Any, **kwargs: Any) -> Call:
     """Makes the request of a method of the API, which has the name and the arguments that tritonclient gives it."""
     return _METHODS[method](*args, **kwargs)
@@ -75,9 +89,12 @@ def call_of(method: str, *args: Any, **kwargs: Any) -> Call:
 
 def _is_server_ready() -> Call:
     def read(response: Response) -> bool:
-        if response.status == http.HTTPStatus.FORBIDDEN:  # it requires a token
-            raise StatusError(response)
-        return response.status == http.HTTPStatus.OK
+        if response.status == http.HTTPStatus.OK:
+            return True
+        if response.status == http.HTTPStatus.BAD_REQUEST and not response.body:
+            return False
+        # It requires a token, or is not ready and says so, or is another program.
+        raise (StatusError if response.status in _NOT_READY else StrangerError)(response)
 
     return Call("GET", "v2/health/ready", _NO_HEADERS, (), read)
 
@@ -181,9 +198,12 @@ def translated(url: str, error: StatusError) -> Exception:
         body = bytes(_decoded(response))
         text = body.decode()
         message = json_of(body)["error"] if body else "client received an empty response from the server."
+        if not isinstance(error, StrangerError):
+            return failures.http_failure(url, status, str(message))
     except (ValueError, KeyError, TypeError, OSError, EOFError, zlib.error):  # not the JSON that Triton answers with
-        return failures.no_answer_of_triton(url, status, text)
-    return failures.http_failure(url, status, str(message))
+        pass
+    program, location = (response.headers.get(name, b"").decode("latin-1") for name in (b"server", b"location"))
+    return failures.no_answer_of_triton(url, status, text, program, location)
 
 
 def _post(path: str, message: Mapping[str, Any]) -> Call:
@@ -220,7 +240,10 @@ def _check(response: Response) -> None:
 
 def _json_of(response: Response) -> Any:
     _check(response)
-    return json_of(_decoded(response))
+    try:
+        return json_of(_decoded(response))
+    except ValueError:
+        raise StrangerError(response) from None
 
 
 def _result_of(response: Response) -> InferResult:
@@ -230,14 +253,19 @@ def _result_of(response: Response) -> InferResult:
 
 
 def _decoded(response: Response) -> Content:
-    """Returns the body, decompressed if the user's headers have requested compression."""
+    """Returns the body, decompressed if the user's headers have requested compression.
+
+    What nobody has asked for is not decompressed: it may take any amount of memory.
+    """
     encoding = response.headers.get(b"content-encoding")
     if encoding is None:
         return response.body
     decode = _DECODERS.get(encoding.lower())
     if decode is None:
         return response.body
+    if not response.may_be_compressed:
+        raise ValueError(f"its body is compressed ({encoding.decode('latin-1')}), which was not requested")
     try:
         return decode(response.body)
     except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"the body is not {encoding.decode('latin-1')}: {error}") from error
+        raise ValueError(f"the body is not {encoding.decode('latin-1')}: {error}") from None

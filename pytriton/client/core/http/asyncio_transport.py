@@ -60,7 +60,8 @@ class AsyncioHttpTransport:
         limit = _Limit(timeout_s)
         pool.waiting.add(limit)
         try:
-            return call.read(await self._exchange(pool, parts, timeout_s, is_repeatable=call.verb == "GET"))
+            response = await self._exchange(pool, parts, timeout_s, is_repeatable=call.verb == "GET")
+            return call.read(response.to(headers))
         except asyncio.CancelledError:
             if not limit.has_cancelled():
                 raise
@@ -70,7 +71,7 @@ class AsyncioHttpTransport:
         except Exception as error:
             if self._closed:
                 raise failures.closed_meanwhile() from None
-            raise translated(self.url.with_scheme, error, timeout_s) from error
+            raise translated(self.url.with_scheme, error, timeout_s) from error.__cause__
         finally:
             limit.end()
             pool.waiting.discard(limit)
@@ -134,7 +135,7 @@ class AsyncioHttpTransport:
             await loop.create_connection(lambda: connection, self.url.hostname, self.url.port, **options)
         except (OSError, ValueError) as error:  # such as a file without a certificate
             connection.abort()
-            raise ConnectError(str(error)) from error
+            raise ConnectError(str(error) or type(error).__name__) from error
         except BaseException:
             connection.abort()
             raise

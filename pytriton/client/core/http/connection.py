@@ -165,14 +165,13 @@ class Connection:
 
     def _addresses(self) -> Any:
         module, host, port = self._sockets.socket, self._url.hostname, self._url.port
-        try:
+        with contextlib.suppress(socket.gaierror):
             return module.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-        except socket.gaierror:
-            find = functools.partial(module.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-            if self._hub is not None:
-                with hubs.limited(self._left_s()):
-                    return find()
-            return self._look_up(find)
+        find = functools.partial(module.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        if self._hub is not None:
+            with hubs.limited(self._left_s()):
+                return find()
+        return self._look_up(find)
 
     def _send(self, parts: Sequence[Content]) -> None:
         is_encrypted = self._context is not None

@@ -57,11 +57,12 @@ class HttpTransport:
         call = api.call_of(method, *args, **kwargs)
         parts = (self._head.of(call, headers, sum(map(len, call.parts))), *call.parts)
         try:
-            return call.read(self._exchange(parts, deadline, is_repeatable=call.verb == "GET"))
+            response = self._exchange(parts, deadline, is_repeatable=call.verb == "GET")
+            return call.read(response.to(headers))
         except Exception as error:
             if self._closed:
                 raise failures.closed_meanwhile() from None
-            raise translated(self.url.with_scheme, error, timeout_s) from error
+            raise translated(self.url.with_scheme, error, timeout_s) from error.__cause__
 
     def close(self) -> None:
         """Closes all connections; calls that wait for a response end with an error."""

@@ -1,0 +1,88 @@
+"""How long a client waits for servers that are not ready, by what it meets at their addresses."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import NamedTuple
+
+from pytriton.client.core.failures import is_temporary, server_error
+from pytriton.client.exceptions import (
+    Failure,
+    PyTritonClientError,
+    PyTritonClientInferenceServerError,
+    PyTritonClientTimeoutError,
+)
+
+# A server that is restarted is back sooner.
+_UNREACHABLE_S = 1.0
+# A proxy may not know its server yet, or the other end of a forwarded port may not listen yet.
+_STRANGER_S = 5.0
+# A server may be that busy.
+_SILENT_S = 30.0
+_WITH_PATH = re.compile(r"https?://[^/, ]+(/[^, ]+)")  # of one server
+_ADVICE = (
+    "Check that the server runs, and its address and port (8000 for HTTP and 8001 for gRPC by default); with "
+    "init_timeout_s, the client waits for a server that starts later."
+)
+
+
+class Patience(NamedTuple):
+    """What is waited for until the timeout.
+
+    Attributes:
+        model: A model that a ready server does not have.
+        server: A server that cannot be reached, and an address where something else than Triton responds.
+        unreachable_s: How long to wait in any case for a server that cannot be reached.
+    """
+
+    model: bool = True
+    server: bool = True
+    unreachable_s: float = _UNREACHABLE_S
+
+
+PATIENT = Patience()
+"""Waits for everything."""
+
+
+class Prospects:
+    """Whether a server may still become ready, judged by the errors so far.
+
+    Args:
+        patience: What is waited for.
+
+    Attributes:
+        limit_s: How long what was met so far is waited for.
+    """
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self.limit_s = math.inf if patience.server else 0.0
+
+    def note(self, state: object) -> None:
+        """Takes note of a server's state: an error, or anything else if the server responds as Triton does."""
+        self.limit_s = max(self.limit_s, self._limit_s(state))
+
+    def _limit_s(self, state: object) -> float:
+        if isinstance(state, PyTritonClientTimeoutError):
+            return _SILENT_S
+        if not isinstance(state, PyTritonClientInferenceServerError) or is_temporary(state):
+            return math.inf
+        if state.failure is Failure.UNREACHABLE:
+            return self._patience.unreachable_s
+        return _STRANGER_S if state.failure in (Failure.LOST, Failure.MALFORMED) else math.inf
+
+
+def hopeless(urls: str, reason: PyTritonClientError | None) -> PyTritonClientError:
+    """Returns the error of a client that waits no longer.
+
+    Args:
+        urls: The addresses of the servers.
+        reason: What a request to one of them ended with.
+    """
+    why = reason.message.rstrip(".") if reason else f"No server can be reached at {urls}"
+    if isinstance(reason, PyTritonClientInferenceServerError) and reason.failure is Failure.MALFORMED:
+        with_path = _WITH_PATH.fullmatch(urls)
+        prefix = f" The path of the URL, {with_path[1]!r}, is put before Triton's own." if with_path else ""
+        return server_error(f"{why}.{prefix} {_ADVICE}", Failure.MALFORMED)
+    return PyTritonClientTimeoutError(f"{why}. {_ADVICE}")
