@@ -13,7 +13,7 @@ from pytriton.client.core.inputs import Array, fits
 from pytriton.gateway.access import ApiKey
 from pytriton.gateway.config import GatewayConfig
 from pytriton.gateway.errors import RequestError
-from pytriton.gateway.json_tensors import encode, parse, values_of
+from pytriton.gateway.json_tensors import encode, parse, shown, values_of
 from pytriton.gateway.models import Model, Models, Reply
 from pytriton.gateway.request import Request
 from pytriton.gateway.responses import Send, send_bytes, send_json
@@ -26,6 +26,10 @@ HEADER_LENGTH = "inference-header-content-length"
 
 _EXTENSIONS = ["binary_tensor_data", "sequence", "parameters", "model_configuration", "statistics", "model_repository"]
 _MAX_RANK = 32
+_MAX_ELEMENTS = 1 << 40  # of a shape: more than a body has
+_MAX_PARAMETERS = 1000
+_MAX_SEQUENCE_ID = 128  # characters
+_MAX_ID = 1000  # characters of a request's id
 _OWN_PARAMETERS = ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output")
 
 
@@ -103,7 +107,10 @@ async def infer(model: Model, request: Request, send: Send, config: GatewayConfi
     given = _list(message, "inputs", required=True)
     arrays = _arrays(model_config, given, tail, config.max_samples)
     wanted = _wanted(model_config, message)
-    call = model.call(arrays, _text(message.get("id", ""), "id") or request.id)
+    request_id = _text(message.get("id", ""), "id")
+    if len(request_id) > _MAX_ID:
+        raise _bad(f"The id has {len(request_id)} characters, and may have {_MAX_ID}.")
+    call = model.call(arrays, request_id or request.id)
     call.outputs = wanted.names
     _add_parameters(call, message.get("parameters", {}))
     reply = await model.infer(call)
@@ -143,7 +150,7 @@ def _arrays(
             arrays[name] = _from_json(spec, shape, each.get("data"))
         else:
             if type(size) is not int or not 0 <= size <= len(tail):
-                raise _bad(f"binary_data_size of input {name!r} is {size!r}, and {len(tail)} bytes are left.")
+                raise _bad(f"binary_data_size of input {name!r} is {shown(size)}, and {len(tail)} bytes are left.")
             arrays[name] = _from_bytes(spec, shape, tail[:size])
             tail = tail[size:]
     if len(tail):
@@ -164,9 +171,11 @@ def _shape(config: TritonModelConfig, spec: TensorSpec, given: Mapping[str, Any]
     shape, datatype = given.get("shape"), given.get("datatype")
     wanted = (-1, *spec.shape) if config.batching else tuple(spec.shape)
     if datatype != spec.datatype.name:
-        raise _bad(f"Input {spec.name!r} is {spec.datatype.name}, and the request says {str(datatype)[:20]!r}.")
+        raise _bad(f"Input {spec.name!r} is {spec.datatype.name}, and the request says {shown(datatype)}.")
     if not isinstance(shape, list) or len(shape) > _MAX_RANK or not all(type(n) is int and n >= 0 for n in shape):
-        raise _bad(f"The shape of input {spec.name!r} is {str(shape)[:100]}: give a list of numbers.")
+        raise _bad(f"The shape of input {spec.name!r} is {shown(shape)}: give a list of numbers.")
+    if math.prod(max(n, 1) for n in shape) >= _MAX_ELEMENTS:  # also of an empty tensor, whose dimensions NumPy multiplies
+        raise _bad(f"The shape of input {spec.name!r} is {shown(shape)}, which is too large.")
     if not fits(tuple(shape), wanted):
         raise _bad(f"The shape of input {spec.name!r} is {shape}, and the model takes {list(wanted)}.")
     return tuple(shape)
@@ -185,7 +194,7 @@ def _from_json(spec: TensorSpec, shape: tuple[int, ...], data: Any) -> Array:
     allowed: tuple[type, ...] = {"b": (bool,), "i": (int,), "u": (int,)}.get(kind, (int, float))
     for value in flat:
         if type(value) not in allowed and not (kind == "b" and value in (0, 1)):
-            raise _bad(f"Input {spec.name!r} is {spec.datatype.name}, and has the value {str(value)[:50]!r}.")
+            raise _bad(f"Input {spec.name!r} is {spec.datatype.name}, and has the value {shown(value)}.")
     try:
         with np.errstate(over="ignore"):
             return np.array(flat, spec.numpy_dtype).reshape(shape)
@@ -195,7 +204,7 @@ def _from_json(spec: TensorSpec, shape: tuple[int, ...], data: Any) -> Array:
 
 def _flatten(data: Any, flat: list[Any]) -> None:
     if not isinstance(data, list):
-        raise _bad(f"The data of an input is {str(data)[:50]!r}: give a list.")
+        raise _bad(f"The data of an input is {shown(data)}: give a list.")
     for each in data:
         if isinstance(each, list):
             _flatten(each, flat)
@@ -245,14 +254,19 @@ def _wanted(config: TritonModelConfig, message: Mapping[str, Any]) -> _Wanted:
 
 def _add_parameters(call: Any, given: Any) -> None:
     parameters = _object(given, "parameters")
-    for name, value in parameters.items():
-        fits = isinstance(value, str | float) or (isinstance(value, int) and -(1 << 63) <= value < 1 << 63)
-        if not fits or name.startswith("shared_memory") or name == "pytriton_callers":
-            raise _bad(f"Parameter {name[:50]!r} has a value that cannot be sent, or is not for clients.")
+    if len(parameters) > _MAX_PARAMETERS:
+        raise _bad(f"The request has {len(parameters)} parameters, and may have {_MAX_PARAMETERS}.")
     call.parameters = {name: value for name, value in parameters.items() if name not in _OWN_PARAMETERS}
+    for name, value in call.parameters.items():
+        can_be_sent = isinstance(value, str | float) or (isinstance(value, int) and -(1 << 63) <= value < 1 << 63)
+        if not can_be_sent or name.startswith("shared_memory") or name == "pytriton_callers":
+            raise _bad(f"Parameter {name[:50]!r} has a value that cannot be sent, or is not for clients.")
     sequence = parameters.get("sequence_id", 0)
-    if not isinstance(sequence, str) and (type(sequence) is not int or sequence < 0):
-        raise _bad("sequence_id is a number or a string.")
+    if not _is_sequence_id(sequence):
+        raise _bad(
+            f"sequence_id is {shown(sequence)}: give a number from 0 to 2^64 - 1, or a string of up to "
+            f"{_MAX_SEQUENCE_ID} characters."
+        )
     call.correlation_id = sequence
     call.flags = (SEQUENCE_START if parameters.get("sequence_start") is True else 0) | (
         SEQUENCE_END if parameters.get("sequence_end") is True else 0
@@ -260,7 +274,7 @@ def _add_parameters(call: Any, given: Any) -> None:
     for name, limit in (("priority", 1 << 32), ("timeout", 1 << 62)):
         value = parameters.get(name, 0)
         if type(value) is not int or not 0 <= value < limit:
-            raise _bad(f"{name} is no positive number.")
+            raise _bad(f"{name} is {shown(value)}: give a number from 0 to {limit - 1}.")
     call.priority, call.timeout_us = parameters.get("priority", 0), parameters.get("timeout", 0)
 
 
@@ -311,8 +325,14 @@ def _object(given: Any, name: str) -> dict[str, Any]:
 
 def _text(given: Any, name: str) -> str:
     if not isinstance(given, str):
-        raise _bad(f"The {name} is {str(given)[:50]!r}: give a string.")
+        raise _bad(f"The {name} is {shown(given)}: give a string.")
     return given
+
+
+def _is_sequence_id(given: Any) -> bool:
+    if isinstance(given, str):
+        return len(given) <= _MAX_SEQUENCE_ID
+    return type(given) is int and 0 <= given < 1 << 64
 
 
 def _bad(message: str) -> RequestError:

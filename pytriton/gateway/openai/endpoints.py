@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from pytriton.client.core.chunking import send_several
+from pytriton.client.core.chunking import MAX_PARTS_IN_FLIGHT, send_several
+from pytriton.client.core.inputs import Array
 from pytriton.gateway.access import ApiKey
 from pytriton.gateway.errors import RequestError
 from pytriton.gateway.json_tensors import encode, samples_of
@@ -36,6 +37,7 @@ PATHS = {CHAT: OpenAIChat, COMPLETIONS: OpenAICompletion, EMBEDDINGS: OpenAIEmbe
 _DONE = b"data: [DONE]\n\n"
 _MAX_CHOICES = 128
 _MAX_STOPS = 4
+_MAX_STOP_LENGTH = 1000  # characters
 _REASON = "finish_reason"  # an output that a model may have
 
 _BodyT = TypeVar("_BodyT", bound="_Body")
@@ -55,6 +57,16 @@ class _Generation(_Body):
     n: int | None = None
     stop: str | list[str] | None = None
     stream_options: dict[str, Any] | None = None
+
+    @property
+    def choices(self) -> int:
+        """How many texts are wanted for each prompt."""
+        return 1 if self.n is None else self.n
+
+    @property
+    def stops(self) -> list[str]:
+        """Sequences at which a text ends."""
+        return [self.stop] if isinstance(self.stop, str) else self.stop or []
 
 
 class _Chat(_Generation, kw_only=True):
@@ -110,8 +122,10 @@ class OpenAIEndpoints:
     async def _chat(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
         asked, fields = _parsed(body, _Chat)
         declared, model = await self._find(asked.model, OpenAIChat, request, key)
+        self._check_generation(asked, 1)
         if declared.template is None:
-            prompt, inputs = encode(asked.messages).decode(), {declared.messages: encode(asked.messages).decode()}
+            prompt = encode(asked.messages).decode()
+            inputs = {declared.messages: prompt}
         else:
             prompt = _prompt(declared, asked.messages)
             inputs = {declared.prompt: prompt}
@@ -122,7 +136,8 @@ class OpenAIEndpoints:
         asked, fields = _parsed(body, _Completion)
         declared, model = await self._find(asked.model, OpenAICompletion, request, key)
         prompts = [asked.prompt] if isinstance(asked.prompt, str) else asked.prompt
-        self._check_count(len(prompts))
+        self._check_count(len(prompts), "prompt")
+        self._check_generation(asked, len(prompts))
         samples = [(prompt, _sample(model.config, fields, {declared.prompt: prompt})) for prompt in prompts]
         await self._generate(asked, declared, declared.output, model, samples, request, send, _CompletionShape())
 
@@ -130,7 +145,7 @@ class OpenAIEndpoints:
         asked, fields = _parsed(body, _Embeddings)
         declared, model = await self._find(asked.model, OpenAIEmbeddings, request, key)
         texts = [asked.input] if isinstance(asked.input, str) else asked.input
-        self._check_count(len(texts))
+        self._check_count(len(texts), "input")
         if asked.encoding_format not in (None, "float", "base64"):
             raise _bad(
                 f"encoding_format is {asked.encoding_format[:20]!r}: use 'float' or 'base64'.", "encoding_format"
@@ -167,16 +182,9 @@ class OpenAIEndpoints:
         send: Send,
         shape: _ChatShape | _CompletionShape,
     ) -> None:
-        n = 1 if asked.n is None else asked.n
-        if not 1 <= n <= _MAX_CHOICES:
-            raise _bad(f"n is {n}: use 1 to {_MAX_CHOICES}.", "n")
-        stops = [asked.stop] if isinstance(asked.stop, str) else asked.stop or []
-        if len(stops) > _MAX_STOPS or not all(stops):
-            raise _bad(f"stop has up to {_MAX_STOPS} texts, none of which is empty.", "stop")
+        inputs = [samples_of(model.config, sample, self._max_samples).arrays[0] for _, sample in samples]
         texts = [
-            _Text(model, sample, output, stops, request.id, self._max_samples)
-            for _, sample in samples
-            for _ in range(n)
+            _Text(model, arrays, output, asked.stops, request.id) for arrays in inputs for _ in range(asked.choices)
         ]
         usage = _Usage(declared, [prompt for prompt, _ in samples])
         head = {
@@ -204,21 +212,36 @@ class OpenAIEndpoints:
                 return declared, model
         raise RequestError(http.HTTPStatus.NOT_FOUND, f"There is no model {name[:100]!r} for this endpoint.", "model")
 
-    def _check_count(self, count: int) -> None:
+    def _check_count(self, count: int, field: str) -> None:
         if not 1 <= count <= self._max_samples:
-            raise _bad(f"The request has {count} texts, and may have 1 to {self._max_samples}.", "input")
+            raise _bad(f"The request has {count} texts, and may have 1 to {self._max_samples}.", field)
+
+    def _check_generation(self, asked: _Generation, prompts: int) -> None:
+        n, stops = asked.choices, asked.stops
+        if not 1 <= n <= _MAX_CHOICES:
+            raise _bad(f"n is {n}: use 1 to {_MAX_CHOICES}.", "n")
+        if n * prompts > self._max_samples:
+            raise _bad(
+                f"The request asks for {n * prompts} texts, {n} for each of {prompts}, and may ask for "
+                f"{self._max_samples}: send several requests.",
+                "n",
+            )
+        if len(stops) > _MAX_STOPS or not all(1 <= len(stop) <= _MAX_STOP_LENGTH for stop in stops):
+            raise _bad(
+                f"stop has up to {_MAX_STOPS} texts, of 1 to {_MAX_STOP_LENGTH} characters.",
+                "stop",
+            )
 
 
 class _Text:
     """One text that is being generated."""
 
     def __init__(
-        self, model: Model, sample: dict[str, Any], output: str, stops: list[str], request_id: str, max_samples: int
+        self, model: Model, arrays: Mapping[str, Array], output: str, stops: list[str], request_id: str
     ) -> None:
         self._model = model
         self._output = output
         self._stop = StopSequences(stops)
-        (arrays,) = samples_of(model.config, sample, max_samples).arrays
         self._call = model.call(arrays, request_id)
         self.reason = "stop"
 
@@ -318,13 +341,16 @@ async def _events(
 
     pieces: asyncio.Queue[tuple[int, str | RequestError | None]] = asyncio.Queue(maxsize=len(texts))
 
+    places = asyncio.Semaphore(MAX_PARTS_IN_FLIGHT)
+
     async def collect(index: int, text: _Text) -> None:
-        try:
-            async for piece in text.pieces():
-                await pieces.put((index, piece))
-            await pieces.put((index, None))
-        except RequestError as error:
-            await pieces.put((index, error))
+        async with places:
+            try:
+                async for piece in text.pieces():
+                    await pieces.put((index, piece))
+                await pieces.put((index, None))
+            except RequestError as error:
+                await pieces.put((index, error))
 
     tasks = [asyncio.ensure_future(collect(index, text)) for index, text in enumerate(texts)]
     generated: list[list[str]] = [[] for _ in texts]
