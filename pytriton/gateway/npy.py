@@ -22,10 +22,10 @@ _MAX_SIZE = 1 << 40  # of a shape: more than a body has
 _MAX_SHOWN = 100  # characters of what was wrong
 _VERSIONS = (1, 2, 3)
 _NAMES = {"descr", "fortran_order", "shape"}
-_KINDS = "biufSUV"  # neither Python's objects nor records
+_DTYPE = re.compile(r"[<>|=]?[biufSUV]\d{1,9}")  # neither Python's objects nor records
 _FIELD = re.compile(
     r"""\s*(["'])(?P<name>descr|fortran_order|shape)\1\s*:\s*"""
-    r"""(?:(["'])(?P<text>[<>|=]?[biufSUV]\d{1,9})\3|(?P<flag>True|False)|\((?P<sizes>[\d, ]{0,1000})\))\s*(?:,\s*)?}?"""
+    r"""(?:(["'])(?P<text>[^"'\\]{1,40})\3|(?P<flag>True|False)|\((?P<sizes>[\d, ]{0,1000})\))\s*(?:,\s*)?}?"""
 )
 _LAST_CHARACTER = 0x10FFFF
 _SURROGATES = (0xD800, 0xDFFF)
@@ -84,14 +84,13 @@ def _parsed(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], Literal["C",
         fields[found["name"]] = found["text"] or found["flag"] or found["sizes"] or ""
         position = found.end()
     if position != len(text) or set(fields) != _NAMES:
-        raise ValueError("its header is no dictionary of 'descr': '…', 'fortran_order': True or False, and 'shape': (…)")
+        raise ValueError("its header is no dictionary with the dtype of numbers or text, 'fortran_order' and 'shape'")
     shape = tuple(int(size) for size in fields["shape"].replace(",", " ").split())
     if len(shape) > _MAX_RANK or math.prod(max(size, 1) for size in shape) >= _MAX_SIZE:
         raise ValueError(f"its shape is {fields['shape'][:_MAX_SHOWN]}, which is too large")
-    dtype = np.dtype(fields["descr"])
-    if dtype.kind not in _KINDS or dtype.subdtype is not None or not dtype.itemsize:
-        raise ValueError(f"dtype {str(dtype)[:_MAX_SHOWN]} is not supported")
-    return dtype, shape, "F" if fields["fortran_order"] == "True" else "C"
+    if not _DTYPE.fullmatch(fields["descr"]) or not np.dtype(fields["descr"]).itemsize:
+        raise ValueError(f"dtype {fields['descr']!r} is not supported")
+    return np.dtype(fields["descr"]), shape, "F" if fields["fortran_order"] == "True" else "C"
 
 
 def _check_characters(array: Array) -> None:

@@ -174,7 +174,7 @@ def _shape(config: TritonModelConfig, spec: TensorSpec, given: Mapping[str, Any]
         raise _bad(f"Input {spec.name!r} is {spec.datatype.name}, and the request says {shown(datatype)}.")
     if not isinstance(shape, list) or len(shape) > _MAX_RANK or not all(type(n) is int and n >= 0 for n in shape):
         raise _bad(f"The shape of input {spec.name!r} is {shown(shape)}: give a list of numbers.")
-    if math.prod(max(n, 1) for n in shape) >= _MAX_ELEMENTS:  # also of an empty tensor, whose dimensions NumPy multiplies
+    if math.prod(max(n, 1) for n in shape) >= _MAX_ELEMENTS:  # NumPy multiplies those of empty ones, too
         raise _bad(f"The shape of input {spec.name!r} is {shown(shape)}, which is too large.")
     if not fits(tuple(shape), wanted):
         raise _bad(f"The shape of input {spec.name!r} is {shape}, and the model takes {list(wanted)}.")
