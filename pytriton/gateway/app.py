@@ -178,9 +178,10 @@ class Gateway:
 
         try:
             await self._route(request, send_with_id)
-        except RequestError as error:
+        except (RequestError, RecursionError) as failure:
             if started:
                 raise
+            error = failure if isinstance(failure, RequestError) else _too_deep()
             await send_json(send_with_id, _body_of(error, request.path), error.status, error.headers)
         except asyncio.CancelledError:
             if not request.client_has_left:
@@ -256,6 +257,7 @@ class Gateway:
             return
         if rest == "/repository/index":
             _allow(request.method, "POST")
+            await request.body()
             await open_inference.index(self._models, send, key)
             return
         if not rest.startswith("/models/"):
@@ -327,6 +329,10 @@ class Gateway:
             self._in_flight -= 1
             if key is not None:
                 key.in_flight -= 1
+
+
+def _too_deep() -> RequestError:
+    return RequestError(http.HTTPStatus.BAD_REQUEST, "The body is nested too deeply.")
 
 
 def _is_request_id(text: str) -> bool:

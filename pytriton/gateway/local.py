@@ -6,7 +6,16 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+import numpy as np
+
+from pytriton.client.core.inputs import Array
 from pytriton.client.in_process import AsyncioInProcessClient
+from pytriton.gateway.large_json import PIECE
+from pytriton.gateway.models import Client
+from pytriton.model_config.datatypes import BYTES_CODE
+from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.proxy.services.messages import InferenceCall, ServiceTensor
+from pytriton.proxy.tensors.bytes_tensor import encode_elements
 
 
 class Report(Protocol):
@@ -53,6 +62,39 @@ class Triton(Protocol):
         """Returns whether the server says that it is ready."""
 
 
+class LocalClient:
+    """Sends requests to one model; see `pytriton.gateway.models.Client`.
+
+    Args:
+        client: The client that sends them.
+    """
+
+    def __init__(self, client: AsyncioInProcessClient) -> None:
+        self._client = client
+        self.infer_call = client.infer_call
+        self.stream_call = client.stream_call
+
+    @property
+    def model_config(self) -> TritonModelConfig:
+        """The model's configuration."""
+        return self._client.model_config
+
+    def call(self, arrays: Mapping[str, Array]) -> InferenceCall:
+        """Returns a request; many texts are encoded here, which may be in a thread, and not when it is sent."""
+        call = self._client.call(arrays)
+        if any(array.size > PIECE and array.dtype == object for array in arrays.values()):
+            call.inputs = {name: _encoded(array) for name, array in arrays.items()}
+        return call
+
+
+def _encoded(array: Array) -> Array | ServiceTensor:
+    if array.size <= PIECE or array.dtype != object:
+        return array
+    elements = array.ravel().tolist()
+    parts = [encode_elements(elements[at : at + PIECE]) for at in range(0, len(elements), PIECE)]
+    return ServiceTensor(BYTES_CODE, array.shape, np.frombuffer(b"".join(parts), np.uint8))
+
+
 class LocalUpstream:
     """The server that this process runs; see `pytriton.gateway.models.Upstream`.
 
@@ -68,9 +110,9 @@ class LocalUpstream:
         """Starts the server if it does not run."""
         await asyncio.to_thread(self._triton.run_behind_gateway)
 
-    async def client(self, name: str, version: int | None) -> AsyncioInProcessClient:
+    async def client(self, name: str, version: int | None) -> Client:
         """Returns a client of a model that is ready."""
-        return await self._triton.aclient(name, version)
+        return LocalClient(await self._triton.aclient(name, version))
 
     async def ready_models(self) -> list[tuple[str, int]]:
         """Returns the names and versions of all models that are ready."""

@@ -10,14 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pytriton.client.core.inputs import Array, fits
+from pytriton.gateway import offload
 from pytriton.gateway.access import ApiKey
 from pytriton.gateway.config import GatewayConfig
 from pytriton.gateway.errors import RequestError
 from pytriton.gateway.json_tensors import encode, parse, shown, values_of
+from pytriton.gateway.large_json import PIECE, drop
 from pytriton.gateway.models import Model, Models, Reply
 from pytriton.gateway.request import Request
 from pytriton.gateway.responses import Send, send_bytes, send_json
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+from pytriton.proxy.services.messages import InferenceCall
 from pytriton.proxy.tensors.bytes_tensor import decode_elements, encode_elements
 from pytriton.proxy.wire.service import SEQUENCE_END, SEQUENCE_START
 
@@ -25,6 +28,7 @@ HEADER_LENGTH = "inference-header-content-length"
 """The header with the size of the JSON that precedes the tensors."""
 
 _EXTENSIONS = ["binary_tensor_data", "sequence", "parameters", "model_configuration", "statistics", "model_repository"]
+_BINARY = "application/octet-stream"
 _MAX_RANK = 32
 _MAX_ELEMENTS = 1 << 40  # of a shape: more than a body has
 _MAX_PARAMETERS = 1000
@@ -39,6 +43,12 @@ class _Wanted(NamedTuple):
     names: list[str] | None
     binary: dict[str, bool]
     binary_by_default: bool
+    id: str = ""
+
+
+class _Response(NamedTuple):
+    body: bytes
+    header: int | None  # the size of the JSON, if tensors follow it as bytes
 
 
 async def server_metadata(models: Models, send: Send) -> None:
@@ -99,6 +109,14 @@ async def infer(model: Model, request: Request, send: Send, config: GatewayConfi
         RequestError: It is refused, or fails.
     """
     body = await request.body()
+    call, wanted = await offload.run(len(body), _call, model, request, body, config)
+    reply = await model.infer(call)
+    response = await offload.run(offload.size_of(reply), _response, reply, model.config, wanted)
+    headers = None if response.header is None else {HEADER_LENGTH: str(response.header)}
+    await send_bytes(send, response.body, "application/json" if headers is None else _BINARY, headers=headers)
+
+
+def _call(model: Model, request: Request, body: bytes, config: GatewayConfig) -> tuple[InferenceCall, _Wanted]:
     message, tail = _parts(body, request)
     model_config = model.config
     if model_config.decoupled:
@@ -113,8 +131,8 @@ async def infer(model: Model, request: Request, send: Send, config: GatewayConfi
     call = model.call(arrays, request_id or request.id)
     call.outputs = wanted.names
     _add_parameters(call, message.get("parameters", {}))
-    reply = await model.infer(call)
-    await _send_reply(reply, model_config, message.get("id"), wanted, send)
+    drop(message)
+    return call, wanted._replace(id=request_id)
 
 
 def _parts(body: bytes, request: Request) -> tuple[dict[str, Any], memoryview]:
@@ -197,7 +215,8 @@ def _from_json(spec: TensorSpec, shape: tuple[int, ...], data: Any) -> Array:
             raise _bad(f"Input {spec.name!r} is {spec.datatype.name}, and has the value {shown(value)}.")
     try:
         with np.errstate(over="ignore"):
-            return np.array(flat, spec.numpy_dtype).reshape(shape)
+            parts = [np.array(flat[at : at + PIECE], spec.numpy_dtype) for at in range(0, len(flat) or 1, PIECE)]
+        return (parts[0] if len(parts) == 1 else np.concatenate(parts)).reshape(shape)
     except (OverflowError, ValueError, TypeError) as error:
         raise _bad(f"Input {spec.name!r} is {spec.datatype.name}: {error}.") from error
 
@@ -229,7 +248,8 @@ def _from_bytes(spec: TensorSpec, shape: tuple[int, ...], data: memoryview) -> A
 
 def _objects(elements: list[bytes], shape: tuple[int, ...]) -> Array:
     array = np.empty(len(elements), object)
-    array[:] = elements
+    for at in range(0, len(elements), PIECE):
+        array[at : at + PIECE] = elements[at : at + PIECE]
     return array.reshape(shape)
 
 
@@ -278,7 +298,7 @@ def _add_parameters(call: Any, given: Any) -> None:
     call.priority, call.timeout_us = parameters.get("priority", 0), parameters.get("timeout", 0)
 
 
-async def _send_reply(reply: Reply, config: TritonModelConfig, request_id: Any, wanted: _Wanted, send: Send) -> None:
+def _response(reply: Reply, config: TritonModelConfig, wanted: _Wanted) -> _Response:
     datatypes = {spec.name: spec.datatype.name for spec in config.outputs}
     outputs, tail = [], []
     for name, array in reply.outputs.items():
@@ -288,22 +308,26 @@ async def _send_reply(reply: Reply, config: TritonModelConfig, request_id: Any, 
             output["parameters"] = {"binary_data_size": len(data)}
             tail.append(data)
         else:
-            values = values_of(array.reshape(-1))
-            if any(isinstance(value, dict) for value in values):
+            if array.dtype == object and not all(map(_is_text, array.ravel().tolist())):
                 raise RequestError(http.HTTPStatus.NOT_ACCEPTABLE, f"Output {name!r} is no text: take it as bytes.")
-            output["data"] = values
+            output["data"] = values_of(array.reshape(-1))
         outputs.append(output)
     message: dict[str, Any] = {"model_name": reply.model, "model_version": str(reply.version), "outputs": outputs}
-    if request_id:
-        message["id"] = request_id
+    if wanted.id:
+        message["id"] = wanted.id
     if reply.parameters:
         message["parameters"] = reply.parameters
     header = encode(message)
-    if not tail:
-        await send_bytes(send, header, "application/json")
-        return
-    body = b"".join([header, *tail])
-    await send_bytes(send, body, "application/octet-stream", headers={HEADER_LENGTH: str(len(header))})
+    return _Response(b"".join([header, *tail]), len(header)) if tail else _Response(header, None)
+
+
+def _is_text(element: Any) -> bool:
+    if isinstance(element, bytes):
+        try:
+            element.decode()
+        except UnicodeDecodeError:
+            return False
+    return True
 
 
 def _metadata(spec: TensorSpec, batch: list[int]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""HTTP with limits on what a client may take: time to send and to receive, headers, connections, requests ahead."""
+"""HTTP with limits on what a client may take: time to send and to receive, headers, connections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from pytriton.gateway.request import cancel
 
 _HEAD = b"HTTP/1.1 "
 _INTERIM = b"HTTP/1.1 1"  # 100 Continue, for which the client waits
-_MAX_AHEAD = 100  # requests that a client may send before the response to an earlier one
 _LINGER_S = 5.0  # for the rest of a body that was refused
 
 
@@ -98,7 +97,6 @@ class LimitedProtocol(HttpToolsProtocol):
     _is_over = False  # what arrives from now on is dropped
     _sent = 0  # when progress was seen last
     _sent_at = 0.0
-    _ahead_size = 0  # bytes of the bodies of requests that wait for an earlier one
     _cycles: list[RequestResponseCycle]  # that are being served, or wait
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -155,7 +153,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._deadline = self.loop.time() + self.limits.read_timeout_s
 
     def on_headers_complete(self) -> None:
-        """Starts the application, unless the headers are too large or too many requests wait."""
+        """Starts the application, unless the headers are too large."""
         if self._is_over:
             return
         size = len(self.url)
@@ -163,9 +161,6 @@ class LimitedProtocol(HttpToolsProtocol):
             size += len(name) + len(value)
         if size > self.limits.max_header_size:
             self._refuse(http.HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-            return
-        if len(self.pipeline) >= _MAX_AHEAD:
-            self._abort()
             return
         super().on_headers_complete()
         self._in_head, self._received = False, 0
@@ -192,11 +187,6 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._is_over:
             return
         cycle = self.cycle
-        if self.pipeline:
-            self._ahead_size += len(self._body)
-            if self._ahead_size > self.limits.max_body_size:
-                self._abort()
-                return
         self._pass_body_on()
         if not cycle.response_complete:
             self._deadline = None
@@ -212,8 +202,6 @@ class LimitedProtocol(HttpToolsProtocol):
             del self._cycles[0]
         if self._is_over:
             return
-        if len(self.pipeline) <= 1:
-            self._ahead_size = 0
         if self.pipeline or self.transport.is_closing():
             super().on_response_complete()
             return

@@ -19,6 +19,7 @@ import numpy as np
 
 from pytriton.client.core.chunking import MAX_PARTS_IN_FLIGHT, send_several
 from pytriton.client.core.inputs import Array
+from pytriton.gateway import large_json, offload
 from pytriton.gateway.access import ApiKey
 from pytriton.gateway.errors import RequestError
 from pytriton.gateway.json_tensors import encode, samples_of
@@ -26,7 +27,7 @@ from pytriton.gateway.models import Model, Models, Reply
 from pytriton.gateway.openai.models import OpenAIChat, OpenAICompletion, OpenAIEmbeddings, OpenAIModel
 from pytriton.gateway.openai.stop import StopSequences
 from pytriton.gateway.request import Request
-from pytriton.gateway.responses import Send, send_json
+from pytriton.gateway.responses import Send, send_bytes, send_json
 from pytriton.gateway.streams import EVENTS, send_stream
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
@@ -120,20 +121,16 @@ class OpenAIEndpoints:
             await self._embeddings(body, request, send, key)
 
     async def _chat(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
-        asked, fields = _parsed(body, _Chat)
+        asked, fields = await offload.run(len(body), _parsed, body, _Chat)
         declared, model = await self._find(asked.model, OpenAIChat, request, key)
         self._check_generation(asked, 1)
-        if declared.template is None:
-            prompt = encode(asked.messages).decode()
-            inputs = {declared.messages: prompt}
-        else:
-            prompt = _prompt(declared, asked.messages)
-            inputs = {declared.prompt: prompt}
+        prompt = await offload.run(len(body), _prompt, declared, asked.messages)
+        inputs = {declared.messages if declared.template is None else declared.prompt: prompt}
         sample = _sample(model.config, fields, inputs)
         await self._generate(asked, declared, declared.output, model, [(prompt, sample)], request, send, _ChatShape())
 
     async def _completions(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
-        asked, fields = _parsed(body, _Completion)
+        asked, fields = await offload.run(len(body), _parsed, body, _Completion)
         declared, model = await self._find(asked.model, OpenAICompletion, request, key)
         prompts = [asked.prompt] if isinstance(asked.prompt, str) else asked.prompt
         self._check_count(len(prompts), "prompt")
@@ -142,7 +139,7 @@ class OpenAIEndpoints:
         await self._generate(asked, declared, declared.output, model, samples, request, send, _CompletionShape())
 
     async def _embeddings(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
-        asked, fields = _parsed(body, _Embeddings)
+        asked, fields = await offload.run(len(body), _parsed, body, _Embeddings)
         declared, model = await self._find(asked.model, OpenAIEmbeddings, request, key)
         texts = [asked.input] if isinstance(asked.input, str) else asked.input
         self._check_count(len(texts), "input")
@@ -151,25 +148,11 @@ class OpenAIEndpoints:
                 f"encoding_format is {asked.encoding_format[:20]!r}: use 'float' or 'base64'.", "encoding_format"
             )
         samples = [_sample(model.config, fields, {declared.input: text}) for text in texts]
-        calls = samples_of(model.config, samples, self._max_samples).arrays
+        calls = (await offload.run(len(body), samples_of, model.config, samples, self._max_samples)).arrays
         replies = await send_several([model.call(arrays, request.id) for arrays in calls], model.infer)
-        vectors = [
-            np.asarray(row, np.float32).reshape(-1)
-            for reply in replies
-            for row in (reply.outputs[declared.output] if model.config.batching else [reply.outputs[declared.output]])
-        ]
-        if asked.dimensions is not None and any(len(vector) != asked.dimensions for vector in vectors):
-            raise _bad(f"The model makes vectors of {len(vectors[0])} dimensions.", "dimensions")
-        is_base64 = asked.encoding_format == "base64"
-        data = [
-            {"object": "embedding", "index": index, "embedding": _base64(vector) if is_base64 else vector.tolist()}
-            for index, vector in enumerate(vectors)
-        ]
-        response: dict[str, Any] = {"object": "list", "data": data, "model": asked.model}
-        if declared.count_tokens is not None:
-            tokens = sum(map(declared.count_tokens, texts))
-            response["usage"] = {"prompt_tokens": tokens, "total_tokens": tokens}
-        await send_json(send, response)
+        size = len(body) + sum(map(offload.size_of, replies))
+        response = await offload.run(size, _embedded, replies, declared, asked, texts, model.config.batching)
+        await send_bytes(send, response, "application/json")
 
     async def _generate(
         self,
@@ -182,7 +165,8 @@ class OpenAIEndpoints:
         send: Send,
         shape: _ChatShape | _CompletionShape,
     ) -> None:
-        inputs = [samples_of(model.config, sample, self._max_samples).arrays[0] for _, sample in samples]
+        size = sum(len(prompt) for prompt, _ in samples)
+        inputs = await offload.run(size, _arrays, model.config, [sample for _, sample in samples])
         texts = [
             _Text(model, arrays, output, asked.stops, request.id) for arrays in inputs for _ in range(asked.choices)
         ]
@@ -390,7 +374,7 @@ def error_body(error: RequestError) -> dict[str, Any]:
 
 def _parsed(body: bytes, kind: type[_BodyT]) -> tuple[_BodyT, dict[str, Any]]:
     try:
-        fields = msgspec.json.decode(body)
+        fields = large_json.decode(body)
         return msgspec.convert(fields, kind), fields
     except msgspec.ValidationError as error:
         raise _bad(f"{error}.", None) from error
@@ -412,13 +396,44 @@ def _sample(config: TritonModelConfig, fields: Mapping[str, Any], inputs: Mappin
 
 
 def _prompt(declared: OpenAIChat, messages: list[dict[str, Any]]) -> str:
-    assert declared.template is not None
+    if declared.template is None:
+        return encode(messages).decode()
     try:
         return declared.template(messages)
     except Exception as error:
         raise _bad(
             f"The messages do not fit the model's template: {type(error).__name__}: {error}.", "messages"
         ) from error
+
+
+def _arrays(config: TritonModelConfig, samples: list[dict[str, Any]]) -> list[dict[str, Array]]:
+    return [samples_of(config, sample, 1).arrays[0] for sample in samples]
+
+
+def _embedded(
+    replies: list[Reply], declared: OpenAIEmbeddings, asked: _Embeddings, texts: list[str], batching: bool
+) -> bytes:
+    vectors = [
+        np.asarray(row, np.float32).reshape(-1)
+        for reply in replies
+        for row in (reply.outputs[declared.output] if batching else [reply.outputs[declared.output]])
+    ]
+    if asked.dimensions is not None and any(len(vector) != asked.dimensions for vector in vectors):
+        raise _bad(f"The model makes vectors of {len(vectors[0])} dimensions.", "dimensions")
+    is_base64 = asked.encoding_format == "base64"
+    data = [
+        msgspec.Raw(
+            encode(
+                {"object": "embedding", "index": index, "embedding": _base64(vector) if is_base64 else vector.tolist()}
+            )
+        )
+        for index, vector in enumerate(vectors)
+    ]
+    response: dict[str, Any] = {"object": "list", "data": data, "model": asked.model}
+    if declared.count_tokens is not None:
+        tokens = sum(map(declared.count_tokens, texts))
+        response["usage"] = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return encode(response)
 
 
 def _decoded(text: Any) -> str:
