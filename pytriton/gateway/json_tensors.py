@@ -80,9 +80,9 @@ def json_of(outputs: Sequence[Mapping[str, Array]], config: TritonModelConfig, l
         binary = _binary_outputs(config)
         return {name: values_of(array, is_binary=name in binary) for name, array in outputs[0].items()}
     if not config.batching:
-        return [_of_sample(each, config) for each in outputs]
-    return [
-        _of_sample({name: array[row : row + 1] for name, array in each.items()}, config)
+        return [msgspec.Raw(encode(_of_sample(each, config))) for each in outputs]
+    return [  # encoded one by one, since there may be many
+        msgspec.Raw(encode(_of_sample({name: array[row : row + 1] for name, array in each.items()}, config)))
         for each in outputs
         for row in range(len(next(iter(each.values()), ())))
     ]

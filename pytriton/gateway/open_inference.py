@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import http
 import math
 from collections.abc import Mapping
@@ -102,21 +103,30 @@ async def index(models: Models, send: Send, key: ApiKey | None) -> None:
     await send_json(send, ready)
 
 
-async def infer(model: Model, request: Request, send: Send, config: GatewayConfig) -> None:
+async def infer(model: Model, request: Request, send: Send, config: GatewayConfig, key: ApiKey | None) -> None:
     """Responds to an inference request.
+
+    Args:
+        model: The model.
+        request: The request.
+        send: Of ASGI.
+        config: The limits.
+        key: Whose sequences the request may belong to.
 
     Raises:
         RequestError: It is refused, or fails.
     """
     body = await request.body()
-    call, wanted = await offload.run(len(body), _call, model, request, body, config)
+    call, wanted = await offload.run(len(body), _call, model, request, body, config, key)
     reply = await model.infer(call)
     response = await offload.run(offload.size_of(reply), _response, reply, model.config, wanted)
     headers = None if response.header is None else {HEADER_LENGTH: str(response.header)}
     await send_bytes(send, response.body, "application/json" if headers is None else _BINARY, headers=headers)
 
 
-def _call(model: Model, request: Request, body: bytes, config: GatewayConfig) -> tuple[InferenceCall, _Wanted]:
+def _call(
+    model: Model, request: Request, body: bytes, config: GatewayConfig, key: ApiKey | None
+) -> tuple[InferenceCall, _Wanted]:
     message, tail = _parts(body, request)
     model_config = model.config
     if model_config.decoupled:
@@ -131,6 +141,8 @@ def _call(model: Model, request: Request, body: bytes, config: GatewayConfig) ->
     call = model.call(arrays, request_id or request.id)
     call.outputs = wanted.names
     _add_parameters(call, message.get("parameters", {}))
+    if key is not None and call.correlation_id:
+        call.correlation_id = own_sequence(call.correlation_id, key)
     drop(message)
     return call, wanted._replace(id=request_id)
 
@@ -351,6 +363,12 @@ def _text(given: Any, name: str) -> str:
     if not isinstance(given, str):
         raise _bad(f"The {name} is {shown(given)}: give a string.")
     return given
+
+
+def own_sequence(given: int | str, key: ApiKey) -> int | str:
+    """Returns the id of a sequence that no other API key can have, of the same type."""
+    digest = hashlib.sha256(f"{key.hash} {given!r}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1 or 1 if isinstance(given, int) else digest.hex()
 
 
 def _is_sequence_id(given: Any) -> bool:

@@ -138,6 +138,17 @@ def test_errors(client):
         (message_of() | {"outputs": [{"name": "y", "parameters": {"classification": 3}}]}, "'classification'"),
         (message_of() | {"outputs": [{"name": "w"}]}, "no output 'w'"),
         (message_of() | {"parameters": {"shared_memory_region": "a"}}, "not for clients"),
+        (message_of(shape=[0, 1 << 62, 1 << 62], data=[]), "too large"),
+        (message_of(shape=[10**30, 1]), "too large"),
+        (message_of(shape=[1, 1 << 62], parameters={"binary_data_size": 0}), "too large"),
+        (message_of(parameters={"binary_data_size": -1}), "is -1"),
+        (message_of(parameters={"binary_data_size": 10**30}), "0 bytes are left"),
+        (message_of(data=[[[]] * 1000] * 1000), "0 values"),
+        (message_of() | {"parameters": {str(number): 1 for number in range(1001)}}, "1001 parameters"),
+        (message_of() | {"parameters": {"sequence_id": "s" * 129}}, "128 characters"),
+        (message_of() | {"parameters": {"sequence_id": 1 << 64}}, "sequence_id"),
+        (message_of() | {"parameters": {"priority": 1 << 32}}, "priority"),
+        (message_of() | {"id": "i" * 1001}, "1001 characters"),
     ],
 )
 def test_bad_requests(gateway, message, words):
