@@ -85,7 +85,7 @@ class Gateway:
         if isinstance(triton, str | Sequence) or callable(triton):
             upstream = RemoteUpstream([triton] if isinstance(triton, str) else triton, timeout_s, access_token, tls)
         else:
-            upstream = LocalUpstream(triton)
+            upstream = LocalUpstream(triton, timeout_s)
         self._models = Models(upstream, timeout_s)
         self._keys = None if self._config.api_keys is None else KeyStore(self._config.api_keys)
         self._openai = OpenAIEndpoints(self._config.openai, self._models, self._config.max_samples)

@@ -24,6 +24,13 @@ from pytriton.gateway.access import ApiKey
 from pytriton.gateway.errors import RequestError
 from pytriton.gateway.json_tensors import encode, samples_of
 from pytriton.gateway.models import Model, Models, Reply
+from pytriton.gateway.openai.messages import (
+    Body,
+    ChatRequest,
+    CompletionRequest,
+    EmbeddingsRequest,
+    GenerationRequest,
+)
 from pytriton.gateway.openai.models import OpenAIChat, OpenAICompletion, OpenAIEmbeddings, OpenAIModel
 from pytriton.gateway.openai.stop import StopSequences
 from pytriton.gateway.request import Request
@@ -41,47 +48,8 @@ _MAX_STOPS = 4
 _MAX_STOP_LENGTH = 1000  # characters
 _REASON = "finish_reason"  # an output that a model may have
 
-_BodyT = TypeVar("_BodyT", bound="_Body")
+_BodyT = TypeVar("_BodyT", bound="Body")
 _ModelT = TypeVar("_ModelT", bound=OpenAIModel)
-
-
-class _Body(msgspec.Struct):
-    """What all requests have."""
-
-    model: str
-
-
-class _Generation(_Body):
-    """What both endpoints that generate text take."""
-
-    stream: bool | None = None
-    n: int | None = None
-    stop: str | list[str] | None = None
-    stream_options: dict[str, Any] | None = None
-
-    @property
-    def choices(self) -> int:
-        """How many texts are wanted for each prompt."""
-        return 1 if self.n is None else self.n
-
-    @property
-    def stops(self) -> list[str]:
-        """Sequences at which a text ends."""
-        return [self.stop] if isinstance(self.stop, str) else self.stop or []
-
-
-class _Chat(_Generation, kw_only=True):
-    messages: list[dict[str, Any]]
-
-
-class _Completion(_Generation, kw_only=True):
-    prompt: str | list[str] = ""
-
-
-class _Embeddings(_Body, kw_only=True):
-    input: str | list[str]
-    encoding_format: str | None = None
-    dimensions: int | None = None
 
 
 class OpenAIEndpoints:
@@ -121,7 +89,7 @@ class OpenAIEndpoints:
             await self._embeddings(body, request, send, key)
 
     async def _chat(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
-        asked, fields = await offload.run(len(body), _parsed, body, _Chat)
+        asked, fields = await offload.run(len(body), _parsed, body, ChatRequest)
         declared, model = await self._find(asked.model, OpenAIChat, request, key)
         self._check_generation(asked, 1)
         prompt = await offload.run(len(body), _prompt, declared, asked.messages)
@@ -130,7 +98,7 @@ class OpenAIEndpoints:
         await self._generate(asked, declared, declared.output, model, [(prompt, sample)], request, send, _ChatShape())
 
     async def _completions(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
-        asked, fields = await offload.run(len(body), _parsed, body, _Completion)
+        asked, fields = await offload.run(len(body), _parsed, body, CompletionRequest)
         declared, model = await self._find(asked.model, OpenAICompletion, request, key)
         prompts = [asked.prompt] if isinstance(asked.prompt, str) else asked.prompt
         self._check_count(len(prompts), "prompt")
@@ -139,7 +107,7 @@ class OpenAIEndpoints:
         await self._generate(asked, declared, declared.output, model, samples, request, send, _CompletionShape())
 
     async def _embeddings(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
-        asked, fields = await offload.run(len(body), _parsed, body, _Embeddings)
+        asked, fields = await offload.run(len(body), _parsed, body, EmbeddingsRequest)
         declared, model = await self._find(asked.model, OpenAIEmbeddings, request, key)
         texts = [asked.input] if isinstance(asked.input, str) else asked.input
         self._check_count(len(texts), "input")
@@ -156,7 +124,7 @@ class OpenAIEndpoints:
 
     async def _generate(
         self,
-        asked: _Generation,
+        asked: GenerationRequest,
         declared: OpenAIModel,
         output: str,
         model: Model,
@@ -200,7 +168,7 @@ class OpenAIEndpoints:
         if not 1 <= count <= self._max_samples:
             raise _bad(f"The request has {count} texts, and may have 1 to {self._max_samples}.", field)
 
-    def _check_generation(self, asked: _Generation, prompts: int) -> None:
+    def _check_generation(self, asked: GenerationRequest, prompts: int) -> None:
         n, stops = asked.choices, asked.stops
         if not 1 <= n <= _MAX_CHOICES:
             raise _bad(f"n is {n}: use 1 to {_MAX_CHOICES}.", "n")
@@ -411,13 +379,17 @@ def _arrays(config: TritonModelConfig, samples: list[dict[str, Any]]) -> list[di
 
 
 def _embedded(
-    replies: list[Reply], declared: OpenAIEmbeddings, asked: _Embeddings, texts: list[str], batching: bool
+    replies: list[Reply], declared: OpenAIEmbeddings, asked: EmbeddingsRequest, texts: list[str], batching: bool
 ) -> bytes:
-    vectors = [
-        np.asarray(row, np.float32).reshape(-1)
-        for reply in replies
-        for row in (reply.outputs[declared.output] if batching else [reply.outputs[declared.output]])
-    ]
+    try:
+        vectors = [
+            np.asarray(row, np.float32).reshape(-1)
+            for reply in replies
+            for row in (reply.outputs[declared.output] if batching else [reply.outputs[declared.output]])
+        ]
+    except (KeyError, ValueError) as error:
+        message = f"The model has no output {declared.output!r} with a vector of numbers."
+        raise RequestError(http.HTTPStatus.INTERNAL_SERVER_ERROR, message) from error
     if asked.dimensions is not None and any(len(vector) != asked.dimensions for vector in vectors):
         raise _bad(f"The model makes vectors of {len(vectors[0])} dimensions.", "dimensions")
     is_base64 = asked.encoding_format == "base64"
