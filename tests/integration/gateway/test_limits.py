@@ -294,7 +294,15 @@ def test_a_port_that_is_taken(served):
 
 
 @pytest.mark.parametrize(
-    "setting", [{"port": -1}, {"max_body_size": 0}, {"drain_secs": -1}, {"tls_key": "k"}, {"cors_origins": "*"}]
+    "setting",
+    [
+        {"port": -1},
+        {"max_body_size": 0},
+        {"drain_secs": -1},
+        {"tls_key": "k"},
+        {"cors_origins": "*"},
+        {"allowed_hosts": "a"},
+    ],
 )
 def test_bad_settings(setting):
     with pytest.raises(PyTritonBadParameterError, match=next(iter(setting)).split("_")[0]):
