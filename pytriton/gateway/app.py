@@ -24,6 +24,7 @@ from pytriton.gateway.errors import RETRY, RequestError
 from pytriton.gateway.local import LocalUpstream, Triton
 from pytriton.gateway.models import Models, Upstream
 from pytriton.gateway.openai.endpoints import PATHS, OpenAIEndpoints, error_body
+from pytriton.gateway.origins import OriginPolicy
 from pytriton.gateway.remote import RemoteUpstream
 from pytriton.gateway.request import Request, Scope
 from pytriton.gateway.responses import Send, send_json
@@ -84,10 +85,11 @@ class Gateway:
         if isinstance(triton, str | Sequence) or callable(triton):
             upstream = RemoteUpstream([triton] if isinstance(triton, str) else triton, timeout_s, access_token, tls)
         else:
-            upstream = LocalUpstream(triton)
+            upstream = LocalUpstream(triton, timeout_s)
         self._models = Models(upstream, timeout_s)
         self._keys = None if self._config.api_keys is None else KeyStore(self._config.api_keys)
         self._openai = OpenAIEndpoints(self._config.openai, self._models, self._config.max_samples)
+        self._origins = OriginPolicy(self._config.cors_origins, self._config.allowed_hosts)
         self._traffic = Traffic()
         self._in_flight = 0
         self._draining = False
@@ -178,9 +180,10 @@ class Gateway:
 
         try:
             await self._route(request, send_with_id)
-        except RequestError as error:
+        except (RequestError, RecursionError) as failure:
             if started:
                 raise
+            error = failure if isinstance(failure, RequestError) else _too_deep()
             await send_json(send_with_id, _body_of(error, request.path), error.status, error.headers)
         except asyncio.CancelledError:
             if not request.client_has_left:
@@ -196,12 +199,15 @@ class Gateway:
         if method == "GET" and path in _HEALTH:
             await self._health(path, send)
             return
+        self._origins.check_host(request)
         if method == "GET" and path in _PAGES:
             await pages.send_page(_PAGES[path], send)
             return
         if method == "GET" and path.startswith(_ASSETS):
             await pages.send_asset(path[len(_ASSETS) :], send)
             return
+        if method != "GET" or request.accepts(EVENTS):  # the latter runs a model
+            self._origins.check_origin(request)
         key = None if self._keys is None else self._keys.find(request.headers)
         if path.startswith(_MODELS):
             await self._to_model(path[len(_MODELS) :], request, send, key)
@@ -256,6 +262,7 @@ class Gateway:
             return
         if rest == "/repository/index":
             _allow(request.method, "POST")
+            await request.body()
             await open_inference.index(self._models, send, key)
             return
         if not rest.startswith("/models/"):
@@ -272,7 +279,7 @@ class Gateway:
         match action:
             case "infer":
                 request.model = name
-                await self._recorded(request, open_inference.infer(model, request, send, self._config), key)
+                await self._recorded(request, open_inference.infer(model, request, send, self._config, key), key)
                 return
             case "":
                 await open_inference.model_metadata(self._models, model, send)
@@ -301,7 +308,7 @@ class Gateway:
             await self._limited(response, key)
         except RequestError as error:
             if request.model:
-                self._traffic.record(request.model, started, error.status, error.message)
+                self._traffic.record(request.model, started, error.status, error.message, _hash_of(key))
             raise
         self._traffic.record(request.model, started)
 
@@ -327,6 +334,14 @@ class Gateway:
             self._in_flight -= 1
             if key is not None:
                 key.in_flight -= 1
+
+
+def _hash_of(key: ApiKey | None) -> str:
+    return "" if key is None else key.hash
+
+
+def _too_deep() -> RequestError:
+    return RequestError(http.HTTPStatus.BAD_REQUEST, "The body is nested too deeply.")
 
 
 def _is_request_id(text: str) -> bool:

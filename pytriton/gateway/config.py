@@ -34,11 +34,13 @@ class GatewayConfig:
         api_keys: Path of a file with the API keys, made by `create_key`; None lets anybody in.
         openai: Models that clients of OpenAI's API may use, as `OpenAIChat`, `OpenAICompletion` or `OpenAIEmbeddings`.
         cors_origins: Origins whose pages may send requests from a browser, like ``https://example.com``; ``*`` is any.
+        allowed_hosts: Names by which clients may address the gateway, but for ``/health``: ``example.com`` or
+            ``*.example.com``, without the port; none is any name.
         max_header_size: Bytes that the URL and the headers of a request may have.
         max_connections: Connections that may be open at a time; others are closed at once.
-        read_timeout_s: How long a client may take to send a request, in seconds.
+        read_timeout_s: How long a client may take to send a request, and to take any more of a response, in seconds.
         max_body_size: Bytes that the body of a request may have.
-        max_samples: Samples that a request may have.
+        max_samples: Samples that a request may have; in OpenAI's API, prompts times ``n``.
         max_requests: Requests that may be in flight at a time; others are refused with status 503.
         request_timeout_s: How long a response, or the next response of a stream, may take, in seconds.
         continue_traces: Whether a request continues the OpenTelemetry trace of its client. Otherwise each one begins a
@@ -59,6 +61,7 @@ class GatewayConfig:
     api_keys: str | os.PathLike[str] | None = None
     openai: Sequence[OpenAIModel] = ()
     cors_origins: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
     max_header_size: int = 32 << 10
     max_connections: int = 10_000
     read_timeout_s: float = 60.0
@@ -94,3 +97,7 @@ class GatewayConfig:
                 raise PyTritonBadParameterError(f"openai has {declared!r}; give OpenAIChat(...) and the like.")
         if isinstance(self.cors_origins, str):
             raise PyTritonBadParameterError(f"cors_origins is {self.cors_origins!r}; give a tuple of origins.")
+        if isinstance(self.allowed_hosts, str) or any("/" in host or not host for host in self.allowed_hosts):
+            raise PyTritonBadParameterError(
+                f"allowed_hosts is {self.allowed_hosts!r}; give a tuple of names, like 'example.com'."
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http
 import logging
 from collections.abc import AsyncGenerator
@@ -10,7 +11,7 @@ from typing import Any
 from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
-from pytriton.gateway import npy
+from pytriton.gateway import npy, offload
 from pytriton.gateway.errors import RequestError, misfit
 from pytriton.gateway.json_tensors import parse
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
@@ -19,6 +20,7 @@ logging.getLogger("python_multipart").setLevel(logging.ERROR)  # clients would f
 
 MEDIA_TYPE = "multipart/form-data"
 _MAX_PARTS = 1000
+_SMALL = 1 << 16  # bytes, which are parsed one by one at worst
 
 
 async def read(config: TritonModelConfig, content_type: str, body: bytes) -> dict[str, Any]:
@@ -32,7 +34,16 @@ async def read(config: TritonModelConfig, content_type: str, body: bytes) -> dic
     Raises:
         RequestError: It is no form, or a field does not fit its input.
     """
+    if len(body) <= _SMALL:
+        return await _read(config, content_type, body)
+    return await offload.run(offload.LARGE + 1, _read_in_thread, config, content_type, body)
 
+
+def _read_in_thread(config: TritonModelConfig, content_type: str, body: bytes) -> dict[str, Any]:
+    return asyncio.run(_read(config, content_type, body))
+
+
+async def _read(config: TritonModelConfig, content_type: str, body: bytes) -> dict[str, Any]:
     async def stream() -> AsyncGenerator[bytes, None]:
         yield body
 

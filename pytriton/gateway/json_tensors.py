@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import dataclasses
+import functools
 import http
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,11 +16,12 @@ import numpy as np
 
 from pytriton.client.core.inputs import Array, arrays_of_batch, arrays_of_sample
 from pytriton.client.exceptions import PyTritonClientError
+from pytriton.gateway import large_json
 from pytriton.gateway.errors import RequestError, misfit
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 
 _BASE64 = "b64"
-_decode = msgspec.json.Decoder().decode
+_MAX_SHOWN = 60  # characters of a value in an error
 encode = msgspec.json.Encoder().encode
 
 
@@ -41,7 +45,7 @@ def parse(body: bytes) -> Any:
         RequestError: It is no JSON, or nested too deeply.
     """
     try:
-        return _decode(body)
+        return large_json.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         message = f"The body is no valid JSON: {error}" if not isinstance(error, RecursionError) else "JSON too deep"
         raise RequestError(http.HTTPStatus.BAD_REQUEST, f"{message}.") from error
@@ -59,18 +63,13 @@ def samples_of(config: TritonModelConfig, given: Any, max_samples: int) -> Sampl
         RequestError: Something does not fit the model; the error names the field, what was expected and what came.
     """
     if isinstance(given, list):
-        if len(given) > max_samples:
-            raise RequestError(
-                http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"The request has {len(given)} samples, and may have {max_samples}: send several requests.",
-            )
+        _check_count(len(given), max_samples)
         samples = [_sample(config, each, f"[{number}].", batch=False) for number, each in enumerate(given)]
         return Samples(_joined(config, samples), "list")
-    is_batch = isinstance(given, Mapping) and config.batching and bool(given) and _has_batch_dimension(config, given)
-    arrays = _sample(config, given, "", batch=is_batch)
-    if not is_batch:
-        return Samples([arrays], "sample")
-    return Samples(_split(arrays, config.max_batch_size), "batch")
+    if not (isinstance(given, Mapping) and config.batching and _has_batch_dimension(config, given)):
+        return Samples([_sample(config, given, "", batch=False)], "sample")
+    _check_count(max(len(value) for value in given.values() if value is not None), max_samples)
+    return Samples(_split(_sample(config, given, "", batch=True), config.max_batch_size), "batch")
 
 
 def json_of(outputs: Sequence[Mapping[str, Array]], config: TritonModelConfig, layout: str) -> Any:
@@ -81,21 +80,34 @@ def json_of(outputs: Sequence[Mapping[str, Array]], config: TritonModelConfig, l
         binary = _binary_outputs(config)
         return {name: values_of(array, is_binary=name in binary) for name, array in outputs[0].items()}
     if not config.batching:
-        return [_of_sample(each, config) for each in outputs]
-    return [
-        _of_sample({name: array[row : row + 1] for name, array in each.items()}, config)
+        return [msgspec.Raw(encode(_of_sample(each, config))) for each in outputs]
+    return [  # encoded one by one, since there may be many
+        msgspec.Raw(encode(_of_sample({name: array[row : row + 1] for name, array in each.items()}, config)))
         for each in outputs
         for row in range(len(next(iter(each.values()), ())))
     ]
 
 
 def values_of(array: Array, *, is_binary: bool = False) -> Any:
-    """Returns an array's values as numbers, strings and lists of them; all bytes are base64 if they are binary."""
+    """Returns an array's values as numbers, strings and lists of them; all bytes are base64 if they are binary.
+
+    Those of a large array are encoded already.
+    """
+    if array.size > large_json.PIECE:
+        return large_json.encode_array(array, functools.partial(values_of, is_binary=is_binary))
     if array.dtype == object or array.dtype.kind in "SU":
         return _base64(array.tolist()) if is_binary else _text(array.tolist())
     if array.dtype.kind not in "biuf" or array.dtype.name == "bfloat16":
         array = array.astype(np.float32)
     return array.tolist()
+
+
+def _check_count(count: int, max_samples: int) -> None:
+    if count > max_samples:
+        raise RequestError(
+            http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            f"The request has {count} samples, and may have {max_samples}: send several requests.",
+        )
 
 
 def _of_sample(outputs: Mapping[str, Array], config: TritonModelConfig) -> dict[str, Any]:
@@ -133,7 +145,7 @@ def _text(values: Any) -> Any:
 def _sample(config: TritonModelConfig, given: Any, where: str, *, batch: bool) -> dict[str, Array]:
     if not isinstance(given, Mapping):
         wanted = ", ".join(f'"{spec.name}": …' for spec in config.inputs)
-        raise misfit(where.rstrip("."), f"Give an object with the inputs, {{{wanted}}}, in place of {_shown(given)}.")
+        raise misfit(where.rstrip("."), f"Give an object with the inputs, {{{wanted}}}, in place of {shown(given)}.")
     known = {spec.name: spec for spec in config.inputs}
     for name in given:
         if name not in known:
@@ -141,7 +153,7 @@ def _sample(config: TritonModelConfig, given: Any, where: str, *, batch: bool) -
             raise misfit(f"{where}{name}", f"Model {config.model_name!r} has no input {name!r}; it has {has}.")
     arrays = {}
     for spec in config.inputs:
-        if spec.name in given:
+        if given.get(spec.name) is not None or (spec.name in given and not spec.optional):
             arrays[spec.name] = _array(config, spec, given[spec.name], f"{where}{spec.name}", batch=batch)
         elif not spec.optional:
             raise misfit(f"{where}{spec.name}", f"Input {spec} of model {config.model_name!r} is missing.")
@@ -153,6 +165,20 @@ def _sample(config: TritonModelConfig, given: Any, where: str, *, batch: bool) -
 
 
 def _array(config: TritonModelConfig, spec: TensorSpec, value: Any, field: str, *, batch: bool) -> Array:
+    pieces = large_json.Slices.of(value)
+    if pieces is not None:
+        row = spec if batch or not spec.shape else dataclasses.replace(spec, shape=(-1, *spec.shape[1:]))
+        arrays = [_array_of_piece(config, row, piece, field, batch=batch) for piece in pieces]
+        axis = 1 if config.batching and not batch else 0
+        try:
+            array = np.concatenate(arrays, axis)
+        except ValueError as error:
+            raise misfit(field, f"Input {spec} cannot be made of {shown(value)}: {error}.") from error
+        value = array[0] if axis else array
+    return _array_of_piece(config, spec, value, field, batch=batch)
+
+
+def _array_of_piece(config: TritonModelConfig, spec: TensorSpec, value: Any, field: str, *, batch: bool) -> Array:
     if spec.datatype.name == "BYTES":
         value = _with_bytes(value, field, is_binary=spec.is_binary)
     elif spec.datatype.name != "BOOL" and _has_booleans(value):
@@ -165,7 +191,7 @@ def _array(config: TritonModelConfig, spec: TensorSpec, value: Any, field: str, 
     except PyTritonClientError as error:
         raise misfit(field, error.message) from error
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise misfit(field, f"Input {spec} cannot be made of {_shown(value)}: {error}.") from error
+        raise misfit(field, f"Input {spec} cannot be made of {shown(value)}: {error}.") from error
     return array
 
 
@@ -202,7 +228,8 @@ def _with_nan(value: Any) -> Any:
 
 def _has_batch_dimension(config: TritonModelConfig, given: Mapping[str, Any]) -> bool:
     ranks = {spec.name: len(spec.shape) for spec in config.inputs}
-    return all(name in ranks and _rank(value) == ranks[name] + 1 for name, value in given.items())
+    values = {name: value for name, value in given.items() if value is not None}
+    return bool(values) and all(name in ranks and _rank(value) == ranks[name] + 1 for name, value in values.items())
 
 
 def _rank(value: Any) -> int:
@@ -241,6 +268,18 @@ def _shapes(sample: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
     return {name: array.shape for name, array in sample.items()}
 
 
-def _shown(value: Any) -> str:
-    shown = encode(value).decode(errors="replace") if not isinstance(value, np.ndarray) else repr(value)
-    return shown if len(shown) <= 60 else f"{shown[:60]}…"
+def shown(value: Any) -> str:
+    """Returns a value of a request as an error shows it: its beginning, if it is long."""
+    if isinstance(value, np.ndarray):
+        return f"an array of dtype {value.dtype} and shape {value.shape}"
+    text = encode(_beginning(value)).decode(errors="replace")
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+
+
+def _beginning(value: Any) -> Any:
+    """Returns as much of a value as can be shown, since it may be as large as the body."""
+    if isinstance(value, Mapping):
+        return {name[: _MAX_SHOWN + 1]: _beginning(value[name]) for name in itertools.islice(value, _MAX_SHOWN)}
+    if isinstance(value, list):
+        return [_beginning(each) for each in value[: 1 if value and isinstance(value[0], list) else _MAX_SHOWN]]
+    return value[: _MAX_SHOWN + 1] if isinstance(value, str | bytes) else value

@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+
+from pytriton.client.core.failures import server_error
+from pytriton.client.core.inputs import Array
+from pytriton.client.exceptions import Failure
 from pytriton.client.in_process import AsyncioInProcessClient
+from pytriton.gateway.large_json import PIECE
+from pytriton.gateway.models import Client
+from pytriton.gateway.remote import RemoteUpstream
+from pytriton.model_config.datatypes import BYTES_CODE
+from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.proxy.services.messages import InferenceCall, ServiceTensor
+from pytriton.proxy.tensors.bytes_tensor import encode_elements
+
+_LOOPBACK = "127.0.0.1"
+_EVERY_ADDRESS = (None, "", "0.0.0.0")
 
 
 class Report(Protocol):
@@ -40,6 +55,10 @@ class Triton(Protocol):
     """The server that this process runs: a `pytriton.triton.Triton`."""
 
     @property
+    def models(self) -> Sequence[Any]:
+        """The models that are bound."""
+
+    @property
     def report(self) -> Report:
         """What it reports."""
 
@@ -53,24 +72,62 @@ class Triton(Protocol):
         """Returns whether the server says that it is ready."""
 
 
+class LocalClient:
+    """Sends requests to one model; see `pytriton.gateway.models.Client`.
+
+    Args:
+        client: The client that sends them.
+    """
+
+    def __init__(self, client: AsyncioInProcessClient) -> None:
+        self._client = client
+        self.infer_call = client.infer_call
+        self.stream_call = client.stream_call
+
+    @property
+    def model_config(self) -> TritonModelConfig:
+        """The model's configuration."""
+        return self._client.model_config
+
+    def call(self, arrays: Mapping[str, Array]) -> InferenceCall:
+        """Returns a request; many texts are encoded here, which may be in a thread, and not when it is sent."""
+        call = self._client.call(arrays)
+        if any(array.size > PIECE and array.dtype == object for array in arrays.values()):
+            call.inputs = {name: _encoded(array) for name, array in arrays.items()}
+        return call
+
+
+def _encoded(array: Array) -> Array | ServiceTensor:
+    if array.size <= PIECE or array.dtype != object:
+        return array
+    elements = array.ravel().tolist()
+    parts = [encode_elements(elements[at : at + PIECE]) for at in range(0, len(elements), PIECE)]
+    return ServiceTensor(BYTES_CODE, array.shape, np.frombuffer(b"".join(parts), np.uint8))
+
+
 class LocalUpstream:
     """The server that this process runs; see `pytriton.gateway.models.Upstream`.
 
     Args:
         triton: The server.
+        timeout_s: How long a response may take.
     """
 
-    def __init__(self, triton: Triton) -> None:
+    def __init__(self, triton: Triton, timeout_s: float) -> None:
         self._triton = triton
         self._report = triton.report
+        self._timeout_s = timeout_s
+        self._over_grpc: RemoteUpstream | None = None  # for a server without bound models
 
     async def start(self) -> None:
         """Starts the server if it does not run."""
         await asyncio.to_thread(self._triton.run_behind_gateway)
 
-    async def client(self, name: str, version: int | None) -> AsyncioInProcessClient:
+    async def client(self, name: str, version: int | None) -> Client:
         """Returns a client of a model that is ready."""
-        return await self._triton.aclient(name, version)
+        if not self._triton.models:
+            return await self._grpc().client(name, version)
+        return LocalClient(await self._triton.aclient(name, version))
 
     async def ready_models(self) -> list[tuple[str, int]]:
         """Returns the names and versions of all models that are ready."""
@@ -105,4 +162,25 @@ class LocalUpstream:
         return self._report.restarts
 
     async def close(self) -> None:
-        """Does nothing: the server goes on."""
+        """Closes connections; the server goes on."""
+        if self._over_grpc is not None:
+            await self._over_grpc.close()
+
+    def _grpc(self) -> RemoteUpstream:
+        """Returns what reaches a model repository's models: the channel in shared memory is that of bound models.
+
+        Raises:
+            PyTritonClientError: The server has no gRPC that is of use.
+        """
+        if self._over_grpc is None:
+            config = getattr(self._triton, "config", None)  # which a server elsewhere does not have
+            if config is None or config.allow_grpc is False or config.grpc_use_ssl:
+                raise server_error(
+                    "No model is bound, and without one the gateway needs the server's gRPC: bind one, or let "
+                    "TritonConfig allow gRPC without TLS.",
+                    Failure.UNREACHABLE,
+                )
+            host = _LOOPBACK if config.grpc_address in _EVERY_ADDRESS else config.grpc_address
+            token = self._triton.get_access_token()  # type: ignore[attr-defined]
+            self._over_grpc = RemoteUpstream([f"{host}:{config.grpc_port}"], self._timeout_s, token)
+        return self._over_grpc

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import http
 import math
 from collections.abc import Mapping
@@ -10,14 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pytriton.client.core.inputs import Array, fits
+from pytriton.gateway import offload
 from pytriton.gateway.access import ApiKey
 from pytriton.gateway.config import GatewayConfig
 from pytriton.gateway.errors import RequestError
-from pytriton.gateway.json_tensors import encode, parse, values_of
+from pytriton.gateway.json_tensors import encode, parse, shown, values_of
+from pytriton.gateway.large_json import PIECE, drop
 from pytriton.gateway.models import Model, Models, Reply
 from pytriton.gateway.request import Request
 from pytriton.gateway.responses import Send, send_bytes, send_json
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+from pytriton.proxy.services.messages import InferenceCall
 from pytriton.proxy.tensors.bytes_tensor import decode_elements, encode_elements
 from pytriton.proxy.wire.service import SEQUENCE_END, SEQUENCE_START
 
@@ -25,7 +29,12 @@ HEADER_LENGTH = "inference-header-content-length"
 """The header with the size of the JSON that precedes the tensors."""
 
 _EXTENSIONS = ["binary_tensor_data", "sequence", "parameters", "model_configuration", "statistics", "model_repository"]
+_BINARY = "application/octet-stream"
 _MAX_RANK = 32
+_MAX_ELEMENTS = 1 << 40  # of a shape: more than a body has
+_MAX_PARAMETERS = 1000
+_MAX_SEQUENCE_ID = 128  # characters
+_MAX_ID = 1000  # characters of a request's id
 _OWN_PARAMETERS = ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output")
 
 
@@ -35,6 +44,12 @@ class _Wanted(NamedTuple):
     names: list[str] | None
     binary: dict[str, bool]
     binary_by_default: bool
+    id: str = ""
+
+
+class _Response(NamedTuple):
+    body: bytes
+    header: int | None  # the size of the JSON, if tensors follow it as bytes
 
 
 async def server_metadata(models: Models, send: Send) -> None:
@@ -88,13 +103,30 @@ async def index(models: Models, send: Send, key: ApiKey | None) -> None:
     await send_json(send, ready)
 
 
-async def infer(model: Model, request: Request, send: Send, config: GatewayConfig) -> None:
+async def infer(model: Model, request: Request, send: Send, config: GatewayConfig, key: ApiKey | None) -> None:
     """Responds to an inference request.
+
+    Args:
+        model: The model.
+        request: The request.
+        send: Of ASGI.
+        config: The limits.
+        key: Whose sequences the request may belong to.
 
     Raises:
         RequestError: It is refused, or fails.
     """
     body = await request.body()
+    call, wanted = await offload.run(len(body), _call, model, request, body, config, key)
+    reply = await model.infer(call)
+    response = await offload.run(offload.size_of(reply), _response, reply, model.config, wanted)
+    headers = None if response.header is None else {HEADER_LENGTH: str(response.header)}
+    await send_bytes(send, response.body, "application/json" if headers is None else _BINARY, headers=headers)
+
+
+def _call(
+    model: Model, request: Request, body: bytes, config: GatewayConfig, key: ApiKey | None
+) -> tuple[InferenceCall, _Wanted]:
     message, tail = _parts(body, request)
     model_config = model.config
     if model_config.decoupled:
@@ -103,11 +135,16 @@ async def infer(model: Model, request: Request, send: Send, config: GatewayConfi
     given = _list(message, "inputs", required=True)
     arrays = _arrays(model_config, given, tail, config.max_samples)
     wanted = _wanted(model_config, message)
-    call = model.call(arrays, _text(message.get("id", ""), "id") or request.id)
+    request_id = _text(message.get("id", ""), "id")
+    if len(request_id) > _MAX_ID:
+        raise _bad(f"The id has {len(request_id)} characters, and may have {_MAX_ID}.")
+    call = model.call(arrays, request_id or request.id)
     call.outputs = wanted.names
     _add_parameters(call, message.get("parameters", {}))
-    reply = await model.infer(call)
-    await _send_reply(reply, model_config, message.get("id"), wanted, send)
+    if key is not None and call.correlation_id:
+        call.correlation_id = own_sequence(call.correlation_id, key)
+    drop(message)
+    return call, wanted._replace(id=request_id)
 
 
 def _parts(body: bytes, request: Request) -> tuple[dict[str, Any], memoryview]:
@@ -143,7 +180,7 @@ def _arrays(
             arrays[name] = _from_json(spec, shape, each.get("data"))
         else:
             if type(size) is not int or not 0 <= size <= len(tail):
-                raise _bad(f"binary_data_size of input {name!r} is {size!r}, and {len(tail)} bytes are left.")
+                raise _bad(f"binary_data_size of input {name!r} is {shown(size)}, and {len(tail)} bytes are left.")
             arrays[name] = _from_bytes(spec, shape, tail[:size])
             tail = tail[size:]
     if len(tail):
@@ -164,9 +201,11 @@ def _shape(config: TritonModelConfig, spec: TensorSpec, given: Mapping[str, Any]
     shape, datatype = given.get("shape"), given.get("datatype")
     wanted = (-1, *spec.shape) if config.batching else tuple(spec.shape)
     if datatype != spec.datatype.name:
-        raise _bad(f"Input {spec.name!r} is {spec.datatype.name}, and the request says {str(datatype)[:20]!r}.")
+        raise _bad(f"Input {spec.name!r} is {spec.datatype.name}, and the request says {shown(datatype)}.")
     if not isinstance(shape, list) or len(shape) > _MAX_RANK or not all(type(n) is int and n >= 0 for n in shape):
-        raise _bad(f"The shape of input {spec.name!r} is {str(shape)[:100]}: give a list of numbers.")
+        raise _bad(f"The shape of input {spec.name!r} is {shown(shape)}: give a list of numbers.")
+    if math.prod(max(n, 1) for n in shape) >= _MAX_ELEMENTS:  # NumPy multiplies those of empty ones, too
+        raise _bad(f"The shape of input {spec.name!r} is {shown(shape)}, which is too large.")
     if not fits(tuple(shape), wanted):
         raise _bad(f"The shape of input {spec.name!r} is {shape}, and the model takes {list(wanted)}.")
     return tuple(shape)
@@ -185,17 +224,18 @@ def _from_json(spec: TensorSpec, shape: tuple[int, ...], data: Any) -> Array:
     allowed: tuple[type, ...] = {"b": (bool,), "i": (int,), "u": (int,)}.get(kind, (int, float))
     for value in flat:
         if type(value) not in allowed and not (kind == "b" and value in (0, 1)):
-            raise _bad(f"Input {spec.name!r} is {spec.datatype.name}, and has the value {str(value)[:50]!r}.")
+            raise _bad(f"Input {spec.name!r} is {spec.datatype.name}, and has the value {shown(value)}.")
     try:
         with np.errstate(over="ignore"):
-            return np.array(flat, spec.numpy_dtype).reshape(shape)
+            parts = [np.array(flat[at : at + PIECE], spec.numpy_dtype) for at in range(0, len(flat) or 1, PIECE)]
+        return (parts[0] if len(parts) == 1 else np.concatenate(parts)).reshape(shape)
     except (OverflowError, ValueError, TypeError) as error:
         raise _bad(f"Input {spec.name!r} is {spec.datatype.name}: {error}.") from error
 
 
 def _flatten(data: Any, flat: list[Any]) -> None:
     if not isinstance(data, list):
-        raise _bad(f"The data of an input is {str(data)[:50]!r}: give a list.")
+        raise _bad(f"The data of an input is {shown(data)}: give a list.")
     for each in data:
         if isinstance(each, list):
             _flatten(each, flat)
@@ -220,7 +260,8 @@ def _from_bytes(spec: TensorSpec, shape: tuple[int, ...], data: memoryview) -> A
 
 def _objects(elements: list[bytes], shape: tuple[int, ...]) -> Array:
     array = np.empty(len(elements), object)
-    array[:] = elements
+    for at in range(0, len(elements), PIECE):
+        array[at : at + PIECE] = elements[at : at + PIECE]
     return array.reshape(shape)
 
 
@@ -245,14 +286,19 @@ def _wanted(config: TritonModelConfig, message: Mapping[str, Any]) -> _Wanted:
 
 def _add_parameters(call: Any, given: Any) -> None:
     parameters = _object(given, "parameters")
-    for name, value in parameters.items():
-        fits = isinstance(value, str | float) or (isinstance(value, int) and -(1 << 63) <= value < 1 << 63)
-        if not fits or name.startswith("shared_memory") or name == "pytriton_callers":
-            raise _bad(f"Parameter {name[:50]!r} has a value that cannot be sent, or is not for clients.")
+    if len(parameters) > _MAX_PARAMETERS:
+        raise _bad(f"The request has {len(parameters)} parameters, and may have {_MAX_PARAMETERS}.")
     call.parameters = {name: value for name, value in parameters.items() if name not in _OWN_PARAMETERS}
+    for name, value in call.parameters.items():
+        can_be_sent = isinstance(value, str | float) or (isinstance(value, int) and -(1 << 63) <= value < 1 << 63)
+        if not can_be_sent or name.startswith("shared_memory") or name == "pytriton_callers":
+            raise _bad(f"Parameter {name[:50]!r} has a value that cannot be sent, or is not for clients.")
     sequence = parameters.get("sequence_id", 0)
-    if not isinstance(sequence, str) and (type(sequence) is not int or sequence < 0):
-        raise _bad("sequence_id is a number or a string.")
+    if not _is_sequence_id(sequence):
+        raise _bad(
+            f"sequence_id is {shown(sequence)}: give a number from 0 to 2^64 - 1, or a string of up to "
+            f"{_MAX_SEQUENCE_ID} characters."
+        )
     call.correlation_id = sequence
     call.flags = (SEQUENCE_START if parameters.get("sequence_start") is True else 0) | (
         SEQUENCE_END if parameters.get("sequence_end") is True else 0
@@ -260,11 +306,11 @@ def _add_parameters(call: Any, given: Any) -> None:
     for name, limit in (("priority", 1 << 32), ("timeout", 1 << 62)):
         value = parameters.get(name, 0)
         if type(value) is not int or not 0 <= value < limit:
-            raise _bad(f"{name} is no positive number.")
+            raise _bad(f"{name} is {shown(value)}: give a number from 0 to {limit - 1}.")
     call.priority, call.timeout_us = parameters.get("priority", 0), parameters.get("timeout", 0)
 
 
-async def _send_reply(reply: Reply, config: TritonModelConfig, request_id: Any, wanted: _Wanted, send: Send) -> None:
+def _response(reply: Reply, config: TritonModelConfig, wanted: _Wanted) -> _Response:
     datatypes = {spec.name: spec.datatype.name for spec in config.outputs}
     outputs, tail = [], []
     for name, array in reply.outputs.items():
@@ -274,22 +320,26 @@ async def _send_reply(reply: Reply, config: TritonModelConfig, request_id: Any, 
             output["parameters"] = {"binary_data_size": len(data)}
             tail.append(data)
         else:
-            values = values_of(array.reshape(-1))
-            if any(isinstance(value, dict) for value in values):
+            if array.dtype == object and not all(map(_is_text, array.ravel().tolist())):
                 raise RequestError(http.HTTPStatus.NOT_ACCEPTABLE, f"Output {name!r} is no text: take it as bytes.")
-            output["data"] = values
+            output["data"] = values_of(array.reshape(-1))
         outputs.append(output)
     message: dict[str, Any] = {"model_name": reply.model, "model_version": str(reply.version), "outputs": outputs}
-    if request_id:
-        message["id"] = request_id
+    if wanted.id:
+        message["id"] = wanted.id
     if reply.parameters:
         message["parameters"] = reply.parameters
     header = encode(message)
-    if not tail:
-        await send_bytes(send, header, "application/json")
-        return
-    body = b"".join([header, *tail])
-    await send_bytes(send, body, "application/octet-stream", headers={HEADER_LENGTH: str(len(header))})
+    return _Response(b"".join([header, *tail]), len(header)) if tail else _Response(header, None)
+
+
+def _is_text(element: Any) -> bool:
+    if isinstance(element, bytes):
+        try:
+            element.decode()
+        except UnicodeDecodeError:
+            return False
+    return True
 
 
 def _metadata(spec: TensorSpec, batch: list[int]) -> dict[str, Any]:
@@ -311,8 +361,20 @@ def _object(given: Any, name: str) -> dict[str, Any]:
 
 def _text(given: Any, name: str) -> str:
     if not isinstance(given, str):
-        raise _bad(f"The {name} is {str(given)[:50]!r}: give a string.")
+        raise _bad(f"The {name} is {shown(given)}: give a string.")
     return given
+
+
+def own_sequence(given: int | str, key: ApiKey) -> int | str:
+    """Returns the id of a sequence that no other API key can have, of the same type."""
+    digest = hashlib.sha256(f"{key.hash} {given!r}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1 or 1 if isinstance(given, int) else digest.hex()
+
+
+def _is_sequence_id(given: Any) -> bool:
+    if isinstance(given, str):
+        return len(given) <= _MAX_SEQUENCE_ID
+    return type(given) is int and 0 <= given < 1 << 64
 
 
 def _bad(message: str) -> RequestError:

@@ -152,10 +152,19 @@ def _form(tensors: Sequence[TensorSpec]) -> dict[str, Any]:
 def _object(tensors: Sequence[TensorSpec], *, batch: bool = False, optional: bool = False) -> dict[str, Any]:
     return {
         "type": "object",
-        "properties": {spec.name: _tensor(spec, batch=batch) for spec in tensors},
+        "properties": {
+            spec.name: _or_null(_tensor(spec, batch=batch))
+            if optional and spec.optional
+            else _tensor(spec, batch=batch)
+            for spec in tensors
+        },
         "required": [spec.name for spec in tensors if not (optional and spec.optional)],
         "additionalProperties": False,
     }
+
+
+def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [schema, {"type": "null"}]}
 
 
 def _tensor(spec: TensorSpec, *, batch: bool) -> dict[str, Any]:

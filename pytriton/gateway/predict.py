@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import http
 import itertools
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 
 from pytriton.client.core.chunking import joined, send_several
 from pytriton.client.core.inputs import Array
 from pytriton.client.exceptions import PyTritonClientError
-from pytriton.gateway import form, npy
+from pytriton.gateway import form, npy, offload
 from pytriton.gateway.config import GatewayConfig
 from pytriton.gateway.errors import RequestError, misfit, translated
 from pytriton.gateway.json_tensors import Samples, encode, json_of, parse, samples_of
-from pytriton.gateway.models import Model
+from pytriton.gateway.large_json import drop
+from pytriton.gateway.models import Model, Reply
 from pytriton.gateway.request import Request
 from pytriton.gateway.responses import Send, send_bytes, send_json
 from pytriton.gateway.streams import EVENTS, send_stream
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
+_PART = 1 << 16  # bytes of a stream that are sent at a time, unless one response has more
 _LINES = "application/x-ndjson"
 _DEFAULT_TYPES = ("application/x-www-form-urlencoded", "text/plain")  # what curl -d and fetch say of a string
 _JSON = ("application/json", "text/json", "", *_DEFAULT_TYPES)
@@ -39,7 +43,10 @@ async def predict(model: Model, request: Request, send: Send, config: GatewayCon
         samples = samples_of(model.config, _sample_of_query(model, request), config.max_samples)
         await request.body()
     else:
-        samples = await _samples(model, request, await request.body(), config.max_samples)
+        body, fields = await request.body(), None
+        if request.media_type == form.MEDIA_TYPE:
+            fields = await form.read(model.config, request.header("content-type"), body)
+        samples = await offload.run(len(body), _samples, model, request, body, fields, config.max_samples)
     streams = _stream_type(model, request)
     if streams is not None:
         if len(samples.arrays) != 1:
@@ -52,21 +59,27 @@ async def predict(model: Model, request: Request, send: Send, config: GatewayCon
         await send_json(send, [])
         return
     outputs = await _outputs(model, samples, request.id)
+    size = sum(map(offload.size_of_arrays, outputs))
+    body, media_type = await offload.run(size, _response, model, outputs, samples, request)
+    headers = None if media_type in (_JSON[0], npy.MEDIA_TYPE) else _FILE_HEADERS
+    await send_bytes(send, body, media_type, headers=headers)
+
+
+def _response(model: Model, outputs: list[dict[str, Array]], samples: Samples, request: Request) -> tuple[bytes, str]:
+    """Returns the body of a response, and its media type."""
     if request.accepts(npy.MEDIA_TYPE) or request.media_type == npy.MEDIA_TYPE:
         array = _only_array(outputs, samples, request)
         if array is not None:
-            await send_bytes(send, npy.write(array), npy.MEDIA_TYPE)
-            return
+            return npy.write(array), npy.MEDIA_TYPE
     codec = model.codec
     found = _file(outputs[0], codec.config, request)
     if found is not None:
-        await send_bytes(send, *found, headers=_FILE_HEADERS)
-        return
+        return found
     sample = codec.sample_of(outputs[0]) if samples.layout == "sample" else None
-    await send_json(send, sample or json_of(outputs, codec.config, samples.layout))
+    return encode(sample or json_of(outputs, codec.config, samples.layout)), _JSON[0]
 
 
-async def _samples(model: Model, request: Request, body: bytes, max_samples: int) -> Samples:
+def _samples(model: Model, request: Request, body: bytes, fields: dict[str, Any] | None, max_samples: int) -> Samples:
     media_type = request.media_type
     if media_type == npy.MEDIA_TYPE:
         inputs = model.config.inputs
@@ -75,18 +88,21 @@ async def _samples(model: Model, request: Request, body: bytes, max_samples: int
             names = ", ".join(spec.name for spec in inputs)
             raise misfit("input", f"The model has several inputs: say which one this is by ?input= ({names}).")
         return samples_of(model.config, {name: npy.read(body)}, max_samples)
-    if media_type == form.MEDIA_TYPE:
-        sample = await form.read(model.config, request.header("content-type"), body)
-        return samples_of(model.config, sample, max_samples)
+    if fields is not None:
+        return samples_of(model.config, fields, max_samples)
     if media_type not in _JSON:
         raise RequestError(
             http.HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
             f"The body is {media_type!r}; send application/json, {form.MEDIA_TYPE} or {npy.MEDIA_TYPE}.",
         )
-    arrays = model.codec.decode(body)
+    arrays = model.codec.decode(body) if len(body) <= offload.LARGE else None
     if arrays is not None:
         return Samples([arrays], "sample")
-    return samples_of(model.config, parse(body), max_samples)
+    given = parse(body)
+    try:
+        return samples_of(model.config, given, max_samples)
+    finally:
+        drop(given)
 
 
 def _sample_of_query(model: Model, request: Request) -> dict[str, Any]:
@@ -105,9 +121,8 @@ def _stream_type(model: Model, request: Request) -> str | None:
 async def _outputs(model: Model, samples: Samples, request_id: str) -> list[dict[str, Array]]:
     """Sends all requests, and returns their outputs: those of a batch as one, whatever its parts."""
     if len(samples.arrays) == 1:
-        return [(await model.infer(model.call(samples.arrays[0], request_id))).outputs]
-    replies = await send_several([model.call(arrays, request_id) for arrays in samples.arrays], model.infer)
-    outputs = [reply.outputs for reply in replies]
+        return [await _infer(model, samples.arrays[0], request_id)]
+    outputs = await send_several(samples.arrays, functools.partial(_infer, model, request_id=request_id))
     if samples.layout != "batch":
         return outputs
     ends = list(itertools.accumulate(max(map(len, arrays.values())) for arrays in samples.arrays))
@@ -115,6 +130,12 @@ async def _outputs(model: Model, samples: Samples, request_id: str) -> list[dict
         return [joined(outputs, list(zip([0, *ends], ends, strict=False)))]
     except PyTritonClientError as error:
         raise translated(error) from error
+
+
+async def _infer(model: Model, arrays: dict[str, Array], request_id: str) -> dict[str, Array]:
+    call = await offload.run(offload.size_of_arrays(arrays), model.call, arrays, request_id)
+    reply = await model.infer(call)
+    return await offload.run(offload.size_of(reply), getattr, reply, "outputs")
 
 
 def _only_array(outputs: list[dict[str, Array]], samples: Samples, request: Request) -> Array | None:
@@ -153,7 +174,15 @@ async def _parts(model: Model, samples: Samples, request_id: str, media_type: st
     try:
         async for replies in responses:
             has_begun = True
-            yield b"".join([frame(json_of([reply.outputs], model.config, samples.layout)) for reply in replies])
+            part = b""
+            for reply in replies:
+                part += await offload.run(offload.size_of(reply), _part, reply, model, samples.layout, frame)
+                if len(part) >= _PART:
+                    yield part
+                    part = b""
+                    await asyncio.sleep(0)  # a model may be faster than its client
+            if part:
+                yield part
     except RequestError as error:
         if not has_begun:
             raise
@@ -162,6 +191,10 @@ async def _parts(model: Model, samples: Samples, request_id: str, media_type: st
         await responses.aclose()
     if media_type == EVENTS:
         yield _event({}, "done")
+
+
+def _part(reply: Reply, model: Model, layout: str, frame: Callable[[Any], bytes]) -> bytes:
+    return frame(json_of([reply.outputs], model.config, layout))
 
 
 def _event(body: Mapping[str, Any], kind: str = "") -> bytes:

@@ -1,21 +1,25 @@
-"""HTTP with limits on what a client may send before its request is complete: headers, time, connections."""
+"""HTTP with limits on what a client may take: time to send and to receive, headers, connections."""
 
 from __future__ import annotations
 
 import asyncio
 import http
+import socket
+import struct
+from collections.abc import Callable
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from pytriton.gateway.config import GatewayConfig
 from pytriton.gateway.request import cancel
 
 _HEAD = b"HTTP/1.1 "
 _INTERIM = b"HTTP/1.1 1"  # 100 Continue, for which the client waits
+_LINGER_S = 5.0  # for the rest of a body that was refused
 
 
-class HeadHoldingTransport:
+class ResponseTransport:
     """A transport that sends the head of a response together with its body, or with its first part.
 
     uvicorn writes each of them, which would be two system calls and two packets. The gateway has both when it sends the
@@ -23,11 +27,14 @@ class HeadHoldingTransport:
 
     Args:
         transport: The connection's transport.
+        close: Called when the response is complete and the connection is to be closed.
     """
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
         self._transport = transport
+        self._close = close
         self._head = b""
+        self._written = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -36,6 +43,7 @@ class HeadHoldingTransport:
         """Sends a body, or holds a head until the body comes."""
         if self._transport.is_closing():
             return  # the client has just gone; uvloop would raise an exception
+        self._written += len(data)
         if self._head:
             head, self._head = self._head, b""
             self._transport.writelines((head, data))
@@ -51,6 +59,10 @@ class HeadHoldingTransport:
     def close(self) -> None:
         """Closes the connection when all is sent."""
         self.flush()
+        self._close()
+
+    def close_now(self) -> None:
+        """Closes the connection when all is sent, whatever the client still sends."""
         self._transport.close()
 
     def flush(self) -> None:
@@ -59,83 +71,139 @@ class HeadHoldingTransport:
             head, self._head = self._head, b""
             self._transport.write(head)
 
+    @property
+    def unsent(self) -> int:
+        """Bytes that wait until the client takes them."""
+        return self._transport.get_write_buffer_size()
+
+    @property
+    def sent(self) -> int:
+        """Bytes that the client has taken, as far as this process knows."""
+        return self._written - self.unsent
+
 
 class LimitedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, which has no limit on headers, and waits for a request for any time."""
+    """uvicorn's protocol, which has no limit on headers, and waits for a client for any time."""
 
     limits: GatewayConfig
     """Set by `protocol_of`."""
 
-    _response: HeadHoldingTransport
+    _response: ResponseTransport
     _timer: asyncio.TimerHandle | None = None
     _deadline: float | None = None  # of the arrival of a request; None while one is being served
     _in_head = True
     _has_begun = False
     _received = 0  # bytes of a head that is not complete
-    _body: list[bytes]  # which is not complete
-    _body_size = 0
+    _body: bytes | bytearray = b""  # which is not complete
+    _keep_alive = True  # if the request is complete before the response begins
+    _is_over = False  # what arrives from now on is dropped
+    _sent = 0  # when progress was seen last
+    _sent_at = 0.0
+    _cycles: list[RequestResponseCycle]  # that are being served, or wait
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Closes the connection if there are too many."""
-        self._response = HeadHoldingTransport(transport)
+        self._response = ResponseTransport(transport, self._close)
+        self._cycles = []
         super().connection_made(self._response)  # type: ignore[arg-type]
         if len(self.connections) > self.limits.max_connections:
+            self._is_over = True
             transport.close()
             return
         self._deadline = self.loop.time() + self.limits.read_timeout_s
         self._look_at_clock()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Ends the connection, and cancels the request that is being served."""
+        """Ends the connection, and cancels the requests that are being served."""
         self._stop_timer()
+        self._is_over = True
         super().connection_lost(exc)
-        if self.cycle is not None and not self.cycle.response_complete:
-            cancel(self.cycle.scope)  # type: ignore[arg-type]  # a dictionary, of which uvicorn knows the keys
+        for cycle in self._cycles:
+            if not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
+                cancel(cycle.scope)  # type: ignore[arg-type]  # a dictionary, of which uvicorn knows the keys
+        self.pipeline.clear()
+
+    def shutdown(self) -> None:
+        """Closes the connection, at the latest when the response has been sent."""
+        self._keep_alive = False
+        super().shutdown()
 
     def data_received(self, data: bytes) -> None:
         """Takes a part of a request."""
+        if self._is_over:
+            return
         if self._in_head:
             self._received += len(data)
         super().data_received(data)
-        if self._in_head and self._received > self.limits.max_header_size:
+        if not self._is_over and self._in_head and self._received > self.limits.max_header_size:
             self._refuse(http.HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuses what is no HTTP."""
+        if not self._is_over:
+            self._in_head = True  # nothing of it will be read
+            super().send_400_response(msg)
+            self._is_over = True
 
     def on_message_begin(self) -> None:
         """Begins a request."""
         super().on_message_begin()
-        self._body, self._body_size = [], 0
+        self._body = b""
         self._in_head = self._has_begun = True
         self._deadline = self.loop.time() + self.limits.read_timeout_s
 
     def on_headers_complete(self) -> None:
         """Starts the application, unless the headers are too large."""
+        if self._is_over:
+            return
         size = len(self.url)
         for name, value in self.headers:
             size += len(name) + len(value)
         if size > self.limits.max_header_size:
             self._refuse(http.HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
             return
-        self._in_head, self._received = False, 0
         super().on_headers_complete()
+        self._in_head, self._received = False, 0
+        cycle = self.cycle
+        self._cycles.append(cycle)
+        # The rest of a body that nobody reads must not be taken for the next request.
+        self._keep_alive, cycle.keep_alive = cycle.keep_alive, False
 
     def on_body(self, body: bytes) -> None:
         """Keeps a part of a body until all of it has come, which saves copies, unless it is too large."""
-        self._body.append(body)
-        self._body_size += len(body)
-        if self._body_size > self.limits.max_body_size:
+        if self._is_over or self.cycle.response_complete:
+            return
+        if not self._body:
+            self._body = body
+        elif isinstance(self._body, bytearray):
+            self._body += body
+        else:
+            self._body = bytearray(self._body + body)
+        if len(self._body) > self.limits.max_body_size:
             self._pass_body_on()
 
     def on_message_complete(self) -> None:
         """Ends a request."""
+        if self._is_over:
+            return
+        cycle = self.cycle
         self._pass_body_on()
-        if not self.cycle.response_complete:
+        if not cycle.response_complete:
             self._deadline = None
+        if not cycle.response_started:
+            cycle.keep_alive = self._keep_alive
         self._in_head, self._has_begun = True, False
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """Goes on with the next request."""
         self._response.flush()
+        if self._cycles:
+            del self._cycles[0]
+        if self._is_over:
+            return
         if self.pipeline or self.transport.is_closing():
             super().on_response_complete()
             return
@@ -145,23 +213,33 @@ class LimitedProtocol(HttpToolsProtocol):
         self._deadline = self.loop.time() + self.timeout_keep_alive
 
     def _pass_body_on(self) -> None:
-        body, self._body = b"".join(self._body), []
+        body, self._body = self._body, b""
         cycle = self.cycle
         if body and not cycle.body and len(body) <= self.limits.max_body_size and not cycle.response_complete:
             cycle.body = body  # type: ignore[assignment]  # of which uvicorn would make a copy
         elif body:
-            super().on_body(body)
+            super().on_body(body)  # type: ignore[arg-type]
 
     def _look_at_clock(self) -> None:
-        """Refuses a request that is late; looks again when it, or one that begins right now, would be."""
+        """Refuses a request that is late, and ends a connection whose client takes nothing of a response.
+
+        One timer for all requests of a connection, which looks again when a request that begins right now would be
+        late: one for each would take microseconds.
+        """
         now = self.loop.time()
-        if self._deadline is not None and now >= self._deadline:
-            self._refuse(http.HTTPStatus.REQUEST_TIMEOUT)
+        sent = self._response.sent
+        if sent != self._sent or not self._response.unsent:
+            self._sent, self._sent_at = sent, now
+        elif now - self._sent_at >= self.limits.read_timeout_s:
+            self._abort()
             return
-        # One timer for all requests of a connection: one for each would take microseconds.
+        if self._deadline is not None and now >= self._deadline:
+            self._deadline = None
+            self._refuse(http.HTTPStatus.REQUEST_TIMEOUT)
         in_s = min(self.limits.read_timeout_s, self.timeout_keep_alive)
         if self._deadline is not None:
             in_s = min(in_s, self._deadline - now)
+        self._stop_timer()
         self._timer = self.loop.call_later(in_s, self._look_at_clock)
 
     def _stop_timer(self) -> None:
@@ -170,14 +248,46 @@ class LimitedProtocol(HttpToolsProtocol):
             self._timer = None
 
     def _refuse(self, status: http.HTTPStatus) -> None:
+        was_over, self._is_over = self._is_over, True
+        self._response.flush()
+        if was_over or self._cycles or not (self._in_head and self._has_begun):
+            self._response.close_now()
+            return
+        head = b"HTTP/1.1 %d %s\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+        self._response.write(head % (status, status.phrase.encode()))
+        self._response.flush()
+        if status == http.HTTPStatus.REQUEST_TIMEOUT:
+            self._response.close_now()
+        else:
+            self._linger()
+
+    def _close(self) -> None:
+        """Closes the connection after a response, at once if the request has been read."""
+        if self._in_head or self._is_over:
+            self._is_over = True
+            self._response.close_now()
+        else:
+            self._linger()
+
+    def _linger(self) -> None:
+        """Closes the connection when the client has sent what was refused: a reset would keep it from reading why."""
+        self._is_over = True
+        self._body = b""
+        if self._response.is_closing():
+            return
+        if self._response.can_write_eof():
+            self._response.write_eof()
+        self.flow.resume_reading()
+        self._deadline = self.loop.time() + min(_LINGER_S, self.limits.read_timeout_s)
+        self._look_at_clock()
+
+    def _abort(self) -> None:
+        self._is_over = True
         self._stop_timer()
-        if not self.transport.is_closing():
-            if self._in_head and self._has_begun:
-                self.transport.write(
-                    b"HTTP/1.1 %d %s\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-                    % (status, status.phrase.encode())
-                )
-            self.transport.close()
+        connection = self._response.get_extra_info("socket")
+        if connection is not None:  # otherwise, the kernel would go on to send what nobody takes
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._response.abort()
 
 
 def protocol_of(config: GatewayConfig) -> type[LimitedProtocol]:

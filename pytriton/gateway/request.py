@@ -11,10 +11,12 @@ from functools import cached_property
 from typing import Any
 
 from pytriton.gateway.errors import RequestError
+from pytriton.gateway.offload import run
 
 _TASK = "pytriton.task"  # in the scope: which responds
 _CLIENT_LEFT = "pytriton.client_left"  # in the scope: why the task was cancelled
 
+_MAX_RATIO = 1000  # of the size of what is decompressed
 _WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
 Scope = MutableMapping[str, Any]
@@ -110,7 +112,9 @@ class Request:
                 http.HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"The body's encoding is {encoding!r}: use gzip or deflate."
             )
         body = await self._raw_body()
-        return body if encoding == "identity" else self._decompressed(body, _WINDOW_BITS[encoding])
+        if encoding == "identity":
+            return body
+        return await run(len(body) * _MAX_RATIO, self._decompressed, body, _WINDOW_BITS[encoding])
 
     def _decompressed(self, body: bytes, window_bits: int) -> bytes:
         decompressor = zlib.decompressobj(window_bits)

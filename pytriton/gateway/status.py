@@ -38,7 +38,7 @@ async def status(models: Models, traffic: Traffic, key: ApiKey | None) -> dict[s
             | {"versions": sorted(numbers), "description": upstream.description(name)}
             | {"instances": instances, "restarts": restarts}
             | _of_triton([each for each in statistics if each["name"] == name])
-            | traffic.report(name)
+            | traffic.report(name, "" if key is None else key.hash)
         )
     return {"server": {"version": await upstream.version(), "restarts": upstream.restarts()}, "models": found}
 

@@ -34,7 +34,7 @@ class Traffic:
     def __init__(self) -> None:
         self._models: dict[str, _ModelTraffic] = {}
 
-    def record(self, model: str, started: float, status: int = 200, message: str = "") -> None:
+    def record(self, model: str, started: float, status: int = 200, message: str = "", sender: str = "") -> None:
         """Records the end of a request.
 
         Args:
@@ -42,6 +42,7 @@ class Traffic:
             started: When it began, on the clock of ``time.monotonic()``.
             status: The response's status.
             message: What went wrong.
+            sender: The hash of the API key that sent it; empty is none.
         """
         now = time.monotonic()
         traffic = self._models.get(model)
@@ -52,10 +53,15 @@ class Traffic:
         if status >= 400:
             traffic.failed += 1
             at = time.time()  # noqa: TID251 - people want the date
-            traffic.errors.appendleft({"at": at, "status": status, "message": message[:_MAX_MESSAGE]})
+            traffic.errors.appendleft({"at": at, "status": status, "message": message[:_MAX_MESSAGE], "sender": sender})
 
-    def report(self, model: str) -> dict[str, Any]:
-        """Returns the figures of a model."""
+    def report(self, model: str, reader: str = "") -> dict[str, Any]:
+        """Returns the figures of a model.
+
+        Args:
+            model: The model.
+            reader: The hash of the API key that reads them: of errors of other keys' requests, the text is left out.
+        """
         traffic = self._models.get(model, _ModelTraffic())
         now = time.monotonic()
         recent = [(at, took) for at, took in traffic.ended if now - at <= _WINDOW_S]
@@ -67,8 +73,13 @@ class Traffic:
             "failed": traffic.failed,
             "requests_per_s": round(len(recent) / span, 3),
             "latency_ms": _quantiles(sorted(took * 1000 for _, took in recent)),
-            "errors": list(traffic.errors),
+            "errors": [_shown_to(reader, error) for error in traffic.errors],
         }
+
+
+def _shown_to(reader: str, error: dict[str, Any]) -> dict[str, Any]:
+    shown = {"at": error["at"], "status": error["status"], "message": error["message"]}
+    return shown if error["sender"] == reader else shown | {"message": ""}
 
 
 def _quantiles(values: Sequence[float]) -> dict[str, float]:

@@ -17,15 +17,24 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from pytriton.client.core.chunking import send_several
+from pytriton.client.core.chunking import MAX_PARTS_IN_FLIGHT, send_several
+from pytriton.client.core.inputs import Array
+from pytriton.gateway import large_json, offload
 from pytriton.gateway.access import ApiKey
 from pytriton.gateway.errors import RequestError
 from pytriton.gateway.json_tensors import encode, samples_of
 from pytriton.gateway.models import Model, Models, Reply
+from pytriton.gateway.openai.messages import (
+    Body,
+    ChatRequest,
+    CompletionRequest,
+    EmbeddingsRequest,
+    GenerationRequest,
+)
 from pytriton.gateway.openai.models import OpenAIChat, OpenAICompletion, OpenAIEmbeddings, OpenAIModel
 from pytriton.gateway.openai.stop import StopSequences
 from pytriton.gateway.request import Request
-from pytriton.gateway.responses import Send, send_json
+from pytriton.gateway.responses import Send, send_bytes, send_json
 from pytriton.gateway.streams import EVENTS, send_stream
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
@@ -36,39 +45,11 @@ PATHS = {CHAT: OpenAIChat, COMPLETIONS: OpenAICompletion, EMBEDDINGS: OpenAIEmbe
 _DONE = b"data: [DONE]\n\n"
 _MAX_CHOICES = 128
 _MAX_STOPS = 4
+_MAX_STOP_LENGTH = 1000  # characters
 _REASON = "finish_reason"  # an output that a model may have
 
-_BodyT = TypeVar("_BodyT", bound="_Body")
+_BodyT = TypeVar("_BodyT", bound="Body")
 _ModelT = TypeVar("_ModelT", bound=OpenAIModel)
-
-
-class _Body(msgspec.Struct):
-    """What all requests have."""
-
-    model: str
-
-
-class _Generation(_Body):
-    """What both endpoints that generate text take."""
-
-    stream: bool | None = None
-    n: int | None = None
-    stop: str | list[str] | None = None
-    stream_options: dict[str, Any] | None = None
-
-
-class _Chat(_Generation, kw_only=True):
-    messages: list[dict[str, Any]]
-
-
-class _Completion(_Generation, kw_only=True):
-    prompt: str | list[str] = ""
-
-
-class _Embeddings(_Body, kw_only=True):
-    input: str | list[str]
-    encoding_format: str | None = None
-    dimensions: int | None = None
 
 
 class OpenAIEndpoints:
@@ -108,57 +89,42 @@ class OpenAIEndpoints:
             await self._embeddings(body, request, send, key)
 
     async def _chat(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
-        asked, fields = _parsed(body, _Chat)
+        asked, fields = await offload.run(len(body), _parsed, body, ChatRequest)
         declared, model = await self._find(asked.model, OpenAIChat, request, key)
-        if declared.template is None:
-            prompt, inputs = encode(asked.messages).decode(), {declared.messages: encode(asked.messages).decode()}
-        else:
-            prompt = _prompt(declared, asked.messages)
-            inputs = {declared.prompt: prompt}
+        self._check_generation(asked, 1)
+        prompt = await offload.run(len(body), _prompt, declared, asked.messages)
+        inputs = {declared.messages if declared.template is None else declared.prompt: prompt}
         sample = _sample(model.config, fields, inputs)
         await self._generate(asked, declared, declared.output, model, [(prompt, sample)], request, send, _ChatShape())
 
     async def _completions(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
-        asked, fields = _parsed(body, _Completion)
+        asked, fields = await offload.run(len(body), _parsed, body, CompletionRequest)
         declared, model = await self._find(asked.model, OpenAICompletion, request, key)
         prompts = [asked.prompt] if isinstance(asked.prompt, str) else asked.prompt
-        self._check_count(len(prompts))
+        self._check_count(len(prompts), "prompt")
+        self._check_generation(asked, len(prompts))
         samples = [(prompt, _sample(model.config, fields, {declared.prompt: prompt})) for prompt in prompts]
         await self._generate(asked, declared, declared.output, model, samples, request, send, _CompletionShape())
 
     async def _embeddings(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
-        asked, fields = _parsed(body, _Embeddings)
+        asked, fields = await offload.run(len(body), _parsed, body, EmbeddingsRequest)
         declared, model = await self._find(asked.model, OpenAIEmbeddings, request, key)
         texts = [asked.input] if isinstance(asked.input, str) else asked.input
-        self._check_count(len(texts))
+        self._check_count(len(texts), "input")
         if asked.encoding_format not in (None, "float", "base64"):
             raise _bad(
                 f"encoding_format is {asked.encoding_format[:20]!r}: use 'float' or 'base64'.", "encoding_format"
             )
         samples = [_sample(model.config, fields, {declared.input: text}) for text in texts]
-        calls = samples_of(model.config, samples, self._max_samples).arrays
+        calls = (await offload.run(len(body), samples_of, model.config, samples, self._max_samples)).arrays
         replies = await send_several([model.call(arrays, request.id) for arrays in calls], model.infer)
-        vectors = [
-            np.asarray(row, np.float32).reshape(-1)
-            for reply in replies
-            for row in (reply.outputs[declared.output] if model.config.batching else [reply.outputs[declared.output]])
-        ]
-        if asked.dimensions is not None and any(len(vector) != asked.dimensions for vector in vectors):
-            raise _bad(f"The model makes vectors of {len(vectors[0])} dimensions.", "dimensions")
-        is_base64 = asked.encoding_format == "base64"
-        data = [
-            {"object": "embedding", "index": index, "embedding": _base64(vector) if is_base64 else vector.tolist()}
-            for index, vector in enumerate(vectors)
-        ]
-        response: dict[str, Any] = {"object": "list", "data": data, "model": asked.model}
-        if declared.count_tokens is not None:
-            tokens = sum(map(declared.count_tokens, texts))
-            response["usage"] = {"prompt_tokens": tokens, "total_tokens": tokens}
-        await send_json(send, response)
+        size = len(body) + sum(map(offload.size_of, replies))
+        response = await offload.run(size, _embedded, replies, declared, asked, texts, model.config.batching)
+        await send_bytes(send, response, "application/json")
 
     async def _generate(
         self,
-        asked: _Generation,
+        asked: GenerationRequest,
         declared: OpenAIModel,
         output: str,
         model: Model,
@@ -167,16 +133,10 @@ class OpenAIEndpoints:
         send: Send,
         shape: _ChatShape | _CompletionShape,
     ) -> None:
-        n = 1 if asked.n is None else asked.n
-        if not 1 <= n <= _MAX_CHOICES:
-            raise _bad(f"n is {n}: use 1 to {_MAX_CHOICES}.", "n")
-        stops = [asked.stop] if isinstance(asked.stop, str) else asked.stop or []
-        if len(stops) > _MAX_STOPS or not all(stops):
-            raise _bad(f"stop has up to {_MAX_STOPS} texts, none of which is empty.", "stop")
+        size = sum(len(prompt) for prompt, _ in samples)
+        inputs = await offload.run(size, _arrays, model.config, [sample for _, sample in samples])
         texts = [
-            _Text(model, sample, output, stops, request.id, self._max_samples)
-            for _, sample in samples
-            for _ in range(n)
+            _Text(model, arrays, output, asked.stops, request.id) for arrays in inputs for _ in range(asked.choices)
         ]
         usage = _Usage(declared, [prompt for prompt, _ in samples])
         head = {
@@ -204,21 +164,36 @@ class OpenAIEndpoints:
                 return declared, model
         raise RequestError(http.HTTPStatus.NOT_FOUND, f"There is no model {name[:100]!r} for this endpoint.", "model")
 
-    def _check_count(self, count: int) -> None:
+    def _check_count(self, count: int, field: str) -> None:
         if not 1 <= count <= self._max_samples:
-            raise _bad(f"The request has {count} texts, and may have 1 to {self._max_samples}.", "input")
+            raise _bad(f"The request has {count} texts, and may have 1 to {self._max_samples}.", field)
+
+    def _check_generation(self, asked: GenerationRequest, prompts: int) -> None:
+        n, stops = asked.choices, asked.stops
+        if not 1 <= n <= _MAX_CHOICES:
+            raise _bad(f"n is {n}: use 1 to {_MAX_CHOICES}.", "n")
+        if n * prompts > self._max_samples:
+            raise _bad(
+                f"The request asks for {n * prompts} texts, {n} for each of {prompts}, and may ask for "
+                f"{self._max_samples}: send several requests.",
+                "n",
+            )
+        if len(stops) > _MAX_STOPS or not all(1 <= len(stop) <= _MAX_STOP_LENGTH for stop in stops):
+            raise _bad(
+                f"stop has up to {_MAX_STOPS} texts, of 1 to {_MAX_STOP_LENGTH} characters.",
+                "stop",
+            )
 
 
 class _Text:
     """One text that is being generated."""
 
     def __init__(
-        self, model: Model, sample: dict[str, Any], output: str, stops: list[str], request_id: str, max_samples: int
+        self, model: Model, arrays: Mapping[str, Array], output: str, stops: list[str], request_id: str
     ) -> None:
         self._model = model
         self._output = output
         self._stop = StopSequences(stops)
-        (arrays,) = samples_of(model.config, sample, max_samples).arrays
         self._call = model.call(arrays, request_id)
         self.reason = "stop"
 
@@ -318,13 +293,16 @@ async def _events(
 
     pieces: asyncio.Queue[tuple[int, str | RequestError | None]] = asyncio.Queue(maxsize=len(texts))
 
+    places = asyncio.Semaphore(MAX_PARTS_IN_FLIGHT)
+
     async def collect(index: int, text: _Text) -> None:
-        try:
-            async for piece in text.pieces():
-                await pieces.put((index, piece))
-            await pieces.put((index, None))
-        except RequestError as error:
-            await pieces.put((index, error))
+        async with places:
+            try:
+                async for piece in text.pieces():
+                    await pieces.put((index, piece))
+                await pieces.put((index, None))
+            except RequestError as error:
+                await pieces.put((index, error))
 
     tasks = [asyncio.ensure_future(collect(index, text)) for index, text in enumerate(texts)]
     generated: list[list[str]] = [[] for _ in texts]
@@ -364,7 +342,7 @@ def error_body(error: RequestError) -> dict[str, Any]:
 
 def _parsed(body: bytes, kind: type[_BodyT]) -> tuple[_BodyT, dict[str, Any]]:
     try:
-        fields = msgspec.json.decode(body)
+        fields = large_json.decode(body)
         return msgspec.convert(fields, kind), fields
     except msgspec.ValidationError as error:
         raise _bad(f"{error}.", None) from error
@@ -386,13 +364,48 @@ def _sample(config: TritonModelConfig, fields: Mapping[str, Any], inputs: Mappin
 
 
 def _prompt(declared: OpenAIChat, messages: list[dict[str, Any]]) -> str:
-    assert declared.template is not None
+    if declared.template is None:
+        return encode(messages).decode()
     try:
         return declared.template(messages)
     except Exception as error:
         raise _bad(
             f"The messages do not fit the model's template: {type(error).__name__}: {error}.", "messages"
         ) from error
+
+
+def _arrays(config: TritonModelConfig, samples: list[dict[str, Any]]) -> list[dict[str, Array]]:
+    return [samples_of(config, sample, 1).arrays[0] for sample in samples]
+
+
+def _embedded(
+    replies: list[Reply], declared: OpenAIEmbeddings, asked: EmbeddingsRequest, texts: list[str], batching: bool
+) -> bytes:
+    try:
+        vectors = [
+            np.asarray(row, np.float32).reshape(-1)
+            for reply in replies
+            for row in (reply.outputs[declared.output] if batching else [reply.outputs[declared.output]])
+        ]
+    except (KeyError, ValueError) as error:
+        message = f"The model has no output {declared.output!r} with a vector of numbers."
+        raise RequestError(http.HTTPStatus.INTERNAL_SERVER_ERROR, message) from error
+    if asked.dimensions is not None and any(len(vector) != asked.dimensions for vector in vectors):
+        raise _bad(f"The model makes vectors of {len(vectors[0])} dimensions.", "dimensions")
+    is_base64 = asked.encoding_format == "base64"
+    data = [
+        msgspec.Raw(
+            encode(
+                {"object": "embedding", "index": index, "embedding": _base64(vector) if is_base64 else vector.tolist()}
+            )
+        )
+        for index, vector in enumerate(vectors)
+    ]
+    response: dict[str, Any] = {"object": "list", "data": data, "model": asked.model}
+    if declared.count_tokens is not None:
+        tokens = sum(map(declared.count_tokens, texts))
+        response["usage"] = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return encode(response)
 
 
 def _decoded(text: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import http.client
+import json
 import logging
 import shutil
 import socket
@@ -24,7 +25,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
-from pytriton.gateway import Gateway, GatewayConfig
+from pytriton.gateway import Gateway, GatewayConfig, OpenAIChat, OpenAICompletion, OpenAIEmbeddings
 from pytriton.gateway.server import GatewayServer
 from pytriton.model_config import ModelConfig
 from pytriton.triton import Triton, TritonConfig, TritonLifecyclePolicy
@@ -55,6 +56,43 @@ def test_other_encodings_are_refused(gateway):
 def test_many_samples_are_refused(served):
     with gateway_of(served, max_samples=2) as gateway:
         assert gateway.post("Double", [{"x": [1]}] * 3).status == 413
+
+
+def test_many_samples_of_a_batch_are_refused(served):
+    with gateway_of(served, max_samples=2) as gateway:
+        assert gateway.post("Double", {"x": [[1]] * 3}).status == 413
+        assert gateway.post("Double", {"x": [[1]] * 2}).json() == {"y": [[2]] * 2}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "n": 5}, "n"),
+        ("/v1/completions", {"prompt": ["a", "b", "c"], "n": 2}, "n"),
+        ("/v1/completions", {"prompt": ["a"] * 5}, "prompt"),
+        ("/v1/completions", {"prompt": "a", "stop": ["a" * 1001]}, "stop"),
+        ("/v1/embeddings", {"input": ["a"] * 5}, "input"),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_many_texts_are_refused(served, path, body, field, stream):
+    declared = [kind("Greet") for kind in (OpenAIChat, OpenAICompletion, OpenAIEmbeddings)]
+    with gateway_of(served, max_samples=4, openai=declared) as gateway:
+        body = json.dumps(body | {"model": "Greet", "stream": stream})
+        response = gateway.send("POST", path, body, content_type="application/json")
+        assert (response.status, response.json()["error"]["param"]) == (400, field)
+
+
+def test_others_are_served_while_a_large_body_is_read(gateway):
+    texts = json.dumps([{"who": "x" * 3000}] * 9999 + [{"who": 1}]).encode()  # the last of which is refused
+    posting = serving.Background(lambda: gateway.post("Greet", texts, content_type="application/json"))
+    began, gaps = time.monotonic(), []
+    while posting.ended is None:
+        asked = time.monotonic()
+        assert gateway.get("/health/live").status == 200
+        gaps.append(time.monotonic() - asked)
+    assert posting.finish().result.status == 422
+    assert max(gaps) < (time.monotonic() - began) / 3
 
 
 def test_many_requests_at_a_time_are_refused(served):
@@ -256,7 +294,15 @@ def test_a_port_that_is_taken(served):
 
 
 @pytest.mark.parametrize(
-    "setting", [{"port": -1}, {"max_body_size": 0}, {"drain_secs": -1}, {"tls_key": "k"}, {"cors_origins": "*"}]
+    "setting",
+    [
+        {"port": -1},
+        {"max_body_size": 0},
+        {"drain_secs": -1},
+        {"tls_key": "k"},
+        {"cors_origins": "*"},
+        {"allowed_hosts": "a"},
+    ],
 )
 def test_bad_settings(setting):
     with pytest.raises(PyTritonBadParameterError, match=next(iter(setting)).split("_")[0]):

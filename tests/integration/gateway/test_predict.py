@@ -270,3 +270,39 @@ def test_no_form_causes_an_internal_error(gateway, changes, cut):
     for at, value in changes:
         raw[at] = value
     assert gateway.post("Mirror", bytes(raw[:cut]), content_type=FORM).status in (200, 400, 422)
+
+
+def test_null_is_an_optional_input_that_is_left_out(gateway):
+    assert gateway.post("Greet", {"who": "a", "greeting": None}).json() == {"text": "hello a"}
+    assert gateway.post("Greet", [{"who": "a", "greeting": None}]).json() == [{"text": "hello a"}]
+    assert gateway.post("Greet", {"who": [["a"], ["b"]], "greeting": None}).json() == {
+        "text": [["hello a"], ["hello b"]]
+    }
+    assert gateway.post("Greet", {"who": None}).status == 422
+
+
+@pytest.mark.parametrize("nested", [b"[" * 900 + b"]" * 900, b"[" * 100_000, b'{"x":' * 900 + b"1" + b"}" * 900])
+@pytest.mark.parametrize("path", ["/v1/models/Double", "/v1/models/Greet", "/v2/models/Double/infer"])
+def test_deeply_nested_bodies_are_refused(gateway, path, nested):
+    for body in (nested, b'{"x": %s}' % nested, b'{"who": %s}' % nested, b'{"inputs": [{"data": %s}]}' % nested):
+        assert gateway.send("POST", path, body).status in (400, 422)
+
+
+def test_text_that_numpy_cannot_read_is_refused(gateway):
+    file = io.BytesIO()
+    np.save(file, np.array(["a"]))
+    body = file.getvalue().replace(b"a\0\0\0", b"\0\0\x11\0")
+    response = gateway.post("Greet", body, content_type="application/x-npy")
+    assert response.status == 422  # it has several inputs
+    response = gateway.send("POST", "/v1/models/Greet?input=who", body, content_type="application/x-npy")
+    assert (response.status, "0x110000" in response.json()["error"]["message"]) == (400, True)
+
+
+def test_a_large_response(gateway):
+    numbers = np.arange(600_000, dtype=np.float32)
+    assert gateway.post("Double", {"x": numbers.tolist()}).json() == {"y": (numbers * 2).tolist()}
+    samples = [{"x": numbers[:1000].tolist()}] * 600
+    assert gateway.post("Double", samples).json() == [{"y": (numbers[:1000] * 2).tolist()}] * 600
+    assert gateway.post("Double", {"x": numbers.reshape(2, -1).tolist()}).json() == {
+        "y": (numbers * 2).reshape(2, -1).tolist()
+    }

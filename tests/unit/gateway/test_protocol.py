@@ -8,7 +8,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from pytriton.gateway.config import GatewayConfig
-from pytriton.gateway.protocol import HeadHoldingTransport, protocol_of
+from pytriton.gateway.protocol import ResponseTransport, protocol_of
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
 
@@ -43,7 +43,7 @@ def connection() -> Any:
 
 @pytest.mark.parametrize("body", [b"{}", b"HTTP/1.1 \r\n\r\n"])
 def test_the_head_of_a_response_is_sent_with_its_body(connection: Any, body: bytes) -> None:
-    transport = HeadHoldingTransport(connection)
+    transport = ResponseTransport(connection, connection.close)
     transport.write(HEAD)
     transport.write(body)
     transport.write(b"more")
@@ -60,7 +60,7 @@ def test_nothing_is_sent_to_a_client_that_has_just_gone(connection: Any) -> None
 
 
 def test_a_head_without_a_body_is_sent(connection: Any) -> None:
-    transport = HeadHoldingTransport(connection)
+    transport = ResponseTransport(connection, connection.close)
     transport.write(HEAD)
     transport.flush()
     transport.flush()
@@ -69,19 +69,19 @@ def test_a_head_without_a_body_is_sent(connection: Any) -> None:
 
 
 def test_a_client_need_not_wait_for_a_body_to_be_told_to_go_on(connection: Any) -> None:
-    HeadHoldingTransport(connection).write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    ResponseTransport(connection, connection.close).write(b"HTTP/1.1 100 Continue\r\n\r\n")
     assert connection.sent == [b"HTTP/1.1 100 Continue\r\n\r\n"]
 
 
 def test_a_head_is_sent_before_the_connection_is_closed(connection: Any) -> None:
-    transport = HeadHoldingTransport(connection)
+    transport = ResponseTransport(connection, connection.close)
     transport.write(HEAD)
     transport.close()
     assert (connection.sent, connection.closed, transport.is_closing()) == ([HEAD], True, True)
 
 
 def test_all_else_is_the_connection_s_own(connection: Any) -> None:
-    assert HeadHoldingTransport(connection).get_extra_info("peername") == "peername"
+    assert ResponseTransport(connection, connection.close).get_extra_info("peername") == "peername"
 
 
 async def respond(scope: Any, receive: Any, send: Any) -> None:

@@ -1,0 +1,61 @@
+"""Work on large bodies, in threads: the event loop has other requests to serve."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from pytriton.client.core.inputs import Array
+from pytriton.gateway.models import Reply
+from pytriton.proxy.services.messages import InferenceReply
+
+LARGE = 1 << 20
+"""Bytes from which on a body is large."""
+
+_THREADS = 2  # so that one body does not wait for another; more would only compete for the GIL
+_MANY = 10_000  # texts whose sizes take long to add up
+
+_ResultT = TypeVar("_ResultT")
+
+
+async def run(size: int, work: Callable[..., _ResultT], *args: Any) -> _ResultT:
+    """Does work here or, if it is about many bytes, in a thread.
+
+    Args:
+        size: The number of bytes.
+        work: What to call.
+        args: Its arguments.
+    """
+    if size <= LARGE:
+        return work(*args)
+    return await asyncio.get_running_loop().run_in_executor(_executor(), work, *args)
+
+
+def size_of(reply: Reply) -> int:
+    """Returns about how many bytes the outputs of a response have."""
+    if isinstance(reply, InferenceReply):  # whose texts have not been decoded yet
+        return sum(tensor.data.nbytes for tensor in reply.tensors.values())
+    return size_of_arrays(reply.outputs)
+
+
+def size_of_arrays(arrays: Mapping[str, Array]) -> int:
+    """Returns about how many bytes arrays have."""
+    return sum(map(_size_of_array, arrays.values()))
+
+
+def _size_of_array(array: Array) -> int:
+    if array.dtype != object:
+        return array.nbytes
+    return LARGE + 1 if array.size > _MANY else sum(map(len, array.ravel().tolist()))
+
+
+@functools.cache
+def _executor() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_THREADS, thread_name_prefix="pytriton-gateway-bodies")
+
+
+os.register_at_fork(after_in_child=_executor.cache_clear)  # threads are not forked

@@ -1,0 +1,129 @@
+"""Clients that break HTTP's rules, or stretch them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import socket
+
+import gateways
+import pytest
+import serving
+from gateways import LIMIT_S, gateway_of
+
+from pytriton.gateway import create_key
+
+READ_TIMEOUT_S = 0.4
+
+
+@contextlib.contextmanager
+def connected(gateway, data):
+    host, port = gateway.url.removeprefix("http://").split(":")
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+        connection.settimeout(LIMIT_S)
+        connection.connect((host, int(port)))
+        connection.sendall(data)
+        yield connection
+
+
+def received(connection):
+    """Returns all that comes until the connection is closed."""
+    data = b""
+    with contextlib.suppress(ConnectionError):
+        while part := connection.recv(1 << 16):
+            data += part
+    return data
+
+
+def request(path, body=b"", head="", method="POST"):
+    return f"{method} {path} HTTP/1.1\r\nhost: a\r\n{head}content-length: {len(body)}\r\n\r\n".encode() + body
+
+
+def is_reset(connection):
+    poll = select.poll()
+    poll.register(connection, 0)  # of errors, it tells anyway
+    return bool(poll.poll(0))
+
+
+def test_a_client_that_takes_nothing_of_a_response_is_left(served):
+    numbers = json.dumps({"x": [1.5] * 2_000_000}).encode()
+    with (
+        gateway_of(served, read_timeout_s=READ_TIMEOUT_S) as gateway,
+        connected(gateway, request("/v1/models/Double", numbers)) as connection,
+    ):
+        serving.wait_until(lambda: is_reset(connection))
+
+
+def test_a_client_that_takes_nothing_of_a_stream_is_left(served):
+    gateways.release.clear()
+    gateways.cancelled.clear()
+    numbers = json.dumps({"x": [1.5] * 100_000}).encode()
+    with (
+        gateway_of(served, read_timeout_s=READ_TIMEOUT_S) as gateway,
+        connected(gateway, request("/v1/models/Wait", numbers)) as connection,
+    ):
+        assert gateways.cancelled.wait(LIMIT_S)
+        serving.wait_until(lambda: is_reset(connection))
+
+
+def test_a_client_that_takes_a_response_slowly_gets_all_of_it(served):
+    numbers = json.dumps({"x": [1.5] * 500_000}).encode()
+    with (
+        gateway_of(served, read_timeout_s=READ_TIMEOUT_S) as gateway,
+        connected(gateway, request("/v1/models/Double", numbers, "connection: close\r\n")) as connection,
+    ):
+        response = received(connection)
+    assert json.loads(response.partition(b"\r\n\r\n")[2]) == {"y": [3.0] * 500_000}
+
+
+@pytest.mark.parametrize("head", ["", "expect: 100-continue\r\n", "x-api-key: wrong\r\n"])
+def test_a_client_without_a_key_need_not_send_its_body(served, tmp_path, head):
+    create_key(tmp_path / "keys.json", "alice")
+    hidden = request("/health/live", method="GET")
+    beginning = request("/v1/models/Double", b" " * (1 << 20), head)[:200]
+    with (
+        gateway_of(served, api_keys=tmp_path / "keys.json") as gateway,
+        connected(gateway, beginning) as connection,
+    ):
+        assert connection.recv(12) == b"HTTP/1.1 401"
+        connection.sendall(hidden)
+        connection.shutdown(socket.SHUT_WR)
+        rest = received(connection)
+    assert b"connection: close" in rest
+    assert b"HTTP/1.1" not in rest
+
+
+def test_what_follows_a_refused_head_is_not_served(served):
+    with gateway_of(served, max_header_size=2000) as gateway:
+        large = request("/v1/models", head=f"x: {'y' * 3000}\r\n")
+        with connected(gateway, large + request("/health/live", method="GET")) as connection:
+            connection.shutdown(socket.SHUT_WR)
+            response = received(connection)
+        assert response.startswith(b"HTTP/1.1 431 ")
+        assert response.count(b"HTTP/1.1") == 1
+
+
+def test_a_client_may_send_all_of_a_refused_body_before_it_reads(served):
+    with gateway_of(served, max_body_size=1000) as gateway:
+        assert gateway.post("Double", b" " * (16 << 20)).status == 413
+        chunks = iter([b" " * (1 << 20)] * 16)
+        assert gateway.send("POST", "/v1/models/Double", chunks).status == 413
+
+
+def test_a_body_of_many_small_chunks(gateway):
+    body = json.dumps({"x": [1] * 20_000}).encode()
+    head = b"POST /v1/models/Double HTTP/1.1\r\nhost: a\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body)
+    with connected(gateway, head + chunks + b"0\r\n\r\n") as connection:
+        assert json.loads(received(connection).partition(b"\r\n\r\n")[2]) == {"y": [2.0] * 20_000}
+
+
+def test_a_client_that_leaves_before_the_response_to_its_first_request(gateway):
+    gateways.lingering.clear()
+    gateways.cancelled.clear()
+    first = request("/v1/models/Linger", b'{"x": [1]}')
+    with connected(gateway, first + request("/health/live", method="GET")):
+        assert gateways.lingering.wait(LIMIT_S)
+    assert gateways.cancelled.wait(LIMIT_S)
