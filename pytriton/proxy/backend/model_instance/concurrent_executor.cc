@@ -172,7 +172,7 @@ void ConcurrentExecutor::Deliver(int64_t sequence, const ResultMessage& result, 
   std::vector<bool> left_out = batch_in_flight->closed;
   for (size_t i = 0; i < left_out.size(); ++i) left_out[i] = left_out[i] || IsCancelled(batch.requests()[i]);
   for (const RequestFailure& failure : result.failures) {
-    if (failure.code != kReschedule) warmup_->Done(false);  // before Triton learns of it
+    if (!failure.failure.is_reschedule()) warmup_->Done(false);  // before Triton learns of it
   }
   const std::vector<Outcome> outcomes = Respond(batch, connection_.get(), result, data, cached_output_, left_out);
   for (size_t i = 0; i < outcomes.size(); ++i) {
@@ -204,13 +204,13 @@ void ConcurrentExecutor::Deliver(const ResponseEntry& response, const char* data
   if (!batch_in_flight->closed[request]) {  // otherwise the client has gone, or got an error
     if (IsCancelled(batch_in_flight->batch.requests()[request])) {
       // Its final response is sent by the poll for such requests.
-    } else if (response.failed && response.code == kReschedule) {
+    } else if (response.failure && response.failure->is_reschedule()) {
       Reschedule(batch_in_flight, request, response.final);
-    } else if (response.failed) {
-      if (!response.detail.empty()) Log(TRITONSERVER_LOG_ERROR, response.detail);
-      metrics_->CountError(response.error, 1);
-      Refuse(batch_in_flight->batch.requests()[request], static_cast<TRITONSERVER_Error_Code>(response.code),
-             response.message);
+    } else if (response.failure) {
+      if (!response.failure->detail.empty()) Log(TRITONSERVER_LOG_ERROR, response.failure->detail);
+      metrics_->CountError(response.failure->error, 1);
+      Refuse(batch_in_flight->batch.requests()[request], static_cast<TRITONSERVER_Error_Code>(response.failure->code),
+             response.failure->message);
       Close(batch_in_flight, request, false);
     } else if (response.response) {
       const bool responded = Respond(batch_in_flight->batch, connection_->model(), response, data, cached_output_);

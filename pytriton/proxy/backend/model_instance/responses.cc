@@ -24,8 +24,8 @@ struct OutputBuffer {
 class OutputReader {
  public:
   OutputReader(const TensorColumn& column, const char* data, int64_t total_rows)
-      : column_(column), data_(data), stacked_(column.stacked), total_rows_(total_rows) {
-    if (stacked_ && !column.on_device) Start(column.tensors[0]);
+      : column_(column), data_(data), stacked_(column.is_stacked()), total_rows_(total_rows) {
+    if (stacked_ && column.place != Place::kOnDevice) Start(column.tensors[0]);
   }
 
   // Of a column in the memory of a GPU: where its tensor lies there.
@@ -151,15 +151,15 @@ void CheckColumns(const Batch& batch, const AdmissionMessage& model, const Resul
   for (const TensorColumn& column : result.columns) {
     CheckPosition(column.position, &seen);
     const TensorLocation& first = column.tensors.at(0);
-    if (column.in_batch && (first.offset < 0 || first.size < 0 || first.offset > batch.data_size() ||
-                            first.size > batch.data_size() - first.offset)) {
+    if (column.place == Place::kInBatch && (first.offset < 0 || first.size < 0 || first.offset > batch.data_size() ||
+                                            first.size > batch.data_size() - first.offset)) {
       throw ProtocolError("the worker refers to a part of the batch that does not exist");
     }
-    if (column.on_device && (first.offset < 0 || column.datatype == TRITONSERVER_TYPE_BYTES)) {
+    if (column.place == Place::kOnDevice && (first.offset < 0 || column.datatype == TRITONSERVER_TYPE_BYTES)) {
       throw ProtocolError("the worker sent an output that cannot lie in the memory of a GPU");
     }
     const std::vector<int64_t>& shape = first.shape;
-    if (column.stacked && batch.requests().size() > 1 && (shape.empty() || shape[0] != batch.total_rows())) {
+    if (column.is_stacked() && batch.requests().size() > 1 && (shape.empty() || shape[0] != batch.total_rows())) {
       throw ProtocolError("the worker stacked an output that has another number of rows than the batch");
     }
   }
@@ -240,7 +240,7 @@ bool Respond(const Batch& batch, const AdmissionMessage& model, const ResponseEn
     SetParameters(response, entry.parameters);
     for (const ResponseOutput& output : entry.outputs) {
       if (!batch.wants(entry.request, output.position)) continue;
-      const TensorColumn column = {output.position, output.datatype, false, {output.tensor}, false, false};
+      const TensorColumn column = {output.position, output.datatype, Place::kApart, {output.tensor}};
       OutputReader(column, data, 0).Next(0, 0, response, model.outputs[output.position].c_str());
     }
   });
@@ -263,8 +263,8 @@ void RespondFinal(TRITONBACKEND_Request* request) {
 
 void ReportFailures(const std::vector<RequestFailure>& failures, size_t request_count, const InstanceMetrics& metrics) {
   for (const RequestFailure& failure : failures) {
-    if (!failure.detail.empty()) Log(TRITONSERVER_LOG_ERROR, failure.detail);
-    metrics.CountError(failure.error, failure.request < 0 ? request_count : 1);
+    if (!failure.failure.detail.empty()) Log(TRITONSERVER_LOG_ERROR, failure.failure.detail);
+    metrics.CountError(failure.failure.error, failure.request < 0 ? request_count : 1);
   }
 }
 
@@ -294,12 +294,12 @@ std::vector<Outcome> Respond(const Batch& batch, Connection* connection, const R
   outputs.reserve(result.columns.size());
   std::optional<RequestFailure> unopened;  // if there are outputs that cannot be read
   for (const TensorColumn& column : result.columns) {
-    outputs.emplace_back(column, column.in_batch ? batch.data() : data, batch.total_rows());
-    if (!column.on_device || unopened.has_value()) continue;
+    outputs.emplace_back(column, column.place == Place::kInBatch ? batch.data() : data, batch.total_rows());
+    if (column.place != Place::kOnDevice || unopened.has_value()) continue;
     try {
       outputs.back().OpenOnDevice(connection->worker_device_arena());
     } catch (const cuda::CudaError& error) {
-      unopened = RequestFailure{-1, TRITONSERVER_ERROR_INTERNAL, error.what(), "", "CudaError"};
+      unopened = RequestFailure{-1, {TRITONSERVER_ERROR_INTERNAL, error.what(), "", "CudaError"}};
     }
   }
   if (unopened.has_value()) {
@@ -315,11 +315,11 @@ std::vector<Outcome> Respond(const Batch& batch, Connection* connection, const R
     TRITONBACKEND_Response* response = nullptr;
     if (!left_out.empty() && left_out[i]) {
       // Its part of the outputs is skipped below.
-    } else if (failures[i] != nullptr && failures[i]->code == kReschedule) {
+    } else if (failures[i] != nullptr && failures[i]->failure.is_reschedule()) {
       outcomes[i] = Reschedule(request, cached_output);
     } else if (failures[i] != nullptr) {
-      RespondError(request, static_cast<TRITONSERVER_Error_Code>(failures[i]->code), failures[i]->message,
-                   cached_output);
+      RespondError(request, static_cast<TRITONSERVER_Error_Code>(failures[i]->failure.code),
+                   failures[i]->failure.message, cached_output);
     } else {
       LogIfError(TRITONBACKEND_ResponseNew(&response, request), "cannot create a response");
     }
