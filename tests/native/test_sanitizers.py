@@ -102,6 +102,7 @@ BEHAVIOURS = {
         "outputs_that_do_not_fit_their_shape_fail_alone",
         "a_worker_that_does_not_read_is_served",
         "execution_goes_on_after_a_worker_that_does_not_read_hangs_up",
+        "a_broken_connection_ends_its_call_chains",
     ],
     "concurrent_executor_stress": [
         "mutated_answers_never_crash",
@@ -114,6 +115,7 @@ BEHAVIOURS = {
         "a_model_that_does_not_load_is_an_error",
         "a_process_that_ends_at_its_start_is_an_error",
         "a_program_that_is_missing_is_an_error",
+        "a_process_that_cannot_have_its_files_is_an_error",
         "a_start_that_takes_too_long_is_ended",
         "waiting_requests_fail_with_the_reason_of_a_failed_start",
         "nobody_waits_for_ever",
@@ -180,6 +182,7 @@ def test_the_arena_under_stress(native: Any, programs: dict[str, Path], sanitize
     [
         pytest.param("response_queue_stress", id="the queue of responses loses none"),
         pytest.param("model_config", id="clients see the batcher whose work the backend does"),
+        pytest.param("hanging_calls_stress", id="each call that hangs is counted once"),
     ],
 )
 def test_the_guard(native: Any, programs: dict[str, Path], program: str, sanitizer: str) -> None:

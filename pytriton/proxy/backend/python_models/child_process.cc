@@ -31,22 +31,36 @@ std::vector<char*> Pointers(const std::vector<std::string>& texts) {
   return pointers;
 }
 
+// The program that the launcher becomes, and the launcher.
+std::string ProgramOf(const ProcessSpec& spec) {
+  return spec.words.size() > 1 ? spec.words[1] + " by " + spec.words[0] : spec.words[0];
+}
+
+// Throws ProcessError if a process cannot be started because of `error`, a value of errno.
+void CheckStart(int error, const ProcessSpec& spec) {
+  if (error != 0) throw ProcessError("cannot start " + ProgramOf(spec) + ": " + std::strerror(error));
+}
+
 // The files of a new process: an empty standard input, our output, and those passed to it.
 class FileActions {
  public:
-  explicit FileActions(const std::vector<const FileDescriptor*>& files) {
-    posix_spawn_file_actions_init(&actions_);
-    posix_spawn_file_actions_addopen(&actions_, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    int number = kFirstFile;
-    for (const FileDescriptor* file : files) {
-      copies_.emplace_back(fcntl(file->get(), F_DUPFD_CLOEXEC, kOutOfTheWay));
-      posix_spawn_file_actions_adddup2(&actions_, copies_.back().get(), number++);
-    }
-    posix_spawn_file_actions_addclosefrom_np(&actions_, number);
-  }
+  FileActions() { posix_spawn_file_actions_init(&actions_); }
   ~FileActions() { posix_spawn_file_actions_destroy(&actions_); }
   FileActions(const FileActions&) = delete;
   FileActions& operator=(const FileActions&) = delete;
+
+  // Returns 0, or the error.
+  int Add(const std::vector<const FileDescriptor*>& files) {
+    int error = posix_spawn_file_actions_addopen(&actions_, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    int number = kFirstFile;
+    for (const FileDescriptor* file : files) {
+      if (error != 0) return error;
+      copies_.emplace_back(fcntl(file->get(), F_DUPFD_CLOEXEC, kOutOfTheWay));
+      if (!copies_.back().valid()) return errno;
+      error = posix_spawn_file_actions_adddup2(&actions_, copies_.back().get(), number++);
+    }
+    return error != 0 ? error : posix_spawn_file_actions_addclosefrom_np(&actions_, number);
+  }
 
   const posix_spawn_file_actions_t* get() const { return &actions_; }
 
@@ -92,11 +106,12 @@ siginfo_t Look(pid_t pid, int options) {
 Process::Process(const ProcessSpec& spec, const std::vector<const FileDescriptor*>& files) {
   std::vector<std::string> words = spec.words;
   words.insert(words.begin() + 1, std::to_string(getpid()));
-  const FileActions actions(files);
+  FileActions actions;
+  CheckStart(actions.Add(files), spec);
   const Attributes attributes;
-  const int error = posix_spawn(&pid_, words[0].c_str(), actions.get(), attributes.get(), Pointers(words).data(),
-                                Pointers(spec.environment).data());
-  if (error != 0) throw ProcessError("cannot start " + words[0] + ": " + std::strerror(error));
+  CheckStart(posix_spawn(&pid_, words[0].c_str(), actions.get(), attributes.get(), Pointers(words).data(),
+                         Pointers(spec.environment).data()),
+             spec);
 }
 
 Process::~Process() {
