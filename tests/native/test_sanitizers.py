@@ -123,6 +123,14 @@ BEHAVIOURS = {
         "a_supervisor_ends_while_it_pauses",
         "processes_are_killed_under_load",
     ],
+    "model_settings": [
+        "warmups_are_counted",
+        "inputs_may_vary",
+        "queues_may_have_policies",
+        "only_models_with_batches_have_them_built",
+        "an_output_is_named_if_responses_are_cached",
+        "inputs_have_the_batch_before_their_dimensions",
+    ],
     "services_calls": [
         "calls_come_back",
         "replies_are_the_workers_until_it_releases_them",

@@ -19,7 +19,7 @@ constexpr int kLoadTimeoutMs = 10000;
 constexpr int kReconnectTimeoutMs = 500;  // requests are waiting
 constexpr uint64_t kStartTimeoutNs = 30'000'000'000;
 constexpr std::chrono::milliseconds kRetryInterval(100);
-constexpr std::chrono::milliseconds kPause(10);
+constexpr std::chrono::milliseconds kReconnectInterval(10);
 constexpr int kNoService = -1;  // its process has one
 
 // Reports a batch to the guard, if the server has one.
@@ -112,7 +112,7 @@ std::shared_ptr<Connection> Instance::ConnectToSupervised(const std::function<bo
       return std::make_shared<Connection>(std::move(admission), kNoService);
     } catch (const ChannelError&) {
       if (WorkerSupervisor::Clock::now() > deadline || !wanted()) throw;
-      std::this_thread::sleep_for(kPause);  // its process has just exited, and is being restarted
+      std::this_thread::sleep_for(kReconnectInterval);  // its process has just exited, and is being restarted
     }
   }
 }

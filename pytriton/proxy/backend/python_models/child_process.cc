@@ -20,8 +20,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kFirstFile = 3;
 constexpr int kOutOfTheWay = 64;  // of the descriptors that files are to have
-constexpr std::chrono::milliseconds kLook(5);
-constexpr std::chrono::seconds kLastWords(1);  // from a closed control channel to the exit of the process
+constexpr std::chrono::milliseconds kExitPollInterval(5);
+constexpr std::chrono::seconds kExitTimeout(1);  // from a closed control channel to the exit of the process
 
 std::vector<char*> Pointers(const std::vector<std::string>& texts) {
   std::vector<char*> pointers;
@@ -93,8 +93,9 @@ class Attributes {
   posix_spawnattr_t attributes_;
 };
 
-// Checks whether a process has exited, or waits for it; it stays a zombie, so that its id is not used again.
-siginfo_t Look(pid_t pid, int options) {
+// Returns how a process has exited, and waits for that unless `options` says otherwise. It stays a zombie, so that its
+// id is not used again.
+siginfo_t ExitOf(pid_t pid, int options) {
   siginfo_t info = {};
   while (waitid(P_PID, pid, &info, WEXITED | WNOWAIT | options) != 0 && errno == EINTR) {
   }
@@ -120,10 +121,10 @@ Process::~Process() {
   }
 }
 
-bool Process::alive() const { return Look(pid_, WNOHANG).si_pid == 0; }
+bool Process::alive() const { return ExitOf(pid_, WNOHANG).si_pid == 0; }
 
 void Process::Wait() const {
-  Look(pid_, 0);
+  ExitOf(pid_, 0);
   Kill();  // the rest of its group
 }
 
@@ -131,7 +132,7 @@ bool Process::WaitFor(std::chrono::milliseconds timeout) const {
   const auto deadline = Clock::now() + timeout;
   while (alive()) {
     if (Clock::now() > deadline) return false;
-    std::this_thread::sleep_for(kLook);
+    std::this_thread::sleep_for(kExitPollInterval);
   }
   return true;
 }
@@ -139,7 +140,7 @@ bool Process::WaitFor(std::chrono::milliseconds timeout) const {
 void Process::Kill() const { kill(-pid_, SIGKILL); }
 
 std::string Process::DescribeExit() const {
-  const siginfo_t info = Look(pid_, 0);
+  const siginfo_t info = ExitOf(pid_, 0);
   if (info.si_code == CLD_EXITED) return "ended with exit status " + std::to_string(info.si_status);
   const char* name = sigabbrev_np(info.si_status);
   return "was killed by " + (name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(info.si_status));
@@ -161,7 +162,7 @@ CommandReply ChildProcess::Call(const CommandMessage& command, Timeout timeout) 
   try {
     frame = control_.Call(command, waiting);
   } catch (const ControlChannelError&) {
-    if (!process_.WaitFor(kLastWords)) process_.Kill();
+    if (!process_.WaitFor(kExitTimeout)) process_.Kill();
     throw ProcessError("its worker process " + process_.DescribeExit());
   }
   CommandReply reply = DecodeReply(frame);

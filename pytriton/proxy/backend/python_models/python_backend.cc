@@ -39,14 +39,14 @@ ChildProcess::Timeout StartTimeout(const Json& settings) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
-void TellOfIdleSettings(const Json& settings) {
-  std::string idle;
+void LogIgnoredSettings(const Json& settings) {
+  std::string ignored;
   for (const char* name : {"shm-default-byte-size", "shm-growth-byte-size", "shm-region-prefix-name"}) {
-    if (!settings[name].text().empty()) idle += (idle.empty() ? "" : ", ") + std::string(name);
+    if (!settings[name].text().empty()) ignored += (ignored.empty() ? "" : ", ") + std::string(name);
   }
-  if (idle.empty()) return;
+  if (ignored.empty()) return;
   Log(TRITONSERVER_LOG_INFO,
-      "--backend-config=python: " + idle + " has no effect: shared memory is anonymous here, and grows as needed");
+      "--backend-config=python: " + ignored + " has no effect: shared memory is anonymous here, and grows as needed");
 }
 
 std::string Replaced(std::string text, const std::string& what, const std::string& with) {
@@ -88,19 +88,19 @@ auto Named(const std::string& model, Body body) {
 
 PythonBackend::PythonBackend(const Json& settings, const std::string& folder, std::string code, ServiceThread* services)
     : launcher_(folder + "/pytriton-launch"),
-      host_(Variable("PYTRITON_HOST", folder + "/pytriton/python_backend/bootstrap.py")),
+      bootstrap_(Variable("PYTRITON_HOST", folder + "/pytriton/python_backend/bootstrap.py")),
       code_(std::move(code)),
       interpreter_(ChooseInterpreter(settings)),
       start_timeout_(StartTimeout(settings)),
       services_(services),
       environments_(&work_, launcher_) {
-  TellOfIdleSettings(settings);
+  LogIgnoredSettings(settings);
 }
 
 ProcessSpec PythonBackend::WorkerCommand(const ExecutionEnvironment* environment) const {
   ProcessSpec spec;
   const std::string python = FindProgram(environment != nullptr ? environment->interpreter() : interpreter_);
-  spec.words = {launcher_, python, host_};
+  spec.words = {launcher_, python, bootstrap_};
   // The libraries that the server was started with are not for the model.
   const char* library_path = std::getenv(kOwnLibraryPath);
   for (std::string& each : Environment()) {

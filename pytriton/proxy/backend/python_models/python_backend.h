@@ -35,7 +35,7 @@ class PythonBackend {
 
  private:
   const std::string launcher_;
-  const std::string host_;  // bootstrap.py
+  const std::string bootstrap_;  // the path of bootstrap.py
   const std::string code_;
   const std::string interpreter_;  // of models without an environment
   ChildProcess::Timeout start_timeout_;

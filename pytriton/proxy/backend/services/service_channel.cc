@@ -137,9 +137,10 @@ void ServiceChannel::Call(const Notification& notification) {
     const InferenceCallMessage call = DecodeCall(&reader);
     const CallChain call_chain = CallersOfBatch(call.batch);
     if (IsCycle(call_chain, call.model, call.version, context_->capacities)) {
-      throw TritonError(TRITONSERVER_ERROR_UNAVAILABLE,
-                        "the request would deadlock: all instances of model '" + call.model + "' are waiting for it (" +
-                            Chain(call_chain, call.model) + "): break the cycle, or give the model more instances");
+      throw TritonError(TRITONSERVER_ERROR_UNAVAILABLE, "the request would deadlock: all instances of model '" +
+                                                            call.model + "' are waiting for it (" +
+                                                            DescribeChain(call_chain, call.model) +
+                                                            "): break the cycle, or give the model more instances");
     }
     const char* const data = message.data() + reader.data_offset();
     InferenceRequest::Start(shared_from_this(), notification.sequence, call, data, std::move(message),
@@ -250,7 +251,7 @@ bool ServiceChannel::Send(const Notification& notification) {
   if (unsent_.empty() && SendNow(notification)) return true;
   if (errno != EAGAIN && errno != EWOULDBLOCK && unsent_.empty()) return false;
   unsent_.push_back(notification);
-  if (unsent_.size() == 1) Want(true);
+  if (unsent_.size() == 1) AwaitRoom(true);
   return true;
 }
 
@@ -263,13 +264,12 @@ bool ServiceChannel::SendNow(const Notification& notification) {
 void ServiceChannel::Flush() {
   const std::lock_guard<std::mutex> lock(send_mutex_);
   while (!unsent_.empty() && SendNow(unsent_.front())) unsent_.pop_front();
-  if (unsent_.empty()) Want(false);
+  if (unsent_.empty()) AwaitRoom(false);
 }
 
-// Registers for notification when the socket has room, or unregisters.
-void ServiceChannel::Want(bool writable) {
+void ServiceChannel::AwaitRoom(bool awaits) {
   epoll_event event = {};
-  event.events = writable ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  event.events = awaits ? EPOLLIN | EPOLLOUT : EPOLLIN;
   event.data.u64 = static_cast<uint64_t>(number_);
   epoll_ctl(context_->poll.get(), EPOLL_CTL_MOD, socket_.get(), &event);
 }

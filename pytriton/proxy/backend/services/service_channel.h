@@ -87,7 +87,8 @@ class ServiceChannel : public std::enable_shared_from_this<ServiceChannel> {
   void Fail(int64_t number, TRITONSERVER_Error_Code code, const std::string& message);
   bool Send(const Notification& notification);
   bool SendNow(const Notification& notification);
-  void Want(bool writable);
+  // Sets whether the service thread calls `Flush` once the socket has room.
+  void AwaitRoom(bool awaits);
   CallChain CallersOfBatch(int64_t batch);
 
   const std::shared_ptr<ServiceContext> context_;

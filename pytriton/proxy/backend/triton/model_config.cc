@@ -53,7 +53,9 @@ bool ModelConfig::HasQueuePolicy() const {
   return !batcher["default_queue_policy"].is_missing() || IntegerOf(batcher["priority_levels"]) > 0;
 }
 
-bool ModelConfig::IsBatchedByBackend() const { return !config_["parameters"][kBuildsBatches].is_missing(); }
+bool ModelConfig::IsBatchedByBackend() const {
+  return max_batch_size() > 0 && !config_["parameters"][kBuildsBatches].is_missing();
+}
 
 std::string ModelConfig::CachedOutput() const {
   const std::vector<Json>& outputs = config_["output"].items();
