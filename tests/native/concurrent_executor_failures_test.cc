@@ -1,5 +1,5 @@
 // Requests that cannot be served, and workers of many batches that hang up, do not read, or send nonsense:
-// `pipeline_failures_test BEHAVIOUR`, or `--list`. Its sockets go to the current folder.
+// `concurrent_executor_failures_test BEHAVIOUR`, or `--list`. Its sockets go to the current folder.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -12,6 +12,11 @@
 #include <vector>
 
 #include "concurrent_executor_fixture.h"
+#include "model_instance/concurrent_executor.h"
+#include "model_instance/instance_context.h"
+#include "service_client.h"
+#include "services/model_metrics.h"
+#include "triton/reserved_parameters.h"
 
 namespace data_path {
 
@@ -204,6 +209,7 @@ void NonsenseFailsWhatIsInFlight() {
       {{kind, 0, 64, std::numeric_limits<int64_t>::max()}, "outside its shared memory"},
       {{kind, 0, 0, 64}, "outside its shared memory"},
       {{kind, 0, 64, -1}, "outside its shared memory"},
+      {{kind, 0, 68, 64}, "a block at 68, which starts at no word"},
       {{kind, 0, 64, 15}, "ends too early"},
   };
   for (const auto& [notification, reason] : notifications) {
@@ -369,6 +375,53 @@ void ExecutionGoesOnAfterAWorkerThatDoesNotReadHangsUp() {
   }
 }
 
+// The worker keeps its service channel, as one in a process of its own does.
+void ABrokenConnectionEndsItsCallChains() {
+  std::mt19937_64 random(26);
+  pytriton::ServiceThread services(services_test::Keep);
+  services_test::Held held("held");
+  services_test::ServiceClient client(&services);
+  fake_worker::Worker worker("broken.socket", nullptr);
+  pytriton::AdmissionMessage admission;
+  admission.socket = "broken.socket";
+  admission.batching = true;
+  admission.mode = pytriton::ExecutionMode::kConcurrent;
+  admission.max_in_flight = 4;
+  admission.inputs = {"A"};
+  admission.outputs = {"OUT_A"};
+  pytriton::AllModelMetrics metrics;
+  TRITONBACKEND_ModelInstance instance;
+  const pytriton::InstanceContext context = {"client",
+                                             pytriton::RequestStatistics(&instance),
+                                             pytriton::RequestResponder(""),
+                                             std::make_unique<pytriton::WarmupGuard>(0),
+                                             metrics.Join("client", 1),
+                                             {0}};
+  Sent sent({Numbers("A", TRITONSERVER_TYPE_FP32, {1, 3}, &random)}, {"OUT_A"});
+  sent.request.parameters.push_back({pytriton::kCallersParameter, TRITONSERVER_PARAMETER_STRING, "place 1 1 caller"});
+  pytriton::InferenceCallMessage call;
+  const auto callers = [&] {
+    client.Call("held", "data", call);
+    TRITONSERVER_InferenceRequest* request = held.Take();
+    const std::string text = request->parameters.at(pytriton::kCallersParameter);
+    services_test::Echo(request);
+    client.Take();
+    return text;
+  };
+  {
+    pytriton::ConcurrentExecutor executor(std::make_shared<pytriton::Connection>(admission),
+                                          client.channel()->shared_from_this(), &context);
+    TRITONBACKEND_Request* request = &sent.request;
+    CHECK(executor.Submit(pytriton::NotificationKind::kBatch, &request, 1));
+    call.batch = Next(&worker.worker_end()).sequence;
+    CHECK(Contains(callers(), "place 1 1 caller\n"));
+    worker.worker_end().HangUp();
+    CHECK(WaitUntil([&] { return sent.request.released; }));
+  }
+  CHECK(sent.failed_with(TRITONSERVER_ERROR_UNAVAILABLE, "model 'client': the worker has gone"));
+  CHECK(!Contains(callers(), "caller\n"));
+}
+
 const Behaviours kBehaviours = {
     {"bad_requests_take_no_place", BadRequestsTakeNoPlace},
     {"outputs_that_cannot_be_copied_end_the_request", OutputsThatCannotBeCopiedEndTheRequest},
@@ -381,6 +434,7 @@ const Behaviours kBehaviours = {
     {"outputs_that_do_not_fit_their_shape_fail_alone", OutputsThatDoNotFitTheirShapeFailAlone},
     {"a_worker_that_does_not_read_is_served", AWorkerThatDoesNotReadIsServed},
     {"execution_goes_on_after_a_worker_that_does_not_read_hangs_up", ExecutionGoesOnAfterAWorkerThatDoesNotReadHangsUp},
+    {"a_broken_connection_ends_its_call_chains", ABrokenConnectionEndsItsCallChains},
 };
 
 }  // namespace

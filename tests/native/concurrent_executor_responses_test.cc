@@ -192,10 +192,7 @@ void TheDetailOfAFailureIsLogged() {
   ResponseEntry response;
   response.sequence = Next(&model.worker_end()).sequence;
   response.final = true;
-  response.failed = true;
-  response.code = TRITONSERVER_ERROR_UNAVAILABLE;
-  response.message = "said to the client";
-  response.detail = "the traceback";
+  response.failure = pytriton::Failure{TRITONSERVER_ERROR_UNAVAILABLE, "said to the client", "the traceback", ""};
   CHECK(model.worker_end().Send(Reply().Say(response)));
   Model::Wait(batch);
   CHECK(batch[0]->failed_with(TRITONSERVER_ERROR_UNAVAILABLE, "said to the client"));
@@ -207,8 +204,7 @@ ResponseEntry Reschedule(const Taken& taken, int64_t request) {
   response.sequence = taken.sequence;
   response.request = request;
   response.final = true;
-  response.failed = true;
-  response.code = pytriton::kReschedule;
+  response.failure = pytriton::Failure{pytriton::kReschedule, "", "", ""};
   return response;
 }
 
@@ -281,8 +277,8 @@ void AResultRespondsToAllRequests() {
   pytriton::ResultMessage result = fake_worker::EchoOf(taken.batch);
   result.compute_start_ns = 1000;
   result.compute_end_ns = 2000;
-  result.failures = {{1, TRITONSERVER_ERROR_UNAVAILABLE, "not this one", "the traceback", "ValueError"},
-                     {2, pytriton::kReschedule, "", "", ""}};
+  result.failures = {{1, {TRITONSERVER_ERROR_UNAVAILABLE, "not this one", "the traceback", "ValueError"}},
+                     {2, {pytriton::kReschedule, "", "", ""}}};
   result.parameters = {{3, {{"number", pytriton::ParameterType::kInt, "", 7}}}};
   CHECK(SendResult(&worker_end, taken, result));
   worker_end.Release(taken);

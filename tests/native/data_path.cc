@@ -115,11 +115,11 @@ Model::~Model() {
   Unbind();
 }
 
-void Model::Bind(std::optional<int64_t> restart_counter) {
+void Model::Bind(std::optional<int64_t> restart_count) {
   worker_ = std::make_unique<fake_worker::Worker>(admission_.socket, session_, at_doorbell_,
                                                   admission_.mode != ExecutionMode::kSequential);
   const std::lock_guard<std::mutex> lock(pytriton::replies_mutex);
-  pytriton::replies[model_.folder + "/1/worker"] = {admission_, "", restart_counter};
+  pytriton::replies[model_.folder + "/1/worker"] = {admission_, "", restart_count};
 }
 
 void Model::TakeGpuTensors() {

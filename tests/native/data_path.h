@@ -93,7 +93,7 @@ class Model {
   ~Model();
 
   // A worker in a process of its own has been started again so often.
-  void Bind(std::optional<int64_t> restart_counter = std::nullopt);
+  void Bind(std::optional<int64_t> restart_count = std::nullopt);
   // From now on, the registry says that the worker's process is being started again.
   void EndProcess(const std::string& reason);
   void Unbind();

@@ -36,15 +36,16 @@ fake_worker::Serve Watched(std::function<void(const BatchMessage&, const char*)>
 void EqualShapesAreStacked() {
   std::mt19937_64 random(1);
   std::string expected;
-  Model model("stacked", 1, true, Watched([&](const BatchMessage& batch, const char* data) {
-                CHECK((batch.request_count == 3 && batch.rows == std::vector<int64_t>{1, 4, 2}));
-                CHECK(batch.metadata.empty());
-                CHECK(batch.columns.size() == 1 && batch.columns[0].stacked && batch.columns[0].tensors.size() == 1);
-                const TensorLocation& tensor = batch.columns[0].tensors[0];
-                CHECK((tensor.shape == std::vector<int64_t>{7, 3}));
-                CHECK(reinterpret_cast<uintptr_t>(data + tensor.offset) % pytriton::kAlignment == 0);
-                CHECK(std::string(data + tensor.offset, tensor.size) == expected);
-              }));
+  Model model(
+      "stacked", 1, true, Watched([&](const BatchMessage& batch, const char* data) {
+        CHECK((batch.request_count == 3 && batch.rows == std::vector<int64_t>{1, 4, 2}));
+        CHECK(batch.metadata.empty());
+        CHECK(batch.columns.size() == 1 && batch.columns[0].is_stacked() && batch.columns[0].tensors.size() == 1);
+        const TensorLocation& tensor = batch.columns[0].tensors[0];
+        CHECK((tensor.shape == std::vector<int64_t>{7, 3}));
+        CHECK(reinterpret_cast<uintptr_t>(data + tensor.offset) % pytriton::kAlignment == 0);
+        CHECK(std::string(data + tensor.offset, tensor.size) == expected);
+      }));
   model.Load();
   auto batch = BatchOf(model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {1, 3}, &random)}),
                        model.Request({Numbers("A", TRITONSERVER_TYPE_FP32, {4, 3}, &random)}),
@@ -57,7 +58,7 @@ void OutputsMayLieInTheBatch() {
   std::mt19937_64 random(1);
   Model model("returned", 2, true, [](const BatchMessage& batch, const char*) {
     ResultMessage result = EchoOf(batch);
-    for (pytriton::TensorColumn& column : result.columns) column.in_batch = true;
+    for (pytriton::TensorColumn& column : result.columns) column.place = pytriton::Place::kInBatch;
     return Served{Whole(result, ""), {}};
   });
   model.Load();
@@ -69,7 +70,7 @@ void OutputsMayLieInTheBatch() {
 void DifferentShapesLieApart() {
   std::mt19937_64 random(2);
   Model model("ragged", 1, true, Watched([](const BatchMessage& batch, const char*) {
-                CHECK(!batch.columns[0].stacked && batch.columns[0].tensors.size() == 2);
+                CHECK(!batch.columns[0].is_stacked() && batch.columns[0].tensors.size() == 2);
               }));
   model.Load();
   model.CheckServed(BatchOf(model.Request({Numbers("A", TRITONSERVER_TYPE_INT16, {2, 3}, &random)}),
@@ -86,7 +87,7 @@ void AnOutputMayHaveAColumnForEachDatatype() {
   Model model("mixed", 1, true, [&](const BatchMessage& batch, const char* data) {
     ResultMessage result = EchoOf(batch);
     pytriton::TensorColumn second = result.columns[0];
-    CHECK(!second.stacked);
+    CHECK(!second.is_stacked());
     result.columns[0].tensors[1] = {-1, 0, {}};
     if (!is_sent_twice) second.tensors[0] = {-1, 0, {}};
     result.columns.push_back(second);
@@ -118,7 +119,7 @@ void EveryDatatypeComesBack() {
 
 void BytesComeBack() {
   Model model("bytes", 1, true,
-              Watched([](const BatchMessage& batch, const char*) { CHECK(batch.columns[0].stacked); }));
+              Watched([](const BatchMessage& batch, const char*) { CHECK(batch.columns[0].is_stacked()); }));
   model.Load();
   const std::string zeros("a\0\0", 3);
   model.CheckServed(BatchOf(model.Request({Bytes("A", {1, 2}, {"", zeros})}),
@@ -130,8 +131,8 @@ void MissingInputsAreLeftOut() {
   std::mt19937_64 random(4);
   Model model("optional", 3, true, Watched([](const BatchMessage& batch, const char*) {
                 CHECK(batch.columns.size() == 2);
-                CHECK(batch.columns[0].stacked && batch.columns[0].position == 0);
-                CHECK(!batch.columns[1].stacked && batch.columns[1].position == 2);
+                CHECK(batch.columns[0].is_stacked() && batch.columns[0].position == 0);
+                CHECK(!batch.columns[1].is_stacked() && batch.columns[1].position == 2);
                 CHECK(batch.columns[1].tensors[0].offset == -1 && batch.columns[1].tensors[1].offset >= 0);
               }));
   model.Load();
@@ -222,7 +223,7 @@ void StatisticsAreReported() {
     ResultMessage result = EchoOf(batch);
     result.compute_start_ns = 1000;
     result.compute_end_ns = 2000;
-    if (batch.request_count == 2) result.failures.push_back({0, TRITONSERVER_ERROR_INTERNAL, "no", "", ""});
+    if (batch.request_count == 2) result.failures.push_back({0, {TRITONSERVER_ERROR_INTERNAL, "no", "", ""}});
     return Served{Whole(result, DataOf(batch, data)), {}};
   });
   model.Load();

@@ -102,7 +102,7 @@ void RequestsGoBackToTheServer() {
   std::mt19937_64 random(23);
   Model model("back", 1, true, [&](const BatchMessage& batch, const char* data) {
     ResultMessage result = EchoOf(batch);
-    result.failures.push_back({1, pytriton::kReschedule, "", "", ""});
+    result.failures.push_back({1, {pytriton::kReschedule, "", "", ""}});
     return Served{Whole(result, DataOf(batch, data)), {}};
   });
   model.Load();
@@ -124,8 +124,8 @@ void FailuresReachTheirRequests() {
   Model model("failing", 1, true, [&](const BatchMessage& batch, const char* data) {
     ResultMessage result = EchoOf(batch);
     result.failures.push_back(
-        {whole ? -1 : 1, TRITONSERVER_ERROR_UNAVAILABLE, "said to the client", "the traceback", "E"});
-    result.failures.push_back({77, TRITONSERVER_ERROR_INTERNAL, "of no request", "", ""});
+        {whole ? -1 : 1, {TRITONSERVER_ERROR_UNAVAILABLE, "said to the client", "the traceback", "E"}});
+    result.failures.push_back({77, {TRITONSERVER_ERROR_INTERNAL, "of no request", "", ""}});
     if (whole) result.columns.clear();
     return Served{Whole(result, whole ? "" : DataOf(batch, data)), {}};
   });
@@ -149,12 +149,14 @@ void NonsenseFromTheWorkerFailsTheBatch() {
   using Change = std::function<void(ResultMessage*)>;
   const auto in_batch = [](int64_t offset, int64_t size) -> Change {
     return [offset, size](ResultMessage* result) {
-      result->columns[0].in_batch = true;
+      result->columns[0].place = pytriton::Place::kInBatch;
       result->columns[0].tensors[0].offset = offset;
       result->columns[0].tensors[0].size = size;
     };
   };
   const std::vector<Change> lies = {
+      [](ResultMessage* result) { result->columns[0].place = static_cast<pytriton::Place>(4); },
+      [](ResultMessage* result) { result->columns[0].place = static_cast<pytriton::Place>(-1); },
       [](ResultMessage* result) { result->request_count = 3; },
       [](ResultMessage* result) { result->request_count = -1; },
       [](ResultMessage* result) { result->columns[0].position = 2; },
@@ -211,6 +213,7 @@ void NonsenseFromTheWorkerFailsTheBatch() {
       {kind, -1, std::numeric_limits<int64_t>::max(), 64},
       {kind, -1, 64, std::numeric_limits<int64_t>::max()},
       {kind, -1, 0, 64},
+      {kind, -1, 68, 64},  // which starts at no word
       {kind, -1, 64, -1},
       {kind, -1, 64, 15},
   };

@@ -70,7 +70,7 @@ class GpuWorker {
     result.request_count = batch.request_count;
     std::string tensors;
     for (const TensorColumn& column : batch.columns) {
-      CHECK(column.on_device && column.stacked);
+      CHECK(column.place == pytriton::Place::kOnDevice);
       DeviceLocation location;
       std::memcpy(&location, data + column.tensors[0].offset, sizeof(location));
       const int64_t size = column.tensors[0].size;

@@ -134,12 +134,12 @@ Reply& Reply::Echo(const Taken& taken, size_t request, bool final) {
   int64_t row = 0;
   for (size_t i = 0; i < request; ++i) row += taken.rows(i);
   for (const TensorColumn& column : taken.batch.columns) {
-    TensorLocation tensor = column.tensors[column.stacked ? 0 : request];
+    TensorLocation tensor = column.tensors[column.is_stacked() ? 0 : request];
     if (tensor.offset < 0) continue;
     const int64_t count = CountOf(tensor.shape);
     const char* source = taken.data + tensor.offset;
     std::string part(source, tensor.size);
-    if (column.stacked && taken.batch.request_count > 1) {
+    if (column.is_stacked() && taken.batch.request_count > 1) {
       const int64_t per_row = tensor.shape[0] == 0 ? 0 : count / tensor.shape[0];
       tensor.shape[0] = taken.rows(request);
       part = Slice(column, source, count, row * per_row, (row + tensor.shape[0]) * per_row);
@@ -169,9 +169,7 @@ Reply& Reply::Fail(const Taken& taken, size_t request, const std::string& messag
   response.sequence = taken.sequence;
   response.request = static_cast<int64_t>(request);
   response.final = final;
-  response.failed = true;
-  response.code = 1;  // TRITONSERVER_ERROR_INTERNAL
-  response.message = message;
+  response.failure = pytriton::Failure{1, message, "", ""};  // TRITONSERVER_ERROR_INTERNAL
   return Say(std::move(response));
 }
 

@@ -87,11 +87,9 @@ class Generator {
     for (TensorColumn& column : columns) {
       column.position = Integer();
       column.datatype = Integer();
-      column.stacked = Chance();
-      column.in_batch = column.stacked && Chance();
-      column.on_device = column.stacked && !column.in_batch && HasRoomForDevices() && Chance();
-      for (int64_t i = 0; i < (column.stacked ? 1 : request_count); ++i) {
-        column.tensors.push_back(column.on_device ? OneDeviceTensor() : OneTensor());
+      column.place = static_cast<Place>(Below(HasRoomForDevices() ? 4 : 3));
+      for (int64_t i = 0; i < (column.is_stacked() ? 1 : request_count); ++i) {
+        column.tensors.push_back(column.place == Place::kOnDevice ? OneDeviceTensor() : OneTensor());
       }
     }
     return columns;
@@ -155,14 +153,15 @@ class Generator {
     return message;
   }
 
+  Failure OneFailure() { return {Integer(), Text(), Text(), Text()}; }
+
   ResultMessage Result() {
     ResultMessage message;
     message.request_count = Below(5);
     message.compute_start_ns = Integer();
     message.compute_end_ns = Integer();
     const int64_t failure_count = Below(3);
-    for (int64_t i = 0; i < failure_count; ++i)
-      message.failures.push_back({Integer(), Integer(), Text(), Text(), Text()});
+    for (int64_t i = 0; i < failure_count; ++i) message.failures.push_back({Integer(), OneFailure()});
     const int64_t parameters_count = Below(3);
     for (int64_t i = 0; i < parameters_count; ++i) message.parameters.push_back({i, Parameters(Below(3))});
     message.columns = Columns(message.request_count);
@@ -177,13 +176,7 @@ class Generator {
     response.response = Chance();
     response.compute_start_ns = Integer();
     response.compute_end_ns = Integer();
-    response.failed = Chance();
-    if (response.failed) {
-      response.code = Integer();
-      response.message = Text();
-      response.detail = Text();
-      response.error = Text();
-    }
+    if (Chance()) response.failure = OneFailure();
     response.parameters = Parameters(Below(3));
     const int64_t output_count = Below(4);
     for (int64_t i = 0; i < output_count; ++i) response.outputs.push_back({Integer(), Integer(), OneTensor()});

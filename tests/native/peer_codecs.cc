@@ -34,6 +34,13 @@ int64_t BitsOf(double value) {
   return bits;
 }
 
+void WriteFailure(const Failure& failure, MessageWriter* writer) {
+  writer->Word(failure.code);
+  writer->Text(failure.message);
+  writer->Text(failure.detail);
+  writer->Text(failure.error);
+}
+
 }  // namespace
 
 BatchMessage DecodeBatch(MessageReader* reader) {
@@ -61,10 +68,7 @@ void Encode(const ResultMessage& message, MessageWriter* writer) {
   writer->Word(static_cast<int64_t>(message.failures.size()));
   for (const RequestFailure& failure : message.failures) {
     writer->Word(failure.request);
-    writer->Word(failure.code);
-    writer->Text(failure.message);
-    writer->Text(failure.detail);
-    writer->Text(failure.error);
+    WriteFailure(failure.failure, writer);
   }
   writer->Word(static_cast<int64_t>(message.parameters.size()));
   for (const ResponseParameters& each : message.parameters) {
@@ -79,16 +83,11 @@ void Encode(const ResponsesMessage& message, MessageWriter* writer) {
   for (const ResponseEntry& entry : message.responses) {
     writer->Word(entry.sequence);
     writer->Word(entry.request);
-    writer->Word((entry.final ? kFinal : 0) | (entry.response ? kResponse : 0) | (entry.failed ? kFailed : 0) |
+    writer->Word((entry.final ? kFinal : 0) | (entry.response ? kResponse : 0) | (entry.failure ? kFailed : 0) |
                  (entry.parameters.empty() ? 0 : kHasParameters));
     writer->Word(entry.compute_start_ns);
     writer->Word(entry.compute_end_ns);
-    if (entry.failed) {
-      writer->Word(entry.code);
-      writer->Text(entry.message);
-      writer->Text(entry.detail);
-      writer->Text(entry.error);
-    }
+    if (entry.failure) WriteFailure(*entry.failure, writer);
     if (!entry.parameters.empty()) writer->WriteParameters(entry.parameters);
     writer->Word(static_cast<int64_t>(entry.outputs.size()));
     for (const ResponseOutput& output : entry.outputs) {
@@ -227,9 +226,12 @@ bool operator==(const RequestMetadata& a, const RequestMetadata& b) {
          a.options == b.options;
 }
 
+bool operator==(const Failure& a, const Failure& b) {
+  return a.code == b.code && a.message == b.message && a.detail == b.detail && a.error == b.error;
+}
+
 bool operator==(const RequestFailure& a, const RequestFailure& b) {
-  return a.request == b.request && a.code == b.code && a.message == b.message && a.detail == b.detail &&
-         a.error == b.error;
+  return a.request == b.request && a.failure == b.failure;
 }
 
 bool operator==(const ResponseParameters& a, const ResponseParameters& b) {
@@ -242,8 +244,7 @@ bool operator==(const ResponseOutput& a, const ResponseOutput& b) {
 
 bool operator==(const ResponseEntry& a, const ResponseEntry& b) {
   return a.sequence == b.sequence && a.request == b.request && a.final == b.final && a.response == b.response &&
-         a.failed == b.failed && a.compute_start_ns == b.compute_start_ns && a.compute_end_ns == b.compute_end_ns &&
-         a.code == b.code && a.message == b.message && a.detail == b.detail && a.error == b.error &&
+         a.compute_start_ns == b.compute_start_ns && a.compute_end_ns == b.compute_end_ns && a.failure == b.failure &&
          a.parameters == b.parameters && a.outputs == b.outputs;
 }
 
@@ -268,8 +269,7 @@ bool operator==(const TensorLocation& a, const TensorLocation& b) {
 }
 
 bool operator==(const TensorColumn& a, const TensorColumn& b) {
-  return a.position == b.position && a.datatype == b.datatype && a.stacked == b.stacked && a.tensors == b.tensors &&
-         a.in_batch == b.in_batch && a.on_device == b.on_device;
+  return a.position == b.position && a.datatype == b.datatype && a.place == b.place && a.tensors == b.tensors;
 }
 
 bool operator==(const Parameter& a, const Parameter& b) {

@@ -21,6 +21,7 @@ void Encode(const MetricMessage& message, MessageWriter* writer);
 
 bool operator==(const RequestOptions& a, const RequestOptions& b);
 bool operator==(const RequestMetadata& a, const RequestMetadata& b);
+bool operator==(const Failure& a, const Failure& b);
 bool operator==(const RequestFailure& a, const RequestFailure& b);
 bool operator==(const ResponseParameters& a, const ResponseParameters& b);
 bool operator==(const ResponseOutput& a, const ResponseOutput& b);

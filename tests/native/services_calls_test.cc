@@ -188,12 +188,12 @@ void CyclesAreRefused() {
   client.Call("client", "data", call);
   TRITONSERVER_InferenceRequest* request = held.Take();
   // Which is served as batch 2.
-  client.channel()->Began(2, pytriton::ParseCallChain(request->parameters.at(pytriton::kCallersParameter)));
+  client.channel()->BeginCallChain(2, pytriton::ParseCallChain(request->parameters.at(pytriton::kCallersParameter)));
   call.batch = 2;
   client.Call("client", "data", call);
   const Got got = client.Take();
   CHECK(got.reply.failed && Contains(got.reply.message, "'client' calls 'client' calls 'client'"));
-  client.channel()->Ended(2);
+  client.channel()->EndCallChain(2);
   client.Call("client", "data", call);
   Echo(held.Take());
   Echo(request);

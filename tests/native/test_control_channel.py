@@ -107,6 +107,13 @@ def test_json_is_read(control: ctypes.CDLL, value: Any, ascii_only: bool, indent
         assert returned(control.json_text, text, len(text), path.encode()) == expected.encode("utf-8", "surrogatepass")
 
 
+@pytest.mark.parametrize("text", ["\ud800\u00e9", "\ud800\ud800\udc00", "\udc00\ud800", "\U0001f40d"])
+def test_half_a_character_stays_half_a_character(control: ctypes.CDLL, text: str) -> None:
+    written = json.dumps(text).encode()
+    read = returned(control.json_text, written, len(written), b"")
+    assert read == json.loads(written).encode("utf-8", "surrogatepass")
+
+
 @settings
 @given(values, st.data())
 def test_json_that_is_cut_short_is_refused(control: ctypes.CDLL, value: Any, data: st.DataObject) -> None:
@@ -115,6 +122,8 @@ def test_json_that_is_cut_short_is_refused(control: ctypes.CDLL, value: Any, dat
     assert returned(control.json_text, cut, len(cut), b"") is None
 
 
-@pytest.mark.parametrize("text", ["", " ", "{", "}", "[1 2]", '{"a" 1}', "{1: 2}", '"\\u12', "[" * 1000, "1 1"])
+@pytest.mark.parametrize(
+    "text", ["", " ", "{", "}", "[1 2]", '{"a" 1}', "{1: 2}", '"\\u12', '"\\u00gh"', "[" * 1000, "1 1"]
+)
 def test_what_is_no_json_is_refused(control: ctypes.CDLL, text: str) -> None:
     assert returned(control.json_text, text.encode(), len(text), b"") is None

@@ -103,6 +103,7 @@ BEHAVIOURS = {
         "outputs_that_do_not_fit_their_shape_fail_alone",
         "a_worker_that_does_not_read_is_served",
         "execution_goes_on_after_a_worker_that_does_not_read_hangs_up",
+        "a_broken_connection_ends_its_call_chains",
     ],
     "concurrent_executor_stress": [
         "mutated_answers_never_crash",
@@ -115,12 +116,21 @@ BEHAVIOURS = {
         "a_model_that_does_not_load_is_an_error",
         "a_process_that_ends_at_its_start_is_an_error",
         "a_program_that_is_missing_is_an_error",
+        "a_process_that_cannot_have_its_files_is_an_error",
         "a_start_that_takes_too_long_is_ended",
         "waiting_requests_fail_with_the_reason_of_a_failed_start",
         "nobody_waits_for_ever",
         "a_supervisor_ends_while_its_process_is_being_started_again",
         "a_supervisor_ends_while_it_pauses",
         "processes_are_killed_under_load",
+    ],
+    "model_settings": [
+        "warmups_are_counted",
+        "inputs_may_vary",
+        "queues_may_have_policies",
+        "only_models_with_batches_have_them_built",
+        "an_output_is_named_if_responses_are_cached",
+        "inputs_have_the_batch_before_their_dimensions",
     ],
     "services_calls": [
         "calls_come_back",
@@ -181,6 +191,7 @@ def test_the_arena_under_stress(native: Any, programs: dict[str, Path], sanitize
     [
         pytest.param("response_queue_stress", id="the queue of responses loses none"),
         pytest.param("model_config", id="clients see the batcher whose work the backend does"),
+        pytest.param("hanging_calls", id="each call that hangs is counted once"),
     ],
 )
 def test_the_guard(native: Any, programs: dict[str, Path], program: str, sanitizer: str) -> None:

@@ -3,9 +3,11 @@
 #include "python_models/worker_supervisor.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -210,7 +212,22 @@ void AProcessThatEndsAtItsStartIsAnError() {
 void AProgramThatIsMissingIsAnError() {
   WorkerSupervisor supervisor({{"/no/launcher", "/no/program"}, {}}, "model", std::nullopt);
   const std::string error = ErrorOf<ProcessError>([&] { supervisor.Load(Load(), [] { std::abort(); }); });
-  CHECK(error == "cannot start /no/launcher: No such file or directory");
+  CHECK(error == "cannot start /no/program by /no/launcher: No such file or directory");
+}
+
+void AProcessThatCannotHaveItsFilesIsAnError() {
+  rlimit limit = {};
+  CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  const rlimit few = {64, limit.rlim_max};  // none is left for copies of its files
+  CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+  std::string error;
+  {
+    WorkerSupervisor supervisor(HostCommand(), "model", std::nullopt);
+    error = ErrorOf<ProcessError>([&] { supervisor.Load(Load(), [] { std::abort(); }); });
+  }
+  CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  CHECK(Contains(error, "cannot start " + Self() + " by ") && Contains(error, "/pytriton-launch: "));
+  CHECK(Contains(error, std::strerror(EINVAL)) || Contains(error, std::strerror(EMFILE)));
 }
 
 void AStartThatTakesTooLongIsEnded() {
@@ -295,6 +312,7 @@ const data_path::Behaviours kBehaviours = {
     {"a_model_that_does_not_load_is_an_error", AModelThatDoesNotLoadIsAnError},
     {"a_process_that_ends_at_its_start_is_an_error", AProcessThatEndsAtItsStartIsAnError},
     {"a_program_that_is_missing_is_an_error", AProgramThatIsMissingIsAnError},
+    {"a_process_that_cannot_have_its_files_is_an_error", AProcessThatCannotHaveItsFilesIsAnError},
     {"a_start_that_takes_too_long_is_ended", AStartThatTakesTooLongIsEnded},
     {"waiting_requests_fail_with_the_reason_of_a_failed_start", WaitingRequestsFailWithTheReasonOfAFailedStart},
     {"nobody_waits_for_ever", NobodyWaitsForEver},

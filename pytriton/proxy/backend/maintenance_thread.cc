@@ -42,7 +42,7 @@ void MaintenanceThread::Watch(const std::shared_ptr<Arena>& arena,
                               const std::shared_ptr<ClientProcessWatch>& client_process) {
   const std::lock_guard<std::mutex> lock(mutex_);
   arenas_.push_back(arena);
-  if (client_process != nullptr) owners_.push_back(client_process);
+  if (client_process != nullptr) client_processes_.push_back(client_process);
 }
 
 // Once no batch was written for a while.
@@ -63,11 +63,11 @@ void MaintenanceThread::Run() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (!stop_.wait_for(lock, kPeriod, [this] { return stopping_; })) {
     const std::vector<std::shared_ptr<Arena>> arenas = Living(&arenas_);
-    const std::vector<std::shared_ptr<ClientProcessWatch>> owners = Living(&owners_);
+    const std::vector<std::shared_ptr<ClientProcessWatch>> client_processes = Living(&client_processes_);
     lock.unlock();
     for (const std::shared_ptr<Arena>& arena : arenas) arena->Trim(Arena::Clock::now() - kIdle);
     TrimHeap(arenas);
-    ClientProcessWatch::UnloadThoseGone(owners);
+    ClientProcessWatch::UnloadThoseGone(client_processes);
     also_();
     lock.lock();
   }

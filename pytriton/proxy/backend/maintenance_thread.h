@@ -35,7 +35,7 @@ class MaintenanceThread {
   std::condition_variable stop_;
   bool stopping_ = false;
   std::vector<std::weak_ptr<Arena>> arenas_;
-  std::vector<std::weak_ptr<ClientProcessWatch>> owners_;
+  std::vector<std::weak_ptr<ClientProcessWatch>> client_processes_;
   int64_t allocations_ = 0;  // allocations so far, in all arenas
   std::optional<Arena::Clock::time_point> trim_at_;
   std::thread thread_;

@@ -295,10 +295,12 @@ class MessageReader:
         columns = []
         try:
             for _ in range(count):
-                number, datatype, stacked = words[position : position + 3]
+                number, datatype, place = words[position : position + 3]
+                if not 0 <= place <= _ON_DEVICE:
+                    raise ProtocolError(f"a message has a column in an unknown place: {place}")
                 position += 3
                 tensors = []
-                for _ in range(1 if stacked else request_count):
+                for _ in range(1 if place else request_count):
                     offset, size, rank = words[position : position + 3]
                     position += 3
                     if rank < 0:
@@ -306,7 +308,7 @@ class MessageReader:
                     tensors.append(TensorLocation(offset, size, words[position : position + rank]))
                     position += rank
                 column = TensorColumn(
-                    number, datatype, stacked != 0, tensors, stacked == _IN_BATCH, stacked == _ON_DEVICE
+                    number, datatype, place != 0, tensors, place == _IN_BATCH, place == _ON_DEVICE
                 )
                 columns.append(column)
         except ValueError:  # there are too few words to unpack

@@ -66,20 +66,32 @@ class JsonReader {
     if (control != std::string_view::npos) {
       *value += "\b\f\n\r\t"[control];
     } else if (each == 'u') {
-      uint32_t code = Hex();
-      if (code >= 0xD800 && code < 0xDC00 && text_.substr(position_, 2) == "\\u") {
-        position_ += 2;
-        code = 0x10000 + ((code - 0xD800) << 10) + (Hex() - 0xDC00);
-      }
-      AppendUtf8(code, value);
+      EscapedCharacter(value);
     } else {
       *value += each;
     }
   }
 
+  // A character beyond the first 65,536 has two escapes, its surrogates; either may also come alone.
+  void EscapedCharacter(std::string* value) {
+    uint32_t code = Hex();
+    while (code >= 0xD800 && code < 0xDC00 && text_.substr(position_, 2) == "\\u") {
+      position_ += 2;
+      const uint32_t next = Hex();
+      if (next >= 0xDC00 && next < 0xE000)
+        return AppendUtf8(0x10000 + ((code - 0xD800) << 10) + (next - 0xDC00), value);
+      AppendUtf8(code, value);
+      code = next;
+    }
+    AppendUtf8(code, value);
+  }
+
   uint32_t Hex() {
     std::string digits;
-    for (int i = 0; i < 4; ++i) digits += Next();
+    for (int i = 0; i < 4; ++i) {
+      digits += Next();
+      if (std::isxdigit(static_cast<unsigned char>(digits.back())) == 0) Fail();
+    }
     return static_cast<uint32_t>(std::strtoul(digits.c_str(), nullptr, 16));
   }
 

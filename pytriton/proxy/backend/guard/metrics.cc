@@ -49,9 +49,10 @@ void PublishMetrics() {
 
 void UpdateHangs() {
   const std::lock_guard<std::mutex> lock(mutex);
-  if (hangs == nullptr || Hangs() <= hangs_published) return;
-  Add(hangs, static_cast<double>(Hangs() - hangs_published));
-  hangs_published = Hangs();
+  const uint64_t count = Hangs();  // once: it may change at any time
+  if (hangs == nullptr || count <= hangs_published) return;
+  Add(hangs, static_cast<double>(count - hangs_published));
+  hangs_published = count;
 }
 
 }  // namespace pytriton::guard

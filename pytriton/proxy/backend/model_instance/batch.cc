@@ -308,7 +308,7 @@ void Batch::LayOut(bool with_devices) {
   for (size_t input = 0; input < model_.inputs.size(); ++input) {
     TensorColumn column;
     column.position = static_cast<int64_t>(input);
-    column.stacked = Stackable(input);
+    if (Stackable(input)) column.place = Place::kStacked;
     bool present = false;
     for (size_t i = 0; i < requests_.size(); ++i) {
       const InputView& each = view(i, input);
@@ -317,18 +317,20 @@ void Batch::LayOut(bool with_devices) {
         continue;
       }
       column.datatype = each.datatype;
-      if (column.stacked && i > 0) {
+      if (column.is_stacked() && i > 0) {
         column.tensors[0].size += each.byte_size;
         column.tensors[0].shape[0] += each.shape[0];
       } else {
         column.tensors.push_back({data_size_, each.byte_size, {each.shape, each.shape + each.rank}});
       }
-      if (!column.stacked) data_size_ += Aligned(each.byte_size);
+      if (!column.is_stacked()) data_size_ += Aligned(each.byte_size);
       present = true;
     }
-    column.on_device = with_devices && column.stacked && column.datatype != TRITONSERVER_TYPE_BYTES && IsOnGpu(input);
-    if (column.stacked) {
-      data_size_ += Aligned(column.on_device ? int64_t{sizeof(DeviceLocation)} : column.tensors[0].size);
+    if (with_devices && column.is_stacked() && column.datatype != TRITONSERVER_TYPE_BYTES && IsOnGpu(input)) {
+      column.place = Place::kOnDevice;
+      data_size_ += Aligned(sizeof(DeviceLocation));
+    } else if (column.is_stacked()) {
+      data_size_ += Aligned(column.tensors[0].size);
     }
     if (present) message_.columns.push_back(std::move(column));
   }
@@ -367,7 +369,7 @@ void Batch::Cancel(size_t request) const {
 
 void Batch::WriteData(DeviceArena* device_arena) const {
   for (const TensorColumn& column : message_.columns) {
-    if (column.on_device) {
+    if (column.place == Place::kOnDevice) {
       WriteOnDevice(column, device_arena);
     } else if (column.datatype == TRITONSERVER_TYPE_BYTES) {
       WriteStrings(column);
@@ -382,7 +384,7 @@ void Batch::WriteNumbers(const TensorColumn& column) const {
   for (size_t i = 0; i < requests_.size(); ++i) {
     const InputView& each = view(i, column.position);
     if (each.input == nullptr) continue;
-    if (!column.stacked) target = cancel_flags_ + column.tensors[i].offset;
+    if (!column.is_stacked()) target = cancel_flags_ + column.tensors[i].offset;
     ForEachBuffer(each, [&](const char* source, int64_t size, int64_t device) {
       CopyTensor(target, source, size, device);
       target += size;
@@ -399,7 +401,7 @@ void Batch::WriteStrings(const TensorColumn& column) const {
     const InputView& each = view(i, column.position);
     if (each.input == nullptr) continue;
     const int64_t count = ElementCount(each.shape, each.rank);
-    if (!column.stacked) {
+    if (!column.is_stacked()) {
       target = cancel_flags_ + column.tensors[i].offset;
       contents = target + count * kLengthSize;
     }

@@ -8,7 +8,7 @@ namespace pytriton {
 
 namespace {
 
-constexpr int kPatience = 4;  // checks, of which the maintenance thread makes two per second
+constexpr int kChecksUntilUnload = 4;  // checks, of which the maintenance thread makes two per second
 
 }  // namespace
 
@@ -24,7 +24,7 @@ void ClientProcessWatch::UnloadThoseGone(const std::vector<std::shared_ptr<Clien
 }
 
 void ClientProcessWatch::NoteGone() {
-  if (++gone_for_ != kPatience) return;
+  if (++gone_for_ != kChecksUntilUnload) return;
   Log(TRITONSERVER_LOG_WARN, "model '" + model_ + "': the process that served it has ended; the model is unloaded");
   LogIfError(TRITONSERVER_ServerUnloadModel(server_, model_.c_str()), "cannot unload a model");
 }

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/workarounds.h"
 #include "model_instance/held_responses.h"
-#include "model_instance/responses.h"
+#include "model_instance/result_responder.h"
 #include "triton/error.h"
 
 namespace pytriton {
@@ -18,18 +18,23 @@ constexpr uint64_t kPollEveryNs = 50'000'000;
 
 }  // namespace
 
-ConcurrentExecutor::ConcurrentExecutor(std::shared_ptr<Connection> connection, TRITONBACKEND_ModelInstance* instance,
-                                       std::string model, std::string cached_output, WarmupGuard* warmup,
-                                       std::shared_ptr<ServiceChannel> service,
-                                       const std::vector<uint32_t>& input_ranks, InstanceMetrics* metrics)
-    : connection_(std::move(connection)),
-      statistics_(instance),
-      model_(std::move(model)),
-      cached_output_(std::move(cached_output)),
-      warmup_(warmup),
-      service_(std::move(service)),
-      input_ranks_(input_ranks),
-      metrics_(metrics) {
+ConcurrentExecutor::InFlightBatch::InFlightBatch(Batch batch, bool is_warmup)
+    : batch(std::move(batch)),
+      closed(this->batch.requests().size()),
+      ended(closed.size()),
+      leaving(closed.size()),
+      open(closed.size()),
+      is_warmup(is_warmup) {
+  timing.exec_start = MonotonicNs();
+}
+
+bool ConcurrentExecutor::InFlightBatch::IsComplete() const {
+  return open == 0 && std::find(closed.begin(), closed.end(), false) == closed.end();
+}
+
+ConcurrentExecutor::ConcurrentExecutor(std::shared_ptr<Connection> connection, std::shared_ptr<ServiceChannel> service,
+                                       const InstanceContext* context)
+    : connection_(std::move(connection)), service_(std::move(service)), context_(*context) {
   listener_ = std::thread([this] { Listen(); });
 }
 
@@ -50,53 +55,68 @@ size_t ConcurrentExecutor::in_flight() {
 
 bool ConcurrentExecutor::Submit(NotificationKind kind, TRITONBACKEND_Request** requests, uint32_t request_count) {
   if (!alive()) return false;
-  auto batch_in_flight =
-      std::make_unique<InFlightBatch>(Batch(connection_->model(), input_ranks_, requests, request_count));
-  batch_in_flight->timing.exec_start = MonotonicNs();
-  for (const Rejection& rejection : batch_in_flight->batch.rejections()) {
-    const HeldResponses held(batch_in_flight->batch, cached_output_);
-    Refuse(rejection.request, rejection.code, "model '" + model_ + "': " + rejection.reason);
-    statistics_.Close(rejection.request, false, Timing(), 0);
+  std::unique_ptr<InFlightBatch> batch_in_flight = Examine(kind, requests, request_count);
+  if (batch_in_flight == nullptr) return true;
+  const std::optional<Notification> notification = Write(kind, batch_in_flight.get());
+  if (!notification.has_value() || !Add(notification->sequence, std::move(batch_in_flight))) return true;
+  Send(*notification);
+  AwaitRoom(notification->sequence);
+  return true;
+}
+
+std::unique_ptr<ConcurrentExecutor::InFlightBatch> ConcurrentExecutor::Examine(NotificationKind kind,
+                                                                               TRITONBACKEND_Request** requests,
+                                                                               uint32_t request_count) {
+  auto batch_in_flight = std::make_unique<InFlightBatch>(
+      Batch(connection_->model(), context_.input_ranks, requests, request_count), kind == NotificationKind::kWarmup);
+  const Batch& batch = batch_in_flight->batch;
+  for (const Rejection& rejection : batch.rejections()) {
+    const HeldResponses held(batch, context_.responder.cached_output());
+    Refuse(rejection.request, rejection.code, context_.Describe(rejection.reason));
+    context_.statistics.Close(rejection.request, false, Timing(), 0);
   }
-  const size_t count = batch_in_flight->batch.requests().size();
-  if (count == 0) return true;
-  batch_in_flight->is_warmup = kind == NotificationKind::kWarmup;
+  if (batch.requests().empty()) return nullptr;
   if (!batch_in_flight->is_warmup) {
-    metrics_->Begin(batch_in_flight->batch.requests(), batch_in_flight->batch.total_rows(),
-                    batch_in_flight->timing.exec_start);
+    context_.metrics->Begin(batch.requests(), batch.total_rows(), batch_in_flight->timing.exec_start);
   }
-  batch_in_flight->open = count;
-  batch_in_flight->closed.resize(count);
-  batch_in_flight->ended.resize(count);
-  batch_in_flight->leaving.resize(count);
+  return batch_in_flight;
+}
+
+std::optional<Notification> ConcurrentExecutor::Write(NotificationKind kind, InFlightBatch* batch_in_flight) {
   Block block;
   int64_t size = 0;
   try {
     const std::lock_guard<std::mutex> memory(memory_mutex_);
     block = batch_in_flight->batch.Write(connection_->arena().get(), connection_->device_arena(), &size);
   } catch (const std::exception& error) {
-    for (size_t i = 0; i < count; ++i) Fail(batch_in_flight.get(), i, TRITONSERVER_ERROR_INTERNAL, error.what());
-    return true;
+    FailAll(batch_in_flight, TRITONSERVER_ERROR_INTERNAL, error.what());
+    return std::nullopt;
   }
   batch_in_flight->timing.sent = MonotonicNs();
-  const int64_t sequence = connection_->NextSequence();
-  if (!batch_in_flight->batch.call_chain().empty()) service_->Began(sequence, batch_in_flight->batch.call_chain());
+  return Notification{static_cast<int64_t>(kind), connection_->NextSequence(), block.offset, size};
+}
+
+bool ConcurrentExecutor::Add(int64_t sequence, std::unique_ptr<InFlightBatch> batch_in_flight) {
+  batch_in_flight->call_chain.emplace(service_, sequence, batch_in_flight->batch.call_chain());
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!broken_) in_flight_[sequence] = std::move(batch_in_flight);
   }
-  if (batch_in_flight != nullptr) {
-    for (size_t i = 0; i < count; ++i)
-      Fail(batch_in_flight.get(), i, TRITONSERVER_ERROR_UNAVAILABLE, "the worker has gone");
-    return true;
-  }
-  // Without the lock: this may block until the worker receives, and the worker may wait for its responses to be
-  // received.
+  if (batch_in_flight == nullptr) return true;
+  FailAll(batch_in_flight.get(), TRITONSERVER_ERROR_UNAVAILABLE, "the worker has gone");
+  return false;
+}
+
+// Without the lock: this may block until the worker receives, and the worker may wait for its responses to be received.
+void ConcurrentExecutor::Send(const Notification& notification) {
   try {
-    connection_->Send(kind, sequence, block.offset, size);
+    connection_->Send(notification);
   } catch (const ChannelError&) {
     // The receiving thread notices, and fails all requests in flight.
   }
+}
+
+void ConcurrentExecutor::AwaitRoom(int64_t sequence) {
   const bool deferred = connection_->model().mode == ExecutionMode::kDeferred;
   // A busy worker takes batches late. What arrives meanwhile had better wait in Triton's queue, and become one.
   if (!deferred && in_flight() > 1) {
@@ -108,7 +128,6 @@ bool ConcurrentExecutor::Submit(NotificationKind kind, TRITONBACKEND_Request** r
     if (broken_) return true;
     return in_flight_.size() < limit && (!deferred || returned_ >= sequence || in_flight_.count(sequence) == 0);
   });
-  return true;
 }
 
 void ConcurrentExecutor::Listen() {
@@ -139,16 +158,15 @@ void ConcurrentExecutor::Receive(const Notification& notification) {
   const bool is_result = notification.kind == static_cast<int64_t>(NotificationKind::kResult);
   if (!is_result && notification.kind != static_cast<int64_t>(NotificationKind::kResponses))
     throw ProtocolError("the worker sent a response out of turn");
-  const char* message = connection_->worker_arena().At(notification.offset, notification.size);
-  MessageReader reader(message, notification.size);
+  const PeerBlock message(&connection_->worker_arena(), notification.offset, notification.size);
+  MessageReader reader(message.data(), message.size());
   if (is_result) {
     const ResultMessage result = DecodeResult(&reader);
-    Deliver(notification.sequence, result, message + reader.data_offset());
+    Deliver(notification.sequence, result, message.data() + reader.data_offset());
   } else {
     const ResponsesMessage responses = DecodeResponses(&reader);
-    for (const ResponseEntry& response : responses.responses) Deliver(response, message + reader.data_offset());
+    for (const ResponseEntry& response : responses.responses) Deliver(response, message.data() + reader.data_offset());
   }
-  connection_->worker_arena().Release(notification.offset);
 }
 
 ConcurrentExecutor::InFlightBatch* ConcurrentExecutor::Find(int64_t sequence) {
@@ -164,17 +182,18 @@ void ConcurrentExecutor::Deliver(int64_t sequence, const ResultMessage& result, 
     throw ProtocolError("the worker sent a result out of turn");
   }
   const Batch& batch = batch_in_flight->batch;
-  const HeldResponses held(batch, cached_output_);
+  const HeldResponses held(batch, context_.responder.cached_output());
   batch_in_flight->timing.compute_start = result.compute_start_ns;
   batch_in_flight->timing.compute_end = result.compute_end_ns;
-  ReportFailures(result.failures, batch.requests().size(), *metrics_);
+  context_.Report(result.failures, batch.requests().size());
   // The final responses to cancelled requests are sent by the poll for them.
   std::vector<bool> left_out = batch_in_flight->closed;
   for (size_t i = 0; i < left_out.size(); ++i) left_out[i] = left_out[i] || IsCancelled(batch.requests()[i]);
   for (const RequestFailure& failure : result.failures) {
-    if (failure.code != kReschedule) warmup_->Done(false);  // before Triton learns of it
+    if (!failure.failure.is_reschedule()) context_.warmup->Done(false);  // before Triton learns of it
   }
-  const std::vector<Outcome> outcomes = Respond(batch, connection_.get(), result, data, cached_output_, left_out);
+  const std::vector<Outcome> outcomes =
+      ResultResponder(batch, connection_.get(), result, data, context_.responder).Respond(left_out);
   for (size_t i = 0; i < outcomes.size(); ++i) {
     if (left_out[i]) continue;
     if (outcomes[i] == Outcome::kRescheduled) {
@@ -198,33 +217,12 @@ void ConcurrentExecutor::Deliver(const ResponseEntry& response, const char* data
   if (response.response && !response.final && !connection_->model().decoupled) {
     throw ProtocolError("the worker sent several responses, which only decoupled models may do");
   }
-  const HeldResponses held(batch_in_flight->batch, cached_output_);
+  const HeldResponses held(batch_in_flight->batch, context_.responder.cached_output());
   batch_in_flight->timing.compute_start = response.compute_start_ns;
   batch_in_flight->timing.compute_end = response.compute_end_ns;
   if (!batch_in_flight->closed[request]) {  // otherwise the client has gone, or got an error
-    if (IsCancelled(batch_in_flight->batch.requests()[request])) {
-      // Its final response is sent by the poll for such requests.
-    } else if (response.failed && response.code == kReschedule) {
-      Reschedule(batch_in_flight, request, response.final);
-    } else if (response.failed) {
-      if (!response.detail.empty()) Log(TRITONSERVER_LOG_ERROR, response.detail);
-      metrics_->CountError(response.error, 1);
-      Refuse(batch_in_flight->batch.requests()[request], static_cast<TRITONSERVER_Error_Code>(response.code),
-             response.message);
-      Close(batch_in_flight, request, false);
-    } else if (response.response) {
-      const bool responded = Respond(batch_in_flight->batch, connection_->model(), response, data, cached_output_);
-      if (response.final || !responded) Close(batch_in_flight, request, responded);
-    } else if (response.final && connection_->model().decoupled) {
-      RespondFinal(batch_in_flight->batch.requests()[request]);
-      Close(batch_in_flight, request, true);
-    } else if (response.final) {
-      Fail(batch_in_flight, request, TRITONSERVER_ERROR_INTERNAL, "the request ended without a response");
-    }
-    if (batch_in_flight->closed[request] && !response.final) {
-      const std::lock_guard<std::mutex> memory(memory_mutex_);
-      batch_in_flight->batch.Cancel(request);
-    }
+    Respond(batch_in_flight, response, data);
+    if (batch_in_flight->closed[request] && !response.final) Cancel(*batch_in_flight, request);
   }
   if (!response.final) return;
   batch_in_flight->ended[request] = true;
@@ -232,15 +230,35 @@ void ConcurrentExecutor::Deliver(const ResponseEntry& response, const char* data
   Complete(response.sequence, batch_in_flight);
 }
 
-// Completes a batch once the worker has ended it, and all its requests were returned to Triton.
+void ConcurrentExecutor::Respond(InFlightBatch* batch_in_flight, const ResponseEntry& response, const char* data) {
+  const auto index = static_cast<size_t>(response.request);
+  TRITONBACKEND_Request* const request = batch_in_flight->request(index);
+  const bool is_decoupled = connection_->model().decoupled;
+  if (IsCancelled(request)) return;  // its final response is sent by the poll for such requests
+  if (response.failure.has_value() && response.failure->is_reschedule()) {
+    Reschedule(batch_in_flight, index, response.final);
+  } else if (response.failure.has_value()) {
+    context_.Report(*response.failure, 1);
+    Refuse(request, static_cast<TRITONSERVER_Error_Code>(response.failure->code), response.failure->message);
+    Close(batch_in_flight, index, false);
+  } else if (response.response) {
+    const bool responded =
+        context_.responder.RespondOutputs(batch_in_flight->batch, connection_->model(), response, data);
+    if (response.final || !responded) Close(batch_in_flight, index, responded);
+  } else if (response.final && is_decoupled) {
+    context_.responder.RespondEnd(request);
+    Close(batch_in_flight, index, true);
+  } else if (response.final) {
+    Fail(batch_in_flight, index, TRITONSERVER_ERROR_INTERNAL, "the request ended without a response");
+  }
+}
+
 void ConcurrentExecutor::Complete(int64_t sequence, InFlightBatch* batch_in_flight) {
-  if (batch_in_flight->open > 0 ||
-      std::find(batch_in_flight->closed.begin(), batch_in_flight->closed.end(), false) != batch_in_flight->closed.end())
-    return;
-  if (!batch_in_flight->any_failed) warmup_->Done(true);
-  if (batch_in_flight->any_succeeded)
-    statistics_.CloseBatch(batch_in_flight->batch.total_rows(), batch_in_flight->timing, MonotonicNs());
-  if (!batch_in_flight->batch.call_chain().empty()) service_->Ended(sequence);
+  if (!batch_in_flight->IsComplete()) return;
+  if (!batch_in_flight->any_failed) context_.warmup->Done(true);
+  if (batch_in_flight->any_succeeded) {
+    context_.statistics.CloseBatch(batch_in_flight->batch.total_rows(), batch_in_flight->timing, MonotonicNs());
+  }
   const std::lock_guard<std::mutex> lock(mutex_);
   in_flight_.erase(sequence);
   room_.notify_one();
@@ -254,50 +272,58 @@ void ConcurrentExecutor::PollCancelled() {
     in_flight.reserve(in_flight_.size());
     for (const auto& [sequence, batch_in_flight] : in_flight_) in_flight.emplace_back(sequence, batch_in_flight.get());
   }
-  static const bool is_late = NeedsWorkaround("late-responses");
   for (const auto& [sequence, batch_in_flight] : in_flight) {
-    bool any = false;
-    for (size_t i = 0; i < batch_in_flight->closed.size(); ++i) {
-      if (batch_in_flight->closed[i]) continue;
-      const Cancellation cancellation =
-          CancellationOf(batch_in_flight->batch.requests()[i], batch_in_flight->timing.exec_start);
-      if (cancellation == Cancellation::kNone) continue;
-      if (cancellation == Cancellation::kByClient && is_late && !batch_in_flight->leaving[i]) {
-        // Workaround for Triton (late-responses): not at once, since a response sent while Triton handles a client's
-        // departure may crash the server (https://github.com/triton-inference-server/server/pull/7840).
-        batch_in_flight->leaving[i] = true;
-      } else {
-        const HeldResponses held(batch_in_flight->batch, cached_output_);
-        Refuse(batch_in_flight->batch.requests()[i], Code(cancellation),
-               "model '" + model_ + "': " + Reason(cancellation));
-        metrics_->CountCancelled(cancellation);
-        Close(batch_in_flight, i, false);
-        any = true;
-      }
-      const std::lock_guard<std::mutex> memory(memory_mutex_);
-      batch_in_flight->batch.Cancel(i);
-    }
-    if (any) Complete(sequence, batch_in_flight);
+    if (PollCancelled(batch_in_flight)) Complete(sequence, batch_in_flight);
   }
+}
+
+bool ConcurrentExecutor::PollCancelled(InFlightBatch* batch_in_flight) {
+  static const bool is_late = NeedsWorkaround("late-responses");
+  bool any = false;
+  for (size_t i = 0; i < batch_in_flight->closed.size(); ++i) {
+    if (batch_in_flight->closed[i]) continue;
+    TRITONBACKEND_Request* const request = batch_in_flight->request(i);
+    const Cancellation cancellation = CancellationOf(request, batch_in_flight->timing.exec_start);
+    if (cancellation == Cancellation::kNone) continue;
+    if (cancellation == Cancellation::kByClient && is_late && !batch_in_flight->leaving[i]) {
+      // Workaround for Triton (late-responses): not at once, since a response sent while Triton handles a client's
+      // departure may crash the server (https://github.com/triton-inference-server/server/pull/7840).
+      batch_in_flight->leaving[i] = true;
+    } else {
+      const HeldResponses held(batch_in_flight->batch, context_.responder.cached_output());
+      Refuse(request, Code(cancellation), context_.Describe(Reason(cancellation)));
+      context_.metrics->CountCancelled(cancellation);
+      Close(batch_in_flight, i, false);
+      any = true;
+    }
+    Cancel(*batch_in_flight, i);
+  }
+  return any;
+}
+
+// Sets a request's cancel flag.
+void ConcurrentExecutor::Cancel(const InFlightBatch& batch_in_flight, size_t request) {
+  const std::lock_guard<std::mutex> memory(memory_mutex_);
+  batch_in_flight.batch.Cancel(request);
 }
 
 void ConcurrentExecutor::Reschedule(InFlightBatch* batch_in_flight, size_t request, bool final) {
   if (!final) throw ProtocolError("the worker sent more for a request that it rescheduled");
-  const Outcome outcome = pytriton::Reschedule(batch_in_flight->batch.requests()[request], cached_output_);
+  const Outcome outcome = context_.responder.Reschedule(batch_in_flight->request(request));
   if (outcome == Outcome::kFailed) return Close(batch_in_flight, request, false);
   Leave(batch_in_flight, request);
 }
 
 void ConcurrentExecutor::Leave(InFlightBatch* batch_in_flight, size_t request) {
-  if (!batch_in_flight->is_warmup) metrics_->Leave();
+  if (!batch_in_flight->is_warmup) context_.metrics->Leave();
   batch_in_flight->closed[request] = true;
   batch_in_flight->any_succeeded = true;
 }
 
 void ConcurrentExecutor::Refuse(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code,
                                 const std::string& message) {
-  warmup_->Done(false);  // before Triton learns of it
-  RespondError(request, code, message, cached_output_);
+  context_.warmup->Done(false);  // before Triton learns of it
+  context_.responder.RespondError(request, code, message);
 }
 
 void ConcurrentExecutor::Close(InFlightBatch* batch_in_flight, size_t request, bool succeeded) {
@@ -305,20 +331,25 @@ void ConcurrentExecutor::Close(InFlightBatch* batch_in_flight, size_t request, b
   (succeeded ? batch_in_flight->any_succeeded : batch_in_flight->any_failed) = true;
   const uint64_t now = MonotonicNs();
   if (!batch_in_flight->is_warmup) {
-    metrics_->Ran(batch_in_flight->timing, 1);
-    metrics_->End(batch_in_flight->batch.requests()[request], batch_in_flight->timing.exec_start, now);
+    context_.metrics->Ran(batch_in_flight->timing, 1);
+    context_.metrics->End(batch_in_flight->request(request), batch_in_flight->timing.exec_start, now);
   }
-  statistics_.Close(batch_in_flight->batch.requests()[request], succeeded, batch_in_flight->timing, now);
+  context_.statistics.Close(batch_in_flight->request(request), succeeded, batch_in_flight->timing, now);
 }
 
 void ConcurrentExecutor::Fail(InFlightBatch* batch_in_flight, size_t request, TRITONSERVER_Error_Code code,
                               const std::string& reason) {
   if (batch_in_flight->closed[request]) return;
-  const std::string message = "model '" + model_ + "': " + reason;
+  const std::string message = context_.Describe(reason);
   Log(TRITONSERVER_LOG_ERROR, message);
-  const HeldResponses held(batch_in_flight->batch, cached_output_);
-  Refuse(batch_in_flight->batch.requests()[request], code, message);
+  const HeldResponses held(batch_in_flight->batch, context_.responder.cached_output());
+  Refuse(batch_in_flight->request(request), code, message);
   Close(batch_in_flight, request, false);
+}
+
+void ConcurrentExecutor::FailAll(InFlightBatch* batch_in_flight, TRITONSERVER_Error_Code code,
+                                 const std::string& reason) {
+  for (size_t i = 0; i < batch_in_flight->closed.size(); ++i) Fail(batch_in_flight, i, code, reason);
 }
 
 void ConcurrentExecutor::Break(const std::string& reason, TRITONSERVER_Error_Code code) {
@@ -330,9 +361,7 @@ void ConcurrentExecutor::Break(const std::string& reason, TRITONSERVER_Error_Cod
     room_.notify_all();
   }
   connection_->Close();
-  for (const auto& [sequence, batch_in_flight] : in_flight) {
-    for (size_t i = 0; i < batch_in_flight->closed.size(); ++i) Fail(batch_in_flight.get(), i, code, reason);
-  }
+  for (const auto& [sequence, batch_in_flight] : in_flight) FailAll(batch_in_flight.get(), code, reason);
 }
 
 }  // namespace pytriton

@@ -6,29 +6,28 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "model_instance/batch.h"
-#include "services/model_metrics.h"
+#include "model_instance/instance_context.h"
 #include "services/service_channel.h"
 #include "transport/connection.h"
 #include "triton/api.h"
 #include "triton/cancellation.h"
 #include "triton/request_statistics.h"
-#include "triton/workarounds/warmup_guard.h"
 
 namespace pytriton {
 
 class ConcurrentExecutor {
  public:
-  // Starts to receive responses. `cached_output`: an output of a model with a response cache, or empty. `input_ranks`:
-  // as for a batch; they outlive the executor, and so do the instance's metrics.
-  ConcurrentExecutor(std::shared_ptr<Connection> connection, TRITONBACKEND_ModelInstance* instance, std::string model,
-                     std::string cached_output, WarmupGuard* warmup, std::shared_ptr<ServiceChannel> service,
-                     const std::vector<uint32_t>& input_ranks, InstanceMetrics* metrics);
+  // Starts to receive responses. `service`: the worker's channel. `context` outlives the executor.
+  ConcurrentExecutor(std::shared_ptr<Connection> connection, std::shared_ptr<ServiceChannel> service,
+                     const InstanceContext* context);
   ~ConcurrentExecutor();
   ConcurrentExecutor(const ConcurrentExecutor&) = delete;
   ConcurrentExecutor& operator=(const ConcurrentExecutor&) = delete;
@@ -44,42 +43,56 @@ class ConcurrentExecutor {
  private:
   // A batch that the worker is serving.
   struct InFlightBatch {
-    explicit InFlightBatch(Batch batch) : batch(std::move(batch)) {}
+    InFlightBatch(Batch batch, bool is_warmup);
+
+    TRITONBACKEND_Request* request(size_t index) const { return batch.requests()[index]; }
+    // Whether the worker has ended all requests, and they were returned to Triton.
+    bool IsComplete() const;
 
     Batch batch;
     Timing timing;
     std::vector<bool> closed;   // requests that were returned to Triton
     std::vector<bool> ended;    // requests that the worker has ended
     std::vector<bool> leaving;  // requests whose client has gone
-    size_t open = 0;            // requests that the worker has not ended
+    size_t open;                // requests that the worker has not ended
     bool any_succeeded = false;
     bool any_failed = false;
-    bool is_warmup = false;  // which is not counted
+    const bool is_warmup;  // which is not counted
+    std::optional<ActiveCallChain> call_chain;
   };
 
+  // Returns the batch of those requests that can be served, null if there are none; rejects the others.
+  std::unique_ptr<InFlightBatch> Examine(NotificationKind kind, TRITONBACKEND_Request** requests,
+                                         uint32_t request_count);
+  // Writes a batch to the arena; fails its requests if that is impossible. Returns the message's location.
+  std::optional<Notification> Write(NotificationKind kind, InFlightBatch* batch_in_flight);
+  // Adds a batch to those in flight; fails its requests if the worker has gone. Returns whether it was added.
+  bool Add(int64_t sequence, std::unique_ptr<InFlightBatch> batch_in_flight);
+  void Send(const Notification& notification);
+  void AwaitRoom(int64_t sequence);
   size_t in_flight();
   void Listen();
   void Receive(const Notification& notification);
   InFlightBatch* Find(int64_t sequence);
   void Deliver(int64_t sequence, const ResultMessage& result, const char* data);
   void Deliver(const ResponseEntry& response, const char* data);
+  void Respond(InFlightBatch* batch_in_flight, const ResponseEntry& response, const char* data);
   void Complete(int64_t sequence, InFlightBatch* batch_in_flight);
   void Reschedule(InFlightBatch* batch_in_flight, size_t request, bool final);
   void Leave(InFlightBatch* batch_in_flight, size_t request);
   void PollCancelled();
+  // Looks for cancelled requests of a batch; returns whether any was closed.
+  bool PollCancelled(InFlightBatch* batch_in_flight);
+  void Cancel(const InFlightBatch& batch_in_flight, size_t request);
   void Refuse(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& message);
   void Close(InFlightBatch* batch_in_flight, size_t request, bool succeeded);
   void Fail(InFlightBatch* batch_in_flight, size_t request, TRITONSERVER_Error_Code code, const std::string& reason);
+  void FailAll(InFlightBatch* batch_in_flight, TRITONSERVER_Error_Code code, const std::string& reason);
   void Break(const std::string& reason, TRITONSERVER_Error_Code code);
 
   const std::shared_ptr<Connection> connection_;
-  const RequestStatistics statistics_;
-  const std::string model_;
-  const std::string cached_output_;
-  WarmupGuard* const warmup_;
   const std::shared_ptr<ServiceChannel> service_;
-  const std::vector<uint32_t>& input_ranks_;
-  InstanceMetrics* const metrics_;
+  const InstanceContext& context_;
   std::mutex memory_mutex_;  // guards the arena and its cancel flags
   std::mutex mutex_;         // guards the members below
   std::condition_variable room_;

@@ -12,16 +12,17 @@
 #include "model_instance/batch_builder.h"
 #include "model_instance/client_process_watch.h"
 #include "model_instance/concurrent_executor.h"
-#include "model_instance/responses.h"
+#include "model_instance/instance_context.h"
+#include "model_instance/registry_client.h"
+#include "model_instance/sequential_executor.h"
 #include "model_instance/worker_pool.h"
-#include "python_models/restart_counter.h"
 #include "python_models/worker_supervisor.h"
 #include "services/model_metrics.h"
+#include "services/restart_counter.h"
 #include "services/service_thread.h"
 #include "transport/connection.h"
 #include "triton/api.h"
-#include "triton/request_statistics.h"
-#include "triton/workarounds/warmup_guard.h"
+#include "triton/model_config.h"
 
 namespace pytriton {
 
@@ -49,10 +50,8 @@ class Instance {
  private:
   // Waits for a worker whose process is being restarted, while `wanted` returns true.
   void Connect(int timeout_ms, const std::function<bool()>& wanted);
-  void Count(int64_t restart_counter);
-  void ReadWorkerFile(const std::string& path);
-  void ReadConfig();
-  std::shared_ptr<Connection> ConnectToKept(const std::function<bool()>& wanted) const;
+  void CountRestarts(int64_t restart_count);
+  std::shared_ptr<Connection> ConnectToSupervised(const std::function<bool()>& wanted) const;
   std::shared_ptr<Connection> ConnectToBound(int service_fd, int timeout_ms, const std::function<bool()>& wanted);
   bool alive() const;
   // Shares the worker with other instances, once it is warm.
@@ -70,34 +69,28 @@ class Instance {
   // Does not throw: the server, which is started again, does not go on with requests that nobody has.
   void ExecuteBuilt() noexcept;
   void RejectCancelled(const std::vector<TRITONBACKEND_Request*>& requests) const;
-  void ExecuteOne(NotificationKind kind, ConnectedWorker* worker, TRITONBACKEND_Request** requests,
-                  uint32_t request_count);
-  std::vector<Outcome> Infer(NotificationKind kind, ConnectedWorker* worker, Batch* batch, Timing* timing);
-  std::vector<Outcome> Fail(const Batch& batch, TRITONSERVER_Error_Code code, const std::string& reason) const;
-  void Reject(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& reason) const;
+  // Rejects the requests of a batch for which there is no worker, for this reason or because they were cancelled.
+  void RejectAll(TRITONBACKEND_Request** requests, uint32_t request_count, uint64_t exec_start,
+                 const std::string& reason) const;
 
-  TRITONBACKEND_ModelInstance* const instance_;
   const Observer on_connect_;
   ServiceThread* const services_;
   WorkerPool* const pool_;
   std::atomic<int>* const instance_count_;
-  const RequestStatistics statistics_;
-  const std::unique_ptr<WorkerSupervisor> supervisor_;
+  const std::unique_ptr<WorkerSupervisor> supervisor_;  // null for a bound model
   TRITONSERVER_Server* server_ = nullptr;
-  std::string controller_;
-  std::string registry_;
-  RegistrationMessage identity_;
-  std::string cached_output_;
-  std::vector<uint32_t> input_ranks_;  // of the worker's inputs; 0 if unknown
-  std::unique_ptr<WarmupGuard> warmup_;
-  int warmups_left_ = 0;                                // batches of the warm-up that Triton has not sent yet
-  std::unique_ptr<InstanceMetrics> metrics_;            // outlives the executor
-  ConnectedWorker worker_;                              // its own
-  bool is_sequential_ = false;                          // whether it takes one batch at a time
-  bool is_shared_ = false;                              // whether it is in the pool
-  std::unique_ptr<ConcurrentExecutor> executor_;        // in concurrent mode
-  std::shared_ptr<ClientProcessWatch> client_process_;  // null if there is a supervisor
-  std::unique_ptr<RestartCounter> restart_counter_;     // of a bound model whose worker has its own process
+  const ModelConfig config_;
+  const WorkerFile worker_file_;  // of a bound model
+  const RegistrationMessage identity_;
+  InstanceContext context_;
+  int warmups_left_;                                         // batches of the warm-up that Triton has not sent yet
+  ConnectedWorker worker_;                                   // its own
+  ExecutionMode mode_ = ExecutionMode::kSequential;          // the worker's
+  bool is_shared_ = false;                                   // whether it is in the pool
+  const SequentialExecutor sequential_executor_;             // in sequential mode
+  std::unique_ptr<ConcurrentExecutor> concurrent_executor_;  // null in sequential mode
+  std::shared_ptr<ClientProcessWatch> client_process_;       // null if there is a supervisor
+  std::unique_ptr<RestartCounter> restart_counter_;          // of a bound model whose worker has its own process
   int64_t restarts_seen_ = 0;
   std::unique_ptr<BatchBuilder> builder_;  // null if Triton makes the batches
   bool is_warned_ = false;                 // that it cannot build any

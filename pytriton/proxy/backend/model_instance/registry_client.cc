@@ -187,7 +187,7 @@ RegistrationReply Register(const std::string& registry, const RegistrationMessag
   if (response[0] != "admitted") throw RegistrationError(response[1]);
   MessageReader reader(response[1].data(), static_cast<int64_t>(response[1].size()));
   RegistrationReply admitted{DecodeAdmission(&reader), "", std::nullopt};
-  if (response.size() > 2) admitted.restart_counter = std::atoll(response[2].c_str());
+  if (response.size() > 2) admitted.restart_count = std::atoll(response[2].c_str());
   return admitted;
 }
 

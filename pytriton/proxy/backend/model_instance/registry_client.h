@@ -22,8 +22,8 @@ class RegistrationError : public std::runtime_error {
 
 // The file `worker` that the controller writes into the model's version folder: one `key=value` per line.
 struct WorkerFile {
-  std::string registry;         // ZeroMQ endpoint
-  std::string binding;          // the controller's key of the binding
+  std::string registry{};       // ZeroMQ endpoint
+  std::string binding{};        // the controller's key of the binding
   std::string controller{};     // the socket on which the controller waits for a service channel; empty if it does not
   std::string cached_output{};  // one of its outputs if Triton caches its responses; else empty
 
@@ -35,7 +35,7 @@ struct WorkerFile {
 struct RegistrationReply {
   std::optional<AdmissionMessage> admission;  // the worker; empty if the instance is to try again
   std::string reason;                         // why it is to try again
-  std::optional<int64_t> restart_counter;     // of the worker's process, if it has its own
+  std::optional<int64_t> restart_count;       // of the worker's process, if it has its own
 };
 
 // Throws RegistrationError if the registry refuses or does not reply.

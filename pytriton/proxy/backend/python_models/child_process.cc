@@ -20,8 +20,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kFirstFile = 3;
 constexpr int kOutOfTheWay = 64;  // of the descriptors that files are to have
-constexpr std::chrono::milliseconds kLook(5);
-constexpr std::chrono::seconds kLastWords(1);  // from a closed control channel to the exit of the process
+constexpr std::chrono::milliseconds kExitPollInterval(5);
+constexpr std::chrono::seconds kExitTimeout(1);  // from a closed control channel to the exit of the process
 
 std::vector<char*> Pointers(const std::vector<std::string>& texts) {
   std::vector<char*> pointers;
@@ -31,22 +31,36 @@ std::vector<char*> Pointers(const std::vector<std::string>& texts) {
   return pointers;
 }
 
+// The program that the launcher becomes, and the launcher.
+std::string ProgramOf(const ProcessSpec& spec) {
+  return spec.words.size() > 1 ? spec.words[1] + " by " + spec.words[0] : spec.words[0];
+}
+
+// Throws ProcessError if a process cannot be started because of `error`, a value of errno.
+void CheckStart(int error, const ProcessSpec& spec) {
+  if (error != 0) throw ProcessError("cannot start " + ProgramOf(spec) + ": " + std::strerror(error));
+}
+
 // The files of a new process: an empty standard input, our output, and those passed to it.
 class FileActions {
  public:
-  explicit FileActions(const std::vector<const FileDescriptor*>& files) {
-    posix_spawn_file_actions_init(&actions_);
-    posix_spawn_file_actions_addopen(&actions_, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    int number = kFirstFile;
-    for (const FileDescriptor* file : files) {
-      copies_.emplace_back(fcntl(file->get(), F_DUPFD_CLOEXEC, kOutOfTheWay));
-      posix_spawn_file_actions_adddup2(&actions_, copies_.back().get(), number++);
-    }
-    posix_spawn_file_actions_addclosefrom_np(&actions_, number);
-  }
+  FileActions() { posix_spawn_file_actions_init(&actions_); }
   ~FileActions() { posix_spawn_file_actions_destroy(&actions_); }
   FileActions(const FileActions&) = delete;
   FileActions& operator=(const FileActions&) = delete;
+
+  // Returns 0, or the error.
+  int Add(const std::vector<const FileDescriptor*>& files) {
+    int error = posix_spawn_file_actions_addopen(&actions_, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    int number = kFirstFile;
+    for (const FileDescriptor* file : files) {
+      if (error != 0) return error;
+      copies_.emplace_back(fcntl(file->get(), F_DUPFD_CLOEXEC, kOutOfTheWay));
+      if (!copies_.back().valid()) return errno;
+      error = posix_spawn_file_actions_adddup2(&actions_, copies_.back().get(), number++);
+    }
+    return error != 0 ? error : posix_spawn_file_actions_addclosefrom_np(&actions_, number);
+  }
 
   const posix_spawn_file_actions_t* get() const { return &actions_; }
 
@@ -79,8 +93,9 @@ class Attributes {
   posix_spawnattr_t attributes_;
 };
 
-// Checks whether a process has exited, or waits for it; it stays a zombie, so that its id is not used again.
-siginfo_t Look(pid_t pid, int options) {
+// Returns how a process has exited, and waits for that unless `options` says otherwise. It stays a zombie, so that its
+// id is not used again.
+siginfo_t ExitOf(pid_t pid, int options) {
   siginfo_t info = {};
   while (waitid(P_PID, pid, &info, WEXITED | WNOWAIT | options) != 0 && errno == EINTR) {
   }
@@ -92,11 +107,12 @@ siginfo_t Look(pid_t pid, int options) {
 Process::Process(const ProcessSpec& spec, const std::vector<const FileDescriptor*>& files) {
   std::vector<std::string> words = spec.words;
   words.insert(words.begin() + 1, std::to_string(getpid()));
-  const FileActions actions(files);
+  FileActions actions;
+  CheckStart(actions.Add(files), spec);
   const Attributes attributes;
-  const int error = posix_spawn(&pid_, words[0].c_str(), actions.get(), attributes.get(), Pointers(words).data(),
-                                Pointers(spec.environment).data());
-  if (error != 0) throw ProcessError("cannot start " + words[0] + ": " + std::strerror(error));
+  CheckStart(posix_spawn(&pid_, words[0].c_str(), actions.get(), attributes.get(), Pointers(words).data(),
+                         Pointers(spec.environment).data()),
+             spec);
 }
 
 Process::~Process() {
@@ -105,10 +121,10 @@ Process::~Process() {
   }
 }
 
-bool Process::alive() const { return Look(pid_, WNOHANG).si_pid == 0; }
+bool Process::alive() const { return ExitOf(pid_, WNOHANG).si_pid == 0; }
 
 void Process::Wait() const {
-  Look(pid_, 0);
+  ExitOf(pid_, 0);
   Kill();  // the rest of its group
 }
 
@@ -116,7 +132,7 @@ bool Process::WaitFor(std::chrono::milliseconds timeout) const {
   const auto deadline = Clock::now() + timeout;
   while (alive()) {
     if (Clock::now() > deadline) return false;
-    std::this_thread::sleep_for(kLook);
+    std::this_thread::sleep_for(kExitPollInterval);
   }
   return true;
 }
@@ -124,7 +140,7 @@ bool Process::WaitFor(std::chrono::milliseconds timeout) const {
 void Process::Kill() const { kill(-pid_, SIGKILL); }
 
 std::string Process::DescribeExit() const {
-  const siginfo_t info = Look(pid_, 0);
+  const siginfo_t info = ExitOf(pid_, 0);
   if (info.si_code == CLD_EXITED) return "ended with exit status " + std::to_string(info.si_status);
   const char* name = sigabbrev_np(info.si_status);
   return "was killed by " + (name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(info.si_status));
@@ -146,7 +162,7 @@ CommandReply ChildProcess::Call(const CommandMessage& command, Timeout timeout) 
   try {
     frame = control_.Call(command, waiting);
   } catch (const ControlChannelError&) {
-    if (!process_.WaitFor(kLastWords)) process_.Kill();
+    if (!process_.WaitFor(kExitTimeout)) process_.Kill();
     throw ProcessError("its worker process " + process_.DescribeExit());
   }
   CommandReply reply = DecodeReply(frame);

@@ -4,13 +4,15 @@
 #include <utility>
 #include <vector>
 
-#include "python_models/restart_counter.h"
+#include "services/restart_counter.h"
 #include "triton/error.h"
+#include "triton/model_config.h"
 
 namespace pytriton {
 
 namespace {
 
+constexpr char kEnvironmentParameter[] = "EXECUTION_ENV_PATH";
 constexpr char kModelFolder[] = "$$TRITON_MODEL_DIRECTORY";
 constexpr char kLibraryPath[] = "LD_LIBRARY_PATH=";
 constexpr char kOwnLibraryPath[] = "PYTRITON_LIBRARY_PATH";
@@ -37,14 +39,14 @@ ChildProcess::Timeout StartTimeout(const Json& settings) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
-void TellOfIdleSettings(const Json& settings) {
-  std::string idle;
+void LogIgnoredSettings(const Json& settings) {
+  std::string ignored;
   for (const char* name : {"shm-default-byte-size", "shm-growth-byte-size", "shm-region-prefix-name"}) {
-    if (!settings[name].text().empty()) idle += (idle.empty() ? "" : ", ") + std::string(name);
+    if (!settings[name].text().empty()) ignored += (ignored.empty() ? "" : ", ") + std::string(name);
   }
-  if (idle.empty()) return;
+  if (ignored.empty()) return;
   Log(TRITONSERVER_LOG_INFO,
-      "--backend-config=python: " + idle + " has no effect: shared memory is anonymous here, and grows as needed");
+      "--backend-config=python: " + ignored + " has no effect: shared memory is anonymous here, and grows as needed");
 }
 
 std::string Replaced(std::string text, const std::string& what, const std::string& with) {
@@ -84,33 +86,21 @@ auto Named(const std::string& model, Body body) {
 
 }  // namespace
 
-std::string ConfigOf(TRITONBACKEND_Model* model) {
-  TRITONSERVER_Message* config = nullptr;
-  Check(TRITONBACKEND_ModelConfig(model, 1, &config));
-  const char* json = nullptr;
-  size_t size = 0;
-  TRITONSERVER_Error* error = TRITONSERVER_MessageSerializeToJson(config, &json, &size);
-  std::string text = error == nullptr ? std::string(json, size) : std::string();
-  LogIfError(TRITONSERVER_MessageDelete(config), "cannot delete a model configuration");
-  Check(error);
-  return text;
-}
-
 PythonBackend::PythonBackend(const Json& settings, const std::string& folder, std::string code, ServiceThread* services)
     : launcher_(folder + "/pytriton-launch"),
-      host_(Variable("PYTRITON_HOST", folder + "/pytriton/python_backend/bootstrap.py")),
+      bootstrap_(Variable("PYTRITON_HOST", folder + "/pytriton/python_backend/bootstrap.py")),
       code_(std::move(code)),
       interpreter_(ChooseInterpreter(settings)),
       start_timeout_(StartTimeout(settings)),
       services_(services),
       environments_(&work_, launcher_) {
-  TellOfIdleSettings(settings);
+  LogIgnoredSettings(settings);
 }
 
 ProcessSpec PythonBackend::WorkerCommand(const ExecutionEnvironment* environment) const {
   ProcessSpec spec;
   const std::string python = FindProgram(environment != nullptr ? environment->interpreter() : interpreter_);
-  spec.words = {launcher_, python, host_};
+  spec.words = {launcher_, python, bootstrap_};
   // The libraries that the server was started with are not for the model.
   const char* library_path = std::getenv(kOwnLibraryPath);
   for (std::string& each : Environment()) {
@@ -128,29 +118,29 @@ ProcessSpec PythonBackend::WorkerCommand(const ExecutionEnvironment* environment
 PythonModel::PythonModel(TRITONBACKEND_Model* model, PythonBackend* backend) : model_(model), backend_(backend) {
   const char* text = nullptr;
   Check(TRITONBACKEND_ModelName(model, &text));
-  order_.model = text;
+  command_.model = text;
   Check(TRITONBACKEND_ModelServer(model, &server_));
   uint64_t version = 0;
   Check(TRITONBACKEND_ModelVersion(model, &version));
-  order_.version = static_cast<int64_t>(version);
+  command_.version = static_cast<int64_t>(version);
   TRITONBACKEND_ArtifactType type;
   Check(TRITONBACKEND_ModelRepository(model, &type, &text));
-  order_.repository = text;
-  order_.backend = backend->code();
-  order_.config = ConfigOf(model);
-  Named(order_.model, [this] {
-    const Json config = Json::Parse(order_.config);
-    const std::string& path = config["parameters"]["EXECUTION_ENV_PATH"]["string_value"].text();
-    if (!path.empty()) environment_ = backend_->environments()->Get(Replaced(path, kModelFolder, order_.repository));
+  command_.repository = text;
+  command_.backend = backend->code();
+  Named(command_.model, [this] {
+    const ModelConfig config = ModelConfig::Of(model_);
+    command_.config = config.json();
+    const std::string& path = config.StringParameter(kEnvironmentParameter);
+    if (!path.empty()) environment_ = backend_->environments()->Get(Replaced(path, kModelFolder, command_.repository));
   });
   bool wanted = false;
   Check(TRITONBACKEND_ModelAutoCompleteConfig(model, &wanted));
-  if (wanted) Named(order_.model, [this] { Complete(); });
+  if (wanted) Named(command_.model, [this] { Complete(); });
 }
 
 void PythonModel::Complete() {
   first_ = NewSupervisor();
-  CommandMessage command = order_;
+  CommandMessage command = command_;
   command.command = Command::kCompleteConfig;
   const std::string config = first_->Complete(command);
   TRITONSERVER_Message* message = nullptr;
@@ -158,7 +148,7 @@ void PythonModel::Complete() {
   TRITONSERVER_Error* error = TRITONBACKEND_ModelSetConfig(model_, 1, message);
   LogIfError(TRITONSERVER_MessageDelete(message), "cannot delete a model configuration");
   Check(error);
-  order_.config = ConfigOf(model_);  // Triton has added to it
+  command_.config = ModelConfig::Of(model_).json();  // Triton has added to it
 }
 
 std::unique_ptr<WorkerSupervisor> PythonModel::Load(TRITONBACKEND_ModelInstance* instance) {
@@ -167,9 +157,9 @@ std::unique_ptr<WorkerSupervisor> PythonModel::Load(TRITONBACKEND_ModelInstance*
     const std::lock_guard<std::mutex> lock(mutex_);
     supervisor = std::move(first_);
   }
-  return Named(order_.model, [&] {
+  return Named(command_.model, [&] {
     if (supervisor == nullptr) supervisor = NewSupervisor();
-    CommandMessage command = order_;
+    CommandMessage command = command_;
     command.command = Command::kLoad;
     command.folder = backend_->NewFolder();
     const char* name = nullptr;
@@ -188,11 +178,11 @@ std::unique_ptr<WorkerSupervisor> PythonModel::Load(TRITONBACKEND_ModelInstance*
 }
 
 std::unique_ptr<WorkerSupervisor> PythonModel::NewSupervisor() const {
-  const auto open_service = [services = backend_->services(), server = server_, model = order_.model,
-                             version = order_.version](FileDescriptor* worker_end) {
+  const auto open_service = [services = backend_->services(), server = server_, model = command_.model,
+                             version = command_.version](FileDescriptor* worker_end) {
     return services->Open(server, model, version, worker_end);
   };
-  return std::make_unique<WorkerSupervisor>(backend_->WorkerCommand(environment_.get()), order_.model,
+  return std::make_unique<WorkerSupervisor>(backend_->WorkerCommand(environment_.get()), command_.model,
                                             backend_->start_timeout(), open_service);
 }
 

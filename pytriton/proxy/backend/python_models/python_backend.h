@@ -35,7 +35,7 @@ class PythonBackend {
 
  private:
   const std::string launcher_;
-  const std::string host_;  // bootstrap.py
+  const std::string bootstrap_;  // the path of bootstrap.py
   const std::string code_;
   const std::string interpreter_;  // of models without an environment
   ChildProcess::Timeout start_timeout_;
@@ -61,14 +61,11 @@ class PythonModel {
   TRITONBACKEND_Model* const model_;
   PythonBackend* const backend_;
   TRITONSERVER_Server* server_ = nullptr;
-  CommandMessage order_;
+  CommandMessage command_;  // what all commands to the model's processes have in common
   std::shared_ptr<const ExecutionEnvironment> environment_;
   std::mutex mutex_;
   std::unique_ptr<WorkerSupervisor>
       first_;  // the process that has completed the configuration, until an instance takes it over
 };
-
-// A model's configuration, as Triton has completed it so far.
-std::string ConfigOf(TRITONBACKEND_Model* model);
 
 }  // namespace pytriton

@@ -14,8 +14,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kAdmitTimeout(10000);
 constexpr milliseconds kStopTimeout(30000);
-constexpr milliseconds kPatience(30000);  // default
-constexpr milliseconds kMoment(5);
+constexpr milliseconds kDefaultTimeout(30000);
+constexpr milliseconds kRetryInterval(5);
 constexpr milliseconds kPollInterval(50);
 
 std::string Seconds(milliseconds time) {
@@ -78,7 +78,7 @@ AdmissionMessage WorkerSupervisor::IssueTicket(Clock::time_point deadline, const
       return process->Call({Command::kIssueTicket}, kAdmitTimeout).admission;
     } catch (const std::exception& error) {
       if (Clock::now() > deadline) throw ProcessError(error.what());
-      std::this_thread::sleep_for(kMoment);  // the thread notices its exit, too
+      std::this_thread::sleep_for(kRetryInterval);  // the thread notices its exit, too
     }
   }
 }
@@ -99,7 +99,7 @@ std::shared_ptr<ServiceChannel> WorkerSupervisor::service() {
   return service_;
 }
 
-milliseconds WorkerSupervisor::timeout() const { return start_timeout_.value_or(kPatience); }
+milliseconds WorkerSupervisor::timeout() const { return start_timeout_.value_or(kDefaultTimeout); }
 
 void WorkerSupervisor::Start() {
   FileDescriptor worker_end;

@@ -73,7 +73,7 @@ bool IsCycle(const CallChain& call_chain, const std::string& model, int64_t vers
   return waiting > 0 && waiting >= capacity;
 }
 
-std::string Chain(const CallChain& call_chain, const std::string& model) {
+std::string DescribeChain(const CallChain& call_chain, const std::string& model) {
   constexpr size_t kMost = 8;
   std::string chain;
   for (size_t i = call_chain.size() > kMost ? call_chain.size() - kMost : 0; i < call_chain.size(); ++i) {

@@ -24,7 +24,8 @@ struct Caller {
 
 using CallChain = std::vector<Caller>;
 
-// Converts from and to the value of the parameter `kCallersParameter`, one batch per line. Parsing skips malformed lines.
+// Converts from and to the value of the parameter `kCallersParameter`, one batch per line. Parsing skips malformed
+// lines.
 std::string ToText(const CallChain& call_chain);
 CallChain ParseCallChain(std::string_view text);
 
@@ -48,6 +49,6 @@ class Capacities {
 bool IsCycle(const CallChain& call_chain, const std::string& model, int64_t version, const Capacities& capacities);
 
 // Describes the chain in an error message.
-std::string Chain(const CallChain& call_chain, const std::string& model);
+std::string DescribeChain(const CallChain& call_chain, const std::string& model);
 
 }  // namespace pytriton

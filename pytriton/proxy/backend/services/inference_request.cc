@@ -24,28 +24,6 @@ struct OutputBlock {
 
 namespace {
 
-void SetParameter(TRITONSERVER_InferenceRequest* request, const Parameter& parameter) {
-  const char* key = parameter.key.c_str();
-  switch (parameter.type) {
-    case ParameterType::kInt:
-      return Check(TRITONSERVER_InferenceRequestSetIntParameter(request, key, parameter.number));
-    case ParameterType::kBool:
-      return Check(TRITONSERVER_InferenceRequestSetBoolParameter(request, key, parameter.number != 0));
-    case ParameterType::kDouble: {
-      if (TRITONSERVER_InferenceRequestSetDoubleParameter == nullptr) {
-        throw TritonError(TRITONSERVER_ERROR_UNSUPPORTED, "parameter '" + parameter.key +
-                                                              "' is a float, which this server does not know: it is "
-                                                              "older than 24.04");
-      }
-      double value;
-      std::memcpy(&value, &parameter.number, sizeof(value));
-      return Check(TRITONSERVER_InferenceRequestSetDoubleParameter(request, key, value));
-    }
-    default:
-      return Check(TRITONSERVER_InferenceRequestSetStringParameter(request, key, parameter.text.c_str()));
-  }
-}
-
 // Reorders a BYTES tensor to the layout of the worker: all lengths, then all elements.
 void PutLengthsFirst(char* data, int64_t size, int64_t count, const char* name) {
   const std::string source(data, size);
@@ -136,17 +114,17 @@ OutputAllocator::~OutputAllocator() {
   LogIfError(TRITONSERVER_ResponseAllocatorDelete(allocator_), "cannot delete a response allocator");
 }
 
-InferenceRequest::InferenceRequest(std::shared_ptr<ServiceChannel> channel, int64_t number, int64_t offset)
-    : channel_(std::move(channel)), number_(number), offset_(offset) {}
+InferenceRequest::InferenceRequest(std::shared_ptr<ServiceChannel> channel, int64_t number, PeerBlock message)
+    : channel_(std::move(channel)), number_(number), message_(std::move(message)) {}
 
 InferenceRequest::~InferenceRequest() {
   if (request_ != nullptr) LogIfError(TRITONSERVER_InferenceRequestDelete(request_), "cannot delete a request");
 }
 
 void InferenceRequest::Start(const std::shared_ptr<ServiceChannel>& channel, int64_t number,
-                             const InferenceCallMessage& call, const char* data, int64_t offset,
+                             const InferenceCallMessage& call, const char* data, PeerBlock message,
                              const std::string& call_chain) {
-  auto* inference = new InferenceRequest(channel, number, offset);
+  auto* inference = new InferenceRequest(channel, number, std::move(message));
   bool is_known = false;
   try {
     inference->Prepare(call, data, call_chain);
@@ -183,30 +161,36 @@ void InferenceRequest::Prepare(const InferenceCallMessage& call, const char* dat
   if (!call_chain.empty()) {
     Check(TRITONSERVER_InferenceRequestSetStringParameter(request_, kCallersParameter, call_chain.c_str()));
   }
-  for (const InferenceCallInput& input : call.inputs) {
-    const char* name = input.name.c_str();
-    Check(TRITONSERVER_InferenceRequestAddInput(request_, name,
-                                                static_cast<TRITONSERVER_DataType>(input.datatype & ~kOnDevice),
-                                                input.tensor.shape.data(), input.tensor.shape.size()));
-    if (input.tensor.offset < 0) throw ProtocolError("a worker sent an input without data");
-    const char* tensor = data + input.tensor.offset;
-    TRITONSERVER_MemoryType memory_type = TRITONSERVER_MEMORY_CPU;
-    int64_t device = 0;
-    if (IsOnDevice(input.datatype)) {
-      memory_type = TRITONSERVER_MEMORY_GPU;
-      tensor = channel_->worker_device_arena()->At(tensor, input.tensor.size, &device);
-    }
-    Check(TRITONSERVER_InferenceRequestAppendInputData(request_, name, tensor, input.tensor.size, memory_type, device));
-  }
+  for (const InferenceCallInput& input : call.inputs) AddInput(input, data);
   for (const std::string& output : call.outputs) {
     Check(TRITONSERVER_InferenceRequestAddRequestedOutput(request_, output.c_str()));
   }
+  SetCallbacks();
+}
+
+void InferenceRequest::AddInput(const InferenceCallInput& input, const char* data) {
+  const char* name = input.name.c_str();
+  Check(TRITONSERVER_InferenceRequestAddInput(request_, name,
+                                              static_cast<TRITONSERVER_DataType>(input.datatype & ~kOnDevice),
+                                              input.tensor.shape.data(), input.tensor.shape.size()));
+  if (input.tensor.offset < 0) throw ProtocolError("a worker sent an input without data");
+  const char* tensor = data + input.tensor.offset;
+  TRITONSERVER_MemoryType memory_type = TRITONSERVER_MEMORY_CPU;
+  int64_t device = 0;
+  if (IsOnDevice(input.datatype)) {
+    memory_type = TRITONSERVER_MEMORY_GPU;
+    tensor = channel_->worker_device_arena()->At(tensor, input.tensor.size, &device);
+  }
+  Check(TRITONSERVER_InferenceRequestAppendInputData(request_, name, tensor, input.tensor.size, memory_type, device));
+}
+
+void InferenceRequest::SetCallbacks() {
   Check(TRITONSERVER_InferenceRequestSetReleaseCallback(
       request_,
       [](TRITONSERVER_InferenceRequest*, const uint32_t flags, void* self) {
         if ((flags & TRITONSERVER_REQUEST_RELEASE_ALL) == 0) return;
         auto* inference = static_cast<InferenceRequest*>(self);
-        inference->channel_->ReleaseMessage(inference->offset_);
+        inference->message_.Release();
         inference->Drop();
       },
       this));

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "transport/arena.h"
 #include "triton/api.h"
 #include "wire/service.h"
 
@@ -32,21 +33,23 @@ class OutputAllocator {
 class InferenceRequest {
  public:
   // Sends the request. Responses, including the final one, are passed to the channel from any thread. `data` is the
-  // data of the message at `offset` in the worker's arena, which is released once Triton has released the request.
-  // Throws TritonError if the server refuses the request; then the caller releases the message.
+  // data of `message`, which is released once Triton has released the request. Throws TritonError if the server refuses
+  // the request.
   static void Start(const std::shared_ptr<ServiceChannel>& channel, int64_t number, const InferenceCallMessage& call,
-                    const char* data, int64_t offset, const std::string& call_chain);
+                    const char* data, PeerBlock message, const std::string& call_chain);
 
   // Asks the server to cancel the request.
   void Cancel();
 
  private:
-  InferenceRequest(std::shared_ptr<ServiceChannel> channel, int64_t number, int64_t offset);
+  InferenceRequest(std::shared_ptr<ServiceChannel> channel, int64_t number, PeerBlock message);
   ~InferenceRequest();
   InferenceRequest(const InferenceRequest&) = delete;
   InferenceRequest& operator=(const InferenceRequest&) = delete;
 
   void Prepare(const InferenceCallMessage& call, const char* data, const std::string& call_chain);
+  void AddInput(const InferenceCallInput& input, const char* data);
+  void SetCallbacks();
   void Respond(TRITONSERVER_InferenceResponse* response, bool final);
   void Drop();
   // Allocates an output in the memory of the preferred GPU. Returns whether that succeeded.
@@ -63,7 +66,7 @@ class InferenceRequest {
 
   const std::shared_ptr<ServiceChannel> channel_;
   const int64_t number_;
-  const int64_t offset_;
+  PeerBlock message_;  // in the channel's memory
   std::optional<cuda::GpuId> preferred_gpu_;
   TRITONSERVER_InferenceRequest* request_ = nullptr;
   std::atomic<int> users_{2};  // held by Triton until it releases the request, and until the final response

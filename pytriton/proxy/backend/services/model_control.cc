@@ -51,10 +51,15 @@ void ModelControl::Start(std::function<void()> work) {
     return true;
   });
   Task& task = tasks_.emplace_back();
-  task.thread = std::thread([&task, work = std::move(work)] {
-    work();
-    task.done = true;
-  });
+  try {
+    task.thread = std::thread([&task, work = std::move(work)] {
+      work();
+      task.done = true;
+    });
+  } catch (...) {  // there are too many threads
+    tasks_.pop_back();
+    throw;
+  }
 }
 
 bool ModelControl::Do(TRITONSERVER_Server* server, const ModelMessage& message, const char* data) {

@@ -38,14 +38,14 @@ void ServiceChannel::SetCapacity(int64_t capacity) {
   capacity_ = capacity;
 }
 
-void ServiceChannel::Began(int64_t batch, const CallChain& call_chain) {
+void ServiceChannel::BeginCallChain(int64_t batch, const CallChain& call_chain) {
   const std::lock_guard<std::mutex> lock(callers_mutex_);
-  call_chain_[batch] = call_chain;
+  call_chains_[batch] = call_chain;
 }
 
-void ServiceChannel::Ended(int64_t batch) {
+void ServiceChannel::EndCallChain(int64_t batch) {
   const std::lock_guard<std::mutex> lock(callers_mutex_);
-  call_chain_.erase(batch);
+  call_chains_.erase(batch);
 }
 
 void ServiceChannel::Close() {
@@ -98,17 +98,10 @@ void ServiceChannel::Handle(const Notification& notification, FileDescriptor fil
       return DoWithModel(notification);
     case ServiceNotification::kMetric:
       return DoWithMetric(notification);
-    case ServiceNotification::kLog: {
-      MessageReader reader(worker_arena_.At(notification.offset, notification.size), notification.size);
-      const LogMessage message = DecodeLog(&reader);
-      worker_arena_.Release(notification.offset);
-      LogIfError(TRITONSERVER_LogMessage(static_cast<TRITONSERVER_LogLevel>(message.level), message.file.c_str(),
-                                         static_cast<int>(message.line), message.text.c_str()),
-                 "cannot write a worker's line to the log");
-      return;
-    }
+    case ServiceNotification::kLog:
+      return WriteLog(notification);
     default:
-      throw ProtocolError("unknown notification of kind " + std::to_string(notification.kind) + "");
+      throw ProtocolError("unknown notification of kind " + std::to_string(notification.kind));
   }
 }
 
@@ -133,24 +126,28 @@ void ServiceChannel::Open(const Notification& notification, FileDescriptor file)
   doorbell_ = Doorbell(doorbell.data);
 }
 
+PeerBlock ServiceChannel::MessageOf(const Notification& notification) const {
+  return PeerBlock(&worker_arena_, notification.offset, notification.size);
+}
+
 void ServiceChannel::Call(const Notification& notification) {
-  const char* message = worker_arena_.At(notification.offset, notification.size);
-  MessageReader reader(message, notification.size);
-  const InferenceCallMessage call = DecodeCall(&reader);
   try {
+    PeerBlock message = MessageOf(notification);
+    MessageReader reader(message.data(), message.size());
+    const InferenceCallMessage call = DecodeCall(&reader);
     const CallChain call_chain = CallersOfBatch(call.batch);
     if (IsCycle(call_chain, call.model, call.version, context_->capacities)) {
-      throw TritonError(TRITONSERVER_ERROR_UNAVAILABLE,
-                        "the request would deadlock: all instances of model '" + call.model + "' are waiting for it (" +
-                            Chain(call_chain, call.model) + "): break the cycle, or give the model more instances");
+      throw TritonError(TRITONSERVER_ERROR_UNAVAILABLE, "the request would deadlock: all instances of model '" +
+                                                            call.model + "' are waiting for it (" +
+                                                            DescribeChain(call_chain, call.model) +
+                                                            "): break the cycle, or give the model more instances");
     }
-    InferenceRequest::Start(shared_from_this(), notification.sequence, call, message + reader.data_offset(),
-                            notification.offset, ToText(call_chain));
+    const char* const data = message.data() + reader.data_offset();
+    InferenceRequest::Start(shared_from_this(), notification.sequence, call, data, std::move(message),
+                            ToText(call_chain));
   } catch (const TritonError& error) {
-    worker_arena_.Release(notification.offset);
     return Fail(notification.sequence, error.code(), error.what());
   } catch (const cuda::CudaError& error) {
-    worker_arena_.Release(notification.offset);
     return Fail(notification.sequence, TRITONSERVER_ERROR_INTERNAL, error.what());
   }
   if (closed_) Cancel(notification.sequence);
@@ -166,31 +163,40 @@ void ServiceChannel::DoWithModel(const Notification& notification) {
   context_->models->Start([channel = shared_from_this(), notification] {
     bool ready = false;
     try {
-      const char* message = channel->worker_arena_.At(notification.offset, notification.size);
-      MessageReader reader(message, notification.size);
-      ready =
-          ModelControl::Do(channel->server_, DecodeModel(&reader, notification.size), message + reader.data_offset());
+      const PeerBlock message = channel->MessageOf(notification);
+      MessageReader reader(message.data(), message.size());
+      const ModelMessage operation = DecodeModel(&reader, message.size());
+      ready = ModelControl::Do(channel->server_, operation, message.data() + reader.data_offset());
     } catch (const TritonError& error) {
-      channel->worker_arena_.Release(notification.offset);
       return channel->Fail(notification.sequence, error.code(), error.what());
     } catch (const std::exception& error) {
       return channel->Fail(notification.sequence, TRITONSERVER_ERROR_INTERNAL, error.what());
     }
-    channel->worker_arena_.Release(notification.offset);
     channel->Send({ToWord(ServiceNotification::kDone), notification.sequence, ready ? 1 : 0, 0});
   });
 }
 
 void ServiceChannel::DoWithMetric(const Notification& notification) {
-  MessageReader reader(worker_arena_.At(notification.offset, notification.size), notification.size);
-  const MetricMessage message = DecodeMetric(&reader);
-  worker_arena_.Release(notification.offset);
+  PeerBlock message = MessageOf(notification);
+  MessageReader reader(message.data(), message.size());
+  const MetricMessage operation = DecodeMetric(&reader);
+  message.Release();
   try {
-    const int64_t result = metrics_.Do(message);
+    const int64_t result = metrics_.Do(operation);
     if (notification.sequence != 0) Send({ToWord(ServiceNotification::kDone), notification.sequence, result, 0});
   } catch (const TritonError& error) {
     if (notification.sequence != 0) Fail(notification.sequence, error.code(), error.what());
   }
+}
+
+void ServiceChannel::WriteLog(const Notification& notification) {
+  PeerBlock message = MessageOf(notification);
+  MessageReader reader(message.data(), message.size());
+  const LogMessage line = DecodeLog(&reader);
+  message.Release();
+  LogIfError(TRITONSERVER_LogMessage(static_cast<TRITONSERVER_LogLevel>(line.level), line.file.c_str(),
+                                     static_cast<int>(line.line), line.text.c_str()),
+             "cannot write a worker's line to the log");
 }
 
 void ServiceChannel::Fail(int64_t number, TRITONSERVER_Error_Code code, const std::string& message) {
@@ -245,7 +251,7 @@ bool ServiceChannel::Send(const Notification& notification) {
   if (unsent_.empty() && SendNow(notification)) return true;
   if (errno != EAGAIN && errno != EWOULDBLOCK && unsent_.empty()) return false;
   unsent_.push_back(notification);
-  if (unsent_.size() == 1) Want(true);
+  if (unsent_.size() == 1) AwaitRoom(true);
   return true;
 }
 
@@ -258,13 +264,12 @@ bool ServiceChannel::SendNow(const Notification& notification) {
 void ServiceChannel::Flush() {
   const std::lock_guard<std::mutex> lock(send_mutex_);
   while (!unsent_.empty() && SendNow(unsent_.front())) unsent_.pop_front();
-  if (unsent_.empty()) Want(false);
+  if (unsent_.empty()) AwaitRoom(false);
 }
 
-// Registers for notification when the socket has room, or unregisters.
-void ServiceChannel::Want(bool writable) {
+void ServiceChannel::AwaitRoom(bool awaits) {
   epoll_event event = {};
-  event.events = writable ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  event.events = awaits ? EPOLLIN | EPOLLOUT : EPOLLIN;
   event.data.u64 = static_cast<uint64_t>(number_);
   epoll_ctl(context_->poll.get(), EPOLL_CTL_MOD, socket_.get(), &event);
 }
@@ -274,8 +279,8 @@ CallChain ServiceChannel::CallersOfBatch(int64_t batch) {
   CallChain call_chain;
   {
     const std::lock_guard<std::mutex> lock(callers_mutex_);
-    const auto found = call_chain_.find(batch);
-    if (found != call_chain_.end()) call_chain = found->second;
+    const auto found = call_chains_.find(batch);
+    if (found != call_chains_.end()) call_chain = found->second;
   }
   const std::string place = std::to_string(reinterpret_cast<uintptr_t>(this)) + ":" + std::to_string(batch);
   Join(&call_chain, {{place, context_->capacities.Of(model_, version_), version_, model_}});

@@ -43,10 +43,10 @@ class ServiceChannel : public std::enable_shared_from_this<ServiceChannel> {
 
   // Called by the instance. Sets how many batches its worker takes at a time.
   void SetCapacity(int64_t capacity);
-  // Sets the call chain of a batch, `batch` being its sequence, or 0 in sequential mode. Not needed if the chain is
-  // empty.
-  void Began(int64_t batch, const CallChain& call_chain);
-  void Ended(int64_t batch);
+  // Sets the call chain of a batch that the worker begins, `batch` being its sequence, or 0 in sequential mode. Not
+  // needed if the chain is empty.
+  void BeginCallChain(int64_t batch, const CallChain& call_chain);
+  void EndCallChain(int64_t batch);
   // Closes the channel, and cancels all calls in flight.
   void Close();
 
@@ -70,7 +70,6 @@ class ServiceChannel : public std::enable_shared_from_this<ServiceChannel> {
   bool IsFirstGpuFailure() { return device_arena_->IsFirstFailure(); }
   void Add(int64_t number, InferenceRequest* inference);
   void Remove(int64_t number);
-  void ReleaseMessage(int64_t offset) { worker_arena_.Release(offset); }
   // Returns whether the worker received the reply, and with it the outputs' blocks.
   bool Reply(int64_t number, const InferenceReplyMessage& message);
   // Reports an activity of a traced call, and when it was, on CLOCK_MONOTONIC.
@@ -83,10 +82,13 @@ class ServiceChannel : public std::enable_shared_from_this<ServiceChannel> {
   void Cancel(int64_t number);
   void DoWithModel(const Notification& notification);
   void DoWithMetric(const Notification& notification);
+  void WriteLog(const Notification& notification);
+  PeerBlock MessageOf(const Notification& notification) const;
   void Fail(int64_t number, TRITONSERVER_Error_Code code, const std::string& message);
   bool Send(const Notification& notification);
   bool SendNow(const Notification& notification);
-  void Want(bool writable);
+  // Sets whether the service thread calls `Flush` once the socket has room.
+  void AwaitRoom(bool awaits);
   CallChain CallersOfBatch(int64_t batch);
 
   const std::shared_ptr<ServiceContext> context_;
@@ -103,12 +105,32 @@ class ServiceChannel : public std::enable_shared_from_this<ServiceChannel> {
   std::atomic<bool> closed_{false};
   std::mutex callers_mutex_;
   int64_t capacity_ = 0;
-  std::map<int64_t, CallChain> call_chain_;  // by batch
+  std::map<int64_t, CallChain> call_chains_;  // by batch
   std::mutex calls_mutex_;
   std::map<int64_t, InferenceRequest*> calls_;
   std::mutex send_mutex_;
   std::deque<Notification> unsent_;
   Doorbell doorbell_;  // in the arena, guarded by its mutex
+};
+
+// Sets the call chain of a batch for as long as the object exists, unless the chain is empty.
+class ActiveCallChain {
+ public:
+  ActiveCallChain(const std::shared_ptr<ServiceChannel>& channel, int64_t batch, const CallChain& call_chain)
+      : batch_(batch) {
+    if (call_chain.empty()) return;
+    channel_ = channel;
+    channel_->BeginCallChain(batch, call_chain);
+  }
+  ~ActiveCallChain() {
+    if (channel_ != nullptr) channel_->EndCallChain(batch_);
+  }
+  ActiveCallChain(const ActiveCallChain&) = delete;
+  ActiveCallChain& operator=(const ActiveCallChain&) = delete;
+
+ private:
+  std::shared_ptr<ServiceChannel> channel_;  // null if there is nothing to end
+  const int64_t batch_;
 };
 
 }  // namespace pytriton

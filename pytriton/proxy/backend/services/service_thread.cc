@@ -19,10 +19,10 @@ namespace pytriton {
 namespace {
 
 constexpr uint64_t kStop = 0;  // channels count from 1
-constexpr std::chrono::seconds kPatience(5);
+constexpr std::chrono::seconds kStopTimeout(5);
 constexpr std::chrono::milliseconds kPollInterval(10);
 constexpr std::chrono::seconds kBusyFor(1);  // after the last notification
-constexpr int kNapMs = 10;                   // some events do not wake a thread that sleeps at the wake flag
+constexpr int kMaxSleepMs = 10;              // some events do not wake a thread that sleeps at the wake flag
 
 }  // namespace
 
@@ -51,7 +51,7 @@ ServiceThread::~ServiceThread() {
   }
   channels_.clear();
   // Requests in flight hold their channel.
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kStopTimeout;
   for (const auto& channel : channels) {
     while (!channel.expired() && std::chrono::steady_clock::now() < deadline)
       std::this_thread::sleep_for(kPollInterval);
@@ -111,7 +111,7 @@ void ServiceThread::Run() {
   while (true) {
     int count = 0;
     if (std::chrono::steady_clock::now() < busy_until) {
-      context_->wake_flag.Sleep(kNapMs, [&] { return (count = come(0)) <= 0; });
+      context_->wake_flag.Sleep(kMaxSleepMs, [&] { return (count = come(0)) <= 0; });
     } else {
       count = come(-1);
     }

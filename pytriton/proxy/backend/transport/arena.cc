@@ -212,6 +212,9 @@ const char* PeerArena::At(int64_t offset, int64_t size) const {
   if (offset < kBlockHeader || size < 0 || offset > mapping_.size() || size > mapping_.size() - offset) {
     throw ArenaError("the other side refers to a block outside its shared memory");
   }
+  if (offset % static_cast<int64_t>(sizeof(int64_t)) != 0) {
+    throw ArenaError("the other side refers to a block at " + std::to_string(offset) + ", which starts at no word");
+  }
   return mapping_.data() + offset;
 }
 

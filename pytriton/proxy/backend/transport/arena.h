@@ -15,6 +15,7 @@
 #include <deque>
 #include <mutex>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "base/file_descriptor.h"
@@ -126,7 +127,7 @@ class PeerArena {
   // Maps the whole arena behind `file`.
   explicit PeerArena(FileDescriptor file);
 
-  // Returns `size` bytes of a block, after a bounds check. Throws ArenaError.
+  // Returns `size` bytes of a block, after a check of its bounds and of its alignment. Throws ArenaError.
   const char* At(int64_t offset, int64_t size) const;
   // Releases the block at `offset`.
   void Release(int64_t offset) const;
@@ -136,6 +137,32 @@ class PeerArena {
  private:
   FileDescriptor file_;
   Mapping mapping_;
+};
+
+// A block of the other side that this side has received, and releases with the object.
+class PeerBlock {
+ public:
+  // Throws ArenaError unless the block lies in the arena, which outlives the object.
+  PeerBlock(const PeerArena* arena, int64_t offset, int64_t size)
+      : arena_(arena), data_(arena->At(offset, size)), offset_(offset), size_(size) {}
+  ~PeerBlock() { Release(); }
+  PeerBlock(PeerBlock&& other) noexcept
+      : arena_(std::exchange(other.arena_, nullptr)), data_(other.data_), offset_(other.offset_), size_(other.size_) {}
+  PeerBlock& operator=(PeerBlock&&) = delete;
+
+  const char* data() const { return data_; }
+  int64_t size() const { return size_; }
+
+  // Releases it earlier.
+  void Release() {
+    if (arena_ != nullptr) std::exchange(arena_, nullptr)->Release(offset_);
+  }
+
+ private:
+  const PeerArena* arena_;  // null once it is released, or another object has it
+  const char* data_;
+  int64_t offset_;
+  int64_t size_;
 };
 
 }  // namespace pytriton

@@ -60,8 +60,7 @@ bool Connection::OfferGpuMemory(const Block& block) {
   }
 }
 
-void Connection::Send(NotificationKind kind, int64_t sequence, int64_t offset, int64_t size) {
-  const Notification notification = {static_cast<int64_t>(kind), sequence, offset, size};
+void Connection::Send(const Notification& notification) {
   if (doorbell_.valid() && model_.mode == ExecutionMode::kSequential) return doorbell_.Notify(notification);
   if (doorbell_.valid()) doorbell_.Count();
   channel_.Send(notification);
@@ -77,7 +76,7 @@ Notification Connection::RoundTrip(NotificationKind kind, size_t request_count, 
                                    const std::function<void()>& waiting) {
   spin_.ObserveBatchSize(request_count);
   [[maybe_unused]] static thread_local const bool has_short_time_slice = RequestShortTimeSlice();
-  Send(kind, NextSequence(), offset, size);
+  Send({static_cast<int64_t>(kind), NextSequence(), offset, size});
   Notification notification;
   const uint64_t begin = MonotonicNs();
   const auto has_come = [&] { return ReceiveNow(&notification); };

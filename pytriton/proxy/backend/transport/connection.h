@@ -58,7 +58,7 @@ class Connection {
   // notification came. `AwaitTaken` waits for a while until the worker takes what was sent, and returns whether it has
   // taken everything, or does not say.
   int64_t NextSequence() { return ++sequence_; }
-  void Send(NotificationKind kind, int64_t sequence, int64_t offset, int64_t size);
+  void Send(const Notification& notification);
   bool Receive(Notification* notification) { return channel_.Receive(notification); }
   bool AwaitTaken();
 

@@ -34,11 +34,11 @@ std::string ControlChannel::Call(const CommandMessage& command, const std::funct
   std::string frame(sizeof(size) + size, '\0');
   std::memcpy(frame.data(), &size, sizeof(size));
   writer.CopyTo(frame.data() + sizeof(size));
-  Put(frame.data(), frame.size(), waiting);
-  Take(reinterpret_cast<char*>(&size), sizeof(size), waiting);
+  WriteAll(frame.data(), frame.size(), waiting);
+  ReadAll(reinterpret_cast<char*>(&size), sizeof(size), waiting);
   if (size < 0 || size > kMaxFrame) throw ControlChannelError("the worker process sent a malformed reply");
   frame.resize(size);
-  Take(frame.data(), frame.size(), waiting);
+  ReadAll(frame.data(), frame.size(), waiting);
   return frame;
 }
 
@@ -47,7 +47,7 @@ void ControlChannel::Wait(short events, const std::function<void()>& waiting) {
   while (poll(&ready, 1, kWaitMs) <= 0) waiting();
 }
 
-void ControlChannel::Put(const char* data, size_t size, const std::function<void()>& waiting) {
+void ControlChannel::WriteAll(const char* data, size_t size, const std::function<void()>& waiting) {
   while (size > 0) {
     Wait(POLLOUT, waiting);
     const ssize_t sent = send(socket_.get(), data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -58,7 +58,7 @@ void ControlChannel::Put(const char* data, size_t size, const std::function<void
   }
 }
 
-void ControlChannel::Take(char* data, size_t size, const std::function<void()>& waiting) {
+void ControlChannel::ReadAll(char* data, size_t size, const std::function<void()>& waiting) {
   while (size > 0) {
     Wait(POLLIN, waiting);
     const ssize_t received = recv(socket_.get(), data, size, MSG_DONTWAIT);

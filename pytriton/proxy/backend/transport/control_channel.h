@@ -30,8 +30,8 @@ class ControlChannel {
 
  private:
   void Wait(short events, const std::function<void()>& waiting);
-  void Put(const char* data, size_t size, const std::function<void()>& waiting);
-  void Take(char* data, size_t size, const std::function<void()>& waiting);
+  void WriteAll(const char* data, size_t size, const std::function<void()>& waiting);
+  void ReadAll(char* data, size_t size, const std::function<void()>& waiting);
 
   FileDescriptor socket_;
 };

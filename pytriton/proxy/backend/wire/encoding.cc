@@ -4,20 +4,6 @@
 
 namespace pytriton {
 
-namespace {
-
-// Of a column: it is stacked, and lies in the batch, or on a GPU, rather than in this message.
-constexpr int64_t kPlaceInBatch = 2;
-constexpr int64_t kPlaceOnDevice = 3;
-
-int64_t PlaceOf(const TensorColumn& column) {
-  if (column.on_device) return kPlaceOnDevice;
-  if (column.in_batch) return kPlaceInBatch;
-  return column.stacked ? 1 : 0;
-}
-
-}  // namespace
-
 std::vector<cuda::GpuId> GpuIdsOf(std::string_view text) {
   std::vector<cuda::GpuId> gpus(text.size() / sizeof(cuda::GpuId));
   if (text.size() % sizeof(cuda::GpuId) != 0)
@@ -39,7 +25,7 @@ void MessageWriter::WriteColumns(const std::vector<TensorColumn>& columns) {
 void MessageWriter::WriteColumn(const TensorColumn& column) {
   Word(column.position);
   Word(column.datatype);
-  Word(PlaceOf(column));
+  Word(static_cast<int64_t>(column.place));
   for (const TensorLocation& tensor : column.tensors) WriteTensor(tensor);
 }
 
@@ -117,17 +103,24 @@ TensorColumn MessageReader::ReadColumn(int64_t request_count) {
   TensorColumn column;
   column.position = Word();
   column.datatype = Word();
-  const int64_t place = Word();
-  column.stacked = place != 0;
-  column.in_batch = place == kPlaceInBatch;
-  column.on_device = place == kPlaceOnDevice;
-  const int64_t tensors = column.stacked ? 1 : request_count;
+  column.place = ReadPlace();
+  const int64_t tensors = column.is_stacked() ? 1 : request_count;
   if (tensors > (word_count_ - position_) / 3) throw ProtocolError("a message has a count larger than its contents");
   column.tensors.reserve(tensors);
   for (int64_t i = 0; i < tensors; ++i) {
-    column.tensors.push_back(column.on_device ? ReadDeviceTensor() : column.in_batch ? ReadLocation() : ReadTensor());
+    column.tensors.push_back(column.place == Place::kOnDevice  ? ReadDeviceTensor()
+                             : column.place == Place::kInBatch ? ReadLocation()
+                                                               : ReadTensor());
   }
   return column;
+}
+
+Place MessageReader::ReadPlace() {
+  const int64_t place = Word();
+  if (place < static_cast<int64_t>(Place::kApart) || place > static_cast<int64_t>(Place::kOnDevice)) {
+    throw ProtocolError("a message has a column in an unknown place: " + std::to_string(place));
+  }
+  return static_cast<Place>(place);
 }
 
 TensorLocation MessageReader::ReadTensor() {

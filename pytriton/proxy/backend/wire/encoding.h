@@ -49,16 +49,19 @@ static_assert(sizeof(DeviceLocation) == 88);
 // Returns the ids of GPUs that were sent as text. Throws ProtocolError if it is something else.
 std::vector<cuda::GpuId> GpuIdsOf(std::string_view text);
 
-// One input or output over all requests of a batch. A stacked column is a single tensor: the requests' tensors lie back
-// to back along the first dimension. Otherwise there is one tensor per request. A stacked output that is part of an
-// input may lie in the data of the batch itself, and a stacked tensor in the memory of a GPU.
+// Where the tensors of a column lie: kApart, each request's by itself; otherwise stacked, that is, back to back along
+// the first dimension, as a single tensor. kStacked: in this message; kInBatch: in the data of the batch, as an output
+// that is part of an input; kOnDevice: in the memory of a GPU, and its offset is that of a DeviceLocation.
+enum class Place : int64_t { kApart = 0, kStacked = 1, kInBatch = 2, kOnDevice = 3 };
+
+// One input or output over all requests of a batch: one tensor if it is stacked, otherwise one per request.
 struct TensorColumn {
   int64_t position = 0;  // of the input or output in the model's configuration
   int64_t datatype = 0;
-  bool stacked = false;
+  Place place = Place::kApart;
   std::vector<TensorLocation> tensors;
-  bool in_batch = false;
-  bool on_device = false;  // then its offset is that of a DeviceLocation
+
+  bool is_stacked() const { return place != Place::kApart; }
 };
 
 enum class ParameterType : int64_t { kString = 0, kInt = 1, kBool = 2, kDouble = 4 };
@@ -127,6 +130,7 @@ class MessageReader {
   int64_t data_offset() const { return data_offset_; }
 
  private:
+  Place ReadPlace();
   TensorLocation ReadLocation();
   // Throws ProtocolError unless the bytes lie in this message, or the tensor is absent.
   void CheckIsPart(int64_t offset, int64_t size) const;

@@ -12,6 +12,15 @@ int64_t ReadRequestCount(MessageReader* reader) {
   return count;
 }
 
+Failure ReadFailure(MessageReader* reader) {
+  Failure failure;
+  failure.code = reader->Word();
+  failure.message = reader->Text();
+  failure.detail = reader->Text();
+  failure.error = reader->Text();
+  return failure;
+}
+
 void WriteOptions(const RequestOptions& options, MessageWriter* writer) {
   writer->Word(options.empty() ? 0 : 1);
   if (options.empty()) return;
@@ -66,10 +75,7 @@ ResultMessage DecodeResult(MessageReader* reader) {
   message.failures.resize(reader->Count(8));
   for (RequestFailure& failure : message.failures) {
     failure.request = reader->Word();
-    failure.code = reader->Word();
-    failure.message = reader->Text();
-    failure.detail = reader->Text();
-    failure.error = reader->Text();
+    failure.failure = ReadFailure(reader);
   }
   message.parameters.resize(reader->Count(2));
   for (ResponseParameters& each : message.parameters) {
@@ -89,15 +95,9 @@ ResponsesMessage DecodeResponses(MessageReader* reader) {
     const int64_t flags = reader->Word();
     entry.final = (flags & kFinal) != 0;
     entry.response = (flags & kResponse) != 0;
-    entry.failed = (flags & kFailed) != 0;
     entry.compute_start_ns = reader->Word();
     entry.compute_end_ns = reader->Word();
-    if (entry.failed) {
-      entry.code = reader->Word();
-      entry.message = reader->Text();
-      entry.detail = reader->Text();
-      entry.error = reader->Text();
-    }
+    if ((flags & kFailed) != 0) entry.failure = ReadFailure(reader);
     if (flags & kHasParameters) entry.parameters = reader->ReadParameters();
     entry.outputs.resize(reader->Count(5));
     for (ResponseOutput& output : entry.outputs) {

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,13 +60,20 @@ struct BatchMessage {
 // In place of an error code: the request has not failed, but is returned to the server, which schedules it again.
 constexpr int64_t kReschedule = -1;
 
-// The failure of a request, or of the whole batch if `request` is -1.
-struct RequestFailure {
-  int64_t request = -1;
+// Why a request got no response.
+struct Failure {
   int64_t code = 0;     // TRITONSERVER_Error_Code, or kReschedule
   std::string message;  // for the client
   std::string detail;   // for the server's log
   std::string error;    // the exception's class; empty if there was none
+
+  bool is_reschedule() const { return code == kReschedule; }
+};
+
+// The failure of a request, or of the whole batch if `request` is -1.
+struct RequestFailure {
+  int64_t request = -1;
+  Failure failure;
 };
 
 // The parameters of a response.
@@ -97,13 +105,9 @@ struct ResponseEntry {
   int64_t request = 0;   // in the batch
   bool final = false;    // no more responses follow
   bool response = false;
-  bool failed = false;
   int64_t compute_start_ns = 0;  // CLOCK_MONOTONIC, when the inference callable was called
   int64_t compute_end_ns = 0;    // and when this was created
-  int64_t code = 0;              // if it has failed: a TRITONSERVER_Error_Code, or kReschedule
-  std::string message;           // for the client
-  std::string detail;            // for the server's log
-  std::string error;             // the exception's class; empty if there was none
+  std::optional<Failure> failure;
   std::vector<Parameter> parameters;
   std::vector<ResponseOutput> outputs;
 };

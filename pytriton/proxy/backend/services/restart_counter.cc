@@ -1,4 +1,4 @@
-#include "python_models/restart_counter.h"
+#include "services/restart_counter.h"
 
 #include <memory>
 
