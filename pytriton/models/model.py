@@ -207,3 +207,4 @@ class BoundModel:
         self._workers = []
         if self._loop is not None:
             self._loop.stop()
+            self._loop.join(max(0.0, deadline - time.monotonic()))

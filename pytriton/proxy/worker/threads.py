@@ -31,6 +31,7 @@ class EventLoop:
         self._main_thread = main_thread
         self._given = loop
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._users = 0
         self._retired = False
@@ -46,7 +47,8 @@ class EventLoop:
                 if self._main_thread is not None:
                     self._main_thread.submit(lambda: self._run(loop))
                 else:
-                    threading.Thread(target=self._run, args=(loop,), name=self._name, daemon=True).start()
+                    self._thread = threading.Thread(target=self._run, args=(loop,), name=self._name, daemon=True)
+                    self._thread.start()
             return self._loop
 
     def enter(self) -> asyncio.AbstractEventLoop:
@@ -77,6 +79,18 @@ class EventLoop:
             loop, self._loop = self._loop, None
         if loop is not None:
             loop.call_soon_threadsafe(loop.stop)
+
+    def join(self, timeout_s: float) -> None:
+        """Waits after `stop` until cancelled tasks have cleaned up and the loop's own thread has ended.
+
+        Does nothing in that thread, and for a loop in the main thread.
+
+        Args:
+            timeout_s: How long to wait.
+        """
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout_s)
 
     @staticmethod
     def _run(loop: asyncio.AbstractEventLoop) -> None:

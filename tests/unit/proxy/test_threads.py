@@ -89,6 +89,44 @@ class TestEventLoop:
         assert tasks[0].cancelled()
         assert sorted(events) == ["cleaned up", "closed"]
 
+    def test_joining_waits_for_what_cleans_up(self, loop, name):
+        entered, cleaned = threading.Event(), threading.Event()
+
+        async def waiting():
+            try:
+                entered.set()
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0.1)
+                cleaned.set()
+
+        asyncio.run_coroutine_threadsafe(waiting(), loop.get())
+        assert entered.wait(TIMEOUT_S)
+
+        loop.stop()
+        loop.join(TIMEOUT_S)
+
+        assert cleaned.is_set()
+        assert named(name) == []
+
+    def test_joining_does_not_wait_for_ever(self, loop, name):
+        gate, blocked = threading.Event(), threading.Event()
+        loop.get().call_soon_threadsafe(lambda: (blocked.set(), gate.wait(TIMEOUT_S)))
+        assert blocked.wait(TIMEOUT_S)
+
+        loop.stop()
+        loop.join(0.01)
+
+        assert len(named(name)) == 1
+        gate.set()
+
+    def test_joining_in_the_loops_own_thread_does_nothing(self, loop):
+        async def join():
+            loop.join(TIMEOUT_S)
+            return "joined"
+
+        assert run(loop.get(), join()) == "joined"
+
     def test_what_does_not_let_itself_be_cancelled_keeps_nobody(self, loop, name):
         entered = threading.Event()
 
