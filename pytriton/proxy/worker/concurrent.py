@@ -35,6 +35,7 @@ from pytriton.proxy.wire.encoding import ProtocolError
 from pytriton.proxy.wire.error_code import ErrorCode
 from pytriton.proxy.wire.inference import RequestFailure
 from pytriton.proxy.wire.notification import Notification, NotificationKind
+from pytriton.proxy.worker.coroutines import close_unstarted
 from pytriton.proxy.worker.execution_mode import is_deferred, requests_for
 from pytriton.proxy.worker.fair_turns import FairTurns
 from pytriton.proxy.worker.in_flight import InFlightBatch
@@ -201,8 +202,8 @@ class ConcurrentExecutor:
         try:
             if in_flight.is_wanted:
                 await self._call_async(in_flight, returned)
-            elif inspect.iscoroutine(returned):
-                returned.close()
+            else:
+                close_unstarted(returned)
         except BaseException as caught:  # of any kind: the requests need a response, and the loop continues
             error = caught
         if spans is not None:
@@ -275,8 +276,7 @@ class ConcurrentExecutor:
                 self._loop.call_soon_threadsafe(self._go_on_async, in_flight, returned)
             except RuntimeError as closed:  # the loop, with the worker
                 error = closed
-                if inspect.iscoroutine(returned):
-                    returned.close()
+                close_unstarted(returned)
             else:
                 if self._deferred:
                     self._responses.notify_returned(in_flight)

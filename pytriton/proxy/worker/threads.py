@@ -99,6 +99,8 @@ class EventLoop:
         asyncio.set_event_loop(loop)
         try:
             loop.run_forever()
+            # Tasks start before they are cancelled: they clean up, and await the coroutines that they were given.
+            loop.run_until_complete(asyncio.sleep(0))
             left = asyncio.all_tasks(loop)
             for task in left:
                 task.cancel()

@@ -89,6 +89,27 @@ class TestEventLoop:
         assert tasks[0].cancelled()
         assert sorted(events) == ["cleaned up", "closed"]
 
+    def test_a_task_that_comes_with_the_end_starts_and_cleans_up(self, loop, name):
+        gate, events = threading.Event(), []
+
+        async def waiting():
+            events.append("started")
+            try:
+                await asyncio.Event().wait()
+            finally:
+                events.append("cleaned up")
+
+        running = loop.get()
+        running.call_soon_threadsafe(lambda: gate.wait(TIMEOUT_S))
+        running.call_soon_threadsafe(lambda: tasks.append(running.create_task(waiting())))
+        tasks = []
+        loop.stop()
+        gate.set()
+
+        wait_until_gone(name)
+        assert events == ["started", "cleaned up"]
+        assert tasks[0].cancelled()
+
     def test_joining_waits_for_what_cleans_up(self, loop, name):
         entered, cleaned = threading.Event(), threading.Event()
 
