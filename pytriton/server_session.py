@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import atexit
-import dataclasses
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from pytriton.exceptions import (
-    PyTritonError,
     PyTritonInvalidOperationError,
     PyTritonRuntimeError,
     PyTritonUnrecoverableError,
 )
 from pytriton.json_logs import follow_environment
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.models.manager import FEW_MODELS, Deployment, ModelManager
+from pytriton.models.changes import ModelChanges, replace_models
+from pytriton.models.deployment import Deployment
+from pytriton.models.draining import wait_until_served
+from pytriton.models.manager import FEW_MODELS, ModelManager
 from pytriton.models.model import BoundModel
 from pytriton.models.store import FolderStore, UploadStore
 from pytriton.proxy.registry import Registry
@@ -35,21 +36,6 @@ LOGGER = logging.getLogger("pytriton.triton")
 _DEFAULT_EXIT_TIMEOUT_S = 25  # Kubernetes kills after 30 s
 
 _DOWN = (ServerState.STOPPED, ServerState.RESTARTING)  # the server loads its models when it starts
-
-
-@dataclasses.dataclass
-class ModelChanges:
-    """How the bound models have changed: names and versions.
-
-    Attributes:
-        bound: Models that are new, or have replaced others.
-        unbound: Models that are gone.
-        failures: Models that could not be bound, and why.
-    """
-
-    bound: list[tuple[str, int]] = dataclasses.field(default_factory=list)
-    unbound: list[tuple[str, int]] = dataclasses.field(default_factory=list)
-    failures: dict[tuple[str, int], PyTritonError] = dataclasses.field(default_factory=dict)
 
 
 class ServerSession:
@@ -200,6 +186,11 @@ class ServerSession:
             finally:
                 self.generation += 1
 
+    def wait_until_served(self, removed: Sequence[BoundModel]) -> None:
+        """Waits until removed models have served their requests, or for the exit timeout."""
+        for name in dict.fromkeys(wait_until_served(removed, time.monotonic() + self.exit_timeout_s)):
+            LOGGER.warning("Model %r is unbound, and still serves requests that it got before.", name)
+
     def drain(self) -> None:
         """Lets a local server say that it is not ready, and returns when it may stop; it still serves requests."""
         if (server := self.server) is not None:
@@ -273,22 +264,8 @@ class ServerSession:
         Returns:
             What has changed. A model that cannot be bound leaves the one that was bound before in its place.
         """
-        wanted = {model.key: model for model in models}
-        changes = ModelChanges()
         with self.lock:
-            bound = {model.key: model for model in self.models}
-            for key in bound.keys() - wanted.keys():
-                self.remove(*key)
-                changes.unbound.append(key)
-            for key, model in wanted.items():
-                if key in bound and bound[key].is_same(model):
-                    continue
-                try:
-                    self.add(model)
-                    changes.bound.append(key)
-                except PyTritonError as error:
-                    changes.failures[key] = error
-        return changes
+            return replace_models(self.models, models, add=self.add, remove=self.remove)
 
     def check_end(self, server: LocalServer | RemoteServer, failed: bool) -> None:
         """Raises why a server has ended, if it has not done so in order.

@@ -31,8 +31,8 @@ class OpenedWorker:
         self._retiring: threading.Thread | None = None
 
     @property
-    def worker(self) -> Worker:
-        """The worker, once the instance is loaded."""
+    def admitting(self) -> Worker:
+        """See `InstanceWorker`."""
         assert self._worker is not None
         return self._worker
 
@@ -72,6 +72,9 @@ class OpenedWorker:
         """Ends coroutines and streams in flight, and sends the clients the reason."""
         if self._worker is not None:
             self._worker.end_streams(reason)
+
+    def stop(self) -> None:
+        """Does nothing: the instance serves running calls until `close`."""
 
     def close(self, timeout_s: float) -> None:
         """Closes the worker, and tells the instance to stop.
