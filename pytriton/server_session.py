@@ -39,7 +39,7 @@ _DOWN = (ServerState.STOPPED, ServerState.RESTARTING)  # the server loads its mo
 
 
 class ServerSession:
-    """Starts the server when it is needed, brings it back when it ends by itself, and stops it.
+    """Starts the server when it is needed, restarts it when it exits unexpectedly, and stops it.
 
     Nothing is created before `connect`, and after `stop`, `connect` may be called again.
 
@@ -65,7 +65,7 @@ class ServerSession:
         self.registry: Registry | None = None
         self.policy = policy
         self.exit_timeout_s: float = _DEFAULT_EXIT_TIMEOUT_S
-        """How long running callables may take when the server stops."""
+        """Time limit for running callables when the server stops, in seconds."""
         self.lock = threading.RLock()
         self.woken = threading.Event()
         """Set when there is something to look at: the server has ended, or was stopped."""
@@ -268,7 +268,7 @@ class ServerSession:
             return replace_models(self.models, models, add=self.add, remove=self.remove)
 
     def check_end(self, server: LocalServer | RemoteServer, failed: bool) -> None:
-        """Raises why a server has ended, if it has not done so in order.
+        """Raises an error if a server failed or lost requests.
 
         Args:
             server: The server.
@@ -285,7 +285,7 @@ class ServerSession:
             raise PyTritonRuntimeError(self._loss())
 
     def check_unrecoverable(self) -> None:
-        """Raises what has ended the server, if that was an inference callable, once.
+        """Raises the error with which an inference callable has ended the server; only once.
 
         Raises:
             PyTritonUnrecoverableError: An inference callable raised it.
@@ -300,7 +300,7 @@ class ServerSession:
 
     @property
     def report(self) -> ServerReport:
-        """What the server reports of itself and of its models."""
+        """Queries the server for its version, models and statistics."""
         return ServerReport(self.models, lambda: self.server)
 
     def model_config(self, name: str, version: int | None) -> TritonModelConfig:
@@ -346,7 +346,7 @@ class ServerSession:
         )
 
     def _defers(self) -> bool:
-        """Whether a new model is loaded only with others, by `connect`: there are many, and no client waits for it."""
+        """Returns whether `connect` loads a new model together with others: there are many, and no client waits."""
         return isinstance(self.server, LocalServer) and not self._is_open and len(self.models) >= FEW_MODELS
 
     def _load_deferred(self, server: LocalServer | RemoteServer) -> None:
@@ -357,7 +357,7 @@ class ServerSession:
         self.models.load_missing()
 
     def _is_shared(self, server: LocalServer) -> bool:
-        """Whether the server has models beside the bound ones, such as those of the user's repository."""
+        """Returns whether the server has models beside the bound ones, such as those of the user's repository."""
         states = server.control.states()
         return states is None or not {name for name, _ in states} <= set(self.models.names())
 
@@ -396,7 +396,7 @@ class ServerSession:
         atexit.register(self._stop_all)
 
     def _supervise(self, server: LocalServer | RemoteServer) -> None:
-        """Brings the server back each time that it ends by itself."""
+        """Restarts the server each time that it exits unexpectedly."""
         while server.wait_for_end():
             with self.lock:
                 if self.server is not server or server.state.has_failed:
@@ -412,7 +412,7 @@ class ServerSession:
                     return
 
     def _recover(self, server: LocalServer | RemoteServer) -> bool:
-        """Brings back a server that has ended by itself, with all models; called with the lock held.
+        """Restarts a server that exited unexpectedly, with all models; called with the lock held.
 
         Returns:
             Whether it is ready; False if it is being stopped.

@@ -186,7 +186,7 @@ class RemoteTriton(TritonBase):
         access_token: The server's token, if its repository API requires one.
 
     Raises:
-        PyTritonBadParameterError: The URL is none.
+        PyTritonBadParameterError: The URL is invalid.
 
     Examples:
         >>> with RemoteTriton(url="localhost") as triton:  # doctest: +SKIP

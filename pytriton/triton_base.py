@@ -404,7 +404,7 @@ class TritonBase:
 
     @property
     def report(self) -> ServerReport:
-        """What the server reports of itself and of its models."""
+        """Queries the server for its version, models and statistics."""
         return self._session.report
 
     @property

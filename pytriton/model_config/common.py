@@ -54,7 +54,7 @@ class QueuePolicy:
 
     Args:
         timeout_action: What happens to a request after its timeout.
-        default_timeout_microseconds: Timeout of a request that names none, in microseconds; 0 is none.
+        default_timeout_microseconds: Timeout of a request that names none, in microseconds; 0 for none.
         allow_timeout_override: A request may name a timeout shorter than the default.
         max_queue_size: Requests that may wait; more are refused. 0 is no limit.
 

@@ -11,7 +11,7 @@ from pytriton.models.model import BoundModel
 
 @dataclasses.dataclass
 class ModelChanges:
-    """How the bound models have changed: names and versions.
+    """The names and versions of the bound models that have changed.
 
     Attributes:
         bound: Models that are new, or have replaced others.

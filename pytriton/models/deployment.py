@@ -112,7 +112,7 @@ class Deployment:
             self.control.unload(name, max(_MIN_TIMEOUT_S, deadline - time.monotonic()))
 
     def discard(self, model: BoundModel) -> None:
-        """Closes a model that was opened in vain."""
+        """Closes a model whose deployment has failed."""
         model.unregister(self.registry)
         model.close(deadline=0)
 

@@ -14,7 +14,7 @@ class InstanceWorker(Protocol):
 
     @property
     def restarts(self) -> int:
-        """How often it was started again."""
+        """Number of restarts so far."""
 
     @property
     def connections(self) -> int:
@@ -22,7 +22,7 @@ class InstanceWorker(Protocol):
 
     @property
     def admitting(self) -> Worker | RemoteWorker:
-        """The worker that admits model instances, once it is loaded: the one for the registry."""
+        """The worker to add to the registry, once it is loaded: it admits model instances."""
 
     def wait_until_loaded(self) -> None:
         """Waits until the inference callable exists.

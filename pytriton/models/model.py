@@ -68,7 +68,7 @@ class BoundModel:
 
     @property
     def restarts(self) -> int:
-        """How often its instances outside of this process were restarted."""
+        """Number of restarts of its instances in other processes."""
         return sum(worker.restarts for worker in self._workers)
 
     @property

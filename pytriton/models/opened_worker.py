@@ -1,4 +1,4 @@
-"""The worker of an opened instance, which lives as long as the instance is needed."""
+"""Serves an instance that another package has opened, for as long as it is needed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class OpenedWorker:
 
     @property
     def restarts(self) -> int:
-        """How often the instance was started again."""
+        """Number of restarts of the instance."""
         return self._opened.restarts
 
     def wait_until_loaded(self) -> None:

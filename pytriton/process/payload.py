@@ -1,4 +1,4 @@
-"""What is sent to where a factory creates its inference callable: the model, the factory and its arguments."""
+"""The pickled payload from which another process creates an inference callable: model, factory and arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs what serves a model instance elsewhere, such as a worker process, and restarts it when it ends.
+"""Supervision of worker processes and actors: restarts them, with back-off, when they end.
 
 The server's backend restarts the processes of models of a repository by the same policy: its build generates
 ``python_models/supervision_policy.h`` from the same file.
@@ -72,7 +72,7 @@ class RestartLoop:
         on_end: Callable[[str, bool, bool], None],
     ) -> None:
         self.restarts = 0
-        """How often it was run again."""
+        """Number of restarts so far."""
         self.closing = threading.Event()
         """Set when it is no longer needed."""
         self.settled = threading.Event()

@@ -58,7 +58,7 @@ class WorkerSupervisor:
 
     @property
     def restarts(self) -> int:
-        """How often the process was started again."""
+        """Number of restarts of the process."""
         return self._loop.restarts
 
     def wait_until_loaded(self) -> None:

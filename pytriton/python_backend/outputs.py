@@ -1,4 +1,4 @@
-"""The outputs that a model declares; others in its responses are left out."""
+"""The declared outputs of a model, which filter its responses."""
 
 from __future__ import annotations
 

@@ -160,8 +160,8 @@ class Worker:
             peer_fd: File descriptor of the instance's arena.
             server_client: The client of the instance's service channel, closed at the end; None if the process has its
                 own.
-            doorbell: Offset of the doorbell in the instance's arena; 0 is none.
-            gpu_memory: Offset of the location of GPU memory there, which the instance offers; 0 is none.
+            doorbell: Offset of the doorbell in the instance's arena; 0 for none.
+            gpu_memory: Offset of the location of GPU memory there, which the instance offers; 0 for none.
         """
         try:
             peer = PeerArena(peer_fd)
