@@ -67,7 +67,7 @@ def used_device() -> int | None:
 def _used_devices() -> list[int]:
     used = []
     with contextlib.suppress(OSError, CudaError):
-        # Neither opened nor initialized for the sake of the question, which would break CUDA in forks.
+        # This check neither opens nor initializes the driver: that would break CUDA in forks.
         if not _library.cache_info().currsize:
             ctypes.CDLL(_LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
         driver = _library()

@@ -32,6 +32,8 @@ class EventLoop:
         self._given = loop
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
+        self._ended.set()
         self._lock = threading.Lock()
         self._users = 0
         self._retired = False
@@ -44,10 +46,11 @@ class EventLoop:
             if self._loop is None:
                 self._loop = loop = self._given or asyncio.new_event_loop()
                 self._given = None
+                self._ended = ended = threading.Event()
                 if self._main_thread is not None:
-                    self._main_thread.submit(lambda: self._run(loop))
+                    self._main_thread.submit(lambda: self._run(loop, ended))
                 else:
-                    self._thread = threading.Thread(target=self._run, args=(loop,), name=self._name, daemon=True)
+                    self._thread = threading.Thread(target=self._run, args=(loop, ended), name=self._name, daemon=True)
                     self._thread.start()
             return self._loop
 
@@ -81,19 +84,18 @@ class EventLoop:
             loop.call_soon_threadsafe(loop.stop)
 
     def join(self, timeout_s: float) -> None:
-        """Waits after `stop` until cancelled tasks have cleaned up and the loop's own thread has ended.
-
-        Does nothing in that thread, and for a loop in the main thread.
+        """Waits after `stop` until cancelled tasks have cleaned up; does nothing in the loop's own thread.
 
         Args:
             timeout_s: How long to wait.
         """
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout_s)
+        if self._thread is None:
+            self._ended.wait(timeout_s)
+        elif self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
 
     @staticmethod
-    def _run(loop: asyncio.AbstractEventLoop) -> None:
+    def _run(loop: asyncio.AbstractEventLoop, ended: threading.Event) -> None:
         import asyncio
 
         asyncio.set_event_loop(loop)
@@ -110,6 +112,7 @@ class EventLoop:
             loop.run_until_complete(asyncio.wait([closing], timeout=_LAST_S))
         finally:
             loop.close()
+            ended.set()
 
 
 class ThreadPool:

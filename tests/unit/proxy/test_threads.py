@@ -7,7 +7,7 @@ import threading
 import pytest
 from wiring import TIMEOUT_S, wait_until
 
-from pytriton.proxy.worker.threads import EventLoop, ThreadPool
+from pytriton.proxy.worker.threads import EventLoop, MainThread, ThreadPool
 
 _numbers = itertools.count()
 
@@ -37,6 +37,23 @@ def loop(name):
 
 def run(loop, coroutine):
     return asyncio.run_coroutine_threadsafe(coroutine, loop).result(TIMEOUT_S)
+
+
+def waiting_task(loop):
+    """Starts a task that waits until it is cancelled; returns an event that it sets when it has cleaned up."""
+    entered, cleaned = threading.Event(), threading.Event()
+
+    async def waiting():
+        try:
+            entered.set()
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.1)
+            cleaned.set()
+
+    asyncio.run_coroutine_threadsafe(waiting(), loop)
+    assert entered.wait(TIMEOUT_S)
+    return cleaned
 
 
 class TestEventLoop:
@@ -111,24 +128,28 @@ class TestEventLoop:
         assert tasks[0].cancelled()
 
     def test_joining_waits_for_what_cleans_up(self, loop, name):
-        entered, cleaned = threading.Event(), threading.Event()
-
-        async def waiting():
-            try:
-                entered.set()
-                await asyncio.Event().wait()
-            finally:
-                await asyncio.sleep(0.1)
-                cleaned.set()
-
-        asyncio.run_coroutine_threadsafe(waiting(), loop.get())
-        assert entered.wait(TIMEOUT_S)
+        cleaned = waiting_task(loop.get())
 
         loop.stop()
         loop.join(TIMEOUT_S)
 
         assert cleaned.is_set()
         assert named(name) == []
+
+    def test_joining_waits_for_a_loop_in_the_main_thread_too(self, name):
+        main_thread = MainThread()
+        threading.Thread(target=main_thread.run, daemon=True).start()
+        loop = EventLoop(name, main_thread)
+        cleaned = waiting_task(loop.get())
+
+        loop.stop()
+        loop.join(TIMEOUT_S)
+
+        assert cleaned.is_set()
+
+    def test_joining_a_loop_that_has_not_started_returns_at_once(self, loop, name):
+        loop.join(TIMEOUT_S)
+        EventLoop(name, MainThread()).join(TIMEOUT_S)
 
     def test_joining_does_not_wait_for_ever(self, loop, name):
         gate, blocked = threading.Event(), threading.Event()

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 from declared import config_of
-from test_senders import DECOUPLED, DROPPED, HEAD, failure, x
+from sending_models import DECOUPLED, DROPPED, HEAD, failure, x
 from wiring import Wire, next_notification
 
 from pytriton.proxy.wire.notification import NotificationKind
